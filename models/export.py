@@ -1,0 +1,98 @@
+"""Both exporters of PyTorch, as a user of the zoo wants them: unoptimized, dynamic, one file."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from pathlib import Path
+
+import onnx
+import torch
+from torch.onnx import TrainingMode
+
+from .spec import Built, Exporter
+
+STACK_TRACE = "pkg.torch.onnx.stack_trace"
+
+
+def export(
+    built: Built, path: Path, exporter: Exporter, opset: int, *, training: bool = False, traces: bool = True
+) -> None:
+    """Write `built` to `path` as one file with its weights inside.
+
+    `traces=False` leaves out the stack traces that the dynamo exporter writes at each node.
+    """
+    built.module.train(training)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            if exporter == "dy":
+                _export_dynamo(built, temporary, opset)
+            else:
+                _export_torchscript(built, temporary, opset, training=training)
+        _scrub(temporary, traces=traces)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _export_dynamo(built: Built, path: Path, opset: int) -> None:
+    dims = {name for axes in built.inputs.values() for name in axes.values()}
+    symbols = {name: torch.export.Dim(name) for name in sorted(dims)}
+    shapes = tuple({axis: symbols[name] for axis, name in axes.items()} for axes in built.inputs.values())
+    program = torch.onnx.export(
+        built.module,
+        built.args,
+        dynamo=True,
+        optimize=False,
+        dynamic_shapes=shapes,
+        input_names=list(built.inputs),
+        output_names=list(built.outputs),
+        opset_version=opset,
+        verbose=False,
+    )
+    assert program is not None
+    program.save(str(path), external_data=False)
+
+
+def _export_torchscript(built: Built, path: Path, opset: int, *, training: bool) -> None:
+    torch.onnx.export(
+        built.module,
+        built.args,
+        str(path),
+        dynamo=False,
+        do_constant_folding=False,
+        training=TrainingMode.TRAINING if training else TrainingMode.EVAL,
+        dynamic_axes={**built.inputs, **built.outputs},
+        input_names=list(built.inputs),
+        output_names=list(built.outputs),
+        opset_version=opset,
+    )
+
+
+def _scrub(path: Path, *, traces: bool) -> None:
+    """Make the paths in stack traces relative to their packages, and leave out the quoted source lines."""
+    model = onnx.load(path)
+    changed = False
+    for node in model.graph.node:
+        kept = []
+        for entry in node.metadata_props:
+            if entry.key == STACK_TRACE:
+                changed = True
+                if not traces:
+                    continue
+                entry.value = _relative(entry.value)
+            kept.append((entry.key, entry.value))
+        if len(kept) != len(node.metadata_props) or changed:
+            del node.metadata_props[:]
+            for key, value in kept:
+                node.metadata_props.add(key=key, value=value)
+    if changed:
+        onnx.save(model, path)
+
+
+def _relative(trace: str) -> str:
+    lines = [line.strip() for line in trace.splitlines() if line.strip().startswith("File ")]
+    return "\n".join(re.sub(r'"[^"]*/(?:site-packages/|(?=models/[a-z]+\.py"))', '"', line) for line in lines)

@@ -1,0 +1,1 @@
+"""The standard passes, one per file, grouped by theme."""

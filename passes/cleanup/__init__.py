@@ -1,0 +1,1 @@
+"""Remove what does nothing."""

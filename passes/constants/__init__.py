@@ -1,0 +1,1 @@
+"""Compute, share and merge constants."""

@@ -1,0 +1,1 @@
+"""Merge neighbours into one operator."""

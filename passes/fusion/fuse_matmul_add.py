@@ -1,0 +1,27 @@
+"""MatMul + Add as Gemm."""
+
+from surgery import Builder, Match, Parity, Value, pattern_pass
+
+GEMM_TYPES = {"FLOAT16", "FLOAT", "DOUBLE", "BFLOAT16"}
+
+
+@pattern_pass(
+    "fuse-matmul-add",
+    match="""
+        t = MatMul(a, b)
+        y = Add(t, bias)
+    """,
+    parity=Parity.CLOSE,
+)
+def fuse_matmul_add(m: Match, new: Builder) -> Value:
+    """Turn MatMul + Add into Gemm.
+
+    Right because Gemm computes A·B + C with alpha = beta = 1, and C is broadcast to A·B in one direction only.
+    So both factors must be matrices, and the bias must not enlarge the product. The sum may be rounded
+    differently, once per element.
+    """
+    m.require(m.a.rank == 2 and m.b.rank == 2, "MatMul is not two-dimensional")
+    m.require(m.broadcasts_to(m.bias, m.t), "the bias would enlarge the result")
+    m.require(m.t.dtype is not None and m.t.dtype.name in GEMM_TYPES, "Gemm is not computed in this type")
+    m.require(m.root.opset >= 11 or (m.bias.rank or 0) > 0, "before opset 11 the bias of Gemm is no scalar")
+    return new.node("Gemm", m.a, m.b, m.bias)

@@ -1,0 +1,1 @@
+"""Move a model between opsets."""

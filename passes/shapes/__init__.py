@@ -1,0 +1,1 @@
+"""Learn and use shapes."""

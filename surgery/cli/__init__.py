@@ -1,0 +1,69 @@
+"""The command line: one module for each command; this one finds it and turns errors into exit codes.
+
+Exit codes: 0 fine; 1 a verdict, an expectation or a comparison is negative; 2 the caller must fix something;
+3 something broke; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from surgery import __version__
+from surgery.cli import apply, diff, inspect, passes, run, verify
+from surgery.errors import RecipeError, SurgeryError
+
+_COMMANDS = (apply, inspect, diff, verify, passes, run)
+_INTERRUPTED = 130
+_BROKEN = 3
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    arguments = _parser().parse_args(argv)
+    try:
+        code = int(arguments.command(arguments))
+        sys.stdout.flush()
+        return code
+    except SurgeryError as error:
+        if arguments.verbose > 1:
+            raise
+        text = str(error) if isinstance(error, RecipeError) else f"surgery: {error}"
+        sys.stderr.write(f"{text}\n")
+        return error.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write("surgery: interrupted; nothing was written\n")
+        return _INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if arguments.verbose > 1:
+            raise
+        text = " ".join(str(error).split())
+        sys.stderr.write(f"surgery: internal error: {type(error).__name__}: {text}; -vv shows where\n")
+        return _BROKEN
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="surgery",
+        description="ONNX graph surgery and optimization: recipes of passes, each one verified against the original.",
+        epilog="exit codes: 0 fine, 1 negative verdict, 2 bad input, 3 something broke, 130 interrupted",
+    )
+    parser.add_argument("--version", action="version", version=f"surgery {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for module in _COMMANDS:
+        name = module.__name__.rpartition(".")[2]
+        summary = (module.__doc__ or "").strip().splitlines()[0]
+        command = commands.add_parser(name, help=summary, description=module.__doc__)
+        command.formatter_class = argparse.RawDescriptionHelpFormatter
+        command.add_argument(
+            "--format", choices=["text", "json"], default="text", help="how to write the answer (default: text)"
+        )
+        command.add_argument("-v", "--verbose", action="count", default=0, help="say more on stderr; twice: tracebacks")
+        module.add_arguments(command)
+        command.set_defaults(command=module.main)
+    return parser

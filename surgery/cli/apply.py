@@ -1,0 +1,91 @@
+"""Run a recipe over a model, each step verified against the original.
+
+Without -o (and without `output` in the recipe) nothing is written: the report shows what would come out.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from surgery.cli import _output
+from surgery.errors import UsageError
+
+if TYPE_CHECKING:
+    from surgery.recipe import Recipe
+    from surgery.runner import Result
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `apply` takes."""
+    parser.add_argument("recipe", metavar="RECIPE", help="a recipe file, or the name of a shipped recipe")
+    parser.add_argument("model", metavar="MODEL", nargs="?", help="an .onnx file (default: the recipe's own model)")
+    add_output_arguments(parser)
+
+
+def add_output_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare how a changed model is written; `run` takes the same."""
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the result here")
+    parser.add_argument("--force", action="store_true", help="overwrite an existing output")
+    parser.add_argument(
+        "--layout",
+        choices=["keep", "single", "external"],
+        default="keep",
+        help="weights inside the file, in FILE.data beside it, or as the input has them (default: keep)",
+    )
+    parser.add_argument("--trust", action="store_true", help="run the local Python files that the recipe names")
+    parser.add_argument(
+        "--plugin", metavar="MODULE", action="append", default=[], help="a module, or a .py file, with more passes"
+    )
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Apply a recipe."""
+    from surgery import recipe as recipes
+    from surgery import registry
+
+    for plugin in arguments.plugin:
+        registry.load_plugin(plugin)
+    recipe = recipes.load(arguments.recipe, trust=arguments.trust)
+    model = arguments.model or recipe.model
+    if model is None:
+        raise UsageError(f"recipe '{recipe.name}' names no model", todo="give one: surgery apply RECIPE MODEL")
+    return execute(recipe, Path(model), arguments)
+
+
+def execute(recipe: Recipe, model: Path, arguments: argparse.Namespace) -> int:
+    """Run a loaded recipe, write the result, report."""
+    from surgery import runner
+    from surgery.report.progress import Progress
+
+    output = target(recipe, model, arguments.output)
+    console = _output.messages()
+    with Progress(console, verbose=arguments.verbose > 0) as observer:
+        result = runner.apply(
+            model, recipe, output=output, force=arguments.force, layout=arguments.layout, observer=observer
+        )
+    report(result, output, arguments)
+    return result.exit_code
+
+
+def target(recipe: Recipe, model: Path, given: str | None) -> Path | None:
+    """Return where to write: what the caller says, else the recipe's `output` in the current folder."""
+    if given is not None:
+        return Path(given)
+    if recipe.output is None:
+        return None
+    return Path(recipe.output.replace("{stem}", model.stem))
+
+
+def report(result: Result, output: Path | None, arguments: argparse.Namespace) -> None:
+    """Write the account to stdout."""
+    if arguments.format == "json":
+        _output.write_json(result.to_json())
+        return
+    from surgery.report import terminal
+
+    _output.write(terminal.result(result))
+    if result.ok:
+        wrote = f"wrote {terminal.summary(result.output)}" if output else "nothing written: no output given (-o FILE)"
+        _output.messages().print(wrote, soft_wrap=True)

@@ -1,0 +1,132 @@
+"""Builder: the buffered edit of one site, committed as a whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx_ir as ir
+
+from surgery.views import Node, Refusal, Value
+
+if TYPE_CHECKING:
+    from surgery.graph import Graph
+
+
+@dataclass(frozen=True)
+class NewNode:
+    """A node that does not exist yet; its outputs are values that nothing produces so far."""
+
+    op: str
+    domain: str
+    inputs: tuple[ir.Value | None, ...]
+    attributes: Mapping[str, Any]
+    outputs: tuple[ir.Value, ...]
+    name: str | None
+
+
+@dataclass
+class Edits:
+    """What a site wants to do, in the order in which it is done."""
+
+    constants: list[tuple[ir.Value, str]] = field(default_factory=list)
+    nodes: list[NewNode] = field(default_factory=list)
+    inputs: list[tuple[ir.Node, int, ir.Value | None]] = field(default_factory=list)
+    attributes: list[tuple[ir.Node, str, Any]] = field(default_factory=list)
+    replacements: list[tuple[ir.Value, ir.Value]] = field(default_factory=list)
+    removals: list[ir.Node] = field(default_factory=list)
+    drops: list[ir.Value] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.nodes or self.inputs or self.attributes or self.replacements or self.removals or self.drops)
+
+
+class Builder:
+    """Collects the edits of one site. Nothing happens to the graph until the site ends well.
+
+    New nodes stand before the anchor node, in the anchor's scope.
+    """
+
+    def __init__(self, graph: Graph, anchor: Node | None) -> None:
+        self._graph = graph
+        self.anchor = anchor
+        self.edits = Edits()
+
+    def require(self, condition: object, reason: str) -> None:
+        """Refuse this site for `reason` unless the condition holds."""
+        if not condition:
+            raise Refusal(reason)
+
+    def node(
+        self,
+        op: str,
+        *inputs: Value | None,
+        outputs: int = 1,
+        name: str | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        **more_attributes: Any,
+    ) -> Value:
+        """Add a node and return its first output; `op` may carry a domain ("com.microsoft::FusedConv").
+
+        Attributes are Python values (or onnx-ir attributes); one whose value is None is left out.
+        `name` is a wish; the engine makes it unique.
+        """
+        return self.nodes(op, *inputs, outputs=outputs, name=name, attributes=attributes, **more_attributes)[0]
+
+    def nodes(
+        self,
+        op: str,
+        *inputs: Value | None,
+        outputs: int = 1,
+        name: str | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        **more_attributes: Any,
+    ) -> tuple[Value, ...]:
+        """Add a node like `node`, and return all of its outputs."""
+        domain, _, op_type = op.rpartition("::")
+        trimmed = list(inputs)
+        while trimmed and trimmed[-1] is None:
+            trimmed.pop()
+        new = NewNode(
+            op_type,
+            domain,
+            tuple(None if value is None else value.ir for value in trimmed),
+            {**(attributes or {}), **more_attributes},
+            tuple(ir.Value() for _ in range(outputs)),
+            name,
+        )
+        self.edits.nodes.append(new)
+        return tuple(Value(self._graph, value) for value in new.outputs)
+
+    def constant(self, array: np.ndarray[Any, Any] | ir.TensorProtocol, name: str = "constant") -> Value:
+        """Add an initializer (in a function: a Constant node); `name` is a wish."""
+        tensor = (
+            array
+            if isinstance(array, ir.TensorProtocol)
+            else ir.Tensor(np.ascontiguousarray(array).reshape(array.shape))
+        )
+        value = ir.Value(type=ir.TensorType(tensor.dtype), shape=ir.Shape(tensor.shape.numpy()), const_value=tensor)
+        self.edits.constants.append((value, name))
+        return Value(self._graph, value)
+
+    def replace(self, old: Value, new: Value) -> None:
+        """Let everything that reads `old`, the caller included, read `new`; what becomes dead goes."""
+        self.edits.replacements.append((old.ir, new.ir))
+
+    def set_input(self, node: Node, index: int, value: Value | None) -> None:
+        """Let one input of a node read another value, or none."""
+        self.edits.inputs.append((node.ir, index, None if value is None else value.ir))
+
+    def set_attribute(self, node: Node, name: str, value: Any) -> None:
+        """Set an attribute of a node; None removes it."""
+        self.edits.attributes.append((node.ir, name, value))
+
+    def remove(self, node: Node) -> None:
+        """Remove a node whose outputs nothing reads; refused when something does."""
+        self.edits.removals.append(node.ir)
+
+    def drop(self, initializer: Value) -> None:
+        """Remove an initializer that nothing reads; refused when something does or a caller can set it."""
+        self.edits.drops.append(initializer.ir)

@@ -1,0 +1,139 @@
+"""One table of operator facts that more than one pass needs.
+
+Source: the operator schemas of the ONNX specification. Only operators of the default domain are listed; what
+is not listed has none of the properties.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+RANDOM = frozenset(
+    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+)
+"""Operators whose outputs differ from run to run. Dropout joins them in training mode."""
+
+CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+"""Operators that run subgraphs."""
+
+COMMUTATIVE = frozenset(
+    {
+        "Add",
+        "And",
+        "BitwiseAnd",
+        "BitwiseOr",
+        "BitwiseXor",
+        "Equal",
+        "Max",
+        "Mean",
+        "Min",
+        "Mul",
+        "Or",
+        "Sum",
+        "Xor",
+    }
+)
+"""Operators whose inputs may be exchanged without changing a single bit of the result, for two inputs."""
+
+UNARY_ELEMENTWISE = frozenset(
+    {
+        "Abs",
+        "Acos",
+        "Acosh",
+        "Asin",
+        "Asinh",
+        "Atan",
+        "Atanh",
+        "BitwiseNot",
+        "Cast",
+        "Ceil",
+        "Celu",
+        "Clip",
+        "Cos",
+        "Cosh",
+        "Elu",
+        "Erf",
+        "Exp",
+        "Floor",
+        "Gelu",
+        "HardSigmoid",
+        "HardSwish",
+        "Identity",
+        "IsInf",
+        "IsNaN",
+        "LeakyRelu",
+        "Log",
+        "Mish",
+        "Neg",
+        "Not",
+        "Reciprocal",
+        "Relu",
+        "Round",
+        "Selu",
+        "Shrink",
+        "Sigmoid",
+        "Sign",
+        "Sin",
+        "Sinh",
+        "Softplus",
+        "Softsign",
+        "Sqrt",
+        "Swish",
+        "Tan",
+        "Tanh",
+        "ThresholdedRelu",
+    }
+)
+"""Operators that map each element of their first input by itself; the shape stays."""
+
+BINARY_ELEMENTWISE = frozenset(
+    {
+        "Add",
+        "And",
+        "BitShift",
+        "BitwiseAnd",
+        "BitwiseOr",
+        "BitwiseXor",
+        "Div",
+        "Equal",
+        "Greater",
+        "GreaterOrEqual",
+        "Less",
+        "LessOrEqual",
+        "Mod",
+        "Mul",
+        "Or",
+        "PRelu",
+        "Pow",
+        "Sub",
+        "Xor",
+    }
+)
+"""Operators that map pairs of elements after numpy-style broadcasting (since opset 7)."""
+
+
+@cache
+def since_version(op_type: str, opset: int, domain: str = "") -> int | None:
+    """Return the opset in which the operator took the form it has at `opset`, or None when it has none there."""
+    import onnx.defs
+
+    try:
+        return int(onnx.defs.get_schema(op_type, opset, domain).since_version)
+    except onnx.defs.SchemaError:
+        return None
+
+
+@cache
+def attribute_default(op_type: str, opset: int, name: str, domain: str = "") -> object:
+    """Return the default that the schema gives an attribute, or None."""
+    import onnx.defs
+    import onnx.helper
+
+    try:
+        attribute = onnx.defs.get_schema(op_type, opset, domain).attributes.get(name)
+    except onnx.defs.SchemaError:
+        return None
+    if attribute is None or not attribute.default_value.name:
+        return None
+    value = onnx.helper.get_attribute_value(attribute.default_value)
+    return value.decode() if isinstance(value, bytes) else value

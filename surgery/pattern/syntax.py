@@ -1,0 +1,212 @@
+"""The language of patterns: a few lines of ONNX text with holes.
+
+    c = Conv(x, w, bias?)                   # bias may be absent
+    y, mask? = Dropout(c, ratio?)           # an output that may be absent
+    y = Relu|Clip(c, limits...)             # either operator; all remaining inputs
+    y = Mul(x, 0.5)                         # a constant whose elements all equal 0.5 (of any shape)
+    y = Reshape(x, {0, -1})                 # a constant with just these elements
+    y = Transpose<perm=p>(x)                # the attribute is bound to m.p
+    y = Softmax<axis=-1>(x)                 # the attribute, or its default, has this value
+    y = com.microsoft::FusedMatMul(a, b)    # an operator of another domain
+    c = Add(a, b)                           # operands of commutative operators match in either order
+
+A name stands for the same value wherever it occurs. Values that one line makes and another reads are interior:
+they may not be read elsewhere. What no line reads is an output of the pattern, in order of appearance.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NoReturn
+
+from surgery.errors import PatternError
+
+Literal = int | float | str
+AttributeLiteral = Literal | tuple[Literal, ...]
+
+_TOKEN = re.compile(
+    r"""
+    (?P<space>[ \t]+|\#.*|//.*)
+  | (?P<number>[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?(?![\w.])|[-+]?inf\b)
+  | (?P<name>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)
+  | (?P<string>"[^"\n]*")
+  | (?P<mark>\.\.\.|::|[=(),<>|?{}\[\]])
+    """,
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An input in a pattern: a named value, or a constant given by its elements."""
+
+    name: str | None = None
+    optional: bool = False
+    variadic: bool = False
+    scalar: int | float | None = None
+    elements: tuple[int | float, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """An output in a pattern."""
+
+    name: str
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """A condition on an attribute (`value`), or a name for what it holds (`binding`)."""
+
+    name: str
+    value: AttributeLiteral | None = None
+    binding: str | None = None
+
+
+@dataclass(frozen=True)
+class NodePattern:
+    """One line: an operator call. `ops` are pairs of domain and operator."""
+
+    results: tuple[Result, ...]
+    ops: tuple[tuple[str, str], ...]
+    operands: tuple[Operand, ...]
+    attributes: tuple[Attribute, ...]
+    line: int
+
+
+def parse(text: str) -> tuple[NodePattern, ...]:
+    """Parse a pattern, one node to a line; PatternError shows the place with a caret."""
+    nodes = tuple(
+        _Line(text, number, line).node()
+        for number, line in enumerate(text.splitlines(), start=1)
+        if line.split("#")[0].split("//")[0].strip()
+    )
+    if not nodes:
+        raise PatternError("the pattern is empty")
+    return nodes
+
+
+class _Line:
+    """Recursive descent over the tokens of one line."""
+
+    def __init__(self, text: str, number: int, line: str) -> None:
+        self.number = number
+        self.line = line
+        self.tokens: list[tuple[str, str, int]] = []
+        position = 0
+        while position < len(line):
+            found = _TOKEN.match(line, position)
+            if found is None:
+                self.fail(f"unexpected '{line[position]}'", position)
+            if found.lastgroup != "space":
+                self.tokens.append((str(found.lastgroup), found.group(), position))
+            position = found.end()
+        self.next = 0
+
+    def fail(self, what: str, position: int | None = None) -> NoReturn:
+        if position is None:
+            position = self.tokens[self.next][2] if self.next < len(self.tokens) else len(self.line)
+        raise PatternError(f"line {self.number} of the pattern: {what}\n    {self.line}\n    {' ' * position}^")
+
+    def peek(self) -> str:
+        return self.tokens[self.next][1] if self.next < len(self.tokens) else ""
+
+    def accept(self, mark: str) -> bool:
+        if self.peek() != mark:
+            return False
+        self.next += 1
+        return True
+
+    def expect(self, mark: str) -> None:
+        if not self.accept(mark):
+            self.fail(f"expected '{mark}'")
+
+    def take(self, kind: str, what: str) -> str:
+        if self.next >= len(self.tokens) or self.tokens[self.next][0] != kind:
+            self.fail(f"expected {what}")
+        self.next += 1
+        return self.tokens[self.next - 1][1]
+
+    def node(self) -> NodePattern:
+        results = [self.result()]
+        while self.accept(","):
+            results.append(self.result())
+        self.expect("=")
+        ops = [self.op()]
+        while self.accept("|"):
+            ops.append(self.op())
+        attributes = self.attributes()
+        self.expect("(")
+        operands: list[Operand] = []
+        while not self.accept(")"):
+            if operands:
+                self.expect(",")
+            operands.append(self.operand())
+            if operands[-1].variadic and self.peek() != ")":
+                self.fail("nothing may follow '...'")
+        attributes += self.attributes()
+        if self.next < len(self.tokens):
+            self.fail("expected the end of the line")
+        return NodePattern(tuple(results), tuple(ops), tuple(operands), tuple(attributes), self.number)
+
+    def result(self) -> Result:
+        name = self.take("name", "a name for an output")
+        return Result(name, self.accept("?"))
+
+    def op(self) -> tuple[str, str]:
+        name = self.take("name", "an operator")
+        if self.accept("::"):
+            return name, self.take("name", "an operator")
+        domain, _, op_type = name.rpartition(".")
+        return domain, op_type
+
+    def attributes(self) -> list[Attribute]:
+        found: list[Attribute] = []
+        if not self.accept("<"):
+            return found
+        while not self.accept(">"):
+            if found:
+                self.expect(",")
+            name = self.take("name", "the name of an attribute")
+            self.expect("=")
+            if self.tokens[self.next : self.next + 1] and self.tokens[self.next][0] == "name":
+                found.append(Attribute(name, binding=self.take("name", "a name")))
+            else:
+                found.append(Attribute(name, value=self.literal()))
+        return found
+
+    def literal(self) -> AttributeLiteral:
+        if self.accept("["):
+            items: list[Literal] = []
+            while not self.accept("]"):
+                if items:
+                    self.expect(",")
+                items.append(self.item())
+            return tuple(items)
+        return self.item()
+
+    def item(self) -> Literal:
+        if self.peek().startswith('"'):
+            return self.take("string", "a string")[1:-1]
+        return self.number_literal()
+
+    def number_literal(self) -> int | float:
+        text = self.take("number", "a number, a string or a list")
+        return int(text) if re.fullmatch(r"[-+]?\d+", text) else float(text)
+
+    def operand(self) -> Operand:
+        if self.accept("{"):
+            elements: list[int | float] = []
+            while not self.accept("}"):
+                if elements:
+                    self.expect(",")
+                elements.append(self.number_literal())
+            return Operand(elements=tuple(elements))
+        if self.next < len(self.tokens) and self.tokens[self.next][0] == "number":
+            return Operand(scalar=self.number_literal())
+        name = self.take("name", "an input: a name, a number or {...}")
+        if self.accept("..."):
+            return Operand(name, variadic=True)
+        return Operand(name, optional=self.accept("?"))

@@ -1,0 +1,113 @@
+"""The tree of a YAML text, in which every key and every value knows where it stands."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+# The core schema of YAML 1.2.2, section 10.3.2. Underscores, `yes`, `on`, 0777 and 1:30 are text or decimal there.
+_NULL = re.compile(r"~|null|Null|NULL|")
+_TRUE = re.compile(r"true|True|TRUE")
+_FALSE = re.compile(r"false|False|FALSE")
+_INT = re.compile(r"[-+]?[0-9]{1,300}")
+_OCTAL = re.compile(r"0o[0-7]{1,300}")
+_HEX = re.compile(r"0x[0-9a-fA-F]{1,200}")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_INFINITY = re.compile(r"[-+]?\.(inf|Inf|INF)")
+_NAN = re.compile(r"\.(nan|NaN|NAN)")
+
+SHOWN = 40
+"""So many characters of a text are quoted in a message."""
+
+
+def resolve(text: str) -> str | int | float | bool | None:
+    """Give the value of a plain scalar as YAML 1.2 reads it."""
+    if _NULL.fullmatch(text):
+        return None
+    if _TRUE.fullmatch(text) or _FALSE.fullmatch(text):
+        return text.lower() == "true"
+    for pattern, base in ((_INT, 10), (_OCTAL, 8), (_HEX, 16)):
+        if pattern.fullmatch(text):
+            return int(text, base)
+    if _INFINITY.fullmatch(text) or _NAN.fullmatch(text):
+        return float(text.replace(".", ""))
+    return float(text) if _FLOAT.fullmatch(text) else text
+
+
+def quoted(text: str) -> str:
+    """Put a text of the user into a message: on one line, not too long, in quotes."""
+    shown = "".join(char if char.isprintable() else " " for char in text)
+    return f"'{shown}'" if len(shown) <= SHOWN else f"'{shown[:SHOWN]}…'"
+
+
+@dataclass(eq=False)
+class Node:
+    """Something at a place; `line` and `column` count from 1, the column in characters.
+
+    `size` is the number of nodes in it and `height` their greatest nesting, aliases expanded. `open` says that a syntax
+    error cut it short, so that what is missing in it is no mistake of its own.
+    """
+
+    line: int
+    column: int
+    size: int = field(default=1, kw_only=True)
+    height: int = field(default=0, kw_only=True)
+    open: bool = field(default=False, kw_only=True)
+
+
+@dataclass(eq=False)
+class Scalar(Node):
+    """A text, number, bool or null; `text` is how it was written, `styled` whether in quotes or as a block."""
+
+    value: str | int | float | bool | None
+    text: str
+    styled: bool = False
+
+
+@dataclass(eq=False)
+class Listing(Node):
+    """A YAML sequence."""
+
+    items: list[Node] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Table(Node):
+    """A YAML mapping with its pairs in order, those with a duplicate key included."""
+
+    pairs: list[tuple[Node, Node]] = field(default_factory=list)
+
+
+def describe(node: Node) -> str:
+    """Say what a value is, in a message."""
+    if isinstance(node, Listing):
+        return "a list"
+    if not isinstance(node, Scalar):
+        return "a mapping"
+    if node.value is None:
+        return "nothing"
+    return quoted(node.text) if isinstance(node.value, str) else node.text
+
+
+def is_null(node: Node) -> bool:
+    """Say whether nothing was written."""
+    return isinstance(node, Scalar) and node.value is None
+
+
+def key_text(node: Node) -> str | None:
+    """Give a key that is text."""
+    return node.value if isinstance(node, Scalar) and isinstance(node.value, str) else None
+
+
+def plain(node: Node) -> Any:
+    """Give a value as Python has it; the first of two equal keys counts."""
+    if isinstance(node, Scalar):
+        return node.value
+    if isinstance(node, Listing):
+        return [plain(item) for item in node.items]
+    assert isinstance(node, Table)
+    found: dict[Any, Any] = {}
+    for key, value in node.pairs:
+        found.setdefault(plain(key) if isinstance(key, Scalar) else None, plain(value))
+    return found

@@ -1,0 +1,164 @@
+"""What a recipe says, as immutable values. Light to import: no YAML, no validation, no pydantic.
+
+`surgery.recipe.load` builds these from YAML and guarantees what the fields say here; code that builds them itself
+(`surgery run`, tests) gives the same guarantees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NoReturn, TypeVar
+
+from surgery.recipe.comparison import Comparison
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+OnFailure = Literal["abort", "rollback", "keep"]
+Mode = Literal["each", "end", "off"]
+Unverified = Literal["refuse", "accept"]
+
+OUTPUT_FIELDS = ("stem",)
+"""The names that may stand in braces in `output`: the model's file name without its suffix."""
+
+
+class FrozenDict(dict[K, V]):
+    """A dict that refuses to change. It pickles and copies, which `MappingProxyType` does not."""
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("a recipe does not change once it is loaded")
+
+    __setitem__: Any = _refuse
+    __delitem__: Any = _refuse
+    __ior__: Any = _refuse
+    clear: Any = _refuse
+    pop: Any = _refuse
+    popitem: Any = _refuse
+    setdefault: Any = _refuse
+    update: Any = _refuse
+
+    def __reduce__(self) -> tuple[type[FrozenDict[K, V]], tuple[dict[K, V]]]:
+        return type(self), (dict(self),)
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """How to fill one input: exactly one field is given.
+
+    `values` lists what to choose among, `range` the least and the greatest value (both included for integers), `file`
+    a `.npy` or `.npz`, resolved against the recipe's folder.
+    """
+
+    values: tuple[int | float | bool | str, ...] | None = None
+    range: tuple[float, float] | None = None
+    file: Path | None = None
+
+
+@dataclass(frozen=True)
+class InputsSpec:
+    """What is known of the model's inputs: the extents to try for each named dim, and how to fill a tensor."""
+
+    dims: Mapping[str, tuple[int, ...]] = field(default_factory=FrozenDict)
+    tensors: Mapping[str, TensorSpec] = field(default_factory=FrozenDict)
+
+
+@dataclass(frozen=True)
+class VerifySpec:
+    """How strictly to verify. A tolerance of None leaves it to the dtype and the promise of the pass.
+
+    `mode`: after each pass, once at the end, or never. `unverified`: whether a step that could not be verified counts
+    as failed. `timeout` is in seconds for one run of the model, `memory` in bytes for the process that runs it.
+    """
+
+    rtol: float | None = None
+    atol: float | None = None
+    seed: int = 0
+    mode: Mode = "each"
+    unverified: Unverified = "refuse"
+    timeout: float = 300.0
+    memory: int | None = None
+
+
+@dataclass(frozen=True)
+class When:
+    """Conditions on the model as it is before a step; the step runs if all of them hold."""
+
+    ops: Mapping[str, Comparison] = field(default_factory=FrozenDict)
+    nodes: Comparison | None = None
+    opset: Comparison | None = None
+
+
+@dataclass(frozen=True)
+class Expect:
+    """What has to hold of the model after a step, or after the recipe. `sites` is for a step only."""
+
+    ops: Mapping[str, Comparison] = field(default_factory=FrozenDict)
+    nodes: Comparison | None = None
+    opset: Comparison | None = None
+    sites: Comparison | None = None
+    signature: Literal["unchanged"] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Placed:
+    """Where a step stands, for messages; two equal steps may stand in different places."""
+
+    when: When | None = None
+    line: int = field(default=1, compare=False)
+    column: int = field(default=1, compare=False)
+    path: str = field(default="", compare=False)
+
+    @property
+    def where(self) -> str:
+        """The place as `path:line:column`, both from 1."""
+        return f"{self.path}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True)
+class PassStep(_Placed):
+    """Run one pass. `options` stand as they were given; `Pass.bind` converts them."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=FrozenDict)
+    on_failure: OnFailure = "abort"
+    expect: Expect | None = None
+
+
+@dataclass(frozen=True)
+class RepeatStep(_Placed):
+    """Run steps several times: `times` rounds, or with None until a round changes nothing."""
+
+    times: int | None
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class UseStep(_Placed):
+    """Run the steps of another recipe.
+
+    Of that recipe `steps` and `expect` count. Its `model`, `inputs`, `verify` and `output` were checked and are
+    ignored: the outer recipe says what is rewritten and how it is verified.
+    """
+
+    recipe: Recipe
+
+
+Step = PassStep | RepeatStep | UseStep
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One recipe. Relative paths in it were resolved against its folder; `path` is None when it has no file."""
+
+    name: str
+    steps: tuple[Step, ...] = ()
+    about: str = ""
+    path: Path | None = None
+    model: Path | None = None
+    output: str | None = None
+    plugins: tuple[str, ...] = ()
+    inputs: InputsSpec = field(default_factory=InputsSpec)
+    verify: VerifySpec = field(default_factory=VerifySpec)
+    expect: Expect = field(default_factory=Expect)

@@ -1,0 +1,207 @@
+"""Records as rich tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from surgery.diff import Change, Difference, OperatorCount, histogram
+from surgery.inspect import Inspection, Port
+from surgery.runner import Result, StepRecord
+from surgery.summary import Summary
+from surgery.verify import Verdict
+
+STATUS_STYLES = {"committed": "green", "unchanged": "dim", "rolled_back": "yellow", "skipped": "dim", "failed": "red"}
+VERDICT_STYLES = {"equal": "green", "close": "green", "different": "red", "unverified": "yellow"}
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+def size(count: int | None) -> str:
+    """Write a number of bytes in decimal units."""
+    if count is None:
+        return "?"
+    value, unit = float(count), 0
+    while value >= 1000 and unit < len(_UNITS) - 1:
+        value, unit = value / 1000, unit + 1
+    return f"{count} B" if unit == 0 else f"{value:.1f} {_UNITS[unit]}"
+
+
+def needed(verdict: Verdict | None) -> str:
+    """Write the tolerance that a comparison needed."""
+    if verdict is None or verdict.status == "unverified" or not verdict.needed:
+        return ""
+    if verdict.status == "equal":
+        return "0"
+    return f"{verdict.needed['rtol']:.1e}"
+
+
+def step_table(steps: Sequence[StepRecord]) -> Table:
+    """Give a row to each step."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("step", no_wrap=True, overflow="ellipsis", ratio=None)
+    table.add_column("status", no_wrap=True)
+    for title in ("nodes", "", "sites"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("rtol needed", justify="right", no_wrap=True)
+    table.add_column("seconds", justify="right", no_wrap=True)
+    for step in steps:
+        table.add_row(*_step_row(step))
+    return table
+
+
+def _step_row(step: StepRecord) -> tuple[RenderableType, ...]:
+    difference = step.nodes_after - step.nodes_before
+    verdict = step.verdict.status if step.verdict is not None else ""
+    return (
+        Text(step.name),
+        Text(step.status.replace("_", " "), style=STATUS_STYLES[step.status]),
+        Text(str(step.nodes_after)),
+        change(difference),
+        Text(str(step.sites) if step.sites else "", style="dim" if not step.sites else ""),
+        Text(verdict, style=VERDICT_STYLES.get(verdict, "")),
+        Text(needed(step.verdict)),
+        Text(f"{step.seconds:.2f}", style="dim"),
+    )
+
+
+def change(difference: int) -> Text:
+    """Write a difference with its sign; fewer is green."""
+    if difference == 0:
+        return Text("")
+    return Text(f"{difference:+d}", style="green" if difference < 0 else "yellow")
+
+
+def histogram_table(counts: Sequence[OperatorCount], *, total: bool = True) -> Table:
+    """Give a row to each operator: before, after, difference."""
+    table = Table(box=None, pad_edge=False, header_style="bold", show_footer=total)
+    before, after = sum(count.before for count in counts), sum(count.after for count in counts)
+    table.add_column("operator", footer="all", no_wrap=True)
+    table.add_column("before", footer=str(before), justify="right")
+    table.add_column("after", footer=str(after), justify="right")
+    table.add_column("difference", footer=change(after - before), justify="right")
+    for count in counts:
+        style = "" if count.difference else "dim"
+        table.add_row(Text(count.op, style=style), str(count.before), str(count.after), change(count.difference))
+    return table
+
+
+def result(account: Result) -> RenderableType:
+    """Show the account of `apply`: steps, messages, expectations, operators before and after, the verdict."""
+    parts: list[RenderableType] = [step_table(account.steps)]
+    parts += list(_messages(account.steps))
+    parts += [Text("")]
+    if account.expectations:
+        parts += [
+            Text.assemble(("met     " if item.ok else "not met ", "green" if item.ok else "red"), f" {item.what}")
+            for item in account.expectations
+        ]
+        parts.append(Text(""))
+    parts += [histogram_table(histogram(account.input.ops, account.output.ops)), Text("")]
+    parts.append(_conclusion(account))
+    return Group(*parts)
+
+
+def _messages(steps: Sequence[StepRecord]) -> Iterator[RenderableType]:
+    for step in steps:
+        if step.message and step.status != "skipped":
+            place = f"{step.where}: " if step.where else ""
+            text = Text.assemble((f"{step.name}: ", STATUS_STYLES[step.status]), f"{place}{step.message}")
+            yield Padding(text, (0, 0, 0, 2))
+
+
+def _conclusion(account: Result) -> Text:
+    change_of_nodes = f"{account.input.nodes} -> {account.output.nodes} nodes"
+    sizes = f", {size(account.input.bytes)} -> {size(account.output.bytes)}" if account.output.bytes else ""
+    committed = [step for step in account.steps if step.status == "committed"]
+    if account.failure is not None:
+        step = account.failure
+        verdict = f" ({step.verdict.status})" if step.verdict is not None else ""
+        return Text(f"failed at step '{step.name}'{verdict}; nothing was written", style="bold red")
+    if not account.ok:
+        return Text("an expectation is not met; nothing was written", style="bold red")
+    if not committed:
+        return Text("ok: nothing to change", style="bold green")
+    return Text(f"ok: {change_of_nodes}{sizes}; {_proof(committed, account)}", style="bold green")
+
+
+def _proof(committed: Sequence[StepRecord], account: Result) -> str:
+    """Say how sure the result is."""
+    verdicts = [step.verdict.status for step in committed if step.verdict is not None]
+    runs = sum(1 for binding in account.bindings if not binding.get("refused"))
+    if not verdicts:
+        return "not verified, as the recipe says"
+    weak = sum(1 for status in verdicts if status in ("unverified", "different"))
+    if weak:
+        return f"{weak} of {len(verdicts)} committed steps are not verified"
+    worst = "every output bit-identical" if set(verdicts) == {"equal"} else "every output within tolerance"
+    return f"{worst} to the original on {runs} sets of inputs after each of {len(verdicts)} steps"
+
+
+def inspection(facts: Inspection) -> RenderableType:
+    """Show what `inspect` found."""
+    head = Table.grid(padding=(0, 2))
+    head.add_column(style="bold", no_wrap=True)
+    head.add_column()
+    head.add_row("model", str(facts.path) if facts.path else "in memory")
+    head.add_row("producer", facts.producer or "?")
+    opsets = ", ".join(f"{domain} {version}" for domain, version in facts.opsets.items())
+    head.add_row("IR version", f"{facts.ir_version}, opsets: {opsets}")
+    for title, ports in (("input", facts.inputs), ("overridable", facts.overridable), ("output", facts.outputs)):
+        for port in ports:
+            head.add_row(title, _port(port))
+    head.add_row("nodes", f"{facts.nodes}, depth {facts.depth}")
+    kinds = ", ".join(f"{count} {name}" for name, count in facts.parameters_by_type.items())
+    head.add_row("parameters", f"{facts.parameters:,}{f' ({kinds})' if kinds else ''}")
+    head.add_row("weights", f"{size(facts.weight_bytes)} of {size(facts.bytes)}")
+    head.add_row("domains", ", ".join(f"{domain} {count}" for domain, count in facts.domains.items()))
+    for name, count in facts.functions.items():
+        head.add_row("function", f"{name}, {count} nodes")
+    for key, value in facts.metadata.items():
+        head.add_row("metadata", f"{key}: {' '.join(value.split())[:100]}")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("operator", no_wrap=True)
+    table.add_column("count", justify="right")
+    for op, count in facts.ops.items():
+        table.add_row(op, str(count))
+    return Group(head, Text(""), table)
+
+
+def _port(port: Port) -> str:
+    return f"{port.name}: {port}"
+
+
+def difference(found: Difference) -> RenderableType:
+    """Show what `diff` found."""
+    parts: list[RenderableType] = [histogram_table(found.operators)]
+    for title, changes in (
+        ("signature", found.signature),
+        ("opsets", found.opsets),
+        ("functions", found.functions),
+        ("metadata", found.metadata),
+        ("sizes", found.sizes),
+    ):
+        parts += [
+            Text(""),
+            Text(title, style="bold"),
+            _changes(changes) if changes else Text("  the same", style="dim"),
+        ]
+    return Group(*parts)
+
+
+def _changes(changes: Sequence[Change]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    for item in changes:
+        before = "-" if item.before is None else f"{item.before:,}" if isinstance(item.before, int) else item.before
+        after = "-" if item.after is None else f"{item.after:,}" if isinstance(item.after, int) else item.after
+        table.add_row(f"  {item.what}", Text(str(before), style="red"), "->", Text(str(after), style="green"))
+    return table
+
+
+def summary(found: Summary) -> str:
+    """Name a written model with its size."""
+    return f"{found.path} ({found.nodes} nodes, {size(found.bytes)})"

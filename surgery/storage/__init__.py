@@ -1,0 +1,46 @@
+"""Files to models and back: skeletons, mapped weights, streamed saving.
+
+Each name is imported on first use, because onnx and onnx-ir take half a second between them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from surgery.storage.convert import SPARSE_INITIALIZERS as SPARSE_INITIALIZERS
+    from surgery.storage.convert import ir_from_proto as ir_from_proto
+    from surgery.storage.export import proto_from_ir as proto_from_ir
+    from surgery.storage.saving import resolve as resolve
+    from surgery.storage.saving import save as save
+    from surgery.storage.skeleton import INLINE_LIMIT as INLINE_LIMIT
+    from surgery.storage.skeleton import StoredModel as StoredModel
+    from surgery.storage.skeleton import from_proto as from_proto
+    from surgery.storage.skeleton import load as load
+    from surgery.storage.tensors import all_tensors as all_tensors
+    from surgery.storage.weights import Weights as Weights
+    from surgery.storage.wire import Reference as Reference
+
+_HOMES = {
+    "SPARSE_INITIALIZERS": "convert",
+    "ir_from_proto": "convert",
+    "proto_from_ir": "export",
+    "resolve": "saving",
+    "save": "saving",
+    "INLINE_LIMIT": "skeleton",
+    "StoredModel": "skeleton",
+    "from_proto": "skeleton",
+    "load": "skeleton",
+    "all_tensors": "tensors",
+    "Weights": "weights",
+    "Reference": "wire",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        value: object = getattr(import_module(f"surgery.storage.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

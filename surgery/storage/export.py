@@ -1,0 +1,371 @@
+"""Turn an `onnx_ir.Model` into a skeleton, with everything put back that the IR could not hold.
+
+`onnx_ir.serde` is not used for the structure: it gives every initializer a value info, sorts metadata, drops
+trailing outputs without a name, doubles the metadata of tensors, logs to stderr, and raises on sparse
+attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import onnx
+import onnx_ir as ir
+from onnx_ir import serde
+
+from surgery.errors import ModelFileError
+from surgery.storage.residue import KEY, GraphResidue, Residue, ordered
+from surgery.storage.skeleton import INLINE_LIMIT
+from surgery.storage.tensors import STRING, refer
+from surgery.storage.weights import Weights
+from surgery.storage.wire import Reference
+
+# In `graph.meta`: a list of (value, SparseTensorProto) for the initializers that are sparse
+SPARSE_INITIALIZERS: Final = "surgery.sparse_initializers"
+
+# In the `meta` of a value that onnx_ir found a quantization annotation for (the key is onnx_ir's)
+_QUANTIZATION: Final = "quant_parameter_tensor_names"
+# The first IR version whose functions hold value infos
+_FUNCTION_VALUE_INFO: Final = 10
+
+_Type = ir.AttributeType
+_SCALARS: Final = {_Type.INT: "i", _Type.FLOAT: "f"}
+_LISTS: Final = {_Type.INTS: "ints", _Type.FLOATS: "floats"}
+_GRAPHS: Final = (_Type.GRAPH, _Type.GRAPHS)
+_RAW_MESSAGES: Final = {
+    _Type.SPARSE_TENSOR: "sparse_tensor",
+    _Type.SPARSE_TENSORS: "sparse_tensors",
+    _Type.TYPE_PROTO: "tp",
+    _Type.TYPE_PROTOS: "type_protos",
+}
+
+
+def proto_from_ir(model: ir.Model, weights: Weights, *, limit: int = INLINE_LIMIT) -> onnx.ModelProto:
+    """Return the skeleton of a model, and move its large tensors out of memory.
+
+    Tensors in memory of at least `limit` bytes are written to the scratch file of `weights` and replaced in
+    `model`, so that this happens once to each. Raises OutputError when the disk is full, ModelFileError when
+    the model cannot be written as ONNX.
+    """
+    from surgery.storage.spill import spill_large_tensors
+
+    spill_large_tensors(model, weights, limit)
+    try:
+        return Exporter(model.ir_version).model(model)
+    except (serde.SerdeError, ValueError, TypeError, AttributeError) as error:
+        raise ModelFileError(f"the model cannot be written as ONNX: {root_cause(error)}") from error
+
+
+def root_cause(error: BaseException) -> str:
+    """Return the message of the error that started a chain of errors, in one line."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+class Exporter:
+    """Build the messages of one model. Without `restore`, residue is left out."""
+
+    def __init__(self, ir_version: int, *, restore: bool = True) -> None:
+        self._restore = restore
+        self._function_values = ir_version >= _FUNCTION_VALUE_INFO
+
+    def model(self, model: ir.Model) -> onnx.ModelProto:
+        """Export a model."""
+        out = onnx.ModelProto(ir_version=model.ir_version)
+        for field in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
+            _set_text(out, field, getattr(model, field))
+        _opsets(out.opset_import, model.opset_imports)
+        _entries(out.metadata_props, model.metadata_props)
+        for configuration in model.device_configurations:
+            out.configuration.append(serde.serialize_model_configuration(configuration))
+        self._put_back(out, model.meta)
+        self._graph(out.graph, model.graph)
+        for function in model.functions.values():
+            self._function(out.functions.add(), function)
+        return out
+
+    def value(self, out: onnx.ValueInfoProto, value: ir.Value, role: str) -> None:
+        """Export a value as graph input, graph output or value info."""
+        out.name = value.name or ""
+        if value.type is not None:
+            serde.serialize_type_into(out.type, value.type)
+            # Without a type there is no place for a shape.
+            if value.shape is not None:
+                serde.serialize_shape_into(out.type, value.shape)
+        _set_text(out, "doc_string", value.doc_string)
+        _entries(out.metadata_props, value.metadata_props)
+        self._put_back_role(out, value, role)
+
+    def annotation(self, out: onnx.TensorAnnotation, value: ir.Value) -> None:
+        """Export the quantization annotation of a value."""
+        out.tensor_name = value.name or ""
+        _entries(out.quant_parameter_tensor_names, value.meta[_QUANTIZATION])
+        self._put_back_role(out, value, "annotation")
+
+    def node_shell(self, out: onnx.NodeProto, node: ir.Node) -> None:
+        """Export a node without the subgraphs in its attributes."""
+        out.op_type = node.op_type
+        for field in ("domain", "name", "overload", "doc_string"):
+            _set_text(out, field, getattr(node, field))
+        out.input.extend("" if value is None else value.name or "" for value in node.inputs)
+        out.output.extend(value.name or "" for value in node.outputs)
+        for attribute in node.attributes.values():
+            self._attribute(out.attribute.add(), attribute)
+        _entries(out.metadata_props, node.metadata_props)
+        for configuration in node.device_configurations:
+            out.device_configurations.append(serde.serialize_node_device_configuration(configuration))
+        self._put_back(out, node.meta)
+
+    def graph_shell(self, out: onnx.GraphProto, graph: ir.Graph) -> None:
+        """Export a graph without its lists."""
+        _set_text(out, "name", graph.name)
+        _set_text(out, "doc_string", graph.doc_string)
+        _entries(out.metadata_props, graph.metadata_props)
+
+    def function_shell(self, out: onnx.FunctionProto, function: ir.Function) -> None:
+        """Export a function without its nodes and value infos."""
+        for field in ("domain", "name", "overload", "doc_string"):
+            _set_text(out, field, getattr(function, field))
+        _opsets(out.opset_import, function.opset_imports)
+        _entries(out.metadata_props, function.metadata_props)
+        out.input.extend(value.name or "" for value in function.inputs)
+        out.output.extend(value.name or "" for value in function.outputs)
+        for attribute in function.attributes.values():
+            if attribute.value is None:
+                out.attribute.append(attribute.name)
+            else:
+                self._attribute(out.attribute_proto.add(), attribute)
+
+    def tensor(self, out: onnx.TensorProto, tensor: ir.TensorProtocol) -> None:
+        """Export a tensor. A large one is external by now."""
+        if isinstance(tensor, serde.TensorProtoTensor):
+            out.CopyFrom(tensor.raw)
+            if {entry.key: entry.value for entry in out.metadata_props} != tensor.metadata_props:
+                out.ClearField("metadata_props")
+                _entries(out.metadata_props, tensor.metadata_props)
+            return
+        _set_text(out, "name", tensor.name)
+        _set_text(out, "doc_string", tensor.doc_string)
+        out.data_type = int(tensor.dtype)
+        out.dims.extend(tensor.shape.numpy())
+        if isinstance(tensor, ir.ExternalTensor):
+            refer(out, tensor_reference(tensor))
+        elif out.data_type == STRING:
+            out.string_data.extend(_strings(tensor))
+        else:
+            out.raw_data = tensor.tobytes()
+        _entries(out.metadata_props, tensor.metadata_props)
+        self._put_back(out, tensor.meta)
+
+    def _graph(self, out: onnx.GraphProto, graph: ir.Graph) -> None:
+        self.graph_shell(out, graph)
+        residue = self._graph_residue(graph.meta)
+        if residue.shell is not None:
+            residue.shell.restore(out)
+        for value in graph.inputs:
+            self.value(out.input.add(), value, "input")
+        for value in graph.outputs:
+            self.value(out.output.add(), value, "output")
+        for value in graph.initializers.values():
+            self._initializer(out, value)
+        out.initializer.extend(residue.unnamed_initializers)
+        for named, sparse in graph.meta.get(SPARSE_INITIALIZERS, ()):
+            out.sparse_initializer.append(sparse)
+            out.sparse_initializer[-1].values.name = named.name or ""
+        for node in graph:
+            self._node(out.node.add(), node)
+        self._value_infos(out.value_info, _described(graph), residue)
+        self._annotations(out, graph, residue)
+
+    def _initializer(self, out: onnx.GraphProto, value: ir.Value) -> None:
+        if value.const_value is None:
+            raise ValueError(f"initializer '{value.name}' has no value")
+        tensor = out.initializer.add()
+        self.tensor(tensor, value.const_value)
+        if tensor.name != value.name:
+            tensor.name = value.name or ""
+
+    def _node(self, out: onnx.NodeProto, node: ir.Node) -> None:
+        self.node_shell(out, node)
+        if any(attribute.type in _GRAPHS for attribute in node.attributes.values()):
+            for attribute in out.attribute:
+                self._subgraphs(attribute, node.attributes.get(attribute.name))
+
+    def _subgraphs(self, out: onnx.AttributeProto, attribute: ir.Attr | None) -> None:
+        if attribute is None or attribute.is_ref():
+            return
+        if attribute.type == _Type.GRAPH:
+            self._graph(out.g, attribute.value)
+        elif attribute.type == _Type.GRAPHS:
+            for graph in attribute.value:
+                self._graph(out.graphs.add(), graph)
+
+    def _function(self, out: onnx.FunctionProto, function: ir.Function) -> None:
+        self.function_shell(out, function)
+        residue = self._graph_residue(function.meta)
+        if residue.shell is not None:
+            residue.shell.restore(out)
+        for default in out.attribute_proto:
+            self._subgraphs(default, function.attributes.get(default.name))
+        for node in function:
+            self._node(out.node.add(), node)
+        values = [value for value in function_values(function) if self._function_values or _marked(value)]
+        self._value_infos(out.value_info, values, residue)
+
+    def _value_infos(self, out: Any, values: Iterable[ir.Value], residue: GraphResidue) -> None:
+        """Export the value infos of a graph: those of its own values, and the loose ones."""
+        entries = []
+        for value in values:
+            entry = onnx.ValueInfoProto()
+            self.value(entry, value, "value_info")
+            entries.append(entry)
+        if residue.loose_values:
+            names = {entry.name for entry in entries}
+            entries += [entry for entry in residue.loose_values if entry.name not in names]
+        out.extend(ordered(entries, residue.value_order, "name"))
+
+    def _annotations(self, out: onnx.GraphProto, graph: ir.Graph, residue: GraphResidue) -> None:
+        entries = []
+        for value in graph_values(graph):
+            if _QUANTIZATION in value.meta and value.meta[_QUANTIZATION] is not None:
+                entries.append(onnx.TensorAnnotation())
+                self.annotation(entries[-1], value)
+        entries += residue.loose_annotations
+        out.quantization_annotation.extend(ordered(entries, residue.annotation_order, "tensor_name"))
+
+    def _attribute(self, out: onnx.AttributeProto, attribute: ir.Attr) -> None:
+        """Export an attribute without its subgraphs."""
+        out.name = attribute.name
+        _set_text(out, "doc_string", attribute.doc_string)
+        kind, value = attribute.type, attribute.value
+        if kind != _Type.UNDEFINED:
+            out.type = onnx.AttributeProto.AttributeType.Value(kind.name)
+        if attribute.is_ref():
+            out.ref_attr_name = attribute.ref_attr_name or ""
+        elif kind in _SCALARS:
+            setattr(out, _SCALARS[kind], value)
+        elif kind in _LISTS:
+            getattr(out, _LISTS[kind]).extend(value)
+        elif kind == _Type.STRING:
+            out.s = _bytes(value)
+        elif kind == _Type.STRINGS:
+            out.strings.extend(_bytes(item) for item in value)
+        elif kind == _Type.TENSOR:
+            self.tensor(out.t, value)
+        elif kind == _Type.TENSORS:
+            for tensor in value:
+                self.tensor(out.tensors.add(), tensor)
+        elif kind in _RAW_MESSAGES:
+            _messages(out, _RAW_MESSAGES[kind], value)
+
+    def _put_back(self, out: Any, meta: Mapping[str, Any]) -> None:
+        """Merge the residue of an object into its export."""
+        if self._restore and meta:
+            residue = meta.get(KEY)
+            if isinstance(residue, Residue):
+                residue.restore(out)
+
+    def _put_back_role(self, out: Any, value: ir.Value, role: str) -> None:
+        """Merge the residue of a value in one of its roles: its messages differ from role to role."""
+        if self._restore and value.meta:
+            residue = value.meta.get(KEY, {}).get(role)
+            if residue is not None:
+                residue.restore(out)
+
+    def _graph_residue(self, meta: Mapping[str, Any]) -> GraphResidue:
+        residue = meta.get(KEY) if self._restore else None
+        return residue if residue is not None else GraphResidue()
+
+
+def tensor_reference(tensor: ir.ExternalTensor) -> Reference:
+    """Return where the data of an external tensor lies, relative to the root folder."""
+    length = tensor.nbytes if tensor.length is None else tensor.length
+    return Reference(str(tensor.path).lstrip("/"), tensor.offset or 0, length)
+
+
+def graph_values(graph: ir.Graph) -> Iterable[ir.Value]:
+    """Return the values that belong to a graph: inputs, initializers, outputs of nodes; each once."""
+    values = dict.fromkeys(graph.inputs)
+    values.update(dict.fromkeys(graph.initializers.values()))
+    for node in graph:
+        values.update(dict.fromkeys(node.outputs))
+    return values
+
+
+def function_values(function: ir.Function) -> list[ir.Value]:
+    """Return the values of a function that have a description."""
+    values = list(function.inputs)
+    for node in function:
+        values.extend(node.outputs)
+    return [value for value in values if value.name and (_marked(value) or _has_facts(value))]
+
+
+def _described(graph: ir.Graph) -> list[ir.Value]:
+    """Return the values that get a value info: what nodes make, and whatever had one in the original.
+
+    An initializer needs none, because its tensor has a type and dims; neither does a graph output.
+    """
+    values = [value for value in graph.inputs if _marked(value)]
+    for value in graph.initializers.values():
+        if _marked(value) or (_has_words(value) and not value.is_graph_input()):
+            values.append(value)
+    for node in graph:
+        for value in node.outputs:
+            if _marked(value) or (value.name and not value.is_graph_output() and _has_facts(value)):
+                values.append(value)
+    return list(dict.fromkeys(values))
+
+
+def _marked(value: ir.Value) -> bool:
+    """Tell whether the original had a value info for a value that the IR would give none, or another one."""
+    return bool(value.meta) and "value_info" in value.meta.get(KEY, {})
+
+
+def _has_facts(value: ir.Value) -> bool:
+    return value.type is not None or _has_words(value)
+
+
+def _has_words(value: ir.Value) -> bool:
+    return bool(value.metadata_props or value.doc_string)
+
+
+def _set_text(out: Any, field: str, value: object) -> None:
+    if value:
+        setattr(out, field, value)
+
+
+def _entries(out: Any, entries: Mapping[str, str]) -> None:
+    for key, value in entries.items():
+        out.add(key=key, value=value)
+
+
+def _opsets(out: Any, imports: Mapping[str, int]) -> None:
+    for domain, version in imports.items():
+        out.add(domain=domain, version=version)
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value if isinstance(value, bytes) else value.encode("utf-8")
+
+
+def _strings(tensor: ir.TensorProtocol) -> list[bytes]:
+    if isinstance(tensor, ir.StringTensor):
+        return [_bytes(item) for item in tensor.string_data()]
+    return [_bytes(item) for item in tensor.numpy().ravel().tolist()]
+
+
+def _messages(out: onnx.AttributeProto, field: str, value: Any) -> None:
+    """Export a type or a sparse tensor, or several: as an IR type where the IR has one, else as it came."""
+    several = isinstance(value, list | tuple)
+    for item in value if several else [value]:
+        target = getattr(out, field).add() if several else getattr(out, field)
+        if not isinstance(item, ir.TypeAndShape):
+            target.CopyFrom(item)
+            continue
+        target.SetInParent()
+        if item.type is not None:
+            serde.serialize_type_into(target, item.type)
+            if item.shape is not None:
+                serde.serialize_shape_into(target, item.shape)

@@ -1,0 +1,146 @@
+"""Write files so that a reader finds the old one or the new one, and never half of one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
+
+from surgery.errors import ModelFileError, OutputError
+from surgery.storage.wire import Piece, Reference
+
+if TYPE_CHECKING:
+    from surgery.storage.weights import Source, Weights
+
+_BUFFER: Final = 1 << 22
+_COPY_STEP: Final = 1 << 30
+
+# What the kernel says when it cannot copy between these two files: then the bytes go through memory.
+_NO_KERNEL_COPY: Final = frozenset(
+    {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF, errno.ETXTBSY}
+)
+
+_REMEDIES: Final = {
+    errno.ENOSPC: "free some space, or name an output on another disk",
+    errno.EDQUOT: "free some space, or name an output on another disk",
+    errno.EFBIG: "use the layout 'external', or name an output on another disk",
+    errno.EACCES: "name an output in a folder that you may write to",
+    errno.EPERM: "name an output in a folder that you may write to",
+    errno.EROFS: "name an output in a folder that you may write to",
+    errno.ENOENT: "create the folder first",
+    errno.ENAMETOOLONG: "use a shorter name",
+}
+
+
+@contextmanager
+def output_errors(path: Path) -> Iterator[None]:
+    """Turn a failure of the operating system into an OutputError about `path`."""
+    try:
+        yield
+    except OSError as error:
+        todo = _REMEDIES.get(error.errno or 0)
+        reason = error.strerror or str(error)
+        raise OutputError(f"cannot be written: {reason}", where=str(path), todo=todo) from error
+
+
+class NewFile:
+    """A file beside its target under a passing name; `commit` puts it in place, and leaving without removes it.
+
+    Its mode is that of the file it replaces, or of `like`, else what the umask leaves of 0666.
+    """
+
+    def __init__(self, target: Path, like: Path | None = None) -> None:
+        self._path = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}.tmp")
+        self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        with suppress(FileNotFoundError):
+            os.fchmod(self._fd, stat.S_IMODE((like or target).stat().st_mode))
+
+    def __enter__(self) -> NewFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+        self._path.unlink(missing_ok=True)
+
+    def seek(self, offset: int) -> None:
+        """Go on writing at `offset`; bytes that are skipped read as zeros."""
+        os.lseek(self._fd, offset, os.SEEK_SET)
+
+    def write(self, parts: Iterable[Piece], weights: Weights) -> None:
+        """Write bytes and copy ranges of files, in order."""
+        small = bytearray()
+        for part in parts:
+            if not isinstance(part, Reference):
+                small += part
+            if isinstance(part, Reference) or len(small) >= _BUFFER:
+                _write_all(self._fd, small)
+                small.clear()
+            if isinstance(part, Reference):
+                copy_range(weights.source(part.location), part.offset, part.length, self._fd)
+        _write_all(self._fd, small)
+
+    def commit(self, target: Path) -> None:
+        """Make the bytes durable and let the file take the place of `target`."""
+        os.fsync(self._fd)
+        self._close()
+        self._path.replace(target)
+        sync_folder(target.parent)
+
+    def _close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def copy_range(source: Source, offset: int, length: int, target: int) -> None:
+    """Copy a range of a file to the current position of an open one, in the kernel where that is possible.
+
+    Raises ModelFileError when the source is shorter than it was, OSError when the target cannot be written.
+    """
+    in_kernel = True
+    while length > 0:
+        try:
+            if in_kernel:
+                copied = os.copy_file_range(source.fd, target, min(length, _COPY_STEP), offset)
+            else:
+                chunk = os.pread(source.fd, min(length, _BUFFER), offset)
+                _write_all(target, chunk)
+                copied = len(chunk)
+        except OSError as error:
+            if not in_kernel or error.errno not in _NO_KERNEL_COPY:
+                raise
+            in_kernel = False
+            continue
+        if copied == 0 and in_kernel:
+            # Some file systems answer so instead of saying that they cannot.
+            in_kernel = False
+        elif copied == 0:
+            raise ModelFileError(
+                f"{length:,} bytes are missing at {offset:,}", where=str(source.path), todo="start again"
+            )
+        offset += copied
+        length -= copied
+
+
+def _write_all(target: int, data: bytes | bytearray) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(target, view) :]
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in a folder durable, where the file system can."""
+    with suppress(OSError):
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

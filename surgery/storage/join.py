@@ -1,0 +1,108 @@
+"""Join a skeleton and its weights on the wire: plan what the bytes of the model file are, without reading them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import onnx
+
+from surgery.storage.split import RAW_DATA
+from surgery.storage.tensors import external_reference, is_external, refer
+from surgery.storage.wire import LENGTH, Pieces, Reference, Rewriter, encode_tag, encode_varint, fields
+
+if TYPE_CHECKING:
+    from surgery.storage.weights import Encoding, Weights
+
+_PAGE: Final = 4096
+_SMALL_ALIGNMENT: Final = 64
+# From this size on a tensor starts a page, so that it can be mapped on its own.
+_PAGE_FROM: Final = 1 << 20
+
+
+class DataFile:
+    """The plan of a file of external data."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.parts: dict[Reference, int] = {}
+        self._end = 0
+
+    def place(self, reference: Reference) -> Reference:
+        """Return where a range will lie in the file; a range that is asked for twice is stored once."""
+        if reference not in self.parts:
+            alignment = _PAGE if reference.length >= _PAGE_FROM else _SMALL_ALIGNMENT
+            self.parts[reference] = -(-self._end // alignment) * alignment
+            self._end = self.parts[reference] + reference.length
+        return Reference(self.name, self.parts[reference], reference.length)
+
+
+class Joiner(Rewriter):
+    """Put the data of external tensors back, into their message or into a data file.
+
+    `outside` decides for each tensor that may lie outside the model file whether it does.
+    """
+
+    def __init__(
+        self,
+        skeleton: bytes,
+        weights: Weights,
+        data_file: DataFile,
+        outside: Callable[[Reference], bool],
+    ) -> None:
+        super().__init__(skeleton)
+        self._bytes = skeleton
+        self._weights = weights
+        self._file = data_file
+        self._outside = outside
+
+    def wanted(self, start: int, stop: int) -> bool:
+        """Follow the messages that can hold a reference."""
+        return self._bytes.find(b"location", start, stop) >= 0
+
+    def tensor(self, start: int, stop: int, attached: bool) -> Pieces | None:
+        """Put the data of one tensor where it belongs."""
+        tensor = onnx.TensorProto.FromString(self._bytes[start:stop])
+        if not is_external(tensor):
+            return None
+        reference = external_reference(tensor)
+        # The bytes must be there before anything is written.
+        self._weights.view(reference)
+        if not attached and self._outside(reference):
+            refer(tensor, self._file.place(reference))
+            out = Pieces()
+            out.add(tensor.SerializeToString())
+            return out
+        return _inline(tensor, reference, self._weights.encodings.get(reference))
+
+
+def _inline(tensor: onnx.TensorProto, reference: Reference, encoding: Encoding | None) -> Pieces:
+    """Return a tensor message with its payload inside, encoded as it was, else as raw data."""
+    tensor.ClearField("external_data")
+    tensor.ClearField("data_location")
+    number = RAW_DATA
+    wire: tuple[Reference, ...] = ()
+    if encoding is not None:
+        if encoding.default_location:
+            tensor.data_location = onnx.TensorProto.DEFAULT
+        # Typed fields suit their own data types only: the bits may have been given another one since.
+        if encoding.data_type == tensor.data_type:
+            number, wire = encoding.field, encoding.wire
+    head, tail = _cut(tensor.SerializeToString(), number)
+    out = Pieces()
+    out.add(head)
+    for part in wire:
+        out.refer(part)
+    if not wire:
+        out.add(encode_tag(number, LENGTH) + encode_varint(reference.length))
+        out.refer(reference)
+    out.add(tail)
+    return out
+
+
+def _cut(message: bytes, number: int) -> tuple[bytes, bytes]:
+    """Cut a message where a field of this number belongs, in the order that protobuf itself writes."""
+    for field in fields(message, 0, len(message)):
+        if field.number > number:
+            return message[: field.start], message[field.start :]
+    return message, b""

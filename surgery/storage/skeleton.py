@@ -1,0 +1,252 @@
+"""Read a model without its weights: a small ModelProto whose large tensors are references to file ranges."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import onnx
+from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
+
+from surgery.errors import ModelFileError
+from surgery.storage.split import Splitter
+from surgery.storage.tensors import external_reference, is_external, refer
+from surgery.storage.weights import Source, Weights
+from surgery.storage.wire import Reference, WireError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+INLINE_LIMIT: Final = 1024
+
+# The first IR version with opset imports, and a bound that no real one comes near
+_FIRST_WITH_OPSETS: Final = 3
+_LAST_IR_VERSION: Final = 1000
+_HEAD: Final = 1024
+_AGAIN: Final = "fetch or export it again"
+
+
+@dataclass
+class StoredModel:
+    """A model as it lies in storage: the skeleton, and the weights it refers to.
+
+    `path` is None for a model that was in memory. `external` tells that its file used external data.
+    """
+
+    path: Path | None
+    proto: onnx.ModelProto
+    weights: Weights
+    external: bool
+
+
+def load(path: str | os.PathLike[str], *, limit: int = INLINE_LIMIT) -> StoredModel:
+    """Read the skeleton of a model file. Weights are mapped, not read.
+
+    Tensors with a payload of at least `limit` bytes become external references, located relative to the root
+    folder, possibly into the model file itself; smaller ones are inline.
+    Raises ModelFileError when the file cannot be read, is not a model or is damaged, or when its external
+    data is missing, too short or outside the folder of the model.
+    """
+    given = Path(path)
+    weights = Weights()
+    source = _open_model(given, weights)
+    weights.origin = source.path
+
+    def locate() -> tuple[str, int]:
+        return weights.referable(source).location, 0
+
+    data = source.view(0, source.size)
+    folders = _Folders(str(given), [given.parent, source.path.parent])
+    proto = _read(data, weights, locate, limit, folders)
+    return StoredModel(given, proto, weights, weights.external)
+
+
+def from_proto(
+    proto: onnx.ModelProto, base_dir: str | os.PathLike[str] | None = None, *, limit: int = INLINE_LIMIT
+) -> StoredModel:
+    """Take over a model in memory; large tensors are written to the scratch file.
+
+    External data is looked for in `base_dir`. The given proto stays as it is. Raises ModelFileError as
+    `load` does.
+    """
+    weights = Weights()
+    try:
+        data = proto.SerializeToString()
+    except (EncodeError, ValueError) as error:
+        raise ModelFileError(f"the model in memory cannot be serialized: {error}") from error
+
+    def locate() -> tuple[str, int]:
+        reference = weights.spill(data)
+        return reference.location, reference.offset
+
+    folders = _Folders("the model in memory", [] if base_dir is None else [Path(base_dir)])
+    skeleton = _read(memoryview(data), weights, locate, limit, folders)
+    return StoredModel(None, skeleton, weights, weights.external)
+
+
+class _Folders:
+    """Where external data may lie: in the folder of the model, also when the model is reached by a link.
+
+    As in ONNX Runtime, that folder is the one the link points to, and the one the link stands in.
+    """
+
+    def __init__(self, model: str, folders: list[Path]) -> None:
+        self.model = model
+        self._given = folders
+        self._real = [folder.resolve() for folder in folders]
+
+    def find(self, tensor: str, location: str) -> Path:
+        """Return the real path of a data file. Raises ModelFileError."""
+        subject = f"the external data '{location}' of tensor '{tensor}'"
+        parts = Path(location).parts
+        if not self._given:
+            raise self.error(f"{subject} cannot be found", "name the folder of the model")
+        if Path(location).is_absolute() or ".." in parts or "\0" in location or not parts:
+            raise self.error(f"{subject} is not a plain path inside the folder of the model", "do not trust it")
+        for folder in self._given:
+            candidate = folder / location
+            if os.path.lexists(candidate):
+                break
+        else:
+            raise self.error(f"{subject} is missing", f"put the file into {self._given[0]}")
+        try:
+            real = candidate.resolve(strict=True)
+            mode = real.stat().st_mode
+        except (OSError, RuntimeError) as error:
+            raise self.error(f"{subject} cannot be read: {error}") from error
+        if not any(real.is_relative_to(folder) for folder in self._real):
+            raise self.error(f"{subject} leads out of the folder of the model", "put the file itself there")
+        if not stat.S_ISREG(mode):
+            raise self.error(f"{subject} is not a regular file")
+        return real
+
+    def error(self, what: str, todo: str | None = None) -> ModelFileError:
+        """Make an error about the model."""
+        return ModelFileError(what, where=self.model, todo=todo)
+
+
+def _open_model(path: Path, weights: Weights) -> Source:
+    """Open a file that may be a model. Raises ModelFileError."""
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            inside = sorted(entry.name for entry in path.iterdir() if entry.suffix == ".onnx")
+            todo = f"name the file in it: {', '.join(inside[:3])}" if inside else "name a .onnx file"
+            raise ModelFileError("this is a directory", where=str(path), todo=todo)
+        if not stat.S_ISREG(mode):
+            raise ModelFileError("this is not a regular file", where=str(path), todo="name a .onnx file")
+        source = weights.open(path)
+    except FileNotFoundError as error:
+        raise ModelFileError("no such file", where=str(path), todo="check the path") from error
+    except PermissionError as error:
+        raise ModelFileError("no permission to read it", where=str(path), todo="change its mode") from error
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ModelFileError(f"cannot be read: {reason}", where=str(path)) from error
+    if source.size == 0:
+        raise ModelFileError("the file is empty", where=str(path), todo=_AGAIN)
+    return source
+
+
+def _read(
+    data: memoryview, weights: Weights, locate: Callable[[], tuple[str, int]], limit: int, folders: _Folders
+) -> onnx.ModelProto:
+    """Split, parse and check a model, and find its external data."""
+    splitter = Splitter(data, weights, locate, limit)
+    try:
+        pieces = splitter.rewrite()
+        proto: onnx.ModelProto = onnx.ModelProto.FromString(b"".join(_plain_bytes(pieces.parts)))
+    except (WireError, DecodeError) as error:
+        raise _not_a_model(bytes(data[:_HEAD]), folders, f"the file is cut short or damaged ({error})") from error
+    fault = _implausible(proto)
+    if fault:
+        raise _not_a_model(bytes(data[:_HEAD]), folders, fault)
+    _find_external_data(proto, weights, splitter.references, max(limit, 1), folders)
+    return proto
+
+
+def _plain_bytes(parts: list[bytes | memoryview | Reference]) -> list[bytes | memoryview]:
+    return [part for part in parts if not isinstance(part, Reference)]
+
+
+def _implausible(proto: onnx.ModelProto) -> str | None:
+    """Say why a message that protobuf could parse is still no model: it accepts much rubbish."""
+    graph = proto.graph
+    if not proto.HasField("graph") or not (graph.node or graph.output or graph.input or graph.initializer):
+        return "the file holds no graph, so it is not an ONNX model, or it is cut short"
+    if not 1 <= proto.ir_version <= _LAST_IR_VERSION:
+        return f"the file has IR version {proto.ir_version}, so it is not an ONNX model"
+    if proto.ir_version >= _FIRST_WITH_OPSETS and not proto.opset_import:
+        return "the file imports no opset: it is cut short or was written wrongly"
+    return None
+
+
+def _not_a_model(head: bytes, folders: _Folders, fault: str) -> ModelFileError:
+    """Make the error for a file that is not a model, with a better guess at what it is."""
+    if head.startswith(b"version https://git-lfs"):
+        return folders.error("this is a git-lfs pointer, not the model itself", "run 'git lfs pull'")
+    if head[4:8] == b"ORTM":
+        return folders.error("this is a model in ORT format", "give the .onnx file it was made from")
+    if head.startswith(b"PK\x03\x04"):
+        return folders.error("this is a zip archive (perhaps a PyTorch checkpoint)", "export it to ONNX")
+    if _is_text(head):
+        if b"ir_version" in head:
+            return folders.error("this is ONNX text, not a binary model", "parse it with onnx.parser first")
+        return folders.error("this is a text file, not an ONNX model", "name a .onnx file")
+    return folders.error(fault, _AGAIN)
+
+
+def _is_text(head: bytes) -> bool:
+    """Tell whether the first bytes of a file are UTF-8 text, perhaps cut in the middle of a letter."""
+    try:
+        text = head.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.start < len(head) - 3 or len(head) < _HEAD:
+            return False
+        text = head[: error.start].decode("utf-8")
+    return all(letter.isprintable() or letter in "\t\n\r\f" for letter in text)
+
+
+def _find_external_data(
+    proto: onnx.ModelProto, weights: Weights, own: set[Reference], limit: int, folders: _Folders
+) -> None:
+    """Turn the external data of the file itself into checked references, or read it in where it is small."""
+    sources: dict[str, Source] = {}
+    for tensor in all_tensors(proto):
+        if not is_external(tensor):
+            continue
+        try:
+            reference = external_reference(tensor)
+        except ModelFileError as error:
+            raise folders.error(error.what) from error
+        if reference in own:
+            continue
+        weights.external = True
+        source = sources.get(reference.location)
+        if source is None:
+            path = folders.find(tensor.name, reference.location)
+            source = sources[reference.location] = _open_data(path, weights, folders)
+        end = reference.offset + reference.length
+        if end > source.size:
+            raise folders.error(
+                f"tensor '{tensor.name}' needs {end:,} bytes of '{reference.location}', and it has "
+                f"{source.size:,}",
+                _AGAIN,
+            )
+        if reference.length < limit:
+            tensor.ClearField("external_data")
+            tensor.ClearField("data_location")
+            tensor.raw_data = bytes(source.view(reference.offset, reference.length))
+        else:
+            refer(tensor, reference._replace(location=source.location))
+
+
+def _open_data(path: Path, weights: Weights, folders: _Folders) -> Source:
+    """Open a file of external data. Raises ModelFileError."""
+    try:
+        return weights.referable(weights.open(path))
+    except OSError as error:
+        raise folders.error(f"the external data '{path}' cannot be read: {error.strerror}") from error

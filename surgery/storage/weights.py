@@ -1,0 +1,316 @@
+"""Tensor data outside the skeleton: mapped files, and a scratch file for data that is new."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import sys
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, Protocol
+
+import numpy as np
+
+from surgery.errors import ModelFileError, OutputError
+from surgery.storage.tensors import external_reference, is_external
+from surgery.storage.wire import Reference
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from onnx import TensorProto
+
+_ALIGNMENT: Final = 64
+# Element types that ml_dtypes holds one to a byte and ONNX packs closer.
+_PACKED: Final = frozenset({"int2", "uint2", "int4", "uint4", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"})
+
+
+class Writes(Protocol):
+    """A tensor that can write its bytes to a file, such as `onnx_ir.Tensor`."""
+
+    def tofile(self, file: Any) -> object:
+        """Write the raw little-endian bytes."""
+
+
+Chunk = bytes | bytearray | memoryview | np.ndarray[Any, Any]
+Data = Chunk | Writes | Iterable[Chunk]
+
+
+class Encoding(NamedTuple):
+    """How a tensor stood inside its model file.
+
+    `field` is the field of TensorProto that held the payload. `wire` are the ranges of that field with tag
+    and length; without any, the field is one tag and length around the tensor's own reference.
+    `default_location` tells that the file says `data_location: DEFAULT` in so many words.
+    """
+
+    data_type: int
+    field: int
+    wire: tuple[Reference, ...] = ()
+    default_location: bool = False
+
+
+class Source:
+    """A file held open and mapped, whatever happens to its path meanwhile."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.location = str(path).lstrip("/")
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self.fd).atexit = False
+        self.opened = os.fstat(self.fd)
+        self._mapped = memoryview(b"")
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file now."""
+        return os.fstat(self.fd).st_size
+
+    def view(self, offset: int, length: int) -> memoryview:
+        """Return a read-only view of a range, mapped and not read. Raises ModelFileError past the end."""
+        stop = offset + length
+        if stop > len(self._mapped) and self.size:
+            # A scratch file grows: earlier views keep their own mapping.
+            self._mapped = memoryview(mmap.mmap(self.fd, 0, access=mmap.ACCESS_READ))
+        if offset < 0 or length < 0 or stop > len(self._mapped):
+            raise ModelFileError(
+                f"bytes {offset:,} to {stop:,} are wanted and the file has {len(self._mapped):,}",
+                where=str(self.path),
+            )
+        return self._mapped[offset:stop]
+
+    def changed(self) -> bool:
+        """Tell whether the path no longer leads to the bytes that were opened."""
+        try:
+            now = self.path.stat()
+        except OSError:
+            return True
+        then = self.opened
+        return (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns) != (
+            then.st_dev,
+            then.st_ino,
+            then.st_size,
+            then.st_mtime_ns,
+        )
+
+
+# The open files of every `Weights`, by location, so that a skeleton alone is enough to read its tensors.
+_open_sources: weakref.WeakValueDictionary[str, Source] = weakref.WeakValueDictionary()
+
+
+def source_at(location: str) -> Source:
+    """Return the open file at a location relative to the root folder. Raises ModelFileError."""
+    source = _open_sources.get(location)
+    if source is None:
+        try:
+            source = Source(Path("/", location))
+        except OSError as error:
+            raise ModelFileError(
+                f"the weights cannot be read: {error.strerror}", where="/" + location
+            ) from error
+        _open_sources[location] = source
+    return source
+
+
+class Scratch:
+    """A folder with a file that only grows. It goes away with its owner."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="surgery-")).resolve()
+        # A forked worker inherits this object, and must not delete the folder under its parent.
+        self.remove: Callable[[], object] = weakref.finalize(self, _remove_folder, self.folder, os.getpid())
+        path = self.folder / "weights.bin"
+        self._file = path.open("xb")
+        self.source = Source(path)
+        _open_sources[self.source.location] = self.source
+        self._copies: dict[str, Source] = {}
+
+    def append(self, data: Data) -> Reference:
+        """Write data at the next aligned offset."""
+        file = self._file
+        start = -(-file.tell() // _ALIGNMENT) * _ALIGNMENT
+        file.seek(start)
+        _write(file, data)
+        file.flush()
+        return Reference(self.source.location, start, file.tell() - start)
+
+    def copy(self, source: Source) -> Source:
+        """Copy a whole file into the folder, once."""
+        key = str(source.path)
+        if key not in self._copies:
+            path = self.folder / f"copy-{len(self._copies)}.bin"
+            shutil.copyfile(source.path, path)
+            copied = Source(path)
+            _open_sources[copied.location] = copied
+            self._copies[key] = copied
+        return self._copies[key]
+
+    def close(self) -> None:
+        """Delete the folder."""
+        self._file.close()
+        self.remove()
+
+
+class Weights:
+    """The tensor data of one model: its own files, mapped, and a scratch file created on first use.
+
+    `external` tells that the model came with external data; `encodings` how each tensor that stood inside
+    the model file was encoded there, so that saving reproduces it.
+    """
+
+    def __init__(self) -> None:
+        self.external = False
+        self.origin: Path | None = None
+        self.encodings: dict[Reference, Encoding] = {}
+        self._sources: dict[str, Source] = {}
+        self._scratch: Scratch | None = None
+
+    def __enter__(self) -> Weights:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def open(self, path: Path) -> Source:
+        """Open a file of the model. Raises OSError."""
+        source = Source(path.resolve())
+        self._sources[source.location] = source
+        _open_sources[source.location] = source
+        return source
+
+    def referable(self, source: Source) -> Source:
+        """Return the file that a skeleton may name in place of `source`.
+
+        Usually the same one. A file with several hard links is refused by onnx's checker, and a path that is
+        not UTF-8 fits no protobuf: such a file is copied to the scratch folder.
+        """
+        try:
+            source.location.encode("utf-8")
+        except UnicodeEncodeError:
+            plain = False
+        else:
+            plain = source.opened.st_nlink <= 1
+        if plain:
+            return source
+        with _scratch_errors():
+            copied = self._open_scratch().copy(source)
+        self._sources[copied.location] = copied
+        return copied
+
+    def source(self, location: str) -> Source:
+        """Return the open file behind the location of a reference. Raises ModelFileError."""
+        source = self._sources.get(location)
+        if source is None:
+            source = self._sources[location] = source_at(location)
+        return source
+
+    def uses(self, path: Path) -> bool:
+        """Tell whether tensor data lies in the file at this path."""
+        return str(path.resolve()).lstrip("/") in self._sources
+
+    def view(self, reference: Reference) -> memoryview:
+        """Return the bytes of a reference, mapped and not read. Raises ModelFileError."""
+        return self.source(reference.location).view(reference.offset, reference.length)
+
+    def spill(self, data: Data) -> Reference:
+        """Write data to the scratch file and return where it lies, aligned to 64 bytes.
+
+        Arrays are written in little-endian order, types narrower than a byte packed as in `raw_data`.
+        Raises OutputError when the disk is full.
+        """
+        with _scratch_errors():
+            return self._open_scratch().append(data)
+
+    def read(self, tensor: TensorProto) -> np.ndarray[Any, Any]:
+        """Return the value of a tensor, with types of ml_dtypes where numpy has none.
+
+        An external tensor is mapped, read-only and not copied, unless its elements are packed.
+        Raises ModelFileError when its file is gone or too short.
+        """
+        if not is_external(tensor):
+            from onnx_ir import serde
+
+            return np.asarray(serde.deserialize_tensor(tensor).numpy())
+        reference = external_reference(tensor)
+        return array_of(self.view(reference), tensor.data_type, tuple(tensor.dims))
+
+    def check(self) -> None:
+        """Raise ModelFileError when a file of the model was changed or replaced since it was opened."""
+        for source in self._sources.values():
+            if (self._scratch is None or source.path.parent != self._scratch.folder) and source.changed():
+                raise ModelFileError(
+                    "the file changed while it was in use", where=str(source.path), todo="start again"
+                )
+
+    def close(self) -> None:
+        """Let go of the files and delete the scratch file."""
+        self._sources.clear()
+        if self._scratch is not None:
+            self._scratch.close()
+            self._scratch = None
+
+    def _open_scratch(self) -> Scratch:
+        if self._scratch is None:
+            self._scratch = Scratch()
+            self._sources[self._scratch.source.location] = self._scratch.source
+        return self._scratch
+
+
+def array_of(view: memoryview, data_type: int, dims: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """Return raw little-endian bytes as an array of an ONNX data type; packed types are unpacked."""
+    import onnx_ir
+
+    dtype = onnx_ir.DataType(data_type)
+    if dtype.bitwidth < 8:
+        packed = np.frombuffer(view, np.uint8)
+        return np.asarray(onnx_ir.PackedTensor(packed, dtype, shape=dims).numpy())
+    return np.frombuffer(view, dtype.numpy().newbyteorder("<")).reshape(dims)
+
+
+def _write(file: BinaryIO, data: Data) -> None:
+    """Write one piece of data, in small steps where it comes in small steps."""
+    if isinstance(data, np.ndarray):
+        file.write(_raw(data))
+    elif isinstance(data, bytes | bytearray | memoryview):
+        file.write(data)
+    elif hasattr(data, "tofile"):
+        data.tofile(file)
+    else:
+        for chunk in data:
+            _write(file, chunk)
+
+
+def _raw(array: np.ndarray[Any, Any]) -> memoryview | bytes:
+    """Return the bytes of an array as in `raw_data`, without a copy where it is laid out so already."""
+    if array.dtype.name in _PACKED:
+        import onnx_ir
+
+        return onnx_ir.tensor(array).tobytes()
+    if array.dtype.byteorder == ">" or (array.dtype.byteorder == "=" and sys.byteorder == "big"):
+        array = array.astype(array.dtype.newbyteorder("<"))
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+@contextmanager
+def _scratch_errors() -> Iterator[None]:
+    """Turn a failure to write scratch data into an OutputError."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(
+            f"new tensor data cannot be written: {error.strerror or error}",
+            where=tempfile.gettempdir(),
+            todo="free some space there, or name another folder in TMPDIR",
+        ) from error
+
+
+def _remove_folder(folder: Path, owner: int) -> None:
+    """Delete a scratch folder, in the process that made it."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)

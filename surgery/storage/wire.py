@@ -1,0 +1,261 @@
+"""The protobuf wire format, as far as splitting and joining a model needs it.
+
+A model file is a tree of length-delimited fields. `Rewriter` walks only those branches that can hold a
+tensor, and copies everything else unread, so that its cost follows the number of large messages.
+Source: the encoding page of the Protocol Buffers documentation, and the field numbers of onnx-ml.proto.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+VARINT: Final = 0
+FIXED64: Final = 1
+LENGTH: Final = 2
+GROUP: Final = 3
+END_GROUP: Final = 4
+FIXED32: Final = 5
+
+# Groups nest by recursion here; protobuf itself reads 100 levels of messages and no more.
+_MAX_GROUPS: Final = 100
+_MAX_VARINT: Final = 10
+
+
+class WireError(Exception):
+    """Bytes that are not protobuf. `offset` counts from the start of the data."""
+
+    def __init__(self, what: str, offset: int) -> None:
+        super().__init__(f"{what} at byte {offset:,}")
+
+
+class Reference(NamedTuple):
+    """A range of bytes in a file; `location` is the absolute path without its leading slash."""
+
+    location: str
+    offset: int
+    length: int
+
+
+class Field(NamedTuple):
+    """One field on the wire: `start` is its tag, `payload` its value, `stop` the byte after it."""
+
+    number: int
+    wire: int
+    start: int
+    payload: int
+    stop: int
+
+
+class Kind(Enum):
+    """The messages that are walked."""
+
+    MODEL = auto()
+    GRAPH = auto()
+    NODE = auto()
+    ATTRIBUTE = auto()
+    DEFAULT = auto()
+    FUNCTION = auto()
+    TRAINING = auto()
+    SPARSE = auto()
+    TENSOR = auto()
+
+
+_CHILDREN: Final[dict[Kind, dict[int, Kind]]] = {
+    Kind.MODEL: {7: Kind.GRAPH, 20: Kind.TRAINING, 25: Kind.FUNCTION},
+    Kind.TRAINING: {1: Kind.GRAPH, 2: Kind.GRAPH},
+    Kind.GRAPH: {1: Kind.NODE, 5: Kind.TENSOR, 15: Kind.SPARSE},
+    Kind.NODE: {5: Kind.ATTRIBUTE},
+    Kind.ATTRIBUTE: {
+        5: Kind.TENSOR,
+        6: Kind.GRAPH,
+        10: Kind.TENSOR,
+        11: Kind.GRAPH,
+        22: Kind.SPARSE,
+        23: Kind.SPARSE,
+    },
+    Kind.FUNCTION: {7: Kind.NODE, 11: Kind.DEFAULT},
+    Kind.SPARSE: {1: Kind.TENSOR, 2: Kind.TENSOR},
+}
+# The default value of an attribute of a function
+_CHILDREN[Kind.DEFAULT] = _CHILDREN[Kind.ATTRIBUTE]
+
+# Below these, readers of ONNX files do not look for external data: such tensors are attached to the file.
+_ATTACHING: Final = frozenset({Kind.SPARSE, Kind.TRAINING, Kind.DEFAULT})
+
+# Fields that hold at most one tensor. If one stands twice, protobuf merges the two, field by field.
+_SINGLE: Final[dict[Kind, frozenset[int]]] = {
+    Kind.ATTRIBUTE: frozenset({5, 22}),
+    Kind.DEFAULT: frozenset({5, 22}),
+    Kind.SPARSE: frozenset({1, 2}),
+}
+_NONE: Final[frozenset[int]] = frozenset()
+
+Piece = bytes | memoryview | Reference
+
+
+class Pieces:
+    """Bytes and file ranges in order, with their total size."""
+
+    def __init__(self) -> None:
+        self.parts: list[Piece] = []
+        self.size = 0
+
+    def add(self, piece: bytes | memoryview) -> None:
+        """Append bytes."""
+        if len(piece):
+            self.parts.append(piece)
+            self.size += len(piece)
+
+    def refer(self, reference: Reference) -> None:
+        """Append a range of a file."""
+        if reference.length:
+            self.parts.append(reference)
+            self.size += reference.length
+
+    def extend(self, other: Pieces) -> None:
+        """Append all of another sequence."""
+        self.parts.extend(other.parts)
+        self.size += other.size
+
+
+def encode_varint(value: int) -> bytes:
+    """Encode a number that is not negative."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def encode_tag(number: int, wire: int) -> bytes:
+    """Encode the tag of a field."""
+    return encode_varint(number << 3 | wire)
+
+
+def decode_varint(data: memoryview | bytes, position: int, stop: int) -> tuple[int, int]:
+    """Return the number at `position` and the position after it; raise WireError."""
+    value = 0
+    for index in range(position, min(stop, position + _MAX_VARINT)):
+        byte = data[index]
+        value |= (byte & 0x7F) << 7 * (index - position)
+        if byte < 0x80:
+            return value, index + 1
+    if stop < position + _MAX_VARINT:
+        raise WireError("the data ends inside a number", stop)
+    raise WireError("a number is longer than ten bytes", position)
+
+
+def fields(data: memoryview | bytes, start: int, stop: int) -> Iterator[Field]:
+    """Yield the fields of the message in `data[start:stop]`; raise WireError where it is not one."""
+    position = start
+    while position < stop:
+        tag = data[position]
+        payload = position + 1
+        if tag >= 0x80:
+            tag, payload = decode_varint(data, position, stop)
+        number, wire = tag >> 3, tag & 7
+        if number == 0:
+            raise WireError("a field has the number 0", position)
+        if wire == LENGTH:
+            length, payload = decode_varint(data, payload, stop)
+            end = payload + length
+            if end > stop:
+                raise WireError(
+                    f"field {number} needs {length:,} bytes and {stop - payload:,} are left", payload
+                )
+        else:
+            end = _skip(data, number, wire, payload, stop)
+        yield Field(number, wire, position, payload, end)
+        position = end
+
+
+def _skip(data: memoryview | bytes, number: int, wire: int, payload: int, stop: int, depth: int = 0) -> int:
+    """Return the position after a value that is not length-delimited."""
+    if wire == VARINT:
+        return decode_varint(data, payload, stop)[1]
+    if wire in (FIXED32, FIXED64):
+        end = payload + (4 if wire == FIXED32 else 8)
+        if end > stop:
+            raise WireError(f"field {number} is cut off", payload)
+        return end
+    if wire == GROUP and depth < _MAX_GROUPS:
+        return _skip_group(data, number, payload, stop, depth)
+    raise WireError(f"field {number} has the impossible wire type {wire}", payload)
+
+
+def _skip_group(data: memoryview | bytes, number: int, position: int, stop: int, depth: int) -> int:
+    """Return the position after the end tag of group `number`."""
+    while position < stop:
+        tag, payload = decode_varint(data, position, stop)
+        if tag & 7 == END_GROUP:
+            if tag >> 3 != number:
+                break
+            return payload
+        if tag & 7 == LENGTH:
+            length, payload = decode_varint(data, payload, stop)
+            position = payload + length
+        else:
+            position = _skip(data, tag >> 3, tag & 7, payload, stop, depth + 1)
+    raise WireError(f"group {number} has no end", position)
+
+
+class Rewriter(ABC):
+    """Walk a model on the wire and replace some of its tensors."""
+
+    def __init__(self, data: memoryview | bytes) -> None:
+        self.data = memoryview(data)
+
+    @abstractmethod
+    def wanted(self, start: int, stop: int) -> bool:
+        """Tell whether the message in this range is worth a look; else it is copied unread."""
+
+    @abstractmethod
+    def tensor(self, start: int, stop: int, attached: bool) -> Pieces | None:
+        """Return what takes the place of the TensorProto in this range, None to keep it.
+
+        `attached` tells that the tensor stands where readers expect its data inside the model file.
+        """
+
+    def rewrite(self) -> Pieces:
+        """Return the whole model, rewritten."""
+        changed = self._message(0, len(self.data), Kind.MODEL, False)
+        if changed is None:
+            changed = Pieces()
+            changed.add(self.data)
+        return changed
+
+    def _message(self, start: int, stop: int, kind: Kind, attached: bool) -> Pieces | None:
+        """Rewrite one message; None when nothing in it changes."""
+        children, single = _CHILDREN[kind], _SINGLE.get(kind, _NONE)
+        attached = attached or kind in _ATTACHING
+        seen: set[int] = set()
+        out = Pieces()
+        copied = start
+        for number, wire, tag, payload, end in fields(self.data, start, stop):
+            child = children.get(number) if wire == LENGTH else None
+            if child is None:
+                continue
+            if number in single:
+                if number in seen:
+                    # The parts of a merged message cannot be rewritten one by one: leave it whole.
+                    return None
+                seen.add(number)
+            if not self.wanted(payload, end):
+                continue
+            if child is Kind.TENSOR:
+                new = self.tensor(payload, end, attached)
+            else:
+                new = self._message(payload, end, child, attached)
+            if new is not None:
+                out.add(self.data[copied:tag])
+                out.add(encode_tag(number, LENGTH) + encode_varint(new.size))
+                out.extend(new)
+                copied = end
+        if copied == start:
+            return None
+        out.add(self.data[copied:stop])
+        return out

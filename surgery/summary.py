@@ -1,0 +1,102 @@
+"""The few numbers that describe a model: nodes, operators, bytes, hash."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import onnx
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What `apply` reports of a model before and after. `nodes` counts those of subgraphs and functions too."""
+
+    path: Path | None
+    nodes: int
+    ops: dict[str, int]
+    bytes: int | None = None
+    _files: tuple[Path, ...] = field(default=(), repr=False)
+
+    @property
+    def sha256(self) -> str | None:
+        """The hash of the .onnx file, computed when asked for, because it reads every byte."""
+        if not self._files:
+            return None
+        with self._files[0].open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the fields that the JSON report has, with plain values."""
+        return {
+            "path": str(self.path) if self.path is not None else None,
+            "nodes": self.nodes,
+            "ops": self.ops,
+            "bytes": self.bytes,
+            "sha256": self.sha256,
+        }
+
+
+def summarize(proto: onnx.ModelProto, files: Iterable[Path] = ()) -> Summary:
+    """Summarize a weightless model; `files` are its .onnx file and, after it, its external data files."""
+    found = tuple(files)
+    counts = operators(proto)
+    size = sum(path.stat().st_size for path in found) if found else None
+    return Summary(found[0] if found else None, sum(counts.values()), counts, size, found)
+
+
+def operators(proto: onnx.ModelProto) -> dict[str, int]:
+    """Count the operators of a model, subgraphs and functions included, most frequent first."""
+    counts = Counter(
+        f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
+        for node in nodes(proto)
+    )
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """Yield every node of a model: main graph, subgraphs at any depth, functions."""
+    stack = [node for function in reversed(proto.functions) for node in reversed(function.node)]
+    stack.extend(reversed(proto.graph.node))
+    while stack:
+        node = stack.pop()
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                stack.extend(reversed(attribute.g.node))
+            for graph in attribute.graphs:
+                stack.extend(reversed(graph.node))
+
+
+def data_files(proto: onnx.ModelProto, path: Path) -> list[Path]:
+    """List the files that a weightless model of the file `path` draws on: itself and its external data."""
+    own = path.resolve()
+    found = {own: None}
+    for tensor in tensors(proto):
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                found[Path("/") / entry.value] = None
+    return [path, *(other for other in found if other != own)]
+
+
+def tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Yield every tensor of a model: initializers and attributes, subgraphs and functions included."""
+    graphs = [proto.graph]
+    for node in nodes(proto):
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+            if attribute.HasField("g"):
+                graphs.append(attribute.g)
+            graphs.extend(attribute.graphs)
+    for graph in graphs:
+        yield from graph.initializer
+        for sparse in graph.sparse_initializer:
+            yield sparse.values
+            yield sparse.indices

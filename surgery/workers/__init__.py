@@ -1,0 +1,176 @@
+"""Native code in bounded worker processes.
+
+ONNX Runtime, onnx's C++ checker and inference, and other people's optimizers can crash, hang or eat all memory
+on a model of 200 bytes. They run in processes forked from a preloaded server, with limits on time and memory;
+whatever ends such a process becomes a `WorkerError` that names the stage that was running and the signal.
+
+    with Worker(timeout=60) as worker:
+        findings = worker.call("surgery.verify.checks:run_checker", skeleton=data)
+
+Not multiprocessing: that imports the caller's main script again, and pickles.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import tempfile
+import threading
+import time
+from types import TracebackType
+from typing import IO, Any, Self
+
+from surgery.errors import WorkerError
+from surgery.workers import wire
+from surgery.workers.client import forkserver, shutdown
+from surgery.workers.server import stage
+
+__all__ = ["Worker", "WorkerRaised", "default_memory", "shutdown", "stage", "start"]
+
+OUT_OF_MEMORY = "out of memory"
+TIMEOUT = "timeout"
+
+_NO_MEMORY = re.compile(
+    r"bad.?alloc|failed to allocate memory|out of memory|cannot allocate memory|unable to allocate", re.IGNORECASE
+)
+_MESSAGE_LENGTH = 300
+
+
+class WorkerRaised(WorkerError):  # noqa: N818 - it says what the worker did, not what went wrong
+    """The function raised an ordinary exception; the process is well.
+
+    `type_name` is the name of the exception's class, `message` its whole text.
+    """
+
+    def __init__(self, type_name: str, message: str, *, stage: str) -> None:
+        lack = type_name == "MemoryError" or _NO_MEMORY.search(message) is not None
+        super().__init__(
+            f"{stage} failed: {shorten(message) or type_name}", stage=stage, signal=OUT_OF_MEMORY if lack else None
+        )
+        self.type_name = type_name
+        self.message = message
+
+
+def shorten(message: str) -> str:
+    """Reduce a native message to its first line, of at most 300 characters."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    line = lines[0] if lines else ""
+    return line if len(line) <= _MESSAGE_LENGTH else line[: _MESSAGE_LENGTH - 1] + "…"
+
+
+def default_memory() -> int:
+    """Return the memory limit, in bytes, of a worker that is given none: 8 GiB, or half of a smaller machine."""
+    return min(8 << 30, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
+
+
+def start() -> None:
+    """Start the fork server now, without waiting for it, so that its imports overlap with other work."""
+    forkserver()
+
+
+class Worker:
+    """One worker process, started at the first call and again after it died.
+
+    What a function keeps in its module lasts from call to call, for as long as the process lives. `timeout`
+    (seconds for one call, None for no limit) may be changed between calls; `memory` bounds the writable private
+    memory in bytes (mapped files count only when mapped for writing).
+    """
+
+    def __init__(self, *, timeout: float | None = 300, memory: int | None = None) -> None:
+        self.timeout = timeout
+        self.memory = memory if memory is not None else default_memory()
+        self.pid: int | None = None
+        self._channel: socket.socket | None = None
+        self._log: IO[bytes] | None = None
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def call(self, function: str, /, **arguments: object) -> Any:
+        """Run "package.module:function" in the worker and return its result.
+
+        Arguments and results are plain data: None, numbers, strings, bytes, numpy arrays, lists and dicts of them;
+        a tuple arrives as a list. Raises `WorkerRaised` when the function raised, `WorkerError` with a stage and
+        a signal when the process died or was ended by the time limit.
+        """
+        with self._lock:
+            channel = self._channel or self._start()
+            deadline = None if self.timeout is None else time.monotonic() + self.timeout
+            current = function.rpartition(":")[2]
+            message = wire.pack({"function": function, "arguments": arguments, "timeout": self.timeout})
+            try:
+                wire.send(channel, message)
+                while "stage" in (answer := wire.receive(channel, deadline)):
+                    current = answer["stage"]
+            except wire.ExpiredError:
+                raise self._died(current, expired=True) from None
+            except wire.ClosedError:
+                raise self._died(current) from None
+            except BaseException:
+                self._stop(kill=True)
+                raise
+        if "raised" in answer:
+            raise WorkerRaised(answer["raised"], answer["message"], stage=current)
+        return answer["result"]
+
+    def close(self) -> None:
+        """End the process, and everything it started."""
+        with self._lock:
+            self._stop(kill=False)
+            if self._log is not None:
+                self._log.close()
+
+    def _start(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the worker
+        try:
+            with theirs:
+                self.pid = forkserver().fork(theirs, self._log, self.memory)
+        except BaseException:
+            ours.close()
+            raise
+        self._channel = ours
+        return ours
+
+    def _stop(self, kill: bool) -> int | None:
+        """End the process; returns its exit code, the negative number of a signal, or None when there was none."""
+        if self._channel is None or self.pid is None:
+            return None
+        self._channel.close()
+        status = forkserver().end(self.pid, kill)
+        self._channel = self.pid = None
+        return status
+
+    def _died(self, stage: str, expired: bool = False) -> WorkerError:
+        """Bury the process and say what ended it."""
+        status = self._stop(kill=expired)
+        last = self._last_words()
+        if expired or status == -signal.SIGXCPU:
+            return WorkerError(f"{stage} took more than {self.timeout:g} s", stage=stage, signal=TIMEOUT)
+        if status is None or status >= 0:
+            what = f"{stage} ended the process" + ("" if status is None else f" with exit code {status}")
+            return WorkerError(what, stage=stage, signal=None if status is None else f"exit {status}")
+        # Nobody but the kernel's out-of-memory killer sends this to a process that we have not given up.
+        if status == -signal.SIGKILL or _NO_MEMORY.search(last):
+            return WorkerError(f"{stage} ran out of memory", stage=stage, signal=OUT_OF_MEMORY)
+        name = signal.Signals(-status).name
+        return WorkerError(f"{stage} crashed with {name}" + (f": {last}" if last else ""), stage=stage, signal=name)
+
+    def _last_words(self) -> str:
+        """Return the last line that the process wrote to stdout or stderr."""
+        if self._log is None:
+            return ""
+        size = os.fstat(self._log.fileno()).st_size
+        tail = os.pread(self._log.fileno(), 4096, max(0, size - 4096)).decode(errors="replace")
+        self._log.close()
+        self._log = None
+        lines = [line for line in tail.splitlines() if line.strip()]
+        return shorten(lines[-1]) if lines else ""

@@ -1,0 +1,117 @@
+"""The caller's end of the fork server: started on first use, one for each process, ended with it."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import IO
+
+from surgery.errors import WorkerError
+
+_MESSAGE_LIMIT = 1 << 16
+
+
+class ForkServer:
+    """A running fork server. Requests may come from any thread."""
+
+    def __init__(self) -> None:
+        self.owner = os.getpid()
+        self._lock = threading.Lock()
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "surgery.workers", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env=_environment(),
+                start_new_session=True,
+            )
+
+    @property
+    def usable(self) -> bool:
+        """Whether this process started it (a fork of its owner did not) and it is still running."""
+        return self.owner == os.getpid() and self._control.fileno() >= 0 and self._process.poll() is None
+
+    def fork(self, channel: socket.socket, log: IO[bytes], memory: int | None) -> int:
+        """Fork a worker that talks on `channel` and writes its output to `log`; return its process id."""
+        request = json.dumps({"op": "fork", "memory": memory}).encode()
+        answer = self._ask(request, [channel.fileno(), log.fileno()])
+        if "pid" not in answer:
+            problem = answer.get("error", "the fork server is gone")
+            raise WorkerError(f"no worker process could be started: {problem}", stage="start")
+        return int(answer["pid"])
+
+    def end(self, pid: int, kill: bool) -> int | None:
+        """Wait for a worker's end, or kill it; return its exit code or the negative number of a signal."""
+        answer = self._ask(json.dumps({"op": "end", "pid": pid, "kill": kill}).encode(), [])
+        status = answer.get("status")
+        return None if status is None else int(status)
+
+    def close(self) -> None:
+        """End the server and with it all workers."""
+        self._control.close()
+        if self.owner == os.getpid():
+            try:
+                self._process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+    def _ask(self, request: bytes, descriptors: list[int]) -> dict[str, object]:
+        with self._lock:
+            try:
+                socket.send_fds(self._control, [request], descriptors)
+                answer = self._control.recv(_MESSAGE_LIMIT)
+            except OSError:
+                return {}
+            except BaseException:
+                # An answer left unread would be taken for that of the next request.
+                self._control.close()
+                raise
+        loaded: dict[str, object] = json.loads(answer) if answer else {}
+        return loaded
+
+
+_current: ForkServer | None = None
+_starting = threading.Lock()
+
+
+def forkserver() -> ForkServer:
+    """Return the fork server of this process, starting it when there is none."""
+    global _current
+    with _starting:
+        if _current is None or not _current.usable:
+            _current = ForkServer()
+        return _current
+
+
+def shutdown() -> None:
+    """End the fork server and all workers; the next call of a worker starts a new one."""
+    global _current
+    with _starting:
+        if _current is not None:
+            _current.close()
+            _current = None
+
+
+def _environment() -> dict[str, str]:
+    """Let the server find the modules that this process finds, wherever it was started from."""
+    home = str(Path(__file__).resolve().parents[2])
+    paths = [str(Path(entry).absolute()) for entry in sys.path if entry]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([*paths, home]),
+        # A thread of a linear algebra library would be lost in each fork, and its buffers copied.
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+
+
+atexit.register(shutdown)

@@ -1,0 +1,178 @@
+"""The fork server, and the loop of a worker forked from it.
+
+The server is a fresh interpreter that has imported the slow modules and then only forks: a worker starts in
+milliseconds, with none of the caller's threads, locks and open files. It stays single-threaded, for a fork of a
+threaded process may hang.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import time
+import traceback
+from contextlib import suppress
+from typing import Any
+
+from surgery.workers import wire
+
+PRELOAD = ("numpy", "ml_dtypes", "onnx", "onnx.shape_inference", "onnx.checker", "onnxruntime")
+ALLOWED = "surgery."
+
+_PR_SET_PDEATHSIG = 1
+_MESSAGE_LIMIT = 1 << 16
+_MANY_FILES = 1 << 16
+_channel: socket.socket | None = None
+
+
+def stage(name: str) -> None:
+    """Say which native call comes next, so that a crash is blamed on it. Does nothing outside a worker."""
+    if _channel is not None:
+        wire.send(_channel, wire.pack({"stage": name}))
+
+
+def main(descriptor: int) -> None:
+    """Serve fork requests on a socket until the process that owns its other end is gone."""
+    control = socket.socket(fileno=descriptor)
+    os.chdir("/")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for name in PRELOAD:
+        # A module that cannot be imported fails again, and visibly, in the worker that needs it.
+        with suppress(Exception):
+            importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    _Server(control).run()
+
+
+class _Server:
+    def __init__(self, control: socket.socket) -> None:
+        self.control = control
+        self.parent = os.getppid()
+        self.living: set[int] = set()
+
+    def run(self) -> None:
+        try:
+            while self._serve():
+                pass
+        finally:
+            for pid in list(self.living):
+                self._end(pid, kill=True)
+
+    def _serve(self) -> bool:
+        """Answer one request; False when there will be none any more."""
+        ready, _, _ = select.select([self.control], [], [], 1.0)
+        if not ready:
+            # A child that the owner forked may hold the socket open after the owner is gone.
+            return os.getppid() == self.parent
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self.control, _MESSAGE_LIMIT, 2)
+        except ConnectionResetError:
+            return False
+        if not data:
+            return False
+        request = json.loads(data)
+        if request["op"] == "fork":
+            answer = self._fork(request, descriptors)
+        else:
+            answer = self._end(request["pid"], kill=request["kill"])
+        with suppress(BrokenPipeError):
+            self.control.send(json.dumps(answer).encode())
+        return True
+
+    def _fork(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        server = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            pid = -1
+            failure = str(error)
+        if pid == 0:
+            try:
+                _become_worker(server, descriptors, request["memory"])
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(70)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        if pid < 0:
+            return {"error": failure}
+        self.living.add(pid)
+        return {"pid": pid}
+
+    def _end(self, pid: int, kill: bool) -> dict[str, Any]:
+        """Wait for a worker's end, killing it when told or when it lingers; then kill what it has left behind."""
+        if pid not in self.living:
+            return {"status": None}
+        self.living.discard(pid)
+        deadline = time.monotonic() + 2.0
+        while not kill and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+            kill = time.monotonic() > deadline
+            time.sleep(0.001)
+        # The worker itself is not reaped yet, so that its number still stands for its own group.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)
+        return {"status": os.waitstatus_to_exitcode(status)}
+
+
+def _become_worker(server: int, descriptors: list[int], memory: int | None) -> None:
+    """Turn the forked child into a worker and serve its calls; never returns normally."""
+    global _channel
+    os.setsid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != server:
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    connection, log = descriptors
+    null = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((null, 0), (log, 1), (log, 2), (connection, 3)):
+        os.dup2(source, target)
+    os.closerange(4, _MANY_FILES)
+    _channel = socket.socket(fileno=3)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if memory is not None:
+        # Writable private memory, not the address space: mapped weights and reserved arenas cost nothing.
+        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+    while True:
+        try:
+            request = wire.receive(_channel)
+        except wire.ClosedError:
+            os._exit(0)
+        wire.send(_channel, _answer(request))
+
+
+def _answer(request: dict[str, Any]) -> list[bytes | memoryview]:
+    """Run one call and pack what it returned or raised."""
+    _limit_cpu(request["timeout"])
+    try:
+        return wire.pack({"result": _resolve(request["function"])(**request["arguments"])})
+    except BaseException as error:
+        return wire.pack({"raised": type(error).__name__, "message": str(error)})
+
+
+def _resolve(name: str) -> Any:
+    module, _, function = name.partition(":")
+    if not module.startswith(ALLOWED):
+        raise PermissionError(f"workers run functions of {ALLOWED}* only, not {name}")
+    return getattr(importlib.import_module(module), function)
+
+
+def _limit_cpu(timeout: float | None) -> None:
+    """Bound the processor time of the call, in case nobody is left to end it by the clock."""
+    if timeout is None:
+        return
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    soft = int(usage.ru_utime + usage.ru_stime + timeout * (os.cpu_count() or 1)) + 10
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))

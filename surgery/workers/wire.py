@@ -1,0 +1,140 @@
+"""Messages between a process and its workers: a JSON header, then the raw bytes of its buffers.
+
+Plain data only, never pickle: what a worker sends back was made beside native code that may have gone wild, and
+reading it must not be able to run anything.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import time
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+_LENGTH = struct.Struct("<Q")
+_HEADER_LIMIT = 1 << 30
+_KIND = "$"
+
+
+class ClosedError(Exception):
+    """The other side is gone."""
+
+
+class ExpiredError(Exception):
+    """The message did not come in time."""
+
+
+def pack(message: object) -> list[bytes | memoryview]:
+    """Turn a message into the pieces that `send` sends: None, numbers, strings, bytes, arrays, lists and dicts.
+
+    Raises TypeError for anything that is not data.
+    """
+    buffers: list[memoryview] = []
+    body = _encode(message, buffers)
+    header = json.dumps({"body": body, "sizes": [buffer.nbytes for buffer in buffers]}).encode()
+    return [_LENGTH.pack(len(header)) + header, *buffers]
+
+
+def send(channel: socket.socket, pieces: list[bytes | memoryview]) -> None:
+    """Send a packed message; raises `ClosedError` when nobody listens any more."""
+    try:
+        for piece in pieces:
+            channel.sendall(piece)
+    except (BrokenPipeError, ConnectionResetError) as error:
+        raise ClosedError from error
+
+
+def receive(channel: socket.socket, deadline: float | None = None) -> Any:
+    """Receive one message; `deadline` is a time of `time.monotonic`.
+
+    Raises `ClosedError` when the other side is gone, also in the middle of a message, and `ExpiredError` at the deadline.
+    """
+    (length,) = _LENGTH.unpack(_read(channel, _LENGTH.size, deadline))
+    if length > _HEADER_LIMIT:
+        raise ClosedError(f"a header of {length} bytes is not ours")
+    header = json.loads(_read(channel, length, deadline))
+    buffers = [_read(channel, size, deadline) for size in header["sizes"]]
+    return _decode(header["body"], buffers)
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    """Return the numpy dtype of a name, those of ml_dtypes ("bfloat16", "int4") included."""
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, name))
+
+
+def _read(channel: socket.socket, size: int, deadline: float | None) -> bytearray:
+    data = bytearray(size)
+    view = memoryview(data)
+    while view:
+        remaining = None if deadline is None else deadline - time.monotonic()
+        if remaining is not None and remaining <= 0:
+            raise ExpiredError
+        channel.settimeout(remaining)
+        try:
+            count = channel.recv_into(view)
+        except TimeoutError as error:
+            raise ExpiredError from error
+        except ConnectionResetError as error:
+            raise ClosedError from error
+        finally:
+            channel.settimeout(None)
+        if count == 0:
+            raise ClosedError
+        view = view[count:]
+    return data
+
+
+def _encode(value: object, buffers: list[memoryview]) -> object:
+    if value is None or (isinstance(value, (bool, int, float, str)) and not isinstance(value, np.generic)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_encode(item, buffers) for item in value]
+    if isinstance(value, dict):
+        items = [[_encode(key, buffers), _encode(item, buffers)] for key, item in value.items()]
+        return {_KIND: "dict", "items": items}
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        buffers.append(memoryview(value).cast("B"))
+        return {_KIND: "bytes", "buffer": len(buffers) - 1}
+    if isinstance(value, (np.ndarray, np.generic)):
+        return _encode_array(np.asarray(value), buffers)
+    raise TypeError(f"a {type(value).__name__} cannot be sent to or from a worker")
+
+
+def _encode_array(array: Array, buffers: list[memoryview]) -> object:
+    shape = list(array.shape)
+    if array.dtype.kind in "OUS":
+        items = [_encode(item, buffers) for item in array.reshape(-1).tolist()]
+        return {_KIND: "objects", "shape": shape, "items": items}
+    # The buffer protocol does not know the types of ml_dtypes, nor memoryview.cast an empty array: go by bytes.
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    buffers.append(memoryview(flat) if flat.size else memoryview(b""))
+    return {_KIND: "array", "dtype": array.dtype.name, "shape": shape, "buffer": len(buffers) - 1}
+
+
+def _decode(value: Any, buffers: list[bytearray]) -> Any:
+    if isinstance(value, list):
+        return [_decode(item, buffers) for item in value]
+    if not isinstance(value, dict):
+        return value
+    match value[_KIND]:
+        case "dict":
+            return {_decode(key, buffers): _decode(item, buffers) for key, item in value["items"]}
+        case "bytes":
+            return bytes(buffers[value["buffer"]])
+        case "array":
+            flat = np.frombuffer(buffers[value["buffer"]], dtype=dtype_of(value["dtype"]))
+            return flat.reshape(value["shape"])
+        case _:
+            objects = np.empty(len(value["items"]), dtype=object)
+            objects[:] = [_decode(item, buffers) for item in value["items"]]
+            return objects.reshape(value["shape"])

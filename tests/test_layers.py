@@ -1,0 +1,115 @@
+"""The direction of imports, the size of files, and what the top level holds."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+# From the bottom to the top. A module may import what stands before it, and its own layer.
+LAYERS = [
+    {"errors", "parity"},
+    {"workers", "storage"},
+    {"facts", "ops", "views", "edits", "graph", "text"},
+    {"evaluate"},
+    {"pattern"},
+    {"registry"},
+    {"bridges"},
+    {"recipe"},
+    {"summary"},
+    {"verify"},
+    {"runner"},
+    {"bisect"},
+    {"inspect", "diff"},
+    {"report"},
+    {"testing"},
+    {"cli", "__main__"},
+]
+RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
+ENGINE = sorted((ROOT / "surgery").rglob("*.py"))
+PASSES = sorted((ROOT / "passes").rglob("*.py"))
+MODELS = sorted((ROOT / "models").rglob("*.py"))
+
+
+def imports(path: Path) -> set[str]:
+    """Every module that a file imports, wherever in the file, except for type checking."""
+    found: set[str] = set()
+
+    def visit(node: ast.AST) -> None:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            for other in node.orelse:
+                visit(other)
+            return
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            found.add(node.module or "")
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+
+    visit(ast.parse(path.read_text(encoding="utf-8")))
+    return found
+
+
+def layer(module: str) -> str | None:
+    """The second part of `surgery.x.y`, when it is a module of the engine."""
+    parts = module.split(".")
+    return parts[1] if parts[0] == "surgery" and len(parts) > 1 and parts[1] in RANK else None
+
+
+def identify(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", ENGINE, ids=identify)
+def test_imports_point_down(path: Path) -> None:
+    own = path.relative_to(ROOT / "surgery").parts[0].removesuffix(".py")
+    if own == "__init__":
+        return
+    assert own in RANK, f"{own} has no place among the layers"
+    above = {module for module in imports(path) if (name := layer(module)) and RANK[name] > RANK[own]}
+    assert above == set()
+
+
+@pytest.mark.parametrize("path", ENGINE, ids=identify)
+def test_the_engine_names_no_pass(path: Path) -> None:
+    assert not {module for module in imports(path) if module.startswith(("passes", "surgery.passes."))}
+
+
+@pytest.mark.parametrize("path", PASSES, ids=identify)
+def test_passes_import_little(path: Path) -> None:
+    folder = path.parent.relative_to(ROOT / "passes").as_posix().replace("/", ".")
+    own = f"surgery.passes.{folder}._"
+    allowed = {module for module in imports(path) if not module.startswith(own)}
+    outside = {module for module in allowed if module.split(".")[0] not in ALLOWED_IN_PASSES}
+    deep = {module for module in allowed if layer(module) is not None and module not in SURFACE}
+    siblings = {module for module in allowed if module.startswith(("passes", "surgery.passes"))}
+    assert (outside, deep, siblings) == (set(), set(), set())
+
+
+ALLOWED_IN_PASSES = {
+    "surgery",
+    "numpy",
+    "__future__",
+    "typing",
+    "collections",
+    "dataclasses",
+    "enum",
+    "functools",
+    "itertools",
+    "math",
+    "hashlib",
+}
+SURFACE = {"surgery.apply", "surgery.diff", "surgery.inspect", "surgery.verify", "surgery.evaluate"}
+
+
+@pytest.mark.parametrize("path", MODELS, ids=identify)
+def test_builders_do_not_know_surgery(path: Path) -> None:
+    assert not {module for module in imports(path) if module.split(".")[0] == "surgery"}
+
+
+@pytest.mark.parametrize("path", [*ENGINE, *PASSES, *MODELS], ids=identify)
+def test_files_are_short(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 500
