@@ -25,22 +25,27 @@ class NewNode:
     attributes: Mapping[str, Any]
     outputs: tuple[ir.Value, ...]
     name: str | None
+    before: ir.Node | None = None
 
 
 @dataclass
 class Edits:
     """What a site wants to do, in the order in which it is done."""
 
-    constants: list[tuple[ir.Value, str]] = field(default_factory=list)
+    constants: list[tuple[ir.Value, str, ir.Node | None]] = field(default_factory=list)
     nodes: list[NewNode] = field(default_factory=list)
     inputs: list[tuple[ir.Node, int, ir.Value | None]] = field(default_factory=list)
     attributes: list[tuple[ir.Node, str, Any]] = field(default_factory=list)
-    replacements: list[tuple[ir.Value, ir.Value]] = field(default_factory=list)
+    replacements: list[tuple[ir.Value, ir.Value, ir.Node | None]] = field(default_factory=list)
     removals: list[ir.Node] = field(default_factory=list)
     drops: list[ir.Value] = field(default_factory=list)
+    opsets: list[tuple[ir.Function | None, str, int]] = field(default_factory=list)
+    functions: list[ir.Function] = field(default_factory=list)
+    ir_version: int = 0
 
     def __bool__(self) -> bool:
-        return bool(self.nodes or self.inputs or self.attributes or self.replacements or self.removals or self.drops)
+        changes = (self.nodes, self.inputs, self.attributes, self.replacements, self.removals, self.drops, self.opsets)
+        return any(changes) or bool(self.functions or self.ir_version)
 
 
 class Builder:
@@ -53,6 +58,16 @@ class Builder:
         self._graph = graph
         self.anchor = anchor
         self.edits = Edits()
+
+    def at(self, anchor: Node) -> Builder:
+        """Return a builder for another place of the same site: what it makes stands before `anchor`, in its scope."""
+        place = Builder(self._graph, anchor)
+        place.edits = self.edits
+        return place
+
+    @property
+    def _before(self) -> ir.Node | None:
+        return None if self.anchor is None else self.anchor.ir
 
     def require(self, condition: object, reason: str) -> None:
         """Refuse this site for `reason` unless the condition holds."""
@@ -96,6 +111,7 @@ class Builder:
             {**(attributes or {}), **more_attributes},
             tuple(ir.Value() for _ in range(outputs)),
             name,
+            self._before,
         )
         self.edits.nodes.append(new)
         return tuple(Value(self._graph, value) for value in new.outputs)
@@ -108,12 +124,12 @@ class Builder:
             else ir.Tensor(np.ascontiguousarray(array).reshape(array.shape))
         )
         value = ir.Value(type=ir.TensorType(tensor.dtype), shape=ir.Shape(tensor.shape.numpy()), const_value=tensor)
-        self.edits.constants.append((value, name))
+        self.edits.constants.append((value, name, self._before))
         return Value(self._graph, value)
 
     def replace(self, old: Value, new: Value) -> None:
         """Let everything that reads `old`, the caller included, read `new`; what becomes dead goes."""
-        self.edits.replacements.append((old.ir, new.ir))
+        self.edits.replacements.append((old.ir, new.ir, self._before))
 
     def set_input(self, node: Node, index: int, value: Value | None) -> None:
         """Let one input of a node read another value, or none."""
@@ -130,3 +146,15 @@ class Builder:
     def drop(self, initializer: Value) -> None:
         """Remove an initializer that nothing reads; refused when something does or a caller can set it."""
         self.edits.drops.append(initializer.ir)
+
+    def drop_function(self, function: ir.Function) -> None:
+        """Remove a model-local function; refused when a node calls it."""
+        self.edits.functions.append(function)
+
+    def set_opset(self, version: int, domain: str = "", *, function: ir.Function | None = None) -> None:
+        """Import a domain at this version: in the model, or in the one function that is given."""
+        self.edits.opsets.append((function, domain, version))
+
+    def raise_ir_version(self, version: int) -> None:
+        """Let the model have at least this IR version."""
+        self.edits.ir_version = max(self.edits.ir_version, version)

@@ -1,18 +1,21 @@
 """What shape inference knows about the values of a model, kept beside the model.
 
-The engine is onnx-shape-inference: symbolic dims (sympy) and the symbolic contents of shape tensors. It writes
-into the IR as it goes (it also names the anonymous dims of graph inputs), so its findings are harvested into a
-table and the IR is put back as it was: knowing a shape never changes a model. The pass `infer-shapes` writes
-the findings down on purpose.
+The engine is onnx-shape-inference: symbolic dims (sympy) and the symbolic contents of shape tensors; see
+`surgery.inference`. It writes into the IR as it goes, so its findings are harvested into a table and the IR is
+put back as it was: knowing a shape never changes a model. The pass `infer-shapes` writes the findings down on
+purpose.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
+
+if TYPE_CHECKING:
+    from surgery.inference import Inference
 
 Dim = int | str | None
 """One dim: an extent, a symbolic expression such as "batch" or "2*sequence", or nothing known."""
@@ -63,21 +66,17 @@ class Facts:
     def __init__(self, model: ir.Model) -> None:
         self._model = model
         self._table: dict[ir.Value, Fact] = {}
-        self._inferred = False
+        self._inference: Inference | None = None
 
     def of(self, value: ir.Value) -> Fact:
         """Return what is known of a value, inferring once for the whole model when something is missing."""
         fact = self._table.get(value)
         if fact is not None:
             return fact
-        if not self._inferred:
+        if self._inference is None:
             self._infer()
-            return self._table.get(value, NOTHING)
-        producer = value.producer()
-        if producer is None:
-            return NOTHING
-        self._infer_node(producer)
-        return self._table.setdefault(value, NOTHING)
+            fact = self._table.get(value)
+        return fact if fact is not None else self._extend(value)
 
     def merge(self, value: ir.Value, other: ir.Value) -> None:
         """Let `value` inherit what is known of `other`, which it replaces."""
@@ -89,74 +88,43 @@ class Facts:
         if value.shape is None and other.shape is not None:
             value.shape = other.shape.copy()
 
+    def drop(self, node: ir.Node) -> None:
+        """Forget what a node computes, because it reads something else or has other attributes than before."""
+        for value in node.outputs:
+            self._table.pop(value, None)
+
+    def is_made_up(self, dim: str) -> bool:
+        """Tell whether a dim is known only by a symbol that inference made up, as the size of a NonZero."""
+        return self._inference is not None and self._inference.is_made_up(dim)
+
     def forget(self) -> None:
         """Drop everything, because the model was edited behind the table's back."""
         self._table.clear()
-        self._inferred = False
+        self._inference = None
 
     def _infer(self) -> None:
-        from onnx_shape_inference import infer_symbolic_shapes
+        from surgery.inference import Inference
 
-        self._inferred = True
-        everything = list(values(scopes(self._model)))
-        before = [_State.of(value) for value in everything]
-        try:
-            infer_symbolic_shapes(self._model, warn_on_missing=False)
-        except Exception:
-            pass
-        for value, state in zip(everything, before):
-            self._harvest(value, state)
+        self._inference = Inference(self._model)
+        self._table.update(self._inference.everything())
 
-    def _infer_node(self, node: ir.Node) -> None:
-        """Infer the outputs of one node, made after the model was inferred."""
-        from onnx_shape_inference import ShapeInferenceContext, registry
+    def _extend(self, value: ir.Value) -> Fact:
+        """Infer the node that makes a value, made after the model was inferred, and what it needs before it."""
+        assert self._inference is not None
+        stack = [value]
+        while stack:
+            producer = stack[-1].producer()
+            missing = [] if producer is None else [v for v in producer.inputs if v is not None and v not in self._table]
+            if stack[-1] in self._table:
+                stack.pop()
+            elif missing and len(stack) < 100_000:
+                stack.extend(missing)
+            else:
+                made = stack.pop()
+                if producer is not None:
+                    self._table.update(self._inference.one(producer, self._known))
+                self._table.setdefault(made, Fact(made.type, made.shape))
+        return self._table[value]
 
-        registry.collect()
-        version = self._model.opset_imports.get(node.domain, 1)
-        infer = registry.get(node.domain, node.op_type, version=version)
-        if infer is None:
-            return
-        inputs = [value for value in node.inputs if value is not None]
-        facts = [self.of(value) for value in inputs]
-        touched = list(dict.fromkeys([*inputs, *node.outputs]))
-        before = [_State.of(value) for value in touched]
-        context = ShapeInferenceContext(self._model.opset_imports)
-        for value, fact in zip(inputs, facts):
-            value.type, value.shape = fact.type or value.type, fact.shape or value.shape
-            if fact.data is not None:
-                context.set_symbolic_value(
-                    value, [item if isinstance(item, int) else ir.SymbolicDim(item) for item in fact.data]
-                )
-        try:
-            infer(context, node)
-        except Exception:
-            pass
-        for value, state in zip(touched, before):
-            self._harvest(value, state)
-
-    def _harvest(self, value: ir.Value, before: _State) -> None:
-        from onnx_shape_inference import SYM_DATA_KEY
-
-        data = value.metadata_props.pop(SYM_DATA_KEY, None)
-        found = Fact(value.type, value.shape, tuple(json.loads(data)) if data else None)
-        if value not in self._table or found.data is not None:
-            self._table[value] = found
-        before.restore(value)
-
-
-@dataclass(frozen=True)
-class _State:
-    """The parts of a value that inference writes to."""
-
-    type: ir.TypeProtocol | None
-    shape: ir.Shape | None
-    constant: ir.TensorProtocol | None
-
-    @classmethod
-    def of(cls, value: ir.Value) -> _State:
-        return cls(value.type, value.shape, value.const_value)
-
-    def restore(self, value: ir.Value) -> None:
-        value.type, value.shape = self.type, self.shape
-        if value.const_value is not self.constant:
-            value.const_value = self.constant
+    def _known(self, value: ir.Value) -> Fact:
+        return self._table.get(value, NOTHING)

@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnx_ir as ir
 
-from surgery.edits import Builder, NewNode
+from surgery.edits import Builder, Edits, NewNode
 from surgery.errors import PassError
 from surgery.facts import Facts, scopes, values
 from surgery.views import Node, Refusal, Value
@@ -105,12 +106,11 @@ class Graph:
     def nodes(self, *ops: str) -> list[Node]:
         """List the nodes of these operators ("Relu", "com.microsoft::Gelu"), all nodes when none is named.
 
-        The list is taken when called; a node that an earlier site removed is left out of the iteration by
-        `live`, which `site` checks.
+        The list is taken when called. Iterating over it leaves out the nodes that were removed since.
         """
         if not ops:
-            return [Node(self, node) for scope in scopes(self.ir) for node in scope]
-        found: list[Node] = []
+            return _Nodes(Node(self, node) for scope in scopes(self.ir) for node in scope)
+        found = _Nodes()
         for op in ops:
             domain, _, op_type = op.rpartition("::")
             found.extend(Node(self, node) for node in self._index.get((domain, op_type), ()))
@@ -150,9 +150,9 @@ class Graph:
         """
         builder = Builder(self, anchor)
         try:
+            yield builder
             if anchor is not None and anchor.ir.graph is None:
                 raise Refusal("the node was removed by an earlier site")
-            yield builder
             self._commit(builder)
         except Refusal as refusal:
             self.refusals.append(Refused(anchor.label if anchor is not None else "", refusal.reason))
@@ -206,15 +206,19 @@ class Graph:
         if number in self.skip:
             self.sites.append(Site(number, label, (), (), skipped=True))
             return
-        for old, new in edits.replacements:
+        for old, new, _ in edits.replacements:
             self._check_replacement(old, new)
-        scope = anchor.scope if anchor is not None else self.ir.graph
-        before = anchor.ir if anchor is not None else None
-        for value, wish in edits.constants:
-            self._add_constant(value, wish, scope, before)
-        origin = [anchor.ir] if anchor is not None else []
-        origin += [producer for old, _ in edits.replacements if (producer := old.producer()) is not None]
-        added = [self._add_node(new, scope, before, origin) for new in edits.nodes]
+        self._stamp(edits)
+        for value, wish, before in edits.constants:
+            self._add_constant(value, wish, self._scope(before), before)
+        origins: dict[ir.Node | None, list[ir.Node]] = defaultdict(list)
+        places: dict[ir.Node | None, list[ir.Node]] = defaultdict(list)
+        for old, _, before in edits.replacements:
+            origins[before] += [producer for producer in (before, old.producer()) if producer is not None]
+        for new in edits.nodes:
+            origin = origins[new.before] or ([new.before] if new.before is not None else [])
+            places[new.before].append(self._add_node(new, self._scope(new.before), new.before, origin))
+        added = [node for nodes in places.values() for node in nodes]
         orphans: list[ir.Value] = []
         for node, index, replacement in edits.inputs:
             previous = node.inputs[index] if index < len(node.inputs) else None
@@ -223,22 +227,43 @@ class Graph:
             node.replace_input_with(index, replacement)
             orphans += [previous] if previous is not None else []
             self.changed_nodes.append(node)
+        for node in dict.fromkeys(node for node, _, _ in edits.inputs):
+            while node.inputs and node.inputs[-1] is None:
+                node.resize_inputs(len(node.inputs) - 1)
         for node, name, content in edits.attributes:
             if name in node.attributes:
                 del node.attributes[name]
             if content is not None:
                 node.attributes[name] = _attribute(name, content)
             self.changed_nodes.append(node)
-        for old, new in edits.replacements:
-            added += self._replace(old, new, added, origin)
+        for old, new, before in edits.replacements:
+            # What stands at another place of the site read `old` only because it was there first.
+            added += self._replace(old, new, places[before], origins[before])
             orphans.append(old)
-        removed = self._remove(edits.removals)
+        removed = self._remove(edits.removals) + self._drop_functions(edits.functions)
         orphans += edits.drops
         removed += self._sweep([*orphans, *(value for node in added for value in node.outputs)])
-        for value, _ in edits.constants:
+        for value, _, _ in edits.constants:
             if not value.uses():
                 self._drop(value)
         self.sites.append(Site(number, label, tuple(removed), tuple(node.name or "" for node in added)))
+
+    def _scope(self, before: ir.Node | None) -> ir.Graph:
+        scope = None if before is None else before.graph
+        return self.ir.graph if scope is None else scope
+
+    def _stamp(self, edits: Edits) -> None:
+        """Set the versions that a site asks for."""
+        for function, domain, version in edits.opsets:
+            imports = self.ir.opset_imports if function is None else function.opset_imports
+            imports[domain] = version
+        if self.ir.ir_version < 4 <= edits.ir_version:
+            # Until IR version 4 each initializer had to be listed as an input; from then on, to be listed means
+            # that callers may override it. A constant stays one.
+            listed = [value for value in self.ir.graph.inputs if value.is_initializer()]
+            for value in listed:
+                self.ir.graph.inputs.remove(value)
+        self.ir.ir_version = max(self.ir.ir_version, edits.ir_version)
 
     def _check_replacement(self, old: ir.Value, new: ir.Value) -> None:
         if old is new:
@@ -336,6 +361,18 @@ class Graph:
             removed += self._sweep(node.outputs, node)
         return removed
 
+    def _drop_functions(self, functions: list[ir.Function]) -> list[str]:
+        """Remove functions, which may call each other but must not be called from elsewhere."""
+        leaving = {function.identifier() for function in functions}
+        staying = [self.ir.graph, *(body for key, body in self.ir.functions.items() if key not in leaving)]
+        if leaving and any(node.op_identifier() in leaving for body in staying for node in body.all_nodes()):
+            raise Refusal("the function is still called")
+        for function in functions:
+            del self.ir.functions[function.identifier()]
+            for node in function.all_nodes():
+                self._index[node.domain, node.op_type].pop(node, None)
+        return ["::".join(part for part in function.identifier() if part) for function in functions]
+
     def _sweep(self, orphans: Iterable[ir.Value], *nodes: ir.Node) -> list[str]:
         """Remove the producers of values that nothing reads, and so on upwards; return their labels."""
         removed: list[str] = []
@@ -383,9 +420,18 @@ class Graph:
         del scope.initializers[value.name]
 
 
+class _Nodes(list[Node]):
+    """A list of nodes that can be edited away while it is walked."""
+
+    def __iter__(self) -> Iterator[Node]:
+        return (node for node in super().__iter__() if node.ir.graph is not None)
+
+
 def _attribute(name: str, content: Any) -> ir.Attr:
     if isinstance(content, ir.Attr):
         return content
+    if isinstance(content, np.ndarray):
+        content = ir.Tensor(content)
     return ir.convenience.convert_attribute(name, content)
 
 

@@ -101,7 +101,7 @@ def test_scalar_constants(constant: str, fires: bool) -> None:
 
 @pytest.mark.parametrize(("elements", "fires"), [("{0, -1}", True), ("{-1, 0}", False), ("{0}", False)])
 def test_constants_by_their_elements(elements: str, fires: bool) -> None:
-    source = f"g (float[a, b] x) => (float[a, b] y) <int64[2] s = {{0, -1}}> {{ y = Reshape(x, s) }}"
+    source = "g (float[a, b] x) => (float[a, b] y) <int64[2] s = {0, -1}> { y = Reshape(x, s) }"
     g = fire(f"y = Reshape(x, {elements})", source, mark)
     assert ops(g) == (["Softsign"] if fires else ["Reshape"])
 

@@ -3,6 +3,7 @@
 from surgery import Builder, Match, Parity, Value, pattern_pass
 
 GEMM_TYPES = {"FLOAT16", "FLOAT", "DOUBLE", "BFLOAT16"}
+"""The types that runtimes compute Gemm in; the standard also has 32 and 64 bit integers, ONNX Runtime does not."""
 
 
 @pattern_pass(
@@ -17,11 +18,11 @@ def fuse_matmul_add(m: Match, new: Builder) -> Value:
     """Turn MatMul + Add into Gemm.
 
     Right because Gemm computes A·B + C with alpha = beta = 1, and C is broadcast to A·B in one direction only.
-    So both factors must be matrices, and the bias must not enlarge the product. The sum may be rounded
-    differently, once per element.
+    So both factors must be matrices, and the bias, constant or not, must not enlarge the product. The sum may be
+    rounded differently, once per element. Before opset 7 Add and Gemm broadcast by attributes; those stay.
     """
+    m.require(m.root.opset >= 7, "before opset 7 operands are broadcast in another way")
     m.require(m.a.rank == 2 and m.b.rank == 2, "MatMul is not two-dimensional")
-    m.require(m.broadcasts_to(m.bias, m.t), "the bias would enlarge the result")
+    m.require(m.broadcasts_to(m.bias, m.t), "the bias may enlarge the result")
     m.require(m.t.dtype is not None and m.t.dtype.name in GEMM_TYPES, "Gemm is not computed in this type")
-    m.require(m.root.opset >= 11 or (m.bias.rank or 0) > 0, "before opset 11 the bias of Gemm is no scalar")
     return new.node("Gemm", m.a, m.b, m.bias)

@@ -1,1 +1,72 @@
-""""""
+"""Recipes: YAML -> immutable values, with every mistake at once, each with line, column and a suggestion.
+
+The names below are imported on first use: what a recipe says is light, reading one takes a YAML parser.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from surgery.recipe.comparison import Comparison as Comparison
+    from surgery.recipe.loader import load as load
+    from surgery.recipe.loader import parse as parse
+    from surgery.recipe.loader import single_step as single_step
+    from surgery.recipe.schema import Expect as Expect
+    from surgery.recipe.schema import FrozenDict as FrozenDict
+    from surgery.recipe.schema import InputsSpec as InputsSpec
+    from surgery.recipe.schema import PassStep as PassStep
+    from surgery.recipe.schema import Recipe as Recipe
+    from surgery.recipe.schema import RepeatStep as RepeatStep
+    from surgery.recipe.schema import Step as Step
+    from surgery.recipe.schema import TensorSpec as TensorSpec
+    from surgery.recipe.schema import UseStep as UseStep
+    from surgery.recipe.schema import VerifySpec as VerifySpec
+    from surgery.recipe.schema import When as When
+    from surgery.recipe.shipped import names as names
+
+_HOMES = {
+    "Comparison": "comparison",
+    "Expect": "schema",
+    "FrozenDict": "schema",
+    "InputsSpec": "schema",
+    "PassStep": "schema",
+    "Recipe": "schema",
+    "RepeatStep": "schema",
+    "Step": "schema",
+    "TensorSpec": "schema",
+    "UseStep": "schema",
+    "VerifySpec": "schema",
+    "When": "schema",
+    "load": "loader",
+    "names": "shipped",
+    "parse": "loader",
+    "single_step": "loader",
+}
+
+__all__ = [
+    "Comparison",
+    "Expect",
+    "FrozenDict",
+    "InputsSpec",
+    "PassStep",
+    "Recipe",
+    "RepeatStep",
+    "Step",
+    "TensorSpec",
+    "UseStep",
+    "VerifySpec",
+    "When",
+    "load",
+    "names",
+    "parse",
+    "single_step",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'surgery.recipe' has no attribute '{name}'")
+    return getattr(importlib.import_module(f"surgery.recipe.{home}"), name)

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, cast
 
+from surgery.recipe.nodes import quoted
+
 Operator = Literal["==", "!=", "<", "<=", ">", ">="]
 
 _HOLDS: dict[Operator, Callable[[int, int], bool]] = {
@@ -40,13 +42,13 @@ class Comparison:
             raise ValueError("a comparison is a number, or text such as '>= 1'")
         found = re.fullmatch(r"\s*([=!<>]*)\s*(-?)([0-9]{1,18})\s*", value)
         if found is None:
-            raise ValueError(f"'{value}' is not a comparison such as 0, '>= 1' or '<= 500'")
+            raise ValueError(f"{quoted(value)} is not a comparison such as 0, '>= 1' or '<= 500'")
         sign, minus, digits = found.groups()
         if minus:
-            raise ValueError(f"a count is never negative: '{value}'")
+            raise ValueError(f"a count is never negative: {quoted(value)}")
         if sign and sign not in _HOLDS:
             hint = f"; did you mean '{_MEANT[sign]} {digits}'?" if sign in _MEANT else ""
-            raise ValueError(f"'{sign}' does not compare{hint or '; use ==, !=, <, <=, > or >='}")
+            raise ValueError(f"{quoted(sign)} does not compare{hint or '; use ==, !=, <, <=, > or >='}")
         return cls(cast(Operator, sign or "=="), int(digits))
 
     def holds(self, count: int) -> bool:

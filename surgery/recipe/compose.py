@@ -24,7 +24,7 @@ from ruamel.yaml.scanner import Scanner
 from surgery.recipe.nodes import Listing, Node, Scalar, Table, quoted, resolve
 from surgery.recipe.syntax import OTHER, explain
 
-MAX_HEIGHT = 40
+MAX_HEIGHT = 24
 MAX_SIZE = 100_000
 _TOO_DEEP = f"nested more than {MAX_HEIGHT} deep"
 _TOO_LARGE = f"larger than {MAX_SIZE} entries with its aliases"
@@ -242,6 +242,6 @@ class _Composer:
             return
         same = (type(key.value), key.value)
         if same in frame.seen:
-            words = f"duplicate key {quoted(key.text)}; it stands at line {frame.seen[same]} already"
+            words = f"duplicate key {quoted(key.text)}; line {frame.seen[same]} has it already; remove one"
             self._mistake(words, key.line, key.column)
         frame.seen.setdefault(same, key.line)

@@ -20,6 +20,8 @@ _NAN = re.compile(r"\.(nan|NaN|NAN)")
 SHOWN = 40
 """So many characters of a text are quoted in a message."""
 
+_LONGEST = 300
+
 
 def resolve(text: str) -> str | int | float | bool | None:
     """Give the value of a plain scalar as YAML 1.2 reads it."""
@@ -35,10 +37,15 @@ def resolve(text: str) -> str | int | float | bool | None:
     return float(text) if _FLOAT.fullmatch(text) else text
 
 
+def one_line(text: str, longest: int = _LONGEST) -> str:
+    """Keep a message on one line, whatever the user's text in it, and bounded."""
+    shown = "".join(char if char.isprintable() else " " for char in text[: longest + 1])
+    return shown if len(text) <= longest else f"{shown[:longest]}…"
+
+
 def quoted(text: str) -> str:
-    """Put a text of the user into a message: on one line, not too long, in quotes."""
-    shown = "".join(char if char.isprintable() else " " for char in text)
-    return f"'{shown}'" if len(shown) <= SHOWN else f"'{shown[:SHOWN]}…'"
+    """Put a text of the user into a message."""
+    return f"'{one_line(text, SHOWN)}'"
 
 
 @dataclass(eq=False)
@@ -87,7 +94,7 @@ def describe(node: Node) -> str:
         return "a mapping"
     if node.value is None:
         return "nothing"
-    return quoted(node.text) if isinstance(node.value, str) else node.text
+    return quoted(node.text) if isinstance(node.value, str) else one_line(node.text, SHOWN)
 
 
 def is_null(node: Node) -> bool:

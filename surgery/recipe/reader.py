@@ -5,12 +5,16 @@ from __future__ import annotations
 import difflib
 import math
 import os
+import re
+import stat
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from surgery.errors import Problem
-from surgery.recipe.nodes import Listing, Node, Scalar, Table, describe, is_null, key_text, quoted, resolve
+from surgery.recipe.nodes import Listing, Node, Scalar, Table, describe, is_null, key_text, one_line, quoted, resolve
+
+_CONTROL = re.compile("[\x00-\x1f\x7f]")
 
 T = TypeVar("T")
 Read = Callable[[Node], Any]
@@ -35,9 +39,11 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     known = list(known)
     if _ALSO.get(name) in known:
         return _ALSO[name]
-    near = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=1)
-    near = near or difflib.get_close_matches(name, known, n=1)
-    return near[0] if near else None
+    for spelling in (name, name.lower().replace("-", "_"), name.lower().replace("_", "-")):
+        near = difflib.get_close_matches(spelling, known, n=1)
+        if near:
+            return near[0]
+    return None
 
 
 def either(names: Iterable[str]) -> str:
@@ -52,8 +58,21 @@ def below(folder: Path, name: str) -> Path:
     short = Path(os.path.normpath(joined))
     try:
         return short if short.resolve() == joined.resolve() else joined
-    except (OSError, RuntimeError):
+    except (OSError, RuntimeError, ValueError):
         return joined
+
+
+def mode(path: Path) -> int:
+    """Give the mode bits of what stands there, 0 for nothing; a name that no file can have is nothing."""
+    try:
+        return path.stat().st_mode
+    except (OSError, ValueError):
+        return 0
+
+
+def is_file(path: Path) -> bool:
+    """Say whether a regular file stands there."""
+    return stat.S_ISREG(mode(path))
 
 
 class Reader:
@@ -66,14 +85,14 @@ class Reader:
 
     def problem(self, node: Node, message: str) -> None:
         """Note a mistake at a node."""
-        self.problems.append(Problem(self.path, node.line, node.column, message))
+        self.problems.append(Problem(self.path, node.line, node.column, one_line(message)))
 
     def wrong(self, node: Node, name: str, wanted: str) -> None:
         """Note that a value is not what it has to be; a number or word in quotes is told to lose them."""
         hint = ""
         if isinstance(node, Scalar) and node.styled and not isinstance(resolve(node.text), str) and node.text:
             hint = "; remove the quotes"
-        self.problem(node, f"'{name}' takes {wanted}, not {describe(node)}{hint}")
+        self.problem(node, f"{quoted(name)} takes {wanted}, not {describe(node)}{hint}")
 
     def fields(self, node: Node, name: str, known: dict[str, Read], *, example: str = "") -> dict[str, Any]:
         """Read a mapping with fixed keys. What stands under a misspelt key is read as what was meant.
@@ -101,7 +120,7 @@ class Reader:
             return name
         near = nearest(name, known)
         if near is None:
-            self.problem(key, f"no key {quoted(name)}; here stand {', '.join(known)}")
+            self.problem(key, f"no key {quoted(name)}; known here: {', '.join(known)}")
             return None
         self.problem(key, f"no key {quoted(name)}; did you mean '{near}'?")
         return None if near in given else near
@@ -110,7 +129,7 @@ class Reader:
         """Give a key, which has to be text."""
         name = key_text(key)
         if name is None:
-            self.problem(key, f"a key is text, not {describe(key)}; {'quote' if _quotable(key) else 'rewrite'} it")
+            self.problem(key, f"a key is text, not {describe(key)}{'; quote it' if isinstance(key, Scalar) else ''}")
         return name
 
     def entries(self, node: Node, name: str, read: Callable[[Node, str], T | None], example: str) -> dict[str, T]:
@@ -126,13 +145,17 @@ class Reader:
                 found.setdefault(text, result)
         return found
 
-    def text(self, name: str, wanted: str = "text") -> Read:
-        """Make a reader of a text that says something."""
+    def text(self, name: str, wanted: str = "text", *, lines: bool = False) -> Read:
+        """Make a reader of a text that says something, on one line unless `lines`."""
 
         def read(node: Node) -> str | None:
-            if isinstance(node, Scalar) and isinstance(node.value, str) and node.value.strip():
-                return node.value
-            self.wrong(node, name, wanted)
+            value = node.value if isinstance(node, Scalar) else None
+            if not isinstance(value, str) or not value.strip():
+                self.wrong(node, name, wanted)
+            elif not lines and _CONTROL.search(value.rstrip("\n")):
+                self.problem(node, f"'{name}' takes {wanted} on one line, without control characters")
+            else:
+                return value.rstrip("\n")
             return None
 
         return read
@@ -162,9 +185,9 @@ class Reader:
             if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
                 self.wrong(node, name, f"a number{unit}")
             elif value < 0:
-                self.problem(node, f"'{name}' is never negative; it is {describe(node)} here")
+                self.problem(node, f"{quoted(name)} is never negative: {describe(node)}")
             elif value == 0 and not zero:
-                self.problem(node, f"'{name}' is more than 0")
+                self.problem(node, f"{quoted(name)} is more than 0, not {describe(node)}")
             else:
                 return float(value)
             return None
@@ -179,7 +202,7 @@ class Reader:
             if not isinstance(value, int) or isinstance(value, bool):
                 self.wrong(node, name, wanted)
             elif value < least:
-                self.problem(node, f"'{name}' is at least {least}; it is {describe(node)} here")
+                self.problem(node, f"{quoted(name)} is at least {least}, not {describe(node)}")
             else:
                 return value
             return None
@@ -189,7 +212,3 @@ class Reader:
     def items(self, node: Node) -> list[Node]:
         """Give the members of a list; a value alone is a list of one."""
         return node.items if isinstance(node, Listing) else [node]
-
-
-def _quotable(key: Node) -> bool:
-    return isinstance(key, Scalar)

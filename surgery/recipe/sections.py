@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import string
+import re
 from typing import Any
 
 from surgery.recipe.comparison import Comparison
-from surgery.recipe.nodes import Listing, Node, Scalar, Table, describe, is_null, plain, quoted
-from surgery.recipe.reader import Reader, below, nearest
+from surgery.recipe.nodes import Listing, Node, Scalar, describe, plain, quoted
+from surgery.recipe.reader import Reader, below, is_file, nearest
 from surgery.recipe.schema import OUTPUT_FIELDS, Expect, FrozenDict, InputsSpec, TensorSpec, VerifySpec, When
 
 
@@ -85,7 +85,7 @@ def _file(reader: Reader, node: Node) -> Any:
     path = below(reader.folder, text)
     if path.suffix not in (".npy", ".npz"):
         reader.problem(node, f"'file' takes the path of a .npy or .npz file, not {quoted(text)}")
-    elif not path.is_file():
+    elif not is_file(path):
         reader.problem(node, f"no file {quoted(text)} in the recipe's folder")
     else:
         return path
@@ -149,7 +149,7 @@ def _counts(reader: Reader) -> dict[str, Any]:
 def _comparison(reader: Reader, node: Node, name: str) -> Comparison | None:
     if isinstance(node, Scalar) and node.styled and not node.text:
         # YAML reads an unquoted `>1` or `>` as the start of a text on the lines below.
-        reader.problem(node, f"'{name}' has an empty text here; put the comparison in quotes: '>= 1'")
+        reader.problem(node, f"{quoted(name)} has an empty text here; put the comparison in quotes: '>= 1'")
         return None
     if not isinstance(node, Scalar) or isinstance(node.value, float | bool | None):
         reader.wrong(node, name, "a number or a comparison such as '>= 1'")
@@ -166,21 +166,9 @@ def read_output(reader: Reader, node: Node) -> str | None:
     text: str | None = reader.text("output", "a file name such as '{stem}.opt.onnx'")(node)
     if text is None:
         return None
-    try:
-        names = [(name, bool(spec or conversion)) for _, name, spec, conversion in string.Formatter().parse(text)]
-    except ValueError:
-        reader.problem(node, "'output' has a brace that is never closed; write '{stem}', or '{{' for a brace")
+    wrong = next((field for field in re.findall(r"\{[^{}]*\}", text) if field[1:-1] not in OUTPUT_FIELDS), None)
+    if wrong is not None:
+        near = nearest(wrong[1:-1], OUTPUT_FIELDS) or OUTPUT_FIELDS[0]
+        reader.problem(node, f"'output' knows no {quoted(wrong)}; did you mean '{{{near}}}'?")
         return None
-    for name, formatted in names:
-        if name is not None and (name not in OUTPUT_FIELDS or formatted):
-            near = nearest(name, OUTPUT_FIELDS) or OUTPUT_FIELDS[0]
-            reader.problem(node, f"'output' knows no {quoted('{' + name + '}')}; did you mean '{{{near}}}'?")
-            return None
     return text
-
-
-def is_empty(node: Node) -> bool:
-    """Say whether a section says nothing: no value, or a collection without members."""
-    if isinstance(node, Listing):
-        return not node.items
-    return is_null(node) or (isinstance(node, Table) and not node.pairs)

@@ -9,9 +9,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from surgery.storage.convert import SPARSE_INITIALIZERS as SPARSE_INITIALIZERS
     from surgery.storage.convert import ir_from_proto as ir_from_proto
-    from surgery.storage.export import proto_from_ir as proto_from_ir
+    from surgery.storage.convert import proto_from_ir as proto_from_ir
+    from surgery.storage.export import SPARSE_INITIALIZERS as SPARSE_INITIALIZERS
+    from surgery.storage.saving import Layout as Layout
+    from surgery.storage.saving import check_target as check_target
     from surgery.storage.saving import resolve as resolve
     from surgery.storage.saving import save as save
     from surgery.storage.skeleton import INLINE_LIMIT as INLINE_LIMIT
@@ -19,13 +21,16 @@ if TYPE_CHECKING:
     from surgery.storage.skeleton import from_proto as from_proto
     from surgery.storage.skeleton import load as load
     from surgery.storage.tensors import all_tensors as all_tensors
+    from surgery.storage.tensors import payload_bytes as payload_bytes
     from surgery.storage.weights import Weights as Weights
     from surgery.storage.wire import Reference as Reference
 
 _HOMES = {
-    "SPARSE_INITIALIZERS": "convert",
+    "SPARSE_INITIALIZERS": "export",
     "ir_from_proto": "convert",
-    "proto_from_ir": "export",
+    "proto_from_ir": "convert",
+    "Layout": "saving",
+    "check_target": "saving",
     "resolve": "saving",
     "save": "saving",
     "INLINE_LIMIT": "skeleton",
@@ -33,6 +38,7 @@ _HOMES = {
     "from_proto": "skeleton",
     "load": "skeleton",
     "all_tensors": "tensors",
+    "payload_bytes": "tensors",
     "Weights": "weights",
     "Reference": "wire",
 }

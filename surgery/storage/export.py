@@ -14,11 +14,8 @@ import onnx
 import onnx_ir as ir
 from onnx_ir import serde
 
-from surgery.errors import ModelFileError
 from surgery.storage.residue import KEY, GraphResidue, Residue, ordered
-from surgery.storage.skeleton import INLINE_LIMIT
 from surgery.storage.tensors import STRING, refer
-from surgery.storage.weights import Weights
 from surgery.storage.wire import Reference
 
 # In `graph.meta`: a list of (value, SparseTensorProto) for the initializers that are sparse
@@ -39,29 +36,6 @@ _RAW_MESSAGES: Final = {
     _Type.TYPE_PROTO: "tp",
     _Type.TYPE_PROTOS: "type_protos",
 }
-
-
-def proto_from_ir(model: ir.Model, weights: Weights, *, limit: int = INLINE_LIMIT) -> onnx.ModelProto:
-    """Return the skeleton of a model, and move its large tensors out of memory.
-
-    Tensors in memory of at least `limit` bytes are written to the scratch file of `weights` and replaced in
-    `model`, so that this happens once to each. Raises OutputError when the disk is full, ModelFileError when
-    the model cannot be written as ONNX.
-    """
-    from surgery.storage.spill import spill_large_tensors
-
-    spill_large_tensors(model, weights, limit)
-    try:
-        return Exporter(model.ir_version).model(model)
-    except (serde.SerdeError, ValueError, TypeError, AttributeError) as error:
-        raise ModelFileError(f"the model cannot be written as ONNX: {root_cause(error)}") from error
-
-
-def root_cause(error: BaseException) -> str:
-    """Return the message of the error that started a chain of errors, in one line."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 class Exporter:
@@ -90,10 +64,8 @@ class Exporter:
         """Export a value as graph input, graph output or value info."""
         out.name = value.name or ""
         if value.type is not None:
-            serde.serialize_type_into(out.type, value.type)
             # Without a type there is no place for a shape.
-            if value.shape is not None:
-                serde.serialize_shape_into(out.type, value.shape)
+            _type(out.type, value.type, value.shape)
         _set_text(out, "doc_string", value.doc_string)
         _entries(out.metadata_props, value.metadata_props)
         self._put_back_role(out, value, role)
@@ -308,13 +280,17 @@ def _described(graph: ir.Graph) -> list[ir.Value]:
     An initializer needs none, because its tensor has a type and dims; neither does a graph output.
     """
     values = [value for value in graph.inputs if _marked(value)]
-    for value in graph.initializers.values():
-        if _marked(value) or (_has_words(value) and not value.is_graph_input()):
-            values.append(value)
-    for node in graph:
-        for value in node.outputs:
-            if _marked(value) or (value.name and not value.is_graph_output() and _has_facts(value)):
-                values.append(value)
+    values += [
+        value
+        for value in graph.initializers.values()
+        if _marked(value) or (_has_words(value) and not value.is_graph_input())
+    ]
+    values += [
+        value
+        for node in graph
+        for value in node.outputs
+        if _marked(value) or (value.name and not value.is_graph_output() and _has_facts(value))
+    ]
     return list(dict.fromkeys(values))
 
 
@@ -366,6 +342,32 @@ def _messages(out: onnx.AttributeProto, field: str, value: Any) -> None:
             continue
         target.SetInParent()
         if item.type is not None:
-            serde.serialize_type_into(target, item.type)
-            if item.shape is not None:
-                serde.serialize_shape_into(target, item.shape)
+            _type(target, item.type, item.shape)
+
+
+def _type(out: onnx.TypeProto, kind: ir.TypeProtocol, shape: ir.ShapeProtocol | None) -> None:
+    """Export a type; the shape belongs to the tensor at its bottom."""
+    if kind.denotation:
+        out.denotation = kind.denotation
+    if isinstance(kind, ir.TensorType | ir.SparseTensorType):
+        tensor = out.tensor_type if isinstance(kind, ir.TensorType) else out.sparse_tensor_type
+        tensor.elem_type = int(kind.dtype)
+        if shape is not None:
+            tensor.shape.SetInParent()
+            for index, dim in enumerate(shape):
+                _dimension(tensor.shape.dim.add(), dim, shape.get_denotation(index))
+    elif isinstance(kind, ir.SequenceType):
+        _type(out.sequence_type.elem_type, kind.elem_type, shape)
+    elif isinstance(kind, ir.OptionalType):
+        _type(out.optional_type.elem_type, kind.elem_type, shape)
+    else:
+        raise TypeError(f"there is no ONNX type for {kind!r}")
+
+
+def _dimension(out: Any, dim: Any, denotation: str | None) -> None:
+    if isinstance(dim, int):
+        out.dim_value = dim
+    elif dim.value is not None:
+        out.dim_param = str(dim.value)
+    if denotation:
+        out.denotation = denotation

@@ -103,6 +103,6 @@ def _inline(tensor: onnx.TensorProto, reference: Reference, encoding: Encoding |
 def _cut(message: bytes, number: int) -> tuple[bytes, bytes]:
     """Cut a message where a field of this number belongs, in the order that protobuf itself writes."""
     for field in fields(message, 0, len(message)):
-        if field.number > number:
-            return message[: field.start], message[field.start :]
+        if field[0] > number:
+            return message[: field[2]], message[field[2] :]
     return message, b""

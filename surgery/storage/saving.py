@@ -41,7 +41,7 @@ def save(
     """
     if layout not in ("keep", "single", "external"):
         raise UsageError(f"there is no layout '{layout}'", todo="use keep, single or external")
-    target = _target(Path(path), force)
+    target = check_target(path, force=force)
     skeleton = _serialize(proto, target)
     data_path = target.with_name(target.name + ".data")
     plan = _Plan(skeleton, weights, layout, target)
@@ -121,14 +121,16 @@ def _serialize(proto: onnx.ModelProto, target: Path | None) -> bytes:
         raise OutputError(f"the model cannot be serialized: {error}", where=where) from error
 
 
-def _target(path: Path, force: bool) -> Path:
-    """Return the path to write, behind symbolic links. Raises OutputError when it cannot be written."""
+def check_target(path: str | os.PathLike[str], *, force: bool = False) -> Path:
+    """Return the path that `save` would write, behind symbolic links, before there is anything to save.
+
+    Raises OutputError when its folder is missing, or when it exists and is no regular file or `force` is off.
+    """
+    path = Path(path)
     try:
         target = Path(os.path.realpath(path))
         if not target.parent.is_dir():
-            raise OutputError(
-                f"there is no folder {target.parent}", where=str(path), todo="create it first"
-            )
+            raise OutputError(f"there is no folder {target.parent}", where=str(path), todo="create it first")
         mode = target.lstat().st_mode
     except FileNotFoundError:
         return target

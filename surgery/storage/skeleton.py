@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError, EncodeError  # type: ignore[imp
 
 from surgery.errors import ModelFileError
 from surgery.storage.split import Splitter
-from surgery.storage.tensors import external_reference, is_external, refer
+from surgery.storage.tensors import all_tensors, external_reference, is_external, refer
 from surgery.storage.weights import Source, Weights
 from surgery.storage.wire import Reference, WireError
 
@@ -232,8 +232,7 @@ def _find_external_data(
         end = reference.offset + reference.length
         if end > source.size:
             raise folders.error(
-                f"tensor '{tensor.name}' needs {end:,} bytes of '{reference.location}', and it has "
-                f"{source.size:,}",
+                f"tensor '{tensor.name}' needs {end:,} bytes of '{reference.location}', and it has {source.size:,}",
                 _AGAIN,
             )
         if reference.length < limit:

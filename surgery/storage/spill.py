@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 from onnx_ir import serde
 
 from surgery.storage.export import tensor_reference
 from surgery.storage.residue import KEY
-from surgery.storage.tensors import STRING
+from surgery.storage.tensors import PAYLOAD_FIELDS, payload_size
 from surgery.storage.weights import Weights, array_of, source_at
 from surgery.storage.wire import Reference
 
@@ -45,7 +46,7 @@ class StoredTensor(ir.ExternalTensor):
             length,
             dtype,
             shape=shape,
-            name=name,  # type: ignore[arg-type]
+            name=name or "",
             doc_string=doc_string,
             metadata_props=metadata_props,
             base_dir="/",
@@ -90,7 +91,7 @@ def stored(tensor: ir.ExternalTensor, weights: Weights | None) -> StoredTensor:
     new = StoredTensor(
         tensor_reference(tensor),
         tensor.dtype,
-        tensor.shape,  # type: ignore[arg-type]
+        tensor.shape,
         name=tensor.name,
         doc_string=tensor.doc_string,
         metadata_props=dict(tensor.metadata_props) or None,
@@ -100,58 +101,56 @@ def stored(tensor: ir.ExternalTensor, weights: Weights | None) -> StoredTensor:
     return new
 
 
-def nodes_of(model: ir.Model) -> Iterator[ir.Node]:
-    """Yield every node of a model: of the graph, its functions and all subgraphs."""
-    for graph in graphs_of(model):
-        yield from graph
+def rewrite_tensors(
+    model: ir.Model,
+    tensor: Callable[[ir.TensorProtocol], ir.TensorProtocol | None],
+    graph: Callable[[ir.Graph], None] | None = None,
+    attribute: Callable[[ir.Attr], ir.Attr | None] | None = None,
+) -> None:
+    """Visit all of a model once, and put what the callbacks return in the place of what they were given.
 
-
-def graphs_of(model: ir.Model) -> Iterator[ir.Graph | ir.Function]:
-    """Yield the graph of a model, its functions and all subgraphs."""
+    None keeps the thing. Every initializer and every tensor in an attribute is shown to `tensor`, every graph
+    to `graph` before its contents, and every attribute that holds text to `attribute`.
+    """
     waiting: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
     while waiting:
-        graph = waiting.pop()
-        yield graph
-        for node in graph:
-            for attribute in node.attributes.values():
-                if attribute.is_ref():
-                    continue
-                if attribute.type == ir.AttributeType.GRAPH:
-                    waiting.append(attribute.value)
-                elif attribute.type == ir.AttributeType.GRAPHS:
-                    waiting.extend(attribute.value)
-
-
-def replace_tensors(model: ir.Model, replace: Any) -> None:
-    """Put `replace(tensor)` in the place of every tensor for which it is not None."""
-    for graph in graphs_of(model):
-        if isinstance(graph, ir.Graph):
-            for value in graph.initializers.values():
-                new = None if value.const_value is None else replace(value.const_value)
+        here = waiting.pop()
+        if isinstance(here, ir.Graph):
+            if graph is not None:
+                graph(here)
+            for value in here.initializers.values():
+                new = None if value.const_value is None else tensor(value.const_value)
                 if new is not None:
                     value.const_value = new
-        for node in graph:
-            _replace_in(node.attributes, replace)
-    for function in model.functions.values():
-        _replace_in(function.attributes, replace)
-
-
-def _replace_in(attributes: Any, replace: Any) -> None:
-    for attribute in list(attributes.values()):
-        if attribute.is_ref() or attribute.value is None:
-            continue
-        if attribute.type == ir.AttributeType.TENSOR:
-            new = replace(attribute.value)
-        elif attribute.type == ir.AttributeType.TENSORS:
-            several = [(replace(tensor), tensor) for tensor in attribute.value]
-            changed = any(made is not None for made, _ in several)
-            new = [old if made is None else made for made, old in several] if changed else None
         else:
+            _rewrite_attributes(here.attributes, tensor, attribute, waiting)
+        for node in here:
+            if node.attributes:
+                _rewrite_attributes(node.attributes, tensor, attribute, waiting)
+
+
+def _rewrite_attributes(attributes: Any, tensor: Any, attribute: Any, waiting: list[Any]) -> None:
+    for held in list(attributes.values()):
+        kind, value = held.type, held.value
+        new: Any = None
+        if value is None:
             continue
+        if kind == ir.AttributeType.TENSOR:
+            new = tensor(value)
+        elif kind == ir.AttributeType.TENSORS:
+            several = [(tensor(item), item) for item in value]
+            if any(made is not None for made, _ in several):
+                new = [old if made is None else made for made, old in several]
+        elif kind == ir.AttributeType.GRAPH:
+            waiting.append(value)
+        elif kind == ir.AttributeType.GRAPHS:
+            waiting.extend(value)
+        elif kind == ir.AttributeType.STRING and attribute is not None:
+            other = attribute(held)
+            if other is not None:
+                attributes[held.name] = other
         if new is not None:
-            attributes[attribute.name] = ir.Attr(
-                attribute.name, attribute.type, new, doc_string=attribute.doc_string
-            )
+            attributes[held.name] = ir.Attr(held.name, kind, new, doc_string=held.doc_string)
 
 
 def spill_large_tensors(model: ir.Model, weights: Weights, limit: int) -> None:
@@ -162,36 +161,44 @@ def spill_large_tensors(model: ir.Model, weights: Weights, limit: int) -> None:
             return None if isinstance(tensor, StoredTensor) else stored(tensor, None)
         return _spilled(tensor, weights) if _is_large(tensor, max(limit, 1)) else None
 
-    replace_tensors(model, spill)
+    rewrite_tensors(model, spill)
 
 
 def _is_large(tensor: ir.TensorProtocol, limit: int) -> bool:
-    if tensor.dtype in (STRING, ir.DataType.UNDEFINED) or tensor.nbytes < limit:
-        return False
     if isinstance(tensor, serde.TensorProtoTensor):
-        # What loading leaves inline stays inline: numbers may be shorter on the wire than in memory.
-        proto = tensor.raw
-        rest = type(proto)()
-        rest.CopyFrom(proto)
-        for field in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
-            rest.ClearField(field)
-        return proto.ByteSize() - rest.ByteSize() >= limit
-    return True
+        return _is_large_proto(tensor.raw, limit)
+    return tensor.dtype not in (ir.DataType.STRING, ir.DataType.UNDEFINED) and tensor.nbytes >= limit
 
 
-def _spilled(tensor: ir.TensorProtocol, weights: Weights) -> StoredTensor:
-    """Write a tensor to scratch, once: it may stand in several places."""
+def _is_large_proto(proto: onnx.TensorProto, limit: int) -> bool:
+    """Judge as loading does: numbers may be shorter on the wire than in memory, and both must be large."""
+    if proto.ByteSize() < limit or (payload_size(proto.data_type, proto.dims) or 0) < limit:
+        return False
+    rest = onnx.TensorProto()
+    rest.CopyFrom(proto)
+    for field in PAYLOAD_FIELDS:
+        rest.ClearField(field)
+    return bool(proto.ByteSize() - rest.ByteSize() >= limit)
+
+
+def _spilled(tensor: ir.TensorProtocol, weights: Weights) -> StoredTensor | None:
+    """Write a tensor to scratch, once: it may stand in several places. None when its size is wrong."""
     meta: dict[str, Any] = getattr(tensor, "meta", {})
     known = meta.get(_SPILLED)
     if known is not None and known[0] is weights:
         reference = known[1]
     else:
-        reference = weights.spill(tensor if hasattr(tensor, "tofile") else tensor.tobytes())
+        # A large tensor protocol object need not have `tofile`.
+        data: Any = tensor if hasattr(tensor, "tofile") else tensor.tobytes()
+        reference = weights.spill(data)
         meta[_SPILLED] = (weights, reference)
+    dims = tuple(tensor.shape.numpy())
+    if reference.length != payload_size(int(tensor.dtype), dims):
+        return None
     new = StoredTensor(
         reference,
         tensor.dtype,
-        ir.Shape(tensor.shape.numpy()),
+        ir.Shape(dims),
         name=tensor.name,
         doc_string=tensor.doc_string,
         metadata_props=dict(tensor.metadata_props) or None,
@@ -200,4 +207,3 @@ def _spilled(tensor: ir.TensorProtocol, weights: Weights) -> StoredTensor:
     if KEY in meta:
         new.meta[KEY] = meta[KEY]
     return new
-

@@ -80,36 +80,35 @@ class Scan:
             self._take(data, field)
 
     def _take(self, data: memoryview, field: Field) -> None:
-        number, wire = field.number, field.wire
+        number, wire, _, payload, stop = field
         if number == RAW_DATA or number in _ELEMENT_WIRE:
             self._take_payload(field)
         elif number == _DIMS and wire == VARINT:
-            self.dims.append(decode_varint(data, field.payload, field.stop)[0])
+            self.dims.append(decode_varint(data, payload, stop)[0])
         elif number == _DIMS and wire == LENGTH:
-            position = field.payload
-            while position < field.stop:
-                dim, position = decode_varint(data, position, field.stop)
+            while payload < stop:
+                dim, payload = decode_varint(data, payload, stop)
                 self.dims.append(dim)
         elif number == _DATA_TYPE and wire == VARINT:
-            self.data_type = decode_varint(data, field.payload, field.stop)[0]
+            self.data_type = decode_varint(data, payload, stop)[0]
         elif number == _DATA_LOCATION and wire == VARINT:
-            self.external = decode_varint(data, field.payload, field.stop)[0] == EXTERNAL
+            self.external = decode_varint(data, payload, stop)[0] == EXTERNAL
             self.default_location = not self.external
         elif number in (_STRING_DATA, _EXTERNAL_DATA):
             self.plain = False
 
     def _take_payload(self, field: Field) -> None:
-        number, wire = field.number, field.wire
+        number, wire, start, payload, stop = field
         spans: tuple[tuple[int, int], ...] = ()
         if wire == LENGTH:
-            spans = ((field.payload, field.stop),)
+            spans = ((payload, stop),)
         elif number == RAW_DATA or wire != _ELEMENT_WIRE[number]:
             self.plain = False
         last = self.runs[-1] if self.runs else None
-        if last and last.number == number and last.stop == field.start and bool(last.spans) == bool(spans):
-            self.runs[-1] = Run(number, last.start, field.stop, last.spans + spans)
+        if last and last.number == number and last.stop == start and bool(last.spans) == bool(spans):
+            self.runs[-1] = Run(number, last.start, stop, last.spans + spans)
         else:
-            self.runs.append(Run(number, field.start, field.stop, spans))
+            self.runs.append(Run(number, start, stop, spans))
 
 
 class Splitter(Rewriter):
@@ -156,9 +155,7 @@ class Splitter(Rewriter):
         if stop - start != size:
             return None
         reference = self._here(start, stop)
-        self.weights.encodings[reference] = Encoding(
-            scan.data_type, RAW_DATA, default_location=scan.default_location
-        )
+        self.weights.encodings[reference] = Encoding(scan.data_type, RAW_DATA, default_location=scan.default_location)
         return reference
 
     def _typed(self, scan: Scan, number: int, size: int) -> Reference | None:
@@ -291,5 +288,3 @@ def _numbers(data: memoryview, start: int, stop: int) -> Iterator[np.ndarray[Any
             values[more] |= byte << np.uint64(7 * index)
         yield values
         position += int(ends[-1]) + 1
-
-

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import onnx
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from surgery.errors import ModelFileError
 from surgery.storage.wire import Reference
 
-if TYPE_CHECKING:
-    from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
-
 EXTERNAL: Final = 1
 STRING: Final = 8
+PAYLOAD_FIELDS: Final = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data")
 
 # Bits of an element of each data type, by its number in TensorProto.DataType
 _BITS: Final = {
@@ -34,6 +35,13 @@ def payload_size(data_type: int, dims: Sequence[int]) -> int | None:
     if bits is None or any(dim < 0 for dim in dims):
         return None
     return -(-math.prod(dims) * bits // 8)
+
+
+def payload_bytes(tensor: TensorProto) -> int:
+    """Return the bytes of data in a tensor, wherever they lie; 0 for a type that has no size."""
+    if tensor.data_type == STRING:
+        return sum(len(text) for text in tensor.string_data)
+    return payload_size(tensor.data_type, tensor.dims) or 0
 
 
 def is_external(tensor: TensorProto) -> bool:
@@ -73,10 +81,10 @@ def external_reference(tensor: TensorProto) -> Reference:
 
 def refer(tensor: TensorProto, reference: Reference) -> None:
     """Make a tensor an external one with this reference, and drop what it held."""
-    for field in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
+    for field in PAYLOAD_FIELDS:
         tensor.ClearField(field)
     tensor.ClearField("external_data")
-    tensor.data_location = EXTERNAL
+    tensor.data_location = onnx.TensorProto.EXTERNAL
     for key, value in zip(reference._fields, reference, strict=True):
         tensor.external_data.add(key=key, value=str(value))
 

@@ -109,9 +109,7 @@ def source_at(location: str) -> Source:
         try:
             source = Source(Path("/", location))
         except OSError as error:
-            raise ModelFileError(
-                f"the weights cannot be read: {error.strerror}", where="/" + location
-            ) from error
+            raise ModelFileError(f"the weights cannot be read: {error.strerror}", where="/" + location) from error
         _open_sources[location] = source
     return source
 
@@ -244,9 +242,7 @@ class Weights:
         """Raise ModelFileError when a file of the model was changed or replaced since it was opened."""
         for source in self._sources.values():
             if (self._scratch is None or source.path.parent != self._scratch.folder) and source.changed():
-                raise ModelFileError(
-                    "the file changed while it was in use", where=str(source.path), todo="start again"
-                )
+                raise ModelFileError("the file changed while it was in use", where=str(source.path), todo="start again")
 
     def close(self) -> None:
         """Let go of the files and delete the scratch file."""

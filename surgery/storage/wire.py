@@ -39,14 +39,8 @@ class Reference(NamedTuple):
     length: int
 
 
-class Field(NamedTuple):
-    """One field on the wire: `start` is its tag, `payload` its value, `stop` the byte after it."""
-
-    number: int
-    wire: int
-    start: int
-    payload: int
-    stop: int
+# One field on the wire: number, wire type, start of the tag, start of the value, the position after it
+Field = tuple[int, int, int, int, int]
 
 
 class Kind(Enum):
@@ -161,15 +155,18 @@ def fields(data: memoryview | bytes, start: int, stop: int) -> Iterator[Field]:
         if number == 0:
             raise WireError("a field has the number 0", position)
         if wire == LENGTH:
-            length, payload = decode_varint(data, payload, stop)
+            # Most lengths have one byte; this is the innermost loop of loading.
+            if payload < stop and data[payload] < 0x80:
+                length = data[payload]
+                payload += 1
+            else:
+                length, payload = decode_varint(data, payload, stop)
             end = payload + length
             if end > stop:
-                raise WireError(
-                    f"field {number} needs {length:,} bytes and {stop - payload:,} are left", payload
-                )
+                raise WireError(f"field {number} needs {length:,} bytes and {stop - payload:,} are left", payload)
         else:
             end = _skip(data, number, wire, payload, stop)
-        yield Field(number, wire, position, payload, end)
+        yield number, wire, position, payload, end
         position = end
 
 

@@ -1,0 +1,192 @@
+"""Rules that tell when an operator which only copies or moves elements hands its input through as it is.
+
+Each rule takes a node and returns the input that the first output equals, or None. Shapes may be symbolic: a
+dim "batch" equals a dim "batch". What is not known counts as different.
+"""
+
+from collections.abc import Callable
+
+from surgery import Node, Refusal, Value
+
+Rule = Callable[[Node], Value | None]
+
+_TO_THE_END = 2**31 - 1
+"""From here on an end of Slice means "to the end": the INT_MAX that the operator's text recommends."""
+
+
+def _reads(node: Node, name: str, position: int, until: int) -> tuple[int | str, ...] | None:
+    """Return the elements of an input that was an attribute of that name up to opset `until`; None when unknown."""
+    if node.opset <= until:
+        return tuple(node.attr(name, ()))
+    value = node.input(position)
+    return () if value is None else value.elements
+
+
+def cast(node: Node) -> Value | None:
+    """Cast to the type that the input has."""
+    data, target = node.required_input(0), node.attr("to")
+    if data.dtype is None:
+        raise Refusal("the type of the input is not known")
+    # Before opset 6 the type is written as text, "FLOAT".
+    same = data.dtype.name == target.upper() if isinstance(target, str) else data.dtype.value == target
+    return data if same else None
+
+
+def cast_like(node: Node) -> Value | None:
+    """CastLike a value of the same type."""
+    data, like = node.required_input(0), node.required_input(1)
+    if data.dtype is None or like.dtype is None:
+        raise Refusal("the type of the input is not known")
+    return data if data.dtype == like.dtype else None
+
+
+def reshape(node: Node) -> Value | None:
+    """Reshape to the shape that the input has; 0 copies a dim, one -1 takes what the others leave."""
+    data, wanted = node.required_input(0), _reads(node, "shape", 1, until=4)
+    dims = data.shape
+    if wanted is None or dims is None or len(wanted) != len(dims):
+        return None
+    zero_is_zero = node.opset >= 14 and node.attr("allowzero")
+    inferred = 0
+    for item, dim in zip(wanted, dims):
+        copies = item == 0 and not zero_is_zero
+        inferred += item == -1
+        if not copies and item not in (dim, -1):
+            return None
+    return data if inferred <= 1 else None
+
+
+def flatten(node: Node) -> Value | None:
+    """Flatten a matrix at its second axis."""
+    data = node.required_input(0)
+    return data if data.rank == 2 and node.attr("axis") in (1, -1) else None
+
+
+def transpose(node: Node) -> Value | None:
+    """Transpose by the identity; without a permutation it reverses the axes, which matters from rank 2 on."""
+    data, perm = node.required_input(0), node.attr("perm")
+    if perm:
+        return data if perm == list(range(len(perm))) else None
+    return data if data.rank is not None and data.rank < 2 else None
+
+
+def pad(node: Node) -> Value | None:
+    """Pad by nothing, in whichever mode."""
+    pads = _reads(node, "paddings" if node.opset == 1 else "pads", 1, until=10)
+    return node.required_input(0) if pads is not None and all(item == 0 for item in pads) else None
+
+
+def slice_all(node: Node) -> Value | None:
+    """Slice from the first to the last element, step 1, along each axis it names."""
+    data = node.required_input(0)
+    starts, ends = _reads(node, "starts", 1, until=9), _reads(node, "ends", 2, until=9)
+    axes, steps = _reads(node, "axes", 3, until=9), _reads(node, "steps", 4, until=9)
+    if starts is None or ends is None or axes is None or steps is None or len(starts) != len(ends):
+        return None
+    axes, steps = axes or tuple(range(len(starts))), steps or (1,) * len(starts)
+    if len(axes) != len(starts) or any(step != 1 for step in steps):
+        return None
+    dims = data.shape
+    for start, end, axis in zip(starts, ends, axes):
+        known = dims is not None and isinstance(axis, int) and -len(dims) <= axis < len(dims)
+        dim = dims[int(axis)] if known and dims is not None else None
+        if not (_from_the_start(start, dim) and _to_the_end(end, dim)):
+            return None
+    return data
+
+
+def _from_the_start(start: int | str, dim: int | str | None) -> bool:
+    return start == 0 or (isinstance(start, int) and isinstance(dim, int) and start <= -dim)
+
+
+def _to_the_end(end: int | str, dim: int | str | None) -> bool:
+    if isinstance(end, str):
+        return end == dim
+    return end >= _TO_THE_END or (isinstance(dim, int) and end >= dim)
+
+
+def only_input(node: Node) -> Value | None:
+    """Combine a single input with nothing."""
+    return node.required_input(0) if len(node.inputs) == 1 else None
+
+
+def split(node: Node) -> Value | None:
+    """Split into one part."""
+    if len(node.outputs) > 1 or node.attr("num_outputs", 1) != 1:
+        return None
+    parts = _reads(node, "split", 1, until=12)
+    return node.required_input(0) if parts is None or len(parts) < 2 else None
+
+
+def expand(node: Node) -> Value | None:
+    """Expand to a shape that the input already has, or that is 1 where it differs."""
+    data, wanted, dims = node.required_input(0), node.required_input(1).elements, node.required_input(0).shape
+    if wanted is None or dims is None or len(wanted) > len(dims):
+        return None
+    same = all(item in (1, dim) for item, dim in zip(reversed(wanted), reversed(dims)))
+    return data if same else None
+
+
+def tile(node: Node) -> Value | None:
+    """Tile once along each axis."""
+    repeats = node.required_input(1).elements
+    return node.required_input(0) if repeats is not None and all(item == 1 for item in repeats) else None
+
+
+def squeeze(node: Node) -> Value | None:
+    """Squeeze without naming axes, where no dim is 1.
+
+    An empty list of axes is "none" by the operator's text and "all that are 1" in ONNX Runtime; here both agree.
+    """
+    data = node.required_input(0)
+    shape = data.static_shape
+    squeezes_nothing = _reads(node, "axes", 1, until=12) == () and shape is not None and 1 not in shape
+    return data if squeezes_nothing else None
+
+
+def unsqueeze(node: Node) -> Value | None:
+    """Unsqueeze no axis."""
+    return node.required_input(0) if _reads(node, "axes", 1, until=12) == () else None
+
+
+def reduce_nothing(node: Node) -> Value | None:
+    """Reduce over no axes where that means to reduce nothing.
+
+    Only for reductions that leave a single element alone: ReduceL1 of one element still takes its absolute value.
+    """
+    axes = _reads(node, "axes", 1, until=0)
+    return node.required_input(0) if node.attr("noop_with_empty_axes") and axes == () else None
+
+
+def block_of_one(node: Node) -> Value | None:
+    """DepthToSpace and SpaceToDepth by blocks of one element."""
+    return node.required_input(0) if node.attr("blocksize") == 1 else None
+
+
+COPIES: dict[str, Rule] = {
+    "Cast": cast,
+    "CastLike": cast_like,
+    "Concat": only_input,
+    "DepthToSpace": block_of_one,
+    "Expand": expand,
+    "Flatten": flatten,
+    "Max": only_input,
+    "Mean": only_input,
+    "Min": only_input,
+    "Pad": pad,
+    "ReduceMax": reduce_nothing,
+    "ReduceMean": reduce_nothing,
+    "ReduceMin": reduce_nothing,
+    "ReduceProd": reduce_nothing,
+    "ReduceSum": reduce_nothing,
+    "Reshape": reshape,
+    "Slice": slice_all,
+    "SpaceToDepth": block_of_one,
+    "Split": split,
+    "Squeeze": squeeze,
+    "Sum": only_input,
+    "Tile": tile,
+    "Transpose": transpose,
+    "Unsqueeze": unsqueeze,
+}
+"""The rule of each operator that may be a copy."""

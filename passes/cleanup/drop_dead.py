@@ -1,0 +1,43 @@
+"""Nodes, functions and initializers that nothing reads."""
+
+from typing import Any
+
+from surgery import Graph, Parity, graph_pass
+
+
+@graph_pass("drop-dead", parity=Parity.EXACT)
+def drop_dead(graph: Graph) -> None:
+    """Remove nodes, model-local functions and initializers that no output needs.
+
+    Right because an operator has no effect besides its outputs, so what no output of the graph depends on cannot
+    be seen from outside. This holds in the main graph, in subgraphs and in functions. A node without any output
+    stays, for it must be there for an effect. An initializer that a caller can override is part of the interface
+    and stays; so do all inputs of the model. In IR versions before 4 an initializer goes with its entry among the
+    inputs, where each of them had to be listed.
+    """
+    _drop_functions(graph)
+    # Subgraphs before the nodes that hold them, readers before what they read: one site for each loose end.
+    for node in reversed(graph.nodes()):
+        if node.ir.graph is not None and node.outputs and not any(value.is_used for value in node.outputs):
+            graph.remove(node)
+    _drop_functions(graph)
+    for value in graph.constants():
+        if not value.is_used:
+            with graph.site() as new:
+                new.drop(value)
+
+
+def _drop_functions(graph: Graph) -> None:
+    """Remove the functions that no chain of calls from the main graph reaches."""
+    functions = graph.ir.functions
+    called: set[Any] = set()
+    bodies: list[Any] = [graph.ir.graph]
+    while bodies:
+        calls = {node.op_identifier() for node in bodies.pop().all_nodes()} & functions.keys()
+        bodies += [functions[identifier] for identifier in calls - called]
+        called |= calls
+    unused = [function for identifier, function in functions.items() if identifier not in called]
+    if unused:
+        with graph.site() as new:
+            for function in unused:
+                new.drop_function(function)

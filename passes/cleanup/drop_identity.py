@@ -1,0 +1,16 @@
+"""Identity nodes."""
+
+from surgery import Graph, Parity, graph_pass
+
+
+@graph_pass("drop-identity", parity=Parity.EXACT)
+def drop_identity(graph: Graph) -> None:
+    """Remove Identity nodes.
+
+    Right because Identity copies its input, so its readers can read that input. An Identity stays where a graph
+    output needs a name or a scope of its own: its input is an input, a constant, a value from outside the
+    subgraph, or another output of the same graph.
+    """
+    for node in graph.nodes("Identity"):
+        with graph.site(node) as new:
+            new.replace(node.outputs[0], node.required_input(0))

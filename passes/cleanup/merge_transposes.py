@@ -1,0 +1,53 @@
+"""Chains of Transpose."""
+
+from collections import deque
+
+from surgery import Builder, Graph, Node, Parity, Refusal, Value, graph_pass
+
+
+@graph_pass("merge-transposes", parity=Parity.EXACT)
+def merge_transposes(graph: Graph) -> None:
+    """Merge a Transpose into the Transposes that read it; two that cancel go both.
+
+    Right because axis j of the outer result is axis p1[p2[j]] of the input, and no element is computed. A
+    missing permutation reverses the axes; two of those cancel whatever the rank. A Transpose that something else
+    reads as well stays, and then only those behind it go that cancel it, for otherwise no node would be saved.
+    """
+    todo = deque(graph.nodes("Transpose"))
+    while todo:
+        first = todo.popleft()
+        source = first.input(0)
+        readers = [node for node in first.outputs[0].consumers if node.op == "Transpose"]
+        if source is None or not readers:
+            continue
+        with graph.site(first) as new:
+            _merge(first, source, readers, new)
+        before = source.producer
+        if first.ir.graph is None and before is not None and before.op == "Transpose":
+            todo.append(before)  # it has other readers now
+
+
+def _merge(first: Node, source: Value, readers: list[Node], new: Builder) -> None:
+    middle = first.outputs[0]
+    merged = [(reader, _composed(first, reader)) for reader in readers]
+    others = middle.is_output or len(readers) < len(middle.consumers)
+    new.require(not others or any(perm == [] for _, perm in merged), "the first Transpose is read by others")
+    for reader, perm in merged:
+        if not perm:
+            new.replace(reader.outputs[0], source)
+        elif not others:
+            new.set_input(reader, 0, source)
+            new.set_attribute(reader, "perm", perm)
+
+
+def _composed(first: Node, second: Node) -> list[int]:
+    """Return the permutation of both, empty when it leaves each axis in its place."""
+    inner, outer = first.attr("perm"), second.attr("perm")
+    if not inner and not outer:
+        return []
+    rank = len(inner or outer)
+    inner, outer = inner or list(range(rank))[::-1], outer or list(range(rank))[::-1]
+    if sorted(inner) != list(range(rank)) or sorted(outer) != list(range(rank)):
+        raise Refusal("the permutations do not fit together")
+    perm = [inner[axis] for axis in outer]
+    return [] if perm == list(range(rank)) else perm

@@ -1,0 +1,28 @@
+"""BatchNormalization behind a convolution."""
+
+from surgery import Builder, Match, Parity, Value, pattern_pass
+
+from ._shared import fold_batch_norm
+
+
+@pattern_pass(
+    "fuse-conv-bn",
+    match="""
+        c = Conv|ConvTranspose(x, w, b?)
+        y, mean_out?, var_out?, saved_mean?, saved_var? = BatchNormalization(c, scale, shift, mean, var)
+    """,
+    parity=Parity.CLOSE,
+)
+def fuse_conv_bn(m: Match, new: Builder) -> Value:
+    """Fold a BatchNormalization into the weight and the bias of the Conv or ConvTranspose in front of it.
+
+    Right because in inference BatchNormalization multiplies each channel by a constant and adds a constant, and a
+    convolution is linear in its weight and its bias. All parameters must be constants that no caller overrides,
+    the result of the convolution must not be read by anything else, and the new weight must fit its type. It is
+    computed in float64 and rounded once. A weight that another node reads too is not changed but copied.
+    """
+    conv = m.node("c")
+    folded = fold_batch_norm(conv, m.node("y"))
+    weight = new.constant(folded.weight, m.w.name)
+    bias = new.constant(folded.bias, f"{m.w.name}_bias" if m.b is None else m.b.name)
+    return new.node(conv.op, m.x, weight, bias, attributes=conv.ir.attributes)

@@ -1,0 +1,138 @@
+"""Adapters for attributes that became inputs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from surgery import Refusal, Value
+from surgery.passes.opset._shared import Draft, adapter
+
+_FLOAT_MAX = float(np.finfo(np.float32).max)
+
+
+def _moves_axes(draft: Draft) -> None:
+    """`axes` becomes the second input; absent, or empty, it means all axes before and after."""
+    axes = draft.take("axes")
+    if axes:
+        draft.set_input(1, draft.integers(axes, "axes"))
+
+
+for _ops, _version in (
+    (("Squeeze", "ReduceSum"), 13),
+    (
+        (
+            "ReduceL1",
+            "ReduceL2",
+            "ReduceLogSum",
+            "ReduceLogSumExp",
+            "ReduceMax",
+            "ReduceMean",
+            "ReduceMin",
+            "ReduceProd",
+            "ReduceSumSquare",
+        ),
+        18,
+    ),
+):
+    adapter(*_ops, to=_version)(_moves_axes)
+
+
+@adapter("Unsqueeze", to=13)
+def _unsqueeze_13(draft: Draft) -> None:
+    axes = draft.take("axes")
+    draft.require(axes is not None, "Unsqueeze has no axes")
+    draft.set_input(1, draft.integers(axes, "axes"))
+
+
+@adapter("Split", to=13)
+def _split_13(draft: Draft) -> None:
+    split = draft.take("split")
+    if split:
+        draft.set_input(1, draft.integers(split, "split"))
+
+
+@adapter("Split", to=18)
+def _split_18(draft: Draft) -> None:
+    """Without lengths the number of parts must be said; it used to be the number of outputs."""
+    if len(draft.inputs) < 2 or draft.inputs[1] is None:
+        draft.set("num_outputs", draft.outputs)
+
+
+@adapter("Reshape", to=5)
+def _reshape_5(draft: Draft) -> None:
+    shape = draft.take("shape")
+    draft.require(shape is not None, "Reshape has no shape")
+    draft.set_input(1, draft.integers(shape, "shape"))
+
+
+@adapter("Slice", to=10)
+def _slice_10(draft: Draft) -> None:
+    starts, ends = draft.take("starts"), draft.take("ends")
+    draft.require(starts is not None and ends is not None, "Slice has no starts or ends")
+    # Absent axes used to be as many as there are starts; now they are all axes.
+    axes = draft.take("axes") or range(len(starts))
+    for index, (values, name) in enumerate(((starts, "starts"), (ends, "ends"), (axes, "axes")), 1):
+        draft.set_input(index, draft.integers(values, name))
+
+
+@adapter("TopK", to=10)
+def _top_k_10(draft: Draft) -> None:
+    count = draft.take("k")
+    draft.require(count is not None, "TopK has no k")
+    draft.set_input(1, draft.integers([count], "k"))
+
+
+@adapter("Upsample", to=9)
+def _upsample_9(draft: Draft) -> None:
+    scales = draft.take("scales")
+    draft.require(scales is not None, "Upsample has no scales")
+    draft.set_input(1, draft.new.constant(np.array(scales, dtype=np.float32), "scales"))
+
+
+@adapter("DFT", to=20)
+def _dft_20(draft: Draft) -> None:
+    """The axis was 1 when not given, and is the last but one now."""
+    draft.set_input(2, draft.new.constant(np.array(draft.take("axis", 1), dtype=np.int64), "axis"))
+
+
+@adapter("Dropout", to=12)
+def _dropout_12(draft: Draft) -> None:
+    """`ratio` becomes an input; without `training_mode` nothing is dropped, as before."""
+    # Nothing said what the mask of an inference run holds (ONNX Runtime: falses); now it holds trues.
+    draft.require(not draft.is_read(1), "the mask of Dropout is read, and its meaning changed")
+    if draft.has("ratio"):
+        draft.set_input(1, draft.new.constant(np.array(draft.take("ratio"), dtype=np.float32), "ratio"))
+
+
+@adapter("Pad", to=11)
+def _pad_11(draft: Draft) -> None:
+    pads, fill = draft.take("pads"), draft.take("value", 0.0)
+    draft.require(pads is not None, "Pad has no pads")
+    draft.set_input(1, draft.integers(pads, "pads"))
+    if fill != 0 and draft.attr("mode", "constant") == "constant":
+        draft.set_input(2, _scalar(draft, fill, "fill"))
+
+
+@adapter("Clip", to=11)
+def _clip_11(draft: Draft) -> None:
+    """A bound that is not given was the largest float32, and is the largest number of the type now."""
+    kind = draft.input(0).dtype
+    # What a float32 bound is in the type of the input: beyond all numbers of float16, within those of double.
+    limit = {"FLOAT": None, "FLOAT16": math.inf}.get(kind.name if kind is not None else "", _FLOAT_MAX)
+    lower, upper = draft.take("min"), draft.take("max")
+    if limit is not None:
+        lower, upper = -limit if lower is None else lower, limit if upper is None else upper
+    for index, (bound, name) in enumerate(((lower, "min"), (upper, "max")), 1):
+        if bound is not None:
+            draft.set_input(index, _scalar(draft, bound, name))
+
+
+def _scalar(draft: Draft, number: float, name: str) -> Value:
+    """Make a scalar of the type of the first input."""
+    kind = draft.input(0).dtype
+    if kind is None:
+        raise Refusal("the type of the input is not known")
+    with np.errstate(over="ignore"):
+        return draft.new.constant(np.array(number).astype(kind.numpy()), name)

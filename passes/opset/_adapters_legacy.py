@@ -1,0 +1,181 @@
+"""Adapters for the opsets up to 9: one-sided broadcasting, test flags, attributes of another type."""
+
+from __future__ import annotations
+
+from surgery.passes.opset._shared import Draft, adapter
+
+_TYPES = (
+    "UNDEFINED FLOAT UINT8 INT8 UINT16 INT16 INT32 INT64 STRING BOOL FLOAT16 DOUBLE UINT32 UINT64 COMPLEX64 COMPLEX128"
+).split()
+"""The element types of ONNX by number, as far as opset 1 knew them."""
+
+
+@adapter("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor", to=7)
+def _broadcast_7(draft: Draft) -> None:
+    """Without `broadcast` both shapes were the same; without `axis` the last dims were matched, as numpy does."""
+    broadcast, axis = draft.take("broadcast", 0), draft.take("axis")
+    if not broadcast or axis is None:
+        return
+    first, second = draft.input(0), draft.input(1)
+    if first.rank is None or second.rank is None:
+        draft.require(False, "the rank of an operand is not known")
+        return
+    trailing = first.rank - axis % max(first.rank, 1) - second.rank
+    if trailing > 0 and second.size != 1:
+        draft.set_input(1, draft.unsqueeze(second, range(second.rank, second.rank + trailing)))
+
+
+@adapter("PRelu", to=7)
+def _prelu_7(draft: Draft) -> None:
+    """A slope per channel was a vector along the second axis of the input; now it is broadcast as numpy does."""
+    data, slope = draft.input(0), draft.input(1)
+    if slope.size == 1 or (slope.rank or 0) > 1:
+        return
+    if data.rank is None or slope.rank is None:
+        draft.require(False, "the rank of an operand is not known")
+        return
+    if data.rank > 2:
+        draft.set_input(1, draft.unsqueeze(slope, range(1, data.rank - 1)))
+
+
+@adapter("Gemm", to=7)
+def _gemm_7(draft: Draft) -> None:
+    """C is broadcast if need be; that the last dims were matched is what numpy does."""
+    draft.take("broadcast")
+
+
+@adapter("Cast", to=6)
+def _cast_6(draft: Draft) -> None:
+    name = draft.attr("to")
+    draft.require(name in _TYPES, "Cast goes to an unknown type")
+    draft.set("to", _TYPES.index(name))
+
+
+@adapter("Concat", to=4)
+def _concat_4(draft: Draft) -> None:
+    if not draft.has("axis"):
+        draft.set("axis", 1)
+
+
+@adapter("Split", to=2)
+def _split_2(draft: Draft) -> None:
+    """The lengths may have come as an input, and the axis had no default that was written down."""
+    draft.require(draft.has("axis"), "Split has no axis")
+    if len(draft.inputs) > 1:
+        lengths = draft.input(1).constant
+        draft.require(lengths is not None, "the lengths of Split are not constant")
+        draft.set("split", [int(length) for length in (() if lengths is None else lengths.reshape(-1))])
+        del draft.inputs[1:]
+
+
+@adapter("Tile", to=6)
+def _tile_6(draft: Draft) -> None:
+    """One count for one axis becomes a count for each axis."""
+    data, count, axis = draft.input(0), draft.input(1).scalar, draft.input(2).scalar
+    if data.rank is None:
+        draft.require(False, "the rank of the input is not known")
+        return
+    draft.require(count is not None and axis is not None, "the counts of Tile are not constant")
+    repeats = [1] * data.rank
+    repeats[int(axis)] = int(count)
+    draft.inputs = [data, draft.integers(repeats, "repeats")]
+
+
+@adapter("Pad", to=2)
+def _pad_2(draft: Draft) -> None:
+    """The text and the example of Pad-1 order the paddings differently."""
+    draft.require(False, "nothing says how the paddings of Pad are ordered before opset 2")
+
+
+@adapter("LpPool", "GlobalLpPool", to=2)
+def _lp_pool_2(draft: Draft) -> None:
+    exponent = draft.attr("p", 2.0)
+    draft.require(exponent == int(exponent), "the norm of the pool is not a whole number")
+    draft.require(draft.op == "GlobalLpPool" or draft.has("kernel_shape"), "LpPool has no kernel_shape")
+    draft.set("p", int(exponent))
+
+
+@adapter("Selu", to=6)
+def _selu_6(draft: Draft) -> None:
+    """The defaults got more digits."""
+    draft.set("alpha", draft.attr("alpha", 1.6732))
+    draft.set("gamma", draft.attr("gamma", 1.0507))
+
+
+@adapter("Clip", to=6)
+def _clip_6(draft: Draft) -> None:
+    """A bound that is not given becomes the largest float32, which does not bound a float32 or a float16."""
+    kind = draft.input(0).dtype
+    bounded = draft.has("min") and draft.has("max")
+    small = kind is not None and kind.name in ("FLOAT", "FLOAT16")
+    draft.require(bounded or small, "a bound of Clip is missing, and the type may have numbers beyond float32")
+
+
+@adapter("GRU", to=3)
+def _gru_3(draft: Draft) -> None:
+    """The default of `direction` was misspelt."""
+    if draft.attr("direction", "forward") == "foward":
+        draft.set("direction", "forward")
+
+
+@adapter("GRU", "LSTM", "RNN", to=7)
+def _recurrent_7(draft: Draft) -> None:
+    """Whether the sequence is an output shows in whether it is named."""
+    draft.take("output_sequence")
+
+
+@adapter("BatchNormalization", to=7)
+def _batch_normalization_7(draft: Draft) -> None:
+    """Training shows in the number of outputs now."""
+    if draft.take("is_test", 0):
+        _only_one_output(draft)
+    else:
+        draft.require(draft.outputs > 1, "BatchNormalization is in training mode")
+
+
+@adapter("BatchNormalization", to=9)
+def _batch_normalization_9(draft: Draft) -> None:
+    """One mean per channel and place is gone; for a matrix it is the same as one per channel."""
+    spatial = draft.take("spatial", 1)
+    draft.require(spatial or draft.input(0).rank == 2, "BatchNormalization is not spatial")
+
+
+@adapter("BatchNormalization", to=14)
+def _batch_normalization_14(draft: Draft) -> None:
+    """The mode becomes an attribute, by default inference; the variance of training is defined otherwise."""
+    training = any(value.name for value in draft.node.outputs[1 : draft.outputs])
+    draft.require(not training, "BatchNormalization is in training mode")
+    draft.outputs = 1
+
+
+@adapter("Dropout", to=7)
+def _dropout_7(draft: Draft) -> None:
+    draft.require(draft.take("is_test", 0), "Dropout is in training mode")
+
+
+@adapter("Dropout", to=10)
+def _dropout_10(draft: Draft) -> None:
+    """The mask becomes a tensor of booleans."""
+    draft.require(not draft.is_read(1), "the mask of Dropout is read, and its meaning changed")
+    draft.outputs = 1
+
+
+@adapter("Upsample", to=7)
+def _upsample_7(draft: Draft) -> None:
+    """The input was an image, so the scales are those of its last two axes."""
+    height, width = draft.take("height_scale"), draft.take("width_scale")
+    draft.require(height is not None and width is not None, "Upsample has no scales")
+    draft.set("scales", [1.0, 1.0, height, width])
+    if draft.attr("mode", "nearest") == "bilinear":
+        draft.set("mode", "linear")
+
+
+@adapter("Scan", to=9)
+def _scan_9(draft: Draft) -> None:
+    draft.require(False, "Scan has no batch axis any more")
+
+
+def _only_one_output(draft: Draft) -> None:
+    read = any(draft.is_read(index) for index in range(1, draft.outputs))
+    draft.require(not read, "BatchNormalization is in training mode")
+    draft.outputs = 1

@@ -1,0 +1,135 @@
+"""Adapters for operators whose names, defaults or meaning changed, from opset 10 on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from surgery import Value
+from surgery.passes.opset._shared import Draft, adapter
+
+
+@adapter("Softmax", "LogSoftmax", "Hardmax", to=13)
+def _softmax_13(draft: Draft) -> None:
+    """All axes from `axis` on were taken as one; now it is that axis alone."""
+    axis, data = draft.attr("axis", 1), draft.input(0)
+    draft.set("axis", axis)
+    shape = data.shape
+    if axis == -1 or (shape is not None and all(dim == 1 for dim in shape[axis:][1:])):
+        return
+    draft.set("axis", -1)
+    draft.set_input(0, draft.new.node("Flatten", data, axis=axis))
+    draft.wrap(lambda value: _reshape_like(draft, value, data))
+
+
+def _reshape_like(draft: Draft, value: Value, model: Value) -> Value:
+    """Give a value the shape of another one."""
+    if model.static_shape is not None and 0 not in model.static_shape:
+        return draft.new.node("Reshape", value, draft.integers(model.static_shape, "shape"))
+    # The shape is taken at run time and may hold a zero, which without `allowzero` means to copy a dim.
+    attributes = {"allowzero": 1} if draft.target >= 14 else {}
+    return draft.new.node("Reshape", value, draft.new.node("Shape", model), attributes=attributes)
+
+
+@adapter("Scatter", to=11)
+def _scatter_11(draft: Draft) -> None:
+    draft.op = "ScatterElements"
+
+
+@adapter("Upsample", to=10)
+def _upsample_10(draft: Draft) -> None:
+    """Resize of opset 10 computes the same."""
+    draft.op = "Resize"
+
+
+@adapter("Resize", to=11)
+def _resize_11(draft: Draft) -> None:
+    """Coordinates were divided by the scale; nearest meant rounding down to enlarge and up to shrink.
+
+    The text of opset 10 does not say so; its test data (a Resize by 0.6 takes element 2 for 1 / 0.6) and
+    ONNX Runtime do.
+    """
+    scales = draft.input(1)
+    draft.set("coordinate_transformation_mode", "asymmetric")
+    if draft.attr("mode", "nearest") == "nearest":
+        draft.set("nearest_mode", "ceil" if _shrinks(draft, scales) else "floor")
+    # Up to opset 12 the region cannot be omitted.
+    region = draft.new.constant(np.zeros(0, dtype=np.float32), "roi") if draft.target < 13 else None
+    draft.inputs = [draft.input(0), region, scales]
+
+
+def _shrinks(draft: Draft, scales: Value) -> bool:
+    """Tell whether a Resize shrinks; refuse when that is not known or differs between axes."""
+    if draft.node.op == "Upsample":
+        return False
+    factors = scales.constant
+    if factors is None:
+        draft.require(False, "the scales of Resize are not constant")
+        return False
+    shrinks = bool(np.any(factors < 1))
+    draft.require(not (shrinks and np.any(factors > 1)), "Resize shrinks one axis and enlarges another")
+    return shrinks
+
+
+@adapter("Resize", to=13)
+def _resize_13(draft: Draft) -> None:
+    """What does not apply is omitted instead of empty, and one way to map coordinates is gone."""
+    if draft.attr("coordinate_transformation_mode") == "tf_half_pixel_for_nn":
+        # floor((x + 1/2) / scale) is (x + 1/2) / scale - 1/2 rounded to the nearest, halves up.
+        floors = draft.attr("mode", "nearest") == "nearest" and draft.attr("nearest_mode") == "floor"
+        draft.require(floors, "the coordinate mode tf_half_pixel_for_nn is gone")
+        draft.set("coordinate_transformation_mode", "half_pixel")
+        draft.set("nearest_mode", "round_prefer_ceil")
+    for index, value in enumerate(draft.inputs):
+        if index in (1, 2) and value is not None and value.tensor is not None and value.tensor.size == 0:
+            draft.set_input(index, None)
+
+
+@adapter("RoiAlign", to=16)
+def _roi_align_16(draft: Draft) -> None:
+    """By default coordinates are shifted by half a pixel now."""
+    draft.set("coordinate_transformation_mode", "output_half_pixel")
+
+
+@adapter("GridSample", to=20)
+def _grid_sample_20(draft: Draft) -> None:
+    names = {"bilinear": "linear", "bicubic": "cubic"}
+    mode = draft.take("mode", "bilinear")
+    draft.set("mode", names.get(mode, mode))
+
+
+@adapter("QuantizeLinear", to=19)
+def _quantize_linear_19(draft: Draft) -> None:
+    """Input and scale must have one type; before, an int32 had a float scale."""
+    kind = draft.input(0).dtype
+    draft.require(kind is not None, "the type of the input is not known")
+    draft.require(kind is not None and kind.name == "FLOAT", "QuantizeLinear of an int32 with a float scale is gone")
+
+
+@adapter("GroupNormalization", to=21)
+def _group_normalization_21(draft: Draft) -> None:
+    """Scale and bias were given per group and are given per channel; the statistics had the type of the input."""
+    data, groups = draft.input(0), draft.attr("num_groups")
+    kind = data.dtype
+    if kind is None:
+        draft.require(False, "the type of the input is not known")
+        return
+    for index in (1, 2):
+        draft.set_input(index, _per_channel(draft, data, draft.input(index), groups))
+    draft.set("stash_type", int(kind))
+
+
+def _per_channel(draft: Draft, data: Value, given: Value, groups: int) -> Value:
+    """Repeat each element of a vector over groups for each channel of its group."""
+    shape, held = data.shape, given.constant
+    channels = shape[1] if shape is not None and len(shape) > 1 else None
+    if isinstance(channels, int):
+        each = channels // groups
+        if held is not None:
+            return draft.new.constant(np.repeat(held, each), f"{given.name}_per_channel")
+        target = draft.integers([1, each], "shape")
+    else:
+        extent = draft.new.node("Shape", data, start=1, end=2)
+        each_known = draft.new.node("Div", extent, draft.integers([groups], "groups"))
+        target = draft.new.node("Concat", draft.integers([1], "one"), each_known, axis=0)
+    wide = draft.new.node("Expand", draft.unsqueeze(given, [1]), target)
+    return draft.new.node("Reshape", wide, draft.integers([-1], "flat"))

@@ -1,0 +1,145 @@
+"""What the operator schemas of ONNX say about one operator at two opsets.
+
+Source: `onnx.defs`, the schemas of the installed onnx; only the default domain is looked at.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from onnx.defs import OpSchema
+
+LEGACY_ATTRIBUTE = "consumed_inputs"
+"""A hint to reuse memory, dropped from all operators at opset 6; it never had a meaning for the result."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What changed in an operator from one version to the next.
+
+    `broken` says what keeps a node of the old form from being a node of the new form, None when nothing does.
+    `narrowed` gives, by the position of a formal input, the types that are still allowed there, where some are not.
+    """
+
+    broken: str | None
+    narrowed: dict[int, frozenset[str]]
+
+
+@cache
+def _schemas() -> dict[str, dict[int, OpSchema]]:
+    import onnx.defs
+
+    found: dict[str, dict[int, OpSchema]] = defaultdict(dict)
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if schema.domain == "":
+            found[schema.name][schema.since_version] = schema
+    return found
+
+
+def version_at(op: str, opset: int) -> int | None:
+    """Return the version of an operator that an opset has, None when it has none."""
+    return max((version for version in _schemas().get(op, {}) if version <= opset), default=None)
+
+
+def next_version(op: str, version: int, opset: int) -> int | None:
+    """Return the first version of an operator behind `version` and up to `opset`."""
+    return min((other for other in _schemas().get(op, {}) if version < other <= opset), default=None)
+
+
+def transitions() -> Iterator[tuple[str, int, int]]:
+    """Yield each operator with each two successive versions."""
+    for op, versions in sorted(_schemas().items()):
+        ordered = sorted(versions)
+        for old, new in zip(ordered, ordered[1:]):
+            yield op, old, new
+
+
+def has_attribute(op: str, version: int, name: str) -> bool:
+    """Tell whether a version of an operator has an attribute."""
+    return name in _schemas()[op][version].attributes
+
+
+@cache
+def change(op: str, old: int, new: int) -> Change:
+    """Compare two versions of an operator by their schemas alone."""
+    before, after = _schemas()[op][old], _schemas()[op][new]
+    broken = None
+    if after.deprecated and not before.deprecated:
+        broken = f"{op} is gone"
+    broken = broken or _parameters(before.inputs, after.inputs, "inputs")
+    broken = broken or _parameters(before.outputs, after.outputs, "outputs")
+    broken = broken or _attributes(before, after) or _shared_types(before, after)
+    return Change(broken, dict(_narrowed(before, after)))
+
+
+@cache
+def ir_version_for(opset: int) -> int:
+    """Return the IR version of the first ONNX release that had an opset."""
+    import onnx.helper
+
+    versions = onnx.helper.OP_SET_ID_VERSION_MAP.items()
+    return min(ir for (domain, version), ir in versions if domain == "ai.onnx" and version >= opset)
+
+
+def _parameters(before: list[OpSchema.FormalParameter], after: list[OpSchema.FormalParameter], what: str) -> str | None:
+    if len(after) < len(before) or any(item.option.name != "Optional" for item in after[len(before) :]):
+        return f"the {what} changed"
+    for old, new in zip(before, after):
+        same = old.option == new.option or (old.option.name, new.option.name) == ("Single", "Optional")
+        if not same or new.min_arity > old.min_arity or new.is_homogeneous > old.is_homogeneous:
+            return f"the {what} changed"
+    return None
+
+
+def _attributes(before: OpSchema, after: OpSchema) -> str | None:
+    for name, old in before.attributes.items():
+        new = after.attributes.get(name)
+        if new is None:
+            if name == LEGACY_ATTRIBUTE:
+                continue
+            return f"attribute {name} is gone"
+        if new.type != old.type or (new.required and not old.required):
+            return f"attribute {name} changed"
+        if new.default_value != old.default_value:
+            return f"attribute {name} has another default"
+    for name, new in after.attributes.items():
+        if name not in before.attributes and new.required:
+            return f"attribute {name} is required"
+    return None
+
+
+def _types(schema: OpSchema, parameter: OpSchema.FormalParameter) -> frozenset[str]:
+    for constraint in schema.type_constraints:
+        if constraint.type_param_str == parameter.type_str:
+            return frozenset(constraint.allowed_type_strs)
+    return frozenset({parameter.type_str})
+
+
+def _shared_types(before: OpSchema, after: OpSchema) -> str | None:
+    """Say where two parameters that could differ in type must now have the same one."""
+    old = [item.type_str for item in (*before.inputs, *before.outputs)]
+    new = [item.type_str for item in (*after.inputs[: len(before.inputs)], *after.outputs[: len(before.outputs)])]
+    for position, (first_old, first_new) in enumerate(zip(old, new)):
+        for second_old, second_new in zip(old[:position], new[:position]):
+            if first_new == second_new and first_old != second_old:
+                return "two types that could differ must be the same"
+    if any(
+        _types(before, one) - _types(after, other)
+        for one, other in zip(before.outputs, after.outputs)
+        if one.type_str not in {item.type_str for item in before.inputs}
+    ):
+        return "the type of an output changed"
+    return None
+
+
+def _narrowed(before: OpSchema, after: OpSchema) -> Iterator[tuple[int, frozenset[str]]]:
+    for position, (old, new) in enumerate(zip(before.inputs, after.inputs)):
+        allowed = _types(after, new)
+        if _types(before, old) - allowed:
+            yield position, allowed

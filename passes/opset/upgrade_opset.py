@@ -1,0 +1,45 @@
+"""Newer opsets."""
+
+from surgery import Builder, Graph, Parity, graph_pass
+from surgery.passes.opset import _adapters_inputs, _adapters_legacy, _adapters_meaning
+from surgery.passes.opset._shared import upgrade
+
+NEWEST = 28
+"""The last opset whose changes were read one by one, in schema and in text."""
+
+ADAPTERS = (_adapters_inputs, _adapters_legacy, _adapters_meaning)
+"""To import them is to register what they hold."""
+
+
+@graph_pass("upgrade-opset", parity=Parity.CLOSE)
+def upgrade_opset(graph: Graph, *, to: int = 21) -> None:
+    """Take a model, its subgraphs and its functions to a newer opset of the default domain, all at once or not at all.
+
+    Right because each operator goes from version to version. Where the schemas say that a node of the old version
+    is one of the new version with the same meaning, it stays as it is: there are more types, or another optional
+    input, or an attribute whose default is what the operator did before. Where they do not, an adapter says what
+    the new version calls the same computation: attributes become inputs, defaults that changed are written down,
+    Softmax over several axes flattens them first, GroupNormalization repeats its scale for each channel. A node
+    for which neither holds is a blocker; then nothing changes, and each blocker is refused with its reason.
+
+    Kernels of a runtime may round differently from one version to the next (AveragePool 19 in ONNX Runtime does).
+    The IR version is raised to the one that came with the opset, never lowered; from before 4, constants that had
+    to be listed as inputs no longer are. Other domains stay as they are.
+
+    Options:
+        to: the opset to reach. 21 is the newest that onnxruntime 1.31 runs whole on the CPU: it accepts opsets up
+            to 26, but from 22 on some operators of older opsets have no kernel (RoiAlign, for one).
+    """
+    versions = [graph.opset, *(function.opset_imports.get("", 0) for function in graph.ir.functions.values())]
+    with graph.site() as new:
+        new.require(to <= NEWEST, "the opset is newer than those known here")
+        new.require(max(versions) <= to, "the model has a newer opset, and this pass does not go back")
+    if to > NEWEST or max(versions) > to:
+        return
+    blockers = upgrade(graph, Builder(graph, None), to)
+    for node, reason in blockers:
+        with graph.site(node) as new:
+            new.require(False, reason)
+    if not blockers:
+        with graph.site() as new:
+            upgrade(graph, new, to)

@@ -1,0 +1,335 @@
+"""Shapes, types and shape contents of a whole model, by the operator rules of onnx-shape-inference.
+
+The rules are that package's, the walk is ours. Its own walk stops for good at the first node that it dislikes,
+believes what a model declares of its intermediate values, lets a value carried by a Loop keep its first shape,
+and spends most of its time on renaming dims. And some of its rules guess; `surgery.inference_rules` takes those
+guesses back, so that what is found here holds in every run of the model.
+
+One assumption stays: a symbolic dim is at least 1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from onnx_shape_inference import SYM_DATA_KEY, ShapeInferenceContext, registry
+
+from surgery.facts import Fact, scopes, values
+from surgery.inference_rules import correct
+
+MOST_ELEMENTS = 1024
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_HOLDS_ELEMENTS = {
+    ir.DataType.BOOL,
+    ir.DataType.INT8,
+    ir.DataType.INT16,
+    ir.DataType.INT32,
+    ir.DataType.INT64,
+    ir.DataType.UINT8,
+    ir.DataType.UINT16,
+    ir.DataType.UINT32,
+    ir.DataType.UINT64,
+}
+
+
+class Context(ShapeInferenceContext):
+    """What the operator rules write to, with a check on the contents of tensors that they claim to know."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.elements: dict[ir.Value, list[int | ir.SymbolicDim]] = {}
+        self.wild: set[str] = set()
+        """Symbols that stand for elements of which nothing is known, not even that they are positive."""
+
+    def child(self, opset_imports: Any, resolved_attrs: dict[str, ir.Attr]) -> Context:
+        """Return the context for the body of a function; symbols stay distinct from ours."""
+        made = Context(opset_imports, self.policy, resolved_attrs, allocator=self._allocator)
+        made.wild = self.wild
+        return made
+
+    def set_symbolic_value(self, value: ir.Value, data: Sequence[int | ir.SymbolicDim]) -> None:
+        """Take note of the elements of a value; claims that cannot be are dropped.
+
+        The rules carry elements in a flat list. For more than one axis that may go wrong, and then the number
+        of elements is wrong too.
+        """
+        shape = value.shape
+        if shape is None or value.dtype not in _HOLDS_ELEMENTS or len(data) > MOST_ELEMENTS:
+            return
+        extents = [dim for dim in shape if isinstance(dim, int)]
+        if len(extents) != len(shape) or int(np.prod(extents, dtype=np.int64)) != len(data):
+            return
+        numbers = [item for item in data if isinstance(item, int)]
+        dtype = value.dtype.numpy()
+        if numbers and value.dtype != ir.DataType.BOOL:
+            limits = np.iinfo(dtype)
+            if min(numbers) < limits.min or max(numbers) > limits.max:
+                return
+        self.elements[value] = list(data)
+        if len(numbers) == len(data) and value.const_value is None:
+            value.const_value = ir.Tensor(np.array(numbers, dtype=dtype).reshape(extents))
+
+    def get_symbolic_value(self, value: ir.Value) -> list[int | ir.SymbolicDim] | None:
+        """Return the elements of a value of at most one axis, known from the rules or constant."""
+        known = self.elements.get(value)
+        return known if known is not None else super().get_symbolic_value(value)
+
+    def forget(self, value: ir.Value) -> None:
+        """Drop the elements of a value."""
+        if self.elements.pop(value, None) is not None and not value.is_initializer():
+            value.const_value = None
+
+
+@dataclass(frozen=True)
+class _State:
+    """The parts of a value that inference writes to."""
+
+    type: ir.TypeProtocol | None
+    shape: ir.Shape | None
+    constant: ir.TensorProtocol | None
+
+    @classmethod
+    def of(cls, value: ir.Value) -> _State:
+        return cls(value.type, value.shape, value.const_value)
+
+    def restore(self, value: ir.Value) -> None:
+        value.type, value.shape = self.type, self.shape
+        if value.const_value is not self.constant:
+            value.const_value = self.constant
+
+
+@contextmanager
+def _put_back(touched: Iterable[ir.Value]) -> Iterator[dict[ir.Value, _State]]:
+    """Restore values when the block ends; yields their states before it."""
+    before = {value: _State.of(value) for value in touched}
+    marks = {value: value.metadata_props.get(SYM_DATA_KEY) for value in before}
+    try:
+        yield before
+    finally:
+        for value, state in before.items():
+            state.restore(value)
+            if marks[value] is None:
+                value.metadata_props.pop(SYM_DATA_KEY, None)
+
+
+class Inference:
+    """The inference of one model. Symbols that it makes up are never given out twice."""
+
+    def __init__(self, model: ir.Model) -> None:
+        registry.collect()
+        self._model = model
+        self._main = Context(dict(model.opset_imports))
+        self._contexts: dict[ir.Graph, Context] = {}
+        everything = values(scopes(model))
+        self._main.reserve_symbol_names(
+            name
+            for value in everything
+            for dim in value.shape or ()
+            if isinstance(dim, ir.SymbolicDim) and dim.value
+            for name in _NAME.findall(dim.value)
+        )
+
+    def everything(self) -> dict[ir.Value, Fact]:
+        """Infer the whole model, and leave it as it is."""
+        graphs = list(scopes(self._model))
+        found: dict[ir.Value, Fact] = {}
+        with _put_back(values(graphs)) as before:
+            for graph in graphs:
+                self._forget_declarations(graph)
+            self._walk(self._main, self._model.graph, ())
+            for function in self._model.functions.values():
+                # What holds in every call of it: nothing is known of its inputs.
+                context = self._main.child(dict(function.opset_imports), dict(function.attributes.items()))
+                self._contexts[function.graph] = context
+                self._walk(context, function.graph, (function.identifier(),))
+            for graph in graphs:
+                context = self._contexts.setdefault(graph, self._main)
+                for value in values([graph]):
+                    found[value] = self._fact(context, value, before[value])
+        return found
+
+    def one(self, node: ir.Node, known: Callable[[ir.Value], Fact]) -> dict[ir.Value, Fact]:
+        """Infer the outputs of a node that was not there before, from what is known of its inputs."""
+        context = self._contexts.get(node.graph, self._main) if node.graph is not None else self._main
+        inputs = {value: known(value) for value in node.inputs if value is not None}
+        inner = list(_subgraphs(node))
+        with _put_back([*inputs, *node.outputs, *values(inner)]) as before:
+            for value, fact in inputs.items():
+                value.type, value.shape = fact.type or value.type, fact.shape or value.shape
+                if fact.data is not None:
+                    context.set_symbolic_value(
+                        value, [item if isinstance(item, int) else ir.SymbolicDim(item) for item in fact.data]
+                    )
+            for graph in inner:
+                self._contexts[graph] = context
+                self._forget_declarations(graph)
+            self._node(context, node, ())
+            return {
+                value: self._fact(context, value, before[value]) for value in [*node.outputs, *values(inner)]
+            }
+
+    def is_made_up(self, dim: str) -> bool:
+        """Tell whether a dim is known only by a symbol that inference made up."""
+        return any(self._main.is_generated_symbol(name) for name in _NAME.findall(dim))
+
+    def _forget_declarations(self, graph: ir.Graph) -> None:
+        """Drop what is declared of values that a rule can tell more truly, and defaults that a caller can replace."""
+        for node in graph:
+            if self._can_infer(node):
+                for value in node.outputs:
+                    value.shape = None
+        for value in graph.inputs:
+            if value.is_initializer() and self._model.ir_version >= 4:
+                value.const_value = None
+
+    def _can_infer(self, node: ir.Node) -> bool:
+        return registry.has(node.domain, node.op_type) or _call(node) in self._model.functions
+
+    def _fact(self, context: Context, value: ir.Value, declared: _State) -> Fact:
+        if value.is_initializer():
+            return Fact(value.type, value.shape)
+        data = context.elements.get(value)
+        return Fact(
+            value.type,
+            self._merged(value.shape, declared.shape),
+            None if data is None else tuple(item if isinstance(item, int) else str(item.value) for item in data),
+        )
+
+    def _merged(self, found: ir.Shape | None, declared: ir.Shape | None) -> ir.Shape | None:
+        """Fill what was not found by what is declared."""
+        if found is None or declared is None or len(found) != len(declared):
+            return declared if found is None else found
+        merged: list[int | ir.SymbolicDim] = []
+        for here, there in zip(found, declared):
+            known = isinstance(here, int) or (here.value is not None and not self.is_made_up(here.value))
+            better = isinstance(there, int) and not isinstance(here, int)
+            named = not isinstance(there, int) and there.value is not None
+            merged.append(there if better or (named and not known) else here)
+        return ir.Shape(merged)
+
+    def _walk(self, context: Context, graph: ir.Graph, calls: tuple[Any, ...]) -> None:
+        for value in graph.initializers.values():
+            if value.const_value is not None:
+                value.shape = ir.Shape(value.const_value.shape)
+                value.type = value.type or ir.TensorType(value.const_value.dtype)
+        for value in graph.inputs:
+            context.name_anonymous_dims(value)
+        for node in graph:
+            self._node(context, node, calls)
+
+    def _node(self, context: Context, node: ir.Node, calls: tuple[Any, ...]) -> None:
+        for graph in _subgraphs(node):
+            _enter(context, node, graph)
+            self._walk(context, graph, calls)
+        for value in node.inputs:
+            if value is not None:
+                context.name_anonymous_dims(value)
+        if node.op_type == "Constant" and "value" in node.attributes and not node.attributes["value"].is_ref():
+            # Else the rules ask onnx-ir for the tensor, which then renames it.
+            node.outputs[0].const_value = node.attributes["value"].as_tensor()
+        before = [value.shape for value in node.outputs]
+        rule = registry.get(node.domain, node.op_type, context.get_opset_version(node.domain))
+        try:
+            if rule is not None:
+                with _resolved(node, context.resolved_attrs):
+                    rule(context, node)
+                    correct(context, node)
+            elif _call(node) in self._model.functions and _call(node) not in calls:
+                self._enter_function(context, node, calls)
+        except Exception:  # a rule that gives up: of this node nothing is known
+            for value, shape in zip(node.outputs, before):
+                value.shape = shape
+                context.forget(value)
+
+    def _enter_function(self, context: Context, node: ir.Node, calls: tuple[Any, ...]) -> None:
+        """Infer the outputs of a call through the body, which is put back as it was."""
+        function = self._model.functions[_call(node)]
+        given = {key: item for key, item in node.attributes.items() if not item.is_ref()}
+        inner = context.child(dict(function.opset_imports), {**dict(function.attributes.items()), **given})
+        body = [function.graph, *function.graph.subgraphs()]
+        with _put_back(values(body)):
+            for graph in body:
+                for value in (output for child in graph for output in child.outputs):
+                    value.shape = value.type = value.const_value = None
+            for formal, actual in zip(function.inputs, node.inputs):
+                formal.shape, formal.type = (None, None) if actual is None else (actual.shape, actual.type)
+                if actual is not None:
+                    formal.const_value = ir.convenience.get_const_tensor(actual)
+                    if actual in context.elements:
+                        inner.elements[formal] = context.elements[actual]
+            self._walk(inner, function.graph, (*calls, _call(node)))
+            results = [(value.type, value.shape, inner.get_symbolic_value(value)) for value in function.outputs]
+        for value, (type_, shape, data) in zip(node.outputs, results):
+            value.type = value.type or type_
+            if shape is not None:
+                context.set_shape(value, shape)
+            if data is not None:
+                context.set_symbolic_value(value, data)
+
+
+def _call(node: ir.Node) -> tuple[str, str, str]:
+    return node.domain, node.op_type, node.overload
+
+
+def _subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
+    for attribute in node.attributes.values():
+        if attribute.is_ref():
+            continue
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            yield from attribute.as_graphs()
+
+
+@contextmanager
+def _resolved(node: ir.Node, given: dict[str, ir.Attr] | None) -> Iterator[None]:
+    """Let a node of a function body have the attributes of the call; ValueError when one is not known."""
+    references = {name: item for name, item in node.attributes.items() if item.is_ref()}
+    try:
+        for name, item in references.items():
+            actual = (given or {}).get(item.ref_attr_name or "")
+            if actual is None or actual.value is None:
+                raise ValueError(f"attribute {name} is a parameter")
+            node.attributes[name] = ir.Attr(name, actual.type, actual.value)
+        yield
+    finally:
+        node.attributes.update(references)
+
+
+def _enter(context: Context, node: ir.Node, graph: ir.Graph) -> None:
+    """Give the inputs of a subgraph what is known of the values that they are bound to."""
+    if node.domain or node.op_type not in ("Loop", "Scan"):
+        return
+    loop = node.op_type == "Loop"
+    # Scan of opset 8 has sequence lengths in front, and a batch axis everywhere.
+    batched = not loop and context.get_opset_version("") < 9
+    outer = node.inputs[1 if batched else 0 :]
+    scanned = 0 if loop else node.attributes["num_scan_inputs"].as_int()
+    axes = node.attributes.get("scan_input_axes")
+    for index, (value, actual) in enumerate(zip(graph.inputs, outer)):
+        if actual is None:
+            continue
+        with suppress(ValueError):
+            value.type = value.type or actual.type
+        # Each iteration of a Loop may change the shape of what it carries; Scan keeps it.
+        if loop or batched or actual.shape is None:
+            continue
+        extents = list(actual.shape)
+        position = index - (len(outer) - scanned)
+        if position >= 0 and extents:
+            del extents[axes.as_ints()[position] if axes is not None else 0]
+        if value.shape is None or len(value.shape) != len(extents):
+            value.shape = ir.Shape(extents)
+        else:
+            value.shape = ir.Shape(
+                [
+                    here if isinstance(here, int) and not isinstance(there, int) else there
+                    for here, there in zip(value.shape, extents)
+                ]
+            )

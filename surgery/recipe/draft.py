@@ -1,0 +1,55 @@
+"""A recipe between reading and checking: what was read, and what only the registry of passes can judge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from surgery.recipe.nodes import Node
+from surgery.recipe.reader import Reader
+from surgery.recipe.schema import Recipe
+
+
+@dataclass(frozen=True)
+class PassUse:
+    """A step that names a pass: the nodes of the step, of the name and of each option, for messages."""
+
+    path: str
+    name: str
+    options: dict[str, Any]
+    step: Node
+    at: Node
+    keys: dict[str, Node]
+
+
+@dataclass(frozen=True)
+class PluginUse:
+    """A plugin that a recipe names: as written, and the file or module to import."""
+
+    path: str
+    text: str
+    target: str
+    at: Node
+
+
+class Draft(Reader):
+    """One file being read, and the drafts of the recipes that it uses; `recipe` is None if something is wrong."""
+
+    def __init__(self, path: str, folder: Path) -> None:
+        super().__init__(path, folder)
+        self.passes: list[PassUse] = []
+        self.plugins: list[PluginUse] = []
+        self.nested: list[Draft] = []
+        self.recipe: Recipe | None = None
+
+    def all(self) -> list[Draft]:
+        """List this draft and all below it, each once."""
+        found: dict[int, Draft] = {}
+        waiting = [self]
+        while waiting:
+            draft = waiting.pop()
+            if id(draft) not in found:
+                found[id(draft)] = draft
+                waiting += draft.nested
+        return list(found.values())

@@ -1,0 +1,219 @@
+"""YAML -> Recipe: read the file and those it uses, ask about plugins, then check names and options of the passes.
+
+Nothing is raised until everything is read, so that all mistakes come at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from surgery.errors import Problem, RecipeError, UsageError
+from surgery.recipe import plugins, shipped
+from surgery.recipe.compose import Document
+from surgery.recipe.draft import Draft, PassUse
+from surgery.recipe.nodes import Listing, Node, Table, describe, is_null, key_text, one_line, quoted
+from surgery.recipe.reader import Read, below, is_file, nearest
+from surgery.recipe.schema import FrozenDict, InputsSpec, OnFailure, PassStep, Recipe, VerifySpec
+from surgery.recipe.sections import read_expect, read_inputs, read_output, read_verify
+from surgery.recipe.source import decode, documents
+from surgery.recipe.steps import StepReader
+
+MAX_NESTING = 8
+NO_PATH = "<recipe>"
+"""How messages call a text without a file."""
+
+
+def load(path_or_name: str | Path, *, trust: bool = False) -> Recipe:
+    """Load a recipe, by the path of its file or by the name of a shipped one.
+
+    RecipeError lists every mistake in it and in the recipes it uses. UsageError: there is no such recipe, or it wants
+    to run local Python (a `.py` under `plugins`) and `trust` is False; with `trust` that Python is imported here.
+    """
+    exists = isinstance(path_or_name, Path) and is_file(path_or_name)
+    path = Path(path_or_name) if exists else shipped.locate(str(path_or_name), Path())
+    return _finish(_Session().file(path, str(path)), trust)
+
+
+def parse(text: str | bytes, path: str | Path | None = None, *, trust: bool = False) -> Recipe:
+    """Read a recipe from text, as `load` does from a file.
+
+    `path` is what messages call it, and its folder is where relative paths start; it need not exist.
+    """
+    shown = NO_PATH if path is None else str(path)
+    return _finish(_Session().text(text, None if path is None else Path(path), shown), trust)
+
+
+def single_step(
+    name: str,
+    options: Mapping[str, Any] | None = None,
+    *,
+    inputs: InputsSpec | None = None,
+    verify: VerifySpec | None = None,
+    on_failure: OnFailure = "abort",
+) -> Recipe:
+    """Make the recipe of one pass, without a file; UsageError if there is no such pass or it refuses an option."""
+    from surgery.registry import find
+
+    find(name).bind(options or {})
+    step = PassStep(name, FrozenDict(options or {}), on_failure)
+    return Recipe(name, (step,), inputs=inputs or InputsSpec(), verify=verify or VerifySpec())
+
+
+class _Session:
+    """One call of `load`: the files read so far, and the chain of those being read."""
+
+    def __init__(self) -> None:
+        self._done: dict[Path, Draft] = {}
+        self._chain: list[tuple[Path, str]] = []
+
+    def file(self, path: Path, shown: str) -> Draft:
+        """Read a file; UsageError if that cannot be."""
+        key = path.resolve()
+        if key not in self._done:
+            self._done[key] = self.text(shipped.read(path), path, shown)
+        return self._done[key]
+
+    def text(self, text: str | bytes, path: Path | None, shown: str) -> Draft:
+        """Read a text, in the way in which it makes most sense."""
+        decoded, mistakes = decode(text) if isinstance(text, bytes) else (text, [])
+        self._chain.append((Path() if path is None else path.resolve(), shown))
+        try:
+            drafts = []
+            for document in documents(decoded):
+                document.mistakes += mistakes
+                drafts.append((document.penalty, self._draft(document, path, shown)))
+        finally:
+            self._chain.pop()
+        return min(drafts, key=lambda draft: (draft[0], len(draft[1].problems)))[1]
+
+    def _draft(self, document: Document, path: Path | None, shown: str) -> Draft:
+        draft = Draft(shown, Path() if path is None else path.parent)
+        draft.problems += [Problem(shown, *mistake) for mistake in document.mistakes]
+        steps = StepReader(draft, lambda node, name: self._use(draft, node, name))
+        found = _read_root(draft, steps, document)
+        found["name"] = found.pop("recipe", "recipe" if path is None else path.stem)
+        if not draft.problems:
+            draft.recipe = Recipe(path=path, **found)
+        return draft
+
+    def _use(self, draft: Draft, node: Node, name: str) -> Recipe | None:
+        """Load a nested recipe into a draft; what is wrong with it becomes wrong with the draft."""
+        try:
+            path = shipped.locate(name, draft.folder)
+            problem = self._circle(path) or self._too_deep()
+            nested = None if problem else self.file(path, str(path))
+        except UsageError as error:
+            problem, nested = str(error), None
+        if nested is None:
+            draft.problem(node, problem or "")
+            return None
+        draft.nested.append(nested)
+        return nested.recipe
+
+    def _circle(self, path: Path) -> str | None:
+        paths = [known for known, _ in self._chain]
+        if path.resolve() not in paths:
+            return None
+        names = [Path(shown).name for _, shown in self._chain[paths.index(path.resolve()) :]]
+        return f"a recipe cannot use itself: {' -> '.join([*names, names[0]])}"
+
+    def _too_deep(self) -> str | None:
+        return f"recipes nested more than {MAX_NESTING} deep" if len(self._chain) >= MAX_NESTING else None
+
+
+def _read_root(draft: Draft, steps: StepReader, document: Document) -> dict[str, Any]:
+    """Read the top level: the fields of the Recipe that are given."""
+    root = document.root
+    if isinstance(root, Listing):
+        draft.problem(root, "a recipe is a mapping, not a list; write 'steps:' above the list")
+        return {"steps": steps.steps(root)}
+    if root is None or is_null(root):
+        if not document.mistakes:
+            draft.problems.append(Problem(draft.path, 1, 1, "this recipe is empty; it needs 'steps'"))
+        return {}
+    if not isinstance(root, Table):
+        if not document.broken:
+            draft.problem(root, f"a recipe is a mapping with 'steps', not {describe(root)}")
+        return {}
+    found = draft.fields(root, "recipe", _top_level(draft, steps))
+    if "steps" not in found:
+        _guess_steps(steps, root)
+    if "steps" not in found and not root.open:
+        empty = [key for key, value in root.pairs if key_text(key) == "steps"]
+        draft.problem(empty[0] if empty else root, "a recipe needs 'steps', a list of passes")
+    return found
+
+
+def _guess_steps(steps: StepReader, root: Table) -> None:
+    """Read a list under a key that does not exist, as if it were `steps`: for its mistakes only."""
+    known = {*_top_level(steps.draft, steps)}
+    for key, value in root.pairs:
+        name = key_text(key)
+        if isinstance(value, Listing) and name is not None and name not in known and not nearest(name, known):
+            steps.steps(value)
+
+
+def _top_level(draft: Draft, steps: StepReader) -> dict[str, Read]:
+    read_model = draft.text("model", "the path of a model")
+
+    def model(node: Node) -> Path | None:
+        text = read_model(node)
+        return None if text is None else below(draft.folder, text)
+
+    return {
+        "recipe": draft.text("recipe", "the name of the recipe"),
+        "about": draft.text("about", lines=True),
+        "model": model,
+        "output": lambda node: read_output(draft, node),
+        "plugins": lambda node: plugins.read_plugins(draft, node),
+        "inputs": lambda node: read_inputs(draft, node),
+        "verify": lambda node: read_verify(draft, node),
+        "steps": steps.steps,
+        "expect": lambda node: read_expect(draft, node, of_step=False),
+    }
+
+
+def _finish(draft: Draft, trust: bool) -> Recipe:
+    """Do what waits until all files are read: plugins first, since they bring passes, then names and options."""
+    drafts = draft.all()
+    problems = {problem for part in drafts for problem in part.problems}
+    uses = [use for part in drafts for use in part.plugins]
+    refused = [] if trust else plugins.refusals(uses)
+    if refused and not problems:
+        raise UsageError(plugins.wishes(refused), todo=plugins.TRUST)
+    failed = plugins.import_plugins([use for use in uses if use not in refused])
+    problems.update(failed)
+    problems.update(plugins.problem(use, f"the recipe {plugins.wants(use)}; {plugins.TRUST}") for use in refused)
+    for use in [use for part in drafts for use in part.passes]:
+        # A pass that is not there may be one that a plugin would have brought.
+        problems.update(_check(use, names=not refused and not failed))
+    if problems or draft.recipe is None:
+        raise RecipeError(list(problems))
+    return draft.recipe
+
+
+def _check(use: PassUse, *, names: bool) -> list[Problem]:
+    """Check the name of a pass (only if `names`) and its options."""
+    from surgery.registry import passes
+
+    known = passes()
+    if use.name not in known:
+        return [_unknown(use, known)] if names else []
+    found = []
+    for option, message in known[use.name].option_errors(use.options).items():
+        at = use.keys.get(option)
+        if at is not None or not use.step.open:
+            place = at or use.step
+            found.append(Problem(use.path, place.line, place.column, one_line(message)))
+    return found
+
+
+def _unknown(use: PassUse, known: Mapping[str, object]) -> Problem:
+    near = nearest(use.name, known)
+    if use.name in shipped.names():
+        hint = f"it is a recipe: write 'use: {use.name}'"
+    else:
+        hint = f"did you mean '{near}'?" if near else "'surgery passes' lists them"
+    return Problem(use.path, use.at.line, use.at.column, f"no pass {quoted(use.name)}; {hint}")

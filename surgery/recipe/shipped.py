@@ -1,0 +1,72 @@
+"""Where recipes come from: the shipped ones by name, files by path."""
+
+from __future__ import annotations
+
+import importlib.resources
+import re
+import stat
+from pathlib import Path
+
+from surgery.errors import UsageError
+from surgery.recipe.nodes import quoted
+from surgery.recipe.reader import below, mode, nearest
+
+MAX_BYTES = 128 * 1024
+SUFFIXES = (".yaml", ".yml")
+
+
+def folder() -> Path:
+    """Give the folder of the shipped recipes."""
+    return Path(str(importlib.resources.files("surgery.recipes")))
+
+
+def names() -> tuple[str, ...]:
+    """List the shipped recipes by name."""
+    return tuple(sorted(path.stem for path in folder().glob("*.yaml")))
+
+
+def locate(text: str, base: Path) -> Path:
+    """Give the path of a recipe: a shipped one if `text` is its name, else a file, relative to `base`.
+
+    A word without dot and slash is a name first; `./tidy` is always a file. UsageError suggests a near one.
+    """
+    if text in names():
+        return folder() / f"{text}.yaml"
+    path = below(base, text)
+    found = mode(path)
+    if stat.S_ISDIR(found):
+        raise UsageError(f"{quoted(text)} is a directory, not a recipe")
+    if found:
+        return path
+    raise UsageError(f"no recipe {quoted(text)}", todo=_instead(text, path))
+
+
+def _instead(text: str, path: Path) -> str:
+    near = nearest(path.stem, names())
+    is_name = re.fullmatch(r"[\w-]+", text) is not None
+    files = {} if near and is_name else {found.name: found for found in _neighbours(path)}
+    file = nearest(path.name, files)
+    if file is not None:
+        near = str(Path(text).parent / file)
+    return f"did you mean '{near}'?" if near else f"shipped are {', '.join(names()) or 'none'}"
+
+
+def _neighbours(path: Path) -> list[Path]:
+    try:
+        return sorted(found for found in path.parent.iterdir() if found.suffix in SUFFIXES)[:200]
+    except OSError:
+        return []
+
+
+def read(path: Path) -> bytes:
+    """Read the file of a recipe; UsageError says why that cannot be."""
+    if path.suffix == ".onnx":
+        raise UsageError(f"'{path}' is a model, not a recipe", todo="the recipe comes first, then the model")
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"recipe '{path}' cannot be read: {error.strerror}") from error
+    if len(data) > MAX_BYTES:
+        raise UsageError(f"'{path}' is too large for a recipe (more than {MAX_BYTES // 1024} KiB)")
+    return data

@@ -1,0 +1,213 @@
+"""The steps of a recipe, in their short and long forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from surgery.recipe.draft import Draft, PassUse
+from surgery.recipe.nodes import Listing, Node, Scalar, Table, describe, is_null, key_text, plain, quoted
+from surgery.recipe.reader import Read, nearest
+from surgery.recipe.schema import FrozenDict, PassStep, Recipe, RepeatStep, Step, UseStep
+from surgery.recipe.sections import read_expect, read_when
+
+Use = Callable[[Node, str], Recipe | None]
+
+KINDS = ("pass", "use", "repeat")
+_BESIDE = ("with", "when", "on_failure", "expect")
+_BISECT = "on_failure: bisect is not there yet; use rollback"
+
+
+class StepReader:
+    """Reads steps into a draft; `use` loads a nested recipe."""
+
+    def __init__(self, draft: Draft, use: Use) -> None:
+        self.draft = draft
+        self._use_recipe = use
+
+    def steps(self, node: Node) -> tuple[Step, ...]:
+        """Read a list of steps; those with mistakes are left out."""
+        if isinstance(node, Listing):
+            if not node.items and not node.open:
+                self.draft.problem(node, "'steps' lists no step; name at least one pass")
+            found = [self.step(item) for item in node.items]
+            return tuple(step for step in found if step is not None)
+        self.draft.problem(node, f"'steps' takes a list, not {describe(node)}; begin each step with '- '")
+        if isinstance(node, Scalar) or (isinstance(node, Table) and len(node.pairs) == 1):
+            self.step(node)
+        return ()
+
+    def step(self, node: Node) -> Step | None:
+        """Read one step."""
+        if isinstance(node, Table) and node.pairs:
+            return self._mapping(node)
+        if isinstance(node, Scalar) and isinstance(node.value, str) and node.value.strip():
+            return self._pass_step(node, node, {}, {}, {})
+        if node.open:
+            return None
+        if is_null(node) or isinstance(node, Table):
+            self.draft.problem(node, "an empty step; name a pass or remove the '-'")
+        else:
+            self.draft.problem(node, f"a step is the name of a pass or a mapping, not {describe(node)}")
+        return None
+
+    def _mapping(self, node: Table) -> Step | None:
+        keys = [(key, key_text(key)) for key, _ in node.pairs]
+        kinds = [(key, name) for key, name in keys if name in KINDS]
+        if len({name for _, name in kinds}) > 1:
+            first, (second, other) = kinds[0][1], next(pair for pair in kinds if pair[1] != kinds[0][1])
+            self.draft.problem(second, f"'{other}' cannot stand beside '{first}'; a step is one of them")
+        kind = kinds[0][1] if kinds else self._misspelt(node)
+        if kind == "pass":
+            return self._long(node)
+        if kind == "use":
+            return self._use(node)
+        if kind == "repeat":
+            return self._repeat(node)
+        return self._short(node)
+
+    def _misspelt(self, node: Table) -> str | None:
+        """Guess which kind of step this is without `pass`, `use` or `repeat`; None is the short form."""
+        names = [key_text(key) for key, _ in node.pairs]
+        if "steps" in names:
+            return "repeat"
+        for key, value in node.pairs:
+            near = nearest(key_text(key) or "", KINDS)
+            is_word = isinstance(value, Scalar) and not is_null(value)
+            if near is not None and (is_word or any(name in _BESIDE for name in names)):
+                return near
+        return None
+
+    def _fields(self, node: Table, kind: str, known: dict[str, Read]) -> dict[str, Any]:
+        # The other kinds were complained about already.
+        others: dict[str, Read] = {other: lambda _: None for other in KINDS if other != kind}
+        present = {key_text(key) for key, _ in node.pairs}
+        known = known | {other: read for other, read in others.items() if other in present}
+        return self.draft.fields(node, kind, known)
+
+    def _place(self, node: Node) -> dict[str, Any]:
+        return {"line": node.line, "column": node.column, "path": self.draft.path}
+
+    def _beside(self) -> dict[str, Read]:
+        return {
+            "when": lambda node: read_when(self.draft, node),
+            "on_failure": self.draft.choice("on_failure", ("abort", "rollback", "keep"), later={"bisect": _BISECT}),
+            "expect": lambda node: read_expect(self.draft, node, of_step=True),
+        }
+
+    def _long(self, node: Table) -> Step | None:
+        read_name = self.draft.text("pass", "the name of a pass")
+        known: dict[str, Read] = {
+            "pass": lambda value: (read_name(value), value),
+            "with": lambda value: self._options(value, "with"),
+            **self._beside(),
+        }
+        found = self._fields(node, "pass", known)
+        name, at = found.pop("pass", (None, None))
+        options, keys = found.pop("with", ({}, {}))
+        if at is None and not node.open:
+            self.draft.problem(node, "'pass' needs the name of a pass")
+        if name is None or at is None:
+            return None
+        return self._pass_step(node, at, options, keys, found, name)
+
+    def _pass_step(
+        self, node: Node, at: Node, options: dict[str, Any], keys: dict[str, Node], more: dict[str, Any], name: str = ""
+    ) -> PassStep:
+        name = name or str(key_text(at))
+        self.draft.passes.append(PassUse(self.draft.path, name, options, node, at, keys))
+        return PassStep(name, FrozenDict(options), **more, **self._place(node))
+
+    def _options(self, node: Node, name: str) -> tuple[dict[str, Any], dict[str, Node]]:
+        """Read options as they are given: their values, and the nodes of their keys."""
+        options: dict[str, Any] = {}
+        keys: dict[str, Node] = {}
+        if not isinstance(node, Table):
+            if not is_null(node):
+                self.draft.wrong(node, name, "a mapping of options")
+            return options, keys
+        for key, value in node.pairs:
+            text = self.draft.key(key)
+            if text is not None and text not in keys:
+                options[text] = plain(value)
+                keys[text] = key
+        return options, keys
+
+    def _short(self, node: Table) -> Step | None:
+        """Read `name: options`. Other keys beside the name are mistakes, and nearly always one of two."""
+        at, value = next((pair for pair in node.pairs if key_text(pair[0]) not in _BESIDE), (None, None))
+        if at is None or value is None:
+            self.draft.problem(node, "this step has no 'pass', 'use' or 'repeat'")
+            return None
+        name = self.draft.key(at)
+        if name is None:
+            return None
+        options, keys = self._options(value, name)
+        for key, other in node.pairs:
+            if key is not at:
+                self._extra(name, value, key, other, options, keys)
+        return self._pass_step(node, at, options, keys, {})
+
+    def _extra(
+        self, name: str, given: Node, key: Node, value: Node, options: dict[str, Any], keys: dict[str, Node]
+    ) -> None:
+        text = self.draft.key(key)
+        if text is None:
+            return
+        if text in _BESIDE:
+            message = (
+                f"'{text}' cannot stand beside {quoted(name)}; write 'pass: {name}', with its options under 'with:'"
+            )
+            self.draft.problem(key, message)
+            reads = self._beside() | {"with": lambda node: self._options(node, "with")}
+            if not is_null(value):
+                reads[text](value)
+        elif is_null(given):
+            self.draft.problem(key, f"{quoted(text)} stands beside {quoted(name)}, not in it; indent it further")
+            options.setdefault(text, plain(value))
+            keys.setdefault(text, key)
+        elif text != name:
+            self.draft.problem(key, f"{quoted(text)} cannot stand beside {quoted(name)}; begin each step with '- '")
+
+    def _use(self, node: Table) -> Step | None:
+        read_name = self.draft.text("use", "the name or path of a recipe")
+        known: dict[str, Read] = {
+            "use": lambda value: (read_name(value), value),
+            "when": lambda value: read_when(self.draft, value),
+        }
+        found = self._fields(node, "use", known)
+        name, at = found.pop("use", (None, None))
+        if at is None and not node.open:
+            self.draft.problem(node, "'use' needs the name or path of a recipe")
+        recipe = None if name is None or at is None else self._use_recipe(at, name)
+        return None if recipe is None else UseStep(recipe, **found, **self._place(node))
+
+    def _repeat(self, node: Table) -> Step | None:
+        known: dict[str, Read] = {
+            "repeat": self._times,
+            "steps": self.steps,
+            "when": lambda value: read_when(self.draft, value),
+        }
+        found = self._fields(node, "repeat", known)
+        names = {key_text(key) for key, value in node.pairs if not is_null(value)}
+        if "steps" not in found and not node.open:
+            self.draft.problem(node, "'repeat' needs 'steps', the list of what to repeat")
+        if "repeat" not in names and not any(nearest(str(name), ("repeat",)) for name in names) and not node.open:
+            self.draft.problem(node, "'steps' needs 'repeat' beside it: until-stable, or a number of rounds")
+        if "repeat" not in found or "steps" not in found:
+            return None
+        (times,) = found.pop("repeat")
+        return RepeatStep(times, **found, **self._place(node))
+
+    def _times(self, node: Node) -> tuple[int | None] | None:
+        wanted = "until-stable or a number of rounds"
+        value = node.value if isinstance(node, Scalar) else None
+        if value == "until-stable":
+            return (None,)
+        if isinstance(value, int) and not isinstance(value, bool):
+            rounds = self.draft.whole("repeat", least=1)(node)
+            return None if rounds is None else (rounds,)
+        near = nearest(value, ("until-stable",)) if isinstance(value, str) else None
+        hint = f"; did you mean '{near}'?" if near else ""
+        self.draft.problem(node, f"'repeat' takes {wanted}, not {describe(node)}{hint}")
+        return None

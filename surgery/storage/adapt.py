@@ -1,0 +1,176 @@
+"""Make a model importable for onnx_ir, whatever it holds.
+
+`onnx_ir.serde` raises on maps, sparse tensors and strings that are not UTF-8, reads attributes without a type
+as nothing, and does not know sparse initializers. Such parts are replaced before the import, in a copy, and
+put into the IR afterwards in their own form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any, Final
+
+import onnx
+import onnx_ir as ir
+
+from surgery.storage.export import SPARSE_INITIALIZERS
+
+_Kind = onnx.AttributeProto
+_PLAIN_KINDS: Final = frozenset({_Kind.INT, _Kind.INTS, _Kind.FLOAT, _Kind.FLOATS, _Kind.STRING, _Kind.TENSOR})
+_MARK: Final = "\0surgery\0"
+
+# The type of an attribute that does not say it, by the field that is set
+_KIND_OF_FIELD: Final = {
+    "f": _Kind.FLOAT,
+    "i": _Kind.INT,
+    "s": _Kind.STRING,
+    "t": _Kind.TENSOR,
+    "g": _Kind.GRAPH,
+    "tp": _Kind.TYPE_PROTO,
+    "sparse_tensor": _Kind.SPARSE_TENSOR,
+    "floats": _Kind.FLOATS,
+    "ints": _Kind.INTS,
+    "strings": _Kind.STRINGS,
+    "tensors": _Kind.TENSORS,
+    "graphs": _Kind.GRAPHS,
+    "type_protos": _Kind.TYPE_PROTOS,
+    "sparse_tensors": _Kind.SPARSE_TENSORS,
+}
+
+
+class Adapter:
+    """Adapt a model to onnx_ir before the import, and give the IR its due after it."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, tuple[ir.AttributeType, Any]] = {}
+        self._sparse: dict[str, onnx.SparseTensorProto] = {}
+
+    def before(self, model: onnx.ModelProto) -> None:
+        """Replace, in place, what the import cannot take."""
+        self._graph(model.graph)
+        for function in model.functions:
+            self._values(function.value_info)
+            self._nodes(function.node)
+            for attribute in function.attribute_proto:
+                self._attribute(attribute)
+
+    def attribute(self, attribute: ir.Attr) -> ir.Attr | None:
+        """Return the attribute that was held back behind this one; None when it is its own."""
+        if not self._held or attribute.type != ir.AttributeType.STRING:
+            return None
+        held = self._held.get(attribute.value)
+        if held is None:
+            return None
+        return ir.Attr(attribute.name, *held, doc_string=attribute.doc_string)
+
+    def graph(self, graph: ir.Graph) -> None:
+        """Turn the stand-ins of sparse initializers into values that nothing in the IR produces."""
+        if not self._sparse:
+            return
+        found = []
+        for name, value in list(graph.initializers.items()):
+            mark = None if value.const_value is None else value.const_value.doc_string
+            sparse = self._sparse.get(mark or "")
+            if sparse is not None:
+                del graph.initializers[name]
+                value.const_value = None
+                found.append((value, sparse))
+        if found:
+            graph.meta[SPARSE_INITIALIZERS] = found
+
+    def _graph(self, graph: onnx.GraphProto) -> None:
+        self._values(chain(graph.input, graph.output, graph.value_info))
+        for sparse in graph.sparse_initializer:
+            # A stand-in makes the name known in the right scope, with its type and dims.
+            mark = f"{_MARK}{len(self._sparse)}"
+            kept = self._sparse[mark] = onnx.SparseTensorProto()
+            kept.CopyFrom(sparse)
+            graph.initializer.add(
+                name=sparse.values.name, data_type=sparse.values.data_type, dims=sparse.dims, doc_string=mark
+            )
+        self._nodes(graph.node)
+
+    def _values(self, values: Any) -> None:
+        for value in values:
+            if value.HasField("type") and not _holds(value.type, top=True):
+                value.ClearField("type")
+
+    def _nodes(self, nodes: Any) -> None:
+        for node in nodes:
+            for attribute in node.attribute:
+                if attribute.type not in _PLAIN_KINDS:
+                    self._attribute(attribute)
+
+    def _attribute(self, attribute: onnx.AttributeProto) -> None:
+        if attribute.ref_attr_name:
+            return
+        if attribute.type == _Kind.UNDEFINED:
+            kinds = [_KIND_OF_FIELD[field.name] for field, _ in attribute.ListFields() if field.name in _KIND_OF_FIELD]
+            if len(kinds) == 1:
+                attribute.type = kinds[0]
+        for graph in _subgraphs(attribute):
+            self._graph(graph)
+        held = _held_back(attribute)
+        if held is not None:
+            mark = f"{_MARK}{len(self._held)}"
+            self._held[mark] = (ir.AttributeType(attribute.type), held)
+            attribute.type = _Kind.STRING
+            attribute.s = mark.encode()
+
+
+def _subgraphs(attribute: onnx.AttributeProto) -> Iterator[onnx.GraphProto]:
+    if attribute.type == _Kind.GRAPH:
+        yield attribute.g
+    elif attribute.type == _Kind.GRAPHS:
+        yield from attribute.graphs
+
+
+def _held_back(attribute: onnx.AttributeProto) -> Any | None:
+    """Return the value of an attribute that onnx_ir cannot hold in its own form; None when it can."""
+    kind = attribute.type
+    if kind == _Kind.SPARSE_TENSOR:
+        return _copies([attribute.sparse_tensor])[0]
+    if kind == _Kind.SPARSE_TENSORS:
+        return _copies(attribute.sparse_tensors)
+    if kind == _Kind.TYPE_PROTO and not _holds(attribute.tp, top=True):
+        return _copies([attribute.tp])[0]
+    if kind == _Kind.TYPE_PROTOS and not all(_holds(item, top=True) for item in attribute.type_protos):
+        return _copies(attribute.type_protos)
+    if kind == _Kind.STRINGS and not all(_is_utf8(item) for item in attribute.strings):
+        return tuple(attribute.strings)
+    return None
+
+
+def _copies(messages: Any) -> tuple[Any, ...]:
+    copies = []
+    for message in messages:
+        copy = type(message)()
+        copy.CopyFrom(message)
+        copies.append(copy)
+    return tuple(copies)
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _holds(proto: onnx.TypeProto, *, top: bool) -> bool:
+    """Tell whether onnx_ir can hold a type. Inside another one, it must have an element type."""
+    which = proto.WhichOneof("value")
+    if which in ("tensor_type", "sparse_tensor_type"):
+        tensor = getattr(proto, which)
+        if not tensor.HasField("elem_type"):
+            return top
+        return tensor.elem_type in _ELEMENT_TYPES
+    if which in ("sequence_type", "optional_type"):
+        nested = getattr(proto, which)
+        return nested.HasField("elem_type") and _holds(nested.elem_type, top=False)
+    return which is None and top
+
+
+_ELEMENT_TYPES: Final = frozenset(int(kind) for kind in ir.DataType)

@@ -1,0 +1,161 @@
+"""Attach residue: find what the IR lost of a model, and keep it with the objects that it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from surgery.storage.export import Exporter, graph_values
+from surgery.storage.residue import KEY, GraphResidue, Residue, wire, without
+
+_GRAPH_LISTS = (
+    "node",
+    "initializer",
+    "sparse_initializer",
+    "input",
+    "output",
+    "value_info",
+    "quantization_annotation",
+)
+
+
+class Attacher:
+    """Compare a model with its plain export, message by message."""
+
+    def __init__(self, exporter: Exporter) -> None:
+        self._exporter = exporter
+
+    def model(self, original: onnx.ModelProto, plain: onnx.ModelProto, model: ir.Model) -> None:
+        """Attach everything that the plain export of `model` lacks."""
+        if wire(original) == wire(plain):
+            return
+        _attach(model.meta, without(original, "graph", "functions"), without(plain, "graph", "functions"))
+        self._graph(original.graph, plain.graph, model.graph)
+        functions = {(proto.domain, proto.name, proto.overload): proto for proto in original.functions}
+        for proto, function in zip(plain.functions, model.functions.values(), strict=True):
+            self._function(functions[function.identifier()], proto, function)
+
+    def _graph(self, original: onnx.GraphProto, plain: onnx.GraphProto, graph: ir.Graph) -> None:
+        residue = GraphResidue()
+        residue.shell = _difference(without(original, *_GRAPH_LISTS), without(plain, *_GRAPH_LISTS))
+        for role, values in (("input", graph.inputs), ("output", graph.outputs)):
+            befores, afters = getattr(original, role), getattr(plain, role)
+            for before, after, value in zip(befores, afters, values, strict=True):
+                _attach_role(value, role, before, after)
+        by_name = {value.name: value for value in graph_values(graph)}
+        self._value_infos(original, plain, by_name, residue)
+        self._annotations(original, plain, by_name, residue)
+        self._initializers(original, plain, graph, residue)
+        self._nodes(original.node, plain.node, graph)
+        graph.meta[KEY] = residue
+
+    def _function(self, original: onnx.FunctionProto, plain: onnx.FunctionProto, function: ir.Function) -> None:
+        residue = GraphResidue()
+        lists = ("node", "value_info")
+        residue.shell = _difference(without(original, *lists), without(plain, *lists))
+        values = list(function.inputs)
+        for node in function:
+            values.extend(node.outputs)
+        self._value_infos(original, plain, {value.name: value for value in values}, residue)
+        self._nodes(original.node, plain.node, function)
+        function.meta[KEY] = residue
+
+    def _value_infos(self, original: Any, plain: Any, values: dict[Any, ir.Value], residue: GraphResidue) -> None:
+        """Attach value infos to the values they describe; keep those of unknown names with the graph."""
+        afters = {entry.name: entry for entry in plain.value_info}
+        befores = {entry.name: entry for entry in original.value_info}
+        for name, before in befores.items():
+            value = values.get(name) if name else None
+            if value is None:
+                residue.loose_values.append(_copy(before))
+                continue
+            after = afters.get(name)
+            if after is None:
+                # The IR gives this value none: keep the entry, and with it the wish to have one.
+                after = onnx.ValueInfoProto()
+                self._exporter.value(after, value, "value_info")
+                _roles(value)["value_info"] = Residue(before, after)
+            else:
+                _attach_role(value, "value_info", before, after)
+        if list(befores) != [entry.name for entry in plain.value_info]:
+            residue.value_order = {name: index for index, name in enumerate(befores)}
+
+    def _annotations(
+        self, original: onnx.GraphProto, plain: onnx.GraphProto, values: dict[Any, ir.Value], residue: GraphResidue
+    ) -> None:
+        afters = {entry.tensor_name: entry for entry in plain.quantization_annotation}
+        befores = {entry.tensor_name: entry for entry in original.quantization_annotation}
+        for name, before in befores.items():
+            if name in afters:
+                _attach_role(values[name], "annotation", before, afters[name])
+            else:
+                residue.loose_annotations.append(_copy(before))
+        if list(befores) != list(afters):
+            residue.annotation_order = {name: index for index, name in enumerate(befores)}
+
+    def _initializers(
+        self, original: onnx.GraphProto, plain: onnx.GraphProto, graph: ir.Graph, residue: GraphResidue
+    ) -> None:
+        """Attach to the tensors; of two initializers of one name the last counts, and the others are dropped."""
+        befores = {tensor.name: tensor for tensor in original.initializer}
+        for after in plain.initializer:
+            tensor = graph.initializers[after.name].const_value
+            before = befores[after.name]
+            if tensor is not None and wire(before) != wire(after):
+                _attach(tensor.meta, before, after)
+        residue.unnamed_initializers = [_copy(tensor) for tensor in original.initializer if not tensor.name]
+
+    def _nodes(self, originals: Any, plains: Any, nodes: Iterable[ir.Node]) -> None:
+        for before, after, node in zip(originals, plains, nodes, strict=True):
+            if wire(before) == wire(after):
+                continue
+            _attach(node.meta, _shell(before), _shell(after))
+            for attribute in before.attribute:
+                known = node.attributes.get(attribute.name)
+                twin = next((item for item in after.attribute if item.name == attribute.name), None)
+                if known is None or known.is_ref() or twin is None:
+                    continue
+                if known.type == ir.AttributeType.GRAPH:
+                    self._graph(attribute.g, twin.g, known.value)
+                elif known.type == ir.AttributeType.GRAPHS:
+                    for graphs in zip(attribute.graphs, twin.graphs, known.value, strict=True):
+                        self._graph(*graphs)
+
+
+def _shell(node: onnx.NodeProto) -> onnx.NodeProto:
+    """Return a copy of a node without its subgraphs."""
+    copy: onnx.NodeProto = _copy(node)
+    for attribute in copy.attribute:
+        attribute.ClearField("g")
+        attribute.ClearField("graphs")
+    return copy
+
+
+def _difference(original: Any, plain: Any) -> Residue | None:
+    return None if wire(original) == wire(plain) else Residue(original, plain)
+
+
+def _attach(meta: Any, original: Any, plain: Any) -> None:
+    residue = _difference(original, plain)
+    if residue is not None:
+        meta[KEY] = residue
+
+
+def _attach_role(value: ir.Value, role: str, original: Any, plain: Any) -> None:
+    residue = _difference(original, plain)
+    if residue is not None:
+        _roles(value)[role] = residue
+
+
+def _roles(value: ir.Value) -> dict[str, Residue]:
+    roles: dict[str, Residue] = value.meta.setdefault(KEY, {})
+    return roles
+
+
+def _copy(message: Any) -> Any:
+    copy = type(message)()
+    copy.CopyFrom(message)
+    return copy

@@ -1,0 +1,94 @@
+"""From skeletons to `onnx_ir.Model` and back, without loss and without touching a weight."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import onnx
+import onnx_ir as ir
+from onnx_ir import serde
+
+from surgery.errors import ModelFileError
+from surgery.storage.adapt import Adapter
+from surgery.storage.attach import Attacher
+from surgery.storage.export import Exporter
+from surgery.storage.skeleton import INLINE_LIMIT
+from surgery.storage.spill import rewrite_tensors, spill_large_tensors, stored
+from surgery.storage.weights import Weights
+
+
+def ir_from_proto(proto: onnx.ModelProto, weights: Weights | None = None) -> ir.Model:
+    """Return the IR of a skeleton; `proto` stays as it is.
+
+    Large tensors are external ones that map their file when they are read. What the IR cannot carry is kept
+    in the `meta` of the objects it belongs to, and comes back with `proto_from_ir`. With `weights`, tensors
+    are read through its open files even when one of them was replaced since.
+    Raises ModelFileError with the reason when the graph cannot be held: a name that is made twice, text that
+    is not UTF-8.
+    """
+    try:
+        copy = onnx.ModelProto()
+        copy.CopyFrom(proto)
+        adapter = Adapter()
+        adapter.before(copy)
+        with _quiet(), _named_errors("the graph cannot be edited"):
+            model = serde.deserialize_model(copy)
+    except RecursionError as error:
+        raise ModelFileError("the graph cannot be edited: it is nested too deep") from error
+    _finish(model, adapter, weights)
+    exporter = Exporter(model.ir_version, restore=False)
+    with _named_errors("the graph cannot be edited"):
+        Attacher(exporter).model(proto, exporter.model(model), model)
+    return model
+
+
+def proto_from_ir(model: ir.Model, weights: Weights, *, limit: int = INLINE_LIMIT) -> onnx.ModelProto:
+    """Return the skeleton of a model, and move its large tensors out of memory.
+
+    Tensors in memory of at least `limit` bytes are written to the scratch file of `weights` and replaced in
+    `model`, so that this happens once to each. Raises OutputError when the disk is full, ModelFileError when
+    the model cannot be written as ONNX.
+    """
+    spill_large_tensors(model, weights, limit)
+    with _quiet(), _named_errors("the model cannot be written as ONNX"):
+        return Exporter(model.ir_version).model(model)
+
+
+def _finish(model: ir.Model, adapter: Adapter, weights: Weights | None) -> None:
+    """Give the IR what the import could not: mapped tensors, held-back attributes, sparse initializers."""
+
+    def mapped(tensor: ir.TensorProtocol) -> ir.TensorProtocol | None:
+        return stored(tensor, weights) if isinstance(tensor, ir.ExternalTensor) else None
+
+    rewrite_tensors(model, mapped, adapter.graph, adapter.attribute)
+
+
+@contextmanager
+def _named_errors(what: str) -> Iterator[None]:
+    """Turn whatever onnx_ir or protobuf raises into a ModelFileError with the reason."""
+    try:
+        yield
+    except (serde.SerdeError, ValueError, TypeError, KeyError, AttributeError, AssertionError) as error:
+        raise ModelFileError(f"{what}: {_root_cause(error)}") from error
+
+
+def _root_cause(error: BaseException) -> str:
+    """Return the message of the error that started a chain of errors, in one line."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    text = " ".join(str(error).split())
+    return text[:300] or type(error).__name__
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the warnings of onnx_ir about invalid graphs from stderr: the checker reports them."""
+    logger = logging.getLogger("onnx_ir.serde")
+    before = logger.disabled
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = before

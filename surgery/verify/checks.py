@@ -1,0 +1,167 @@
+"""What can be said of a model without running it: the findings of onnx's checker, and its signature."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from surgery.errors import WorkerError
+from surgery.workers import Worker, stage
+
+if TYPE_CHECKING:
+    import onnx
+
+Dims = tuple[int | str | None, ...]
+
+CHECK_TIMEOUT = 120.0
+"""Seconds for the checker and the strict shape inference together; they look at a skeleton, never at weights."""
+
+_NAMES = re.compile(r"'[^']*'|\"[^\"]*\"|\([^()]*\)|\bName: ?\S*(?= OpType)|\d+")
+
+
+def check(skeleton: bytes, *, timeout: float = CHECK_TIMEOUT) -> list[str]:
+    """Run onnx's checker and its strict shape inference over a model; return their findings, a line each.
+
+    Each of the two stops at its first finding, so that there are two at most. A crash is a finding too.
+    """
+    findings = []
+    for function in ("run_checker", "run_inference"):
+        with Worker(timeout=timeout) as worker:
+            try:
+                findings += worker.call(f"surgery.verify.checks:{function}", skeleton=skeleton)
+            except WorkerError as error:
+                findings.append(error.what)
+    return findings
+
+
+def new_findings(original: list[str], changed: list[str]) -> list[str]:
+    """Return the findings of the changed model that the original does not have.
+
+    Names, indices and numbers do not count: a pass may rename a node that was wrong before.
+    """
+    known = {_NAMES.sub("", finding) for finding in original}
+    return [finding for finding in changed if _NAMES.sub("", finding) not in known]
+
+
+def run_checker(skeleton: bytes) -> list[str]:
+    """Run onnx's checker, in a worker whose folder is the root: external data is found from there."""
+    import onnx.checker
+
+    stage("checker")
+    try:
+        onnx.checker.check_model(skeleton, full_check=False)
+    except Exception as error:
+        return [f"checker: {_one_line(str(error))}"]
+    return []
+
+
+def run_inference(skeleton: bytes) -> list[str]:
+    """Run onnx's strict shape inference, which is what the checker's full check adds."""
+    import onnx.shape_inference
+
+    stage("shape inference")
+    try:
+        onnx.shape_inference.infer_shapes(skeleton, check_type=True, strict_mode=True)
+    except Exception as error:
+        return [f"shape inference: {_one_line(str(error))}"]
+    return []
+
+
+def _one_line(message: str) -> str:
+    return " ".join(message.split())[:500]
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of a model: its name, its type ("tensor(float)") and its dims, None when not declared."""
+
+    name: str
+    type: str
+    dims: Dims | None
+
+    def __str__(self) -> str:
+        shape = "" if self.dims is None else "[" + ", ".join("?" if d is None else str(d) for d in self.dims) + "]"
+        return f"{self.type}{shape}"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What the callers of a model rely on."""
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    metadata: tuple[tuple[str, str], ...]
+    opsets: tuple[tuple[str, int], ...]
+    functions: tuple[str, ...]
+
+    def differences(self, other: Signature) -> list[str]:
+        """Say how another model's inputs, outputs and metadata differ. Opsets and functions may change."""
+        found = [
+            *_port_differences("input", self.inputs, other.inputs),
+            *_port_differences("output", self.outputs, other.outputs),
+        ]
+        mine, theirs = dict(self.metadata), dict(other.metadata)
+        found += [f"metadata '{key}' is gone" for key in mine if key not in theirs]
+        found += [f"metadata '{key}' changed" for key in mine if key in theirs and mine[key] != theirs[key]]
+        return found
+
+
+def signature(model: onnx.ModelProto) -> Signature:
+    """Read the signature of a model.
+
+    Before IR version 4 each initializer had to be listed as an input; those are no inputs.
+    """
+    hidden = {tensor.name for tensor in model.graph.initializer} if model.ir_version < 4 else set()
+    if hidden:
+        hidden |= {tensor.values.name for tensor in model.graph.sparse_initializer}
+    return Signature(
+        inputs=tuple(_port(value) for value in model.graph.input if value.name not in hidden),
+        outputs=tuple(_port(value) for value in model.graph.output),
+        metadata=tuple((entry.key, entry.value) for entry in model.metadata_props),
+        opsets=tuple((entry.domain, entry.version) for entry in model.opset_import),
+        functions=tuple(f"{function.domain}::{function.name}" for function in model.functions),
+    )
+
+
+def _port(value: onnx.ValueInfoProto) -> Port:
+    text, dims = _type_text(value.type)
+    return Port(value.name, text, dims)
+
+
+def _type_text(kind: onnx.TypeProto) -> tuple[str, Dims | None]:
+    """Spell a type as ONNX Runtime does, and give the dims of the tensor in it."""
+    import onnx
+
+    field = kind.WhichOneof("value")
+    if field in ("tensor_type", "sparse_tensor_type"):
+        tensor = getattr(kind, field)
+        number = tensor.elem_type
+        element = onnx.TensorProto.DataType.Name(number).lower() if number else "?"
+        dims = tuple(_dim(dim) for dim in tensor.shape.dim) if tensor.HasField("shape") else None
+        return f"{'sparse_' if field == 'sparse_tensor_type' else ''}tensor({element})", dims
+    if field in ("sequence_type", "optional_type"):
+        inner, dims = _type_text(getattr(kind, field).elem_type)
+        return f"{'seq' if field == 'sequence_type' else 'optional'}({inner})", dims
+    if field == "map_type":
+        inner, dims = _type_text(kind.map_type.value_type)
+        return f"map({onnx.TensorProto.DataType.Name(kind.map_type.key_type).lower()}, {inner})", dims
+    return field or "?", None
+
+
+def _dim(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
+    field = dim.WhichOneof("value")
+    return None if field is None else (dim.dim_value if field == "dim_value" else dim.dim_param or None)
+
+
+def _port_differences(kind: str, mine: tuple[Port, ...], theirs: tuple[Port, ...]) -> list[str]:
+    found = []
+    left, right = {port.name: port for port in mine}, {port.name: port for port in theirs}
+    found += [f"{kind} '{name}' is gone" for name in left if name not in right]
+    found += [f"{kind} '{name}' is new" for name in right if name not in left]
+    for name in left:
+        if name in right and left[name] != right[name]:
+            found.append(f"{kind} '{name}' is {right[name]}, not {left[name]}")
+    if not found and [port.name for port in mine] != [port.name for port in theirs]:
+        found.append(f"the {kind}s stand in another order")
+    return found

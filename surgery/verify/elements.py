@@ -1,0 +1,120 @@
+"""The element types of ONNX in numpy, and the bytes of those that numpy does not have."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+ONNX_TYPES: dict[int, np.dtype[Any]] = {
+    16: np.dtype(ml_dtypes.bfloat16),
+    17: np.dtype(ml_dtypes.float8_e4m3fn),
+    18: np.dtype(ml_dtypes.float8_e4m3fnuz),
+    19: np.dtype(ml_dtypes.float8_e5m2),
+    20: np.dtype(ml_dtypes.float8_e5m2fnuz),
+    21: np.dtype(ml_dtypes.uint4),
+    22: np.dtype(ml_dtypes.int4),
+    23: np.dtype(ml_dtypes.float4_e2m1fn),
+    24: np.dtype(ml_dtypes.float8_e8m0fnu),
+    25: np.dtype(ml_dtypes.uint2),
+    26: np.dtype(ml_dtypes.int2),
+}
+"""The element types, by their number in `TensorProto.DataType`, that ONNX Runtime does not exchange as numpy arrays."""
+
+_NAMES = {
+    "bfloat16": 16,
+    "float8e4m3fn": 17,
+    "float8e4m3fnuz": 18,
+    "float8e5m2": 19,
+    "float8e5m2fnuz": 20,
+    "uint4": 21,
+    "int4": 22,
+    "float4e2m1": 23,
+    "float8e8m0": 24,
+    "uint2": 25,
+    "int2": 26,
+}
+_NUMPY_TYPES = {
+    1: "float32",
+    2: "uint8",
+    3: "int8",
+    4: "uint16",
+    5: "int16",
+    6: "int32",
+    7: "int64",
+    8: "object",
+    9: "bool",
+    10: "float16",
+    11: "float64",
+    12: "uint32",
+    13: "uint64",
+    14: "complex64",
+    15: "complex128",
+}
+_BITS = {21: 4, 22: 4, 23: 4, 25: 2, 26: 2}
+_BITS_OF = {ONNX_TYPES[number]: bits for number, bits in _BITS.items()}
+
+
+def type_of_name(name: str) -> int:
+    """Return the number of an element type as ONNX Runtime spells it; 0 for the types that numpy has."""
+    return _NAMES.get(name, 0)
+
+
+@cache
+def dtype_of(number: int) -> np.dtype[Any] | None:
+    """Return the numpy dtype of an element type of ONNX, None when there is none."""
+    name = _NUMPY_TYPES.get(number)
+    return np.dtype(name) if name is not None else ONNX_TYPES.get(number)
+
+
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Tell whether elements are real floating-point numbers, those of ml_dtypes included."""
+    return dtype.kind == "f" or (dtype in _FLOATS)
+
+
+def is_integer(dtype: np.dtype[Any]) -> bool:
+    """Tell whether elements are integers, those of 4 and 2 bits included."""
+    return dtype.kind in "iu" or dtype in _SMALL_INTEGERS
+
+
+def limits(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """Return the least and the greatest integer of a dtype."""
+    found = ml_dtypes.iinfo(dtype)
+    return int(found.min), int(found.max)
+
+
+def pack_nibbles(array: Array) -> Array:
+    """Give the bytes of an array as a runtime stores them: 4- and 2-bit elements share a byte, the first one lowest."""
+    bits = _BITS_OF.get(array.dtype)
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    if bits is None:
+        return flat
+    share = 8 // bits
+    padded = np.zeros(-(-flat.size // share) * share, dtype=np.uint8)
+    padded[: flat.size] = flat & ((1 << bits) - 1)
+    groups = padded.reshape(-1, share)
+    shifts = np.arange(share, dtype=np.uint8) * bits
+    return np.bitwise_or.reduce(groups << shifts, axis=1).astype(np.uint8)
+
+
+def unpack_nibbles(raw: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    """Undo `pack_nibbles`."""
+    bits = _BITS_OF.get(dtype)
+    if bits is None:
+        return raw.view(dtype).reshape(shape)
+    size = int(np.prod(shape, dtype=np.int64))
+    shifts = np.arange(8 // bits, dtype=np.uint8) * bits
+    codes = ((raw[:, None] >> shifts) & ((1 << bits) - 1)).reshape(-1)[:size]
+    if dtype in _SIGNED:
+        codes = (codes.astype(np.int8) ^ (1 << (bits - 1))) - (1 << (bits - 1))
+        return codes.astype(dtype).reshape(shape)
+    return codes.astype(np.uint8).view(dtype).reshape(shape)
+
+
+_SMALL_INTEGERS = frozenset(ONNX_TYPES[number] for number in (21, 22, 25, 26))
+_SIGNED = frozenset(ONNX_TYPES[number] for number in (22, 26))
+_FLOATS = frozenset(ONNX_TYPES[number] for number in (16, 17, 18, 19, 20, 23, 24))
