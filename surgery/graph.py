@@ -215,9 +215,9 @@ class Graph:
         places: dict[ir.Node | None, list[ir.Node]] = defaultdict(list)
         for old, _, before in edits.replacements:
             origins[before] += [producer for producer in (before, old.producer()) if producer is not None]
-        for new in edits.nodes:
-            origin = origins[new.before] or ([new.before] if new.before is not None else [])
-            places[new.before].append(self._add_node(new, self._scope(new.before), new.before, origin))
+        for made in edits.nodes:
+            origin = origins[made.before] or ([made.before] if made.before is not None else [])
+            places[made.before].append(self._add_node(made, self._scope(made.before), made.before, origin))
         added = [node for nodes in places.values() for node in nodes]
         orphans: list[ir.Value] = []
         for node, index, replacement in edits.inputs:

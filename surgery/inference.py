@@ -232,7 +232,7 @@ class Inference:
                 context.name_anonymous_dims(value)
         if node.op_type == "Constant" and "value" in node.attributes and not node.attributes["value"].is_ref():
             # Else the rules ask onnx-ir for the tensor, which then renames it.
-            node.outputs[0].const_value = node.attributes["value"].as_tensor()
+            node.outputs[0].const_value = node.attributes["value"].value
         before = [value.shape for value in node.outputs]
         rule = registry.get(node.domain, node.op_type, context.get_opset_version(node.domain))
         try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_ir as ir
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 Element = int | ir.SymbolicDim
 _NAME = re.compile(r"[A-Za-z_]\w*")
+_WHOLE = {ir.DataType.INT32, ir.DataType.INT64}
+_MOST_ELEMENTS = 1024
 _MINTS_ELEMENTS = {"Concat", "Max", "Min", "Sum"}
 _BROADCASTS = {
     "Add",
@@ -51,8 +53,8 @@ _BROADCASTS = {
 def correct(context: Context, node: ir.Node) -> None:
     """Correct what the rule of the node's operator wrote to its outputs."""
     for value in node.outputs:
-        if value.shape is not None and any(_rounds_up(dim) for dim in value.shape):
-            _set_dims(value, [_without_ceiling(dim) if _rounds_up(dim) else dim for dim in value.shape])
+        if value.shape is not None and any(_is_odd(dim) for dim in value.shape):
+            _set_dims(value, [_evened(dim) for dim in value.shape])
     if node.domain:
         return
     rule = _RULES.get(node.op_type)
@@ -64,13 +66,17 @@ def correct(context: Context, node: ir.Node) -> None:
         context.wild.update(_minted(context, node))
 
 
-def _rounds_up(dim: Element) -> bool:
-    return isinstance(dim, ir.SymbolicDim) and "ceiling(" in (dim.value or "")
+def _is_odd(dim: Element) -> bool:
+    return isinstance(dim, ir.SymbolicDim) and dim.value is not None and ("ceiling(" in dim.value or dim.value.isdigit())
 
 
-def _without_ceiling(dim: Element) -> Element:
-    """Write ceiling(x) as -floor(-x): the package writes the one and cannot read it."""
-    text = str(dim.value) if isinstance(dim, ir.SymbolicDim) else str(dim)
+def _evened(dim: Element) -> Element:
+    """Write ceiling(x) as -floor(-x), for the package writes the one and cannot read it; and a number as such."""
+    if isinstance(dim, int) or dim.value is None:
+        return dim
+    text = dim.value
+    if text.isdigit():
+        return int(text)
     while (start := text.find("ceiling(")) >= 0:
         opened = start + len("ceiling(")
         closed, depth = opened, 1
@@ -97,11 +103,21 @@ def _broadcast(context: Context, node: ir.Node) -> None:
     result = list(output.shape)
     for index in range(1, len(result) + 1):
         dims = {shape[-index] for shape in shapes if len(shape) >= index} - {1}
-        if len(dims) > 1 and not any(isinstance(dim, int) for dim in dims):
-            result[-index] = context.new_symbolic_dim()
-        elif len(dims) == 1:
-            result[-index] = dims.pop()
+        symbols = [dim for dim in dims if isinstance(dim, ir.SymbolicDim)]
+        if len(dims) == len(symbols) > 0:
+            most = next((dim for dim in symbols if all(_at_most(other, dim) for other in symbols)), None)
+            result[-index] = context.new_symbolic_dim() if most is None else most
     output.shape = ir.Shape(result)
+
+
+def _at_most(one: ir.SymbolicDim, other: ir.SymbolicDim) -> bool:
+    """Tell whether one dim never exceeds another; broadcast together they then give the other."""
+    import sympy
+
+    if one == other:
+        return True
+    left, right = one._expr, other._expr
+    return isinstance(left, sympy.Min) and right in left.args
 
 
 def _minted(context: Context, node: ir.Node) -> set[str]:
@@ -203,9 +219,44 @@ def _slice(context: Context, node: ir.Node) -> None:
         elif isinstance(extent, ir.SymbolicDim) and end is not None and 0 <= end < 2**31 - 1:
             # Some other start or step has no short form
             dims[axis] = _least(context, extent, end) if start == 0 and step == 1 else context.new_symbolic_dim()
-    if steps is None:
-        context.forget(output)
+    context.forget(output)
     _set_dims(output, dims)
+    content = _array(context, data)
+    if content is not None and starts is not None and ends is not None and steps is not None:
+        cut = [slice(None)] * rank
+        for axis, start, end, step in zip(axes, starts, ends, steps):
+            # Counted from the back, the place before the first element is -1 - extent
+            stop = None if step < 0 and end < -content.shape[axis] else end
+            cut[axis] = slice(start, stop, step)
+        _set_content(context, output, content[tuple(cut)])
+
+
+def _array(context: Context, value: ir.Value | None) -> np.ndarray[Any, Any] | None:
+    """Return the contents of a small integer tensor with any number of axes: numbers and symbolic dims."""
+    if value is None or value.shape is None:
+        return None
+    data = context.elements.get(value)
+    if data is None:
+        tensor = ir.convenience.get_const_tensor(value)
+        if tensor is None or not tensor.dtype.is_integer() or tensor.size > _MOST_ELEMENTS:
+            return None
+        return tensor.numpy()
+    content = np.empty(len(data), dtype=object)
+    content[:] = data
+    return content.reshape([dim if isinstance(dim, int) else -1 for dim in value.shape])
+
+
+def _set_content(context: Context, value: ir.Value, content: np.ndarray[Any, Any]) -> None:
+    if value.shape is not None and tuple(value.shape) == content.shape:
+        context.set_symbolic_value(value, content.reshape(-1).tolist())
+
+
+def _transpose(context: Context, node: ir.Node) -> None:
+    """The contents of a small tensor move along."""
+    content = _array(context, node.inputs[0])
+    if content is not None:
+        order = node.attributes["perm"].as_ints() if "perm" in node.attributes else None
+        _set_content(context, node.outputs[0], content.transpose(order))
 
 
 def _bounds(
@@ -264,28 +315,67 @@ def _constant_of_shape(context: Context, node: ir.Node) -> None:
 
 def _equal(context: Context, node: ir.Node) -> None:
     """An extent is never negative, so it never equals -1; what is written the same is the same."""
-    left, right = (None if value is None else context.get_symbolic_value(value) for value in node.inputs)
-    if left is None or right is None or (len(left) != len(right) and 1 not in (len(left), len(right))):
-        return
-    count = max(len(left), len(right))
-    pairs = zip(left * (count if len(left) == 1 else 1), right * (count if len(right) == 1 else 1))
-    result: list[Element] = []
-    for one, other in pairs:
-        if isinstance(one, int) and isinstance(other, int):
-            result.append(int(one == other))
-        elif isinstance(one, ir.SymbolicDim) and one == other:
-            result.append(1)
-        elif _never_equal(context, one, other) or _never_equal(context, other, one):
-            result.append(0)
-        else:
-            return
-    context.set_symbolic_value(node.outputs[0], result)
+    result = _pairwise(context, node, _equality)
+    if result is not None:
+        context.set_symbolic_value(node.outputs[0], result)
+
+
+def _equality(context: Context, one: Element, other: Element) -> Element | None:
+    if isinstance(one, int) and isinstance(other, int):
+        return int(one == other)
+    if isinstance(one, ir.SymbolicDim) and one == other:
+        return 1
+    return 0 if _never_equal(context, one, other) or _never_equal(context, other, one) else None
 
 
 def _never_equal(context: Context, one: Element, other: Element) -> bool:
     if not isinstance(one, ir.SymbolicDim) or not isinstance(other, int) or other >= 0:
         return False
     return not _is_wild(context, one) and one._expr is not None and bool(one._expr.is_nonnegative)
+
+
+def _divide(context: Context, node: ir.Node) -> None:
+    """Rounding towards 0 is rounding down where nothing is negative."""
+    result = _pairwise(context, node, _quotient)
+    if result is not None and node.outputs[0].dtype in _WHOLE:
+        context.set_symbolic_value(node.outputs[0], result)
+
+
+def _quotient(context: Context, one: Element, other: Element) -> Element | None:
+    if isinstance(one, int) and isinstance(other, int) and other:
+        return abs(one) // abs(other) * (1 if (one < 0) == (other < 0) else -1)
+    if isinstance(one, ir.SymbolicDim) and isinstance(other, int) and other > 0 and not _is_wild(context, one):
+        expression = one._expr
+        if expression is not None and expression.is_nonnegative:
+            return _evened(one // other)
+    return None
+
+
+def _modulo(context: Context, node: ir.Node) -> None:
+    """The sign is that of the divisor, as in Python; with fmod that of the dividend."""
+    if "fmod" in node.attributes and node.attributes["fmod"].as_int():
+        return
+    result = _pairwise(context, node, _rest)
+    if result is not None and node.outputs[0].dtype in _WHOLE:
+        context.set_symbolic_value(node.outputs[0], result)
+
+
+def _rest(context: Context, one: Element, other: Element) -> Element | None:
+    return one % other if isinstance(one, int) and isinstance(other, int) and other else None
+
+
+def _pairwise(
+    context: Context, node: ir.Node, combine: Callable[[Context, Element, Element], Element | None]
+) -> list[Element] | None:
+    """Combine the elements of two operands of at most one axis; None when one result is not known."""
+    left, right = (None if value is None else context.get_symbolic_value(value) for value in node.inputs)
+    if left is None or right is None or (len(left) != len(right) and 1 not in (len(left), len(right))):
+        return None
+    count = max(len(left), len(right))
+    pairs = zip(left * (count if len(left) == 1 else 1), right * (count if len(right) == 1 else 1))
+    result = [combine(context, one, other) for one, other in pairs]
+    known = [item for item in result if item is not None]
+    return known if len(known) == len(result) else None
 
 
 def _where(context: Context, node: ir.Node) -> None:
@@ -392,17 +482,20 @@ def _mel_weight_matrix(context: Context, node: ir.Node) -> None:
 _RULES: dict[str, Callable[[Context, ir.Node], None]] = {
     "AveragePool": _pool,
     "ConstantOfShape": _constant_of_shape,
+    "Div": _divide,
     "Equal": _equal,
     "If": _if,
     "Loop": _loop,
     "LpPool": _pool,
     "MaxPool": _pool,
     "MelWeightMatrix": _mel_weight_matrix,
+    "Mod": _modulo,
     "Reshape": _reshape,
     "Resize": _resize,
     "Slice": _slice,
     "Split": _split,
     "Squeeze": _squeeze,
+    "Transpose": _transpose,
     "Unique": _unique,
     "Where": _where,
 }

@@ -12,6 +12,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import inspect
+import json
 import pkgutil
 import re
 import sys
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from surgery.errors import SurgeryError, UsageError
@@ -53,6 +55,8 @@ def parse_size(value: Any) -> Any:
     unit = found.group(2).upper() if found else ""
     if found is None or unit not in _UNITS:
         raise ValueError(f"'{value}' is not a size such as 4096, 64KiB or 1MB")
+    if len(found.group(1)) > 20:
+        raise ValueError(f"'{value[:20]}...' is too large")
     return int(float(found.group(1)) * _UNITS[unit])
 
 
@@ -89,7 +93,12 @@ class Option:
         strict = not isinstance(value, str) or self.annotation is str
         adapter: TypeAdapter[Any] = TypeAdapter(self.annotation)
         try:
-            return adapter.validate_python(value, strict=strict)
+            if strict:
+                # By way of JSON, where a list may be a tuple: YAML has lists only.
+                return adapter.validate_json(json.dumps(value), strict=True)
+            return adapter.validate_python(value)
+        except TypeError:
+            raise ValueError(f"not a {type(value).__name__}") from None
         except ValidationError as error:
             detail = error.errors()[0]
             message = str(detail["ctx"]["error"]) if detail["type"] == "value_error" else detail["msg"].lower()
@@ -129,7 +138,7 @@ class Pass:
     @cached_property
     def options(self) -> tuple[Option, ...]:
         """The keyword-only parameters of the function; their text stands in the docstring under "Options:"."""
-        hints = typing.get_type_hints(self.function, include_extras=True)
+        hints = _option_types(self.function)
         about = _option_texts(self.function.__doc__ or "")
         return tuple(
             Option(
@@ -161,11 +170,10 @@ class Pass:
         return problems
 
     def bind(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Convert the given options; UsageError names the first that is wrong."""
+        """Convert the given options, and fill in the defaults; UsageError names the first that is wrong."""
         for problem in self.option_errors(given).values():
             raise UsageError(problem)
-        known = {option.name: option for option in self.options}
-        return {name: known[name].validate(value) for name, value in given.items()}
+        return {option.name: option.validate(given.get(option.name, option.default)) for option in self.options}
 
     def apply(self, graph: Graph, options: Mapping[str, Any]) -> None:
         """Run the pass over a graph with bound options, and leave the graph in order."""
@@ -218,6 +226,18 @@ def _register(new: Pass) -> None:
     _PASSES[new.name] = new
 
 
+def _option_types(function: Callable[..., Any]) -> dict[str, Any]:
+    """Evaluate the annotations of the keyword-only parameters, and no other: those may be imported for checking only."""
+    names = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    annotations = {name: function.__annotations__[name] for name in names if name in function.__annotations__}
+    try:
+        return typing.get_type_hints(
+            SimpleNamespace(__annotations__=annotations), function.__globals__, include_extras=True
+        )
+    except NameError as error:
+        raise UsageError(f"an option of '{function.__name__}' has a type that is not imported: {error.name}") from error
+
+
 def _place(declared: Pass) -> str:
     code = inspect.unwrap(declared.function).__code__
     return f"{code.co_filename}:{code.co_firstlineno}"
@@ -251,6 +271,8 @@ def load_plugin(name: str) -> None:
             importlib.import_module(name)
         except ModuleNotFoundError as error:
             raise UsageError(f"no plugin module '{name}'", todo="install it, or name a .py file") from error
+        except Exception as error:
+            raise UsageError(f"plugin '{name}' cannot be imported: {type(error).__name__}: {error}") from error
         return
     path = Path(name).resolve()
     if not path.is_file():

@@ -1,13 +1,17 @@
-"""Rules that tell when an operator which only copies or moves elements hands its input through as it is.
+"""Rules that tell when an operator hands its input through as it is.
 
 Each rule takes a node and returns the input that the first output equals, or None. Shapes may be symbolic: a
 dim "batch" equals a dim "batch". What is not known counts as different.
 """
 
 from collections.abc import Callable
+from typing import Any
 
-from surgery import Node, Refusal, Value
+import numpy as np
 
+from surgery import Match, Node, Refusal, Value
+
+Array = np.ndarray[Any, Any]
 Rule = Callable[[Node], Value | None]
 
 _TO_THE_END = 2**31 - 1
@@ -190,3 +194,59 @@ COPIES: dict[str, Rule] = {
     "Unsqueeze": unsqueeze,
 }
 """The rule of each operator that may be a copy."""
+
+
+def _ones(array: Array) -> Any:
+    return array == 1
+
+
+def _zeros(array: Array) -> Any:
+    return array == 0
+
+
+UNITS: dict[str, tuple[Callable[[Array], Any], tuple[int, ...]]] = {
+    "Add": (_zeros, (1, 0)),
+    "And": (_ones, (1, 0)),
+    "BitShift": (_zeros, (1,)),
+    "BitwiseAnd": (lambda array: ~array == 0, (1, 0)),
+    "BitwiseOr": (_zeros, (1, 0)),
+    "BitwiseXor": (_zeros, (1, 0)),
+    "Div": (_ones, (1,)),
+    "Mul": (_ones, (1, 0)),
+    "Or": (_zeros, (1, 0)),
+    "Pow": (_ones, (1,)),
+    "Sub": (_zeros, (1,)),
+    "Xor": (_zeros, (1, 0)),
+}
+"""Binary operators that have a unit: what it looks like, and the operands that it may be."""
+
+
+def beside_unit(node: Node) -> tuple[Value, Value] | None:
+    """Return the operand that meets nothing but units of the operation, and the units; None when there is none."""
+    units = [position for position in UNITS[node.op][1] if _is_unit(node, position)]
+    if not units:
+        return None
+    fitting = [position for position in units if _keeps_shape(node, position)]
+    if not fitting:
+        raise Refusal("the constant may enlarge the result")
+    kept, constant = node.required_input(1 - fitting[0]), node.required_input(fitting[0])
+    if node.op == "Pow" and (kept.dtype is None or not kept.dtype.is_floating_point()):
+        raise Refusal("the power of an integer is rounded through floating point")
+    return kept, constant
+
+
+def _is_unit(node: Node, position: int) -> bool:
+    array = node.required_input(position).constant
+    if array is None or array.size == 0:
+        return False
+    test, flat = UNITS[node.op][0], array.reshape(-1)
+    return bool(test(flat[:1]).all()) and bool(test(flat).all())  # a large weight is rarely worth reading whole
+
+
+def _keeps_shape(node: Node, position: int) -> bool:
+    """Tell whether the result surely has the shape of the other operand."""
+    constant, kept = node.required_input(position), node.required_input(1 - position)
+    if node.opset < 7:
+        # There the second operand is broadcast to the first, and only on demand.
+        return position == 1 or not node.attr("broadcast")
+    return constant.rank == 0 or Match.broadcasts_to(constant, kept)

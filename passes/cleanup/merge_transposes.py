@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from surgery import Builder, Graph, Node, Parity, Refusal, Value, graph_pass
+from surgery import Builder, Graph, Node, Parity, Value, graph_pass
 
 
 @graph_pass("merge-transposes", parity=Parity.EXACT)
@@ -30,24 +30,24 @@ def merge_transposes(graph: Graph) -> None:
 def _merge(first: Node, source: Value, readers: list[Node], new: Builder) -> None:
     middle = first.outputs[0]
     merged = [(reader, _composed(first, reader)) for reader in readers]
-    others = middle.is_output or len(readers) < len(middle.consumers)
+    others = middle.is_output or len(readers) < len(middle.consumers) or any(perm is None for _, perm in merged)
     new.require(not others or any(perm == [] for _, perm in merged), "the first Transpose is read by others")
     for reader, perm in merged:
-        if not perm:
+        if perm == []:
             new.replace(reader.outputs[0], source)
         elif not others:
             new.set_input(reader, 0, source)
             new.set_attribute(reader, "perm", perm)
 
 
-def _composed(first: Node, second: Node) -> list[int]:
-    """Return the permutation of both, empty when it leaves each axis in its place."""
+def _composed(first: Node, second: Node) -> list[int] | None:
+    """Return the permutation of both: empty when each axis stays in its place, None when the ranks differ."""
     inner, outer = first.attr("perm"), second.attr("perm")
     if not inner and not outer:
         return []
-    rank = len(inner or outer)
-    inner, outer = inner or list(range(rank))[::-1], outer or list(range(rank))[::-1]
-    if sorted(inner) != list(range(rank)) or sorted(outer) != list(range(rank)):
-        raise Refusal("the permutations do not fit together")
+    axes = list(range(len(inner or outer)))
+    inner, outer = inner or axes[::-1], outer or axes[::-1]
+    if sorted(inner) != axes or sorted(outer) != axes:
+        return None
     perm = [inner[axis] for axis in outer]
-    return [] if perm == list(range(rank)) else perm
+    return [] if perm == axes else perm

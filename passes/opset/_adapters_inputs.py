@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from surgery import Refusal, Value
-from surgery.passes.opset._shared import Draft, adapter
+
+from ._shared import Draft, adapter
 
 _FLOAT_MAX = float(np.finfo(np.float32).max)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from surgery.passes.opset._shared import Draft, adapter
+from ._shared import Draft, adapter
 
 _TYPES = (
-    "UNDEFINED FLOAT UINT8 INT8 UINT16 INT16 INT32 INT64 STRING BOOL FLOAT16 DOUBLE UINT32 UINT64 COMPLEX64 COMPLEX128"
-).split()
+    *("UNDEFINED", "FLOAT", "UINT8", "INT8", "UINT16", "INT16", "INT32", "INT64"),
+    *("STRING", "BOOL", "FLOAT16", "DOUBLE", "UINT32", "UINT64", "COMPLEX64", "COMPLEX128"),
+)
 """The element types of ONNX by number, as far as opset 1 knew them."""
 
 

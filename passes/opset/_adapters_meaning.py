@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from surgery import Value
-from surgery.passes.opset._shared import Draft, adapter
+
+from ._shared import Draft, adapter
 
 
 @adapter("Softmax", "LogSoftmax", "Hardmax", to=13)

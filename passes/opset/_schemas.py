@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def transitions() -> Iterator[tuple[str, int, int]]:
     """Yield each operator with each two successive versions."""
     for op, versions in sorted(_schemas().items()):
         ordered = sorted(versions)
-        for old, new in zip(ordered, ordered[1:]):
+        for old, new in pairwise(ordered):
             yield op, old, new
 
 

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from surgery import Builder, Graph, Node, Refusal, Value
-from surgery.passes.opset import _schemas
+
+from . import _schemas
 
 Adapter = Callable[["Draft"], None]
 

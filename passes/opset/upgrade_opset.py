@@ -1,8 +1,9 @@
 """Newer opsets."""
 
 from surgery import Builder, Graph, Parity, graph_pass
-from surgery.passes.opset import _adapters_inputs, _adapters_legacy, _adapters_meaning
-from surgery.passes.opset._shared import upgrade
+
+from . import _adapters_inputs, _adapters_legacy, _adapters_meaning
+from ._shared import upgrade
 
 NEWEST = 28
 """The last opset whose changes were read one by one, in schema and in text."""

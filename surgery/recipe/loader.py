@@ -214,6 +214,8 @@ def _unknown(use: PassUse, known: Mapping[str, object]) -> Problem:
     near = nearest(use.name, known)
     if use.name in shipped.names():
         hint = f"it is a recipe: write 'use: {use.name}'"
+    elif " " in use.name:
+        hint = "a name has no blanks; check the indentation"
     else:
         hint = f"did you mean '{near}'?" if near else "'surgery passes' lists them"
     return Problem(use.path, use.at.line, use.at.column, f"no pass {quoted(use.name)}; {hint}")

@@ -155,10 +155,8 @@ class StepReader:
         if text is None:
             return
         if text in _BESIDE:
-            message = (
-                f"'{text}' cannot stand beside {quoted(name)}; write 'pass: {name}', with its options under 'with:'"
-            )
-            self.draft.problem(key, message)
+            long = f"write 'pass: {name}' and put its options under 'with'"
+            self.draft.problem(key, f"'{text}' cannot stand beside {quoted(name)}; {long}")
             reads = self._beside() | {"with": lambda node: self._options(node, "with")}
             if not is_null(value):
                 reads[text](value)

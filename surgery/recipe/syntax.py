@@ -10,7 +10,6 @@ from typing import Any
 _WORDS: tuple[tuple[str, str, str, str], ...] = (
     (r"", r"character '\\t'", "a tab cannot stand here; use spaces", "here"),
     (r"", r"character '([>|@`%*&!,])'", r"a text that begins with '\1' needs quotes", "here"),
-    (r"block scalar", r"follow up line|more indented", "this line is indented less than the text begins", "here"),
     (r"block scalar", r"", "a text that begins with '>' or '|' needs quotes: \"> 1\"", "start"),
     (r"quoted scalar", r"end of stream|document separator", "this quote is never closed", "start"),
     (r"double-quoted", r"", r"no such escape in double quotes; write '\\\\' or use single quotes", "here"),
@@ -22,6 +21,7 @@ _WORDS: tuple[tuple[str, str, str, str], ...] = (
     (r"", r"mapping values", "a ':' cannot stand here; check the indentation, or quote the text", "here"),
     (r"", r"sequence entries", "a '-' cannot stand here; put the list on its own lines, indented", "here"),
     (r"", r"mapping keys", "a '?' cannot stand here; quote the text", "here"),
+    (r"block", r"found '<scalar>'", "the value before this has ended; check the quotes and the indentation", "here"),
     (r"block collection", r"", "this does not line up with the list above; check the indentation", "here"),
     (r"block mapping", r"", "this does not line up with the keys above; check the indentation", "here"),
     (r"", r"node content", "a value is missing here", "here"),

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from surgery.storage.convert import ir_from_proto as ir_from_proto
     from surgery.storage.convert import proto_from_ir as proto_from_ir
-    from surgery.storage.export import SPARSE_INITIALIZERS as SPARSE_INITIALIZERS
     from surgery.storage.saving import Layout as Layout
     from surgery.storage.saving import check_target as check_target
     from surgery.storage.saving import resolve as resolve
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from surgery.storage.wire import Reference as Reference
 
 _HOMES = {
-    "SPARSE_INITIALIZERS": "export",
     "ir_from_proto": "convert",
     "proto_from_ir": "convert",
     "Layout": "saving",

@@ -14,7 +14,8 @@ from typing import Any, Final
 import onnx
 import onnx_ir as ir
 
-from surgery.storage.export import SPARSE_INITIALIZERS
+from surgery.storage.mapped import SparseTensor, stored
+from surgery.storage.weights import Weights
 
 _Kind = onnx.AttributeProto
 _PLAIN_KINDS: Final = frozenset({_Kind.INT, _Kind.INTS, _Kind.FLOAT, _Kind.FLOATS, _Kind.STRING, _Kind.TENSOR})
@@ -40,7 +41,7 @@ _KIND_OF_FIELD: Final = {
 
 
 class Adapter:
-    """Adapt a model to onnx_ir before the import, and give the IR its due after it."""
+    """Adapt a model to onnx_ir before the import, and tell what is to take the place of the stand-ins after it."""
 
     def __init__(self) -> None:
         self._held: dict[str, tuple[ir.AttributeType, Any]] = {}
@@ -64,20 +65,15 @@ class Adapter:
             return None
         return ir.Attr(attribute.name, *held, doc_string=attribute.doc_string)
 
-    def graph(self, graph: ir.Graph) -> None:
-        """Turn the stand-ins of sparse initializers into values that nothing in the IR produces."""
-        if not self._sparse:
-            return
-        found = []
-        for name, value in list(graph.initializers.items()):
-            mark = None if value.const_value is None else value.const_value.doc_string
-            sparse = self._sparse.get(mark or "")
+    def tensor(self, tensor: ir.TensorProtocol, weights: Weights | None) -> ir.TensorProtocol | None:
+        """Return the sparse tensor behind a stand-in, and the mapped one for an external one; None for others."""
+        if isinstance(tensor, ir.ExternalTensor):
+            return stored(tensor, weights)
+        if self._sparse:
+            sparse = self._sparse.get(tensor.doc_string or "")
             if sparse is not None:
-                del graph.initializers[name]
-                value.const_value = None
-                found.append((value, sparse))
-        if found:
-            graph.meta[SPARSE_INITIALIZERS] = found
+                return SparseTensor(sparse, weights)
+        return None
 
     def _graph(self, graph: onnx.GraphProto) -> None:
         self._values(chain(graph.input, graph.output, graph.value_info))

@@ -8,7 +8,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from surgery.storage.export import Exporter, graph_values
+from surgery.storage.export import GRAPH_TYPES, QUANTIZATION, Exporter, graph_values
 from surgery.storage.residue import KEY, GraphResidue, Residue, wire, without
 
 _GRAPH_LISTS = (
@@ -32,13 +32,14 @@ class Attacher:
         """Attach everything that the plain export of `model` lacks."""
         if wire(original) == wire(plain):
             return
-        _attach(model.meta, without(original, "graph", "functions"), without(plain, "graph", "functions"))
-        self._graph(original.graph, plain.graph, model.graph)
+        residue = self._graph(original.graph, plain.graph, model.graph)
+        parts = ("graph", "functions")
+        residue.model = _difference(without(original, *parts), without(plain, *parts))
         functions = {(proto.domain, proto.name, proto.overload): proto for proto in original.functions}
         for proto, function in zip(plain.functions, model.functions.values(), strict=True):
             self._function(functions[function.identifier()], proto, function)
 
-    def _graph(self, original: onnx.GraphProto, plain: onnx.GraphProto, graph: ir.Graph) -> None:
+    def _graph(self, original: onnx.GraphProto, plain: onnx.GraphProto, graph: ir.Graph) -> GraphResidue:
         residue = GraphResidue()
         residue.shell = _difference(without(original, *_GRAPH_LISTS), without(plain, *_GRAPH_LISTS))
         for role, values in (("input", graph.inputs), ("output", graph.outputs)):
@@ -51,6 +52,7 @@ class Attacher:
         self._initializers(original, plain, graph, residue)
         self._nodes(original.node, plain.node, graph)
         graph.meta[KEY] = residue
+        return residue
 
     def _function(self, original: onnx.FunctionProto, plain: onnx.FunctionProto, function: ir.Function) -> None:
         residue = GraphResidue()
@@ -89,10 +91,17 @@ class Attacher:
         afters = {entry.tensor_name: entry for entry in plain.quantization_annotation}
         befores = {entry.tensor_name: entry for entry in original.quantization_annotation}
         for name, before in befores.items():
-            if name in afters:
-                _attach_role(values[name], "annotation", before, afters[name])
-            else:
+            value = values.get(name) if name else None
+            if value is None:
                 residue.loose_annotations.append(_copy(before))
+                continue
+            after = afters.get(name)
+            if after is None:
+                # The IR takes an annotation without entries for none.
+                value.meta[QUANTIZATION] = {}
+                after = onnx.TensorAnnotation()
+                self._exporter.annotation(after, value)
+            _attach_role(value, "annotation", before, after)
         if list(befores) != list(afters):
             residue.annotation_order = {name: index for index, name in enumerate(befores)}
 
@@ -112,7 +121,8 @@ class Attacher:
         for before, after, node in zip(originals, plains, nodes, strict=True):
             if wire(before) == wire(after):
                 continue
-            _attach(node.meta, _shell(before), _shell(after))
+            graphs = {held.name for held in node.attributes.values() if held.type in GRAPH_TYPES}
+            _attach(node.meta, _shell(before, graphs), _shell(after, graphs))
             for attribute in before.attribute:
                 known = node.attributes.get(attribute.name)
                 twin = next((item for item in after.attribute if item.name == attribute.name), None)
@@ -125,12 +135,13 @@ class Attacher:
                         self._graph(*graphs)
 
 
-def _shell(node: onnx.NodeProto) -> onnx.NodeProto:
-    """Return a copy of a node without its subgraphs."""
+def _shell(node: onnx.NodeProto, graphs: set[str]) -> onnx.NodeProto:
+    """Return a copy of a node without the contents of the attributes that are graphs."""
     copy: onnx.NodeProto = _copy(node)
     for attribute in copy.attribute:
-        attribute.ClearField("g")
-        attribute.ClearField("graphs")
+        if attribute.name in graphs:
+            attribute.ClearField("g")
+            attribute.ClearField("graphs")
     return copy
 
 

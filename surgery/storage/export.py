@@ -14,22 +14,19 @@ import onnx
 import onnx_ir as ir
 from onnx_ir import serde
 
+from surgery.storage.mapped import SparseTensor, tensor_reference
 from surgery.storage.residue import KEY, GraphResidue, Residue, ordered
 from surgery.storage.tensors import STRING, refer
-from surgery.storage.wire import Reference
-
-# In `graph.meta`: a list of (value, SparseTensorProto) for the initializers that are sparse
-SPARSE_INITIALIZERS: Final = "surgery.sparse_initializers"
 
 # In the `meta` of a value that onnx_ir found a quantization annotation for (the key is onnx_ir's)
-_QUANTIZATION: Final = "quant_parameter_tensor_names"
+QUANTIZATION: Final = "quant_parameter_tensor_names"
 # The first IR version whose functions hold value infos
 _FUNCTION_VALUE_INFO: Final = 10
 
 _Type = ir.AttributeType
 _SCALARS: Final = {_Type.INT: "i", _Type.FLOAT: "f"}
 _LISTS: Final = {_Type.INTS: "ints", _Type.FLOATS: "floats"}
-_GRAPHS: Final = (_Type.GRAPH, _Type.GRAPHS)
+GRAPH_TYPES: Final = (_Type.GRAPH, _Type.GRAPHS)
 _RAW_MESSAGES: Final = {
     _Type.SPARSE_TENSOR: "sparse_tensor",
     _Type.SPARSE_TENSORS: "sparse_tensors",
@@ -54,7 +51,9 @@ class Exporter:
         _entries(out.metadata_props, model.metadata_props)
         for configuration in model.device_configurations:
             out.configuration.append(serde.serialize_model_configuration(configuration))
-        self._put_back(out, model.meta)
+        residue = self._graph_residue(model.graph.meta)
+        if residue.model is not None:
+            residue.model.restore(out)
         self._graph(out.graph, model.graph)
         for function in model.functions.values():
             self._function(out.functions.add(), function)
@@ -73,7 +72,7 @@ class Exporter:
     def annotation(self, out: onnx.TensorAnnotation, value: ir.Value) -> None:
         """Export the quantization annotation of a value."""
         out.tensor_name = value.name or ""
-        _entries(out.quant_parameter_tensor_names, value.meta[_QUANTIZATION])
+        _entries(out.quant_parameter_tensor_names, value.meta[QUANTIZATION])
         self._put_back_role(out, value, "annotation")
 
     def node_shell(self, out: onnx.NodeProto, node: ir.Node) -> None:
@@ -143,17 +142,23 @@ class Exporter:
         for value in graph.initializers.values():
             self._initializer(out, value)
         out.initializer.extend(residue.unnamed_initializers)
-        for named, sparse in graph.meta.get(SPARSE_INITIALIZERS, ()):
-            out.sparse_initializer.append(sparse)
-            out.sparse_initializer[-1].values.name = named.name or ""
         for node in graph:
             self._node(out.node.add(), node)
-        self._value_infos(out.value_info, _described(graph), residue)
-        self._annotations(out, graph, residue)
+        values = graph_values(graph)
+        described, annotated = _split_values(values, ports=False)
+        known = {value.name for value in values} if residue.loose_values or residue.loose_annotations else set()
+        self._value_infos(out.value_info, described, residue, known)
+        self._annotations(out, annotated, residue, known)
 
     def _initializer(self, out: onnx.GraphProto, value: ir.Value) -> None:
         if value.const_value is None:
             raise ValueError(f"initializer '{value.name}' has no value")
+        if isinstance(value.const_value, SparseTensor):
+            sparse = out.sparse_initializer.add()
+            sparse.CopyFrom(value.const_value.proto)
+            if sparse.values.name != value.name:
+                sparse.values.name = value.name or ""
+            return
         tensor = out.initializer.add()
         self.tensor(tensor, value.const_value)
         if tensor.name != value.name:
@@ -161,7 +166,7 @@ class Exporter:
 
     def _node(self, out: onnx.NodeProto, node: ir.Node) -> None:
         self.node_shell(out, node)
-        if any(attribute.type in _GRAPHS for attribute in node.attributes.values()):
+        if any(attribute.type in GRAPH_TYPES for attribute in node.attributes.values()):
             for attribute in out.attribute:
                 self._subgraphs(attribute, node.attributes.get(attribute.name))
 
@@ -183,28 +188,37 @@ class Exporter:
             self._subgraphs(default, function.attributes.get(default.name))
         for node in function:
             self._node(out.node.add(), node)
-        values = [value for value in function_values(function) if self._function_values or _marked(value)]
-        self._value_infos(out.value_info, values, residue)
+        values = _function_values(function)
+        described, _ = _split_values(values, ports=True)
+        if not self._function_values:
+            described = [value for value in described if "value_info" in value.meta.get(KEY, ())]
+        self._value_infos(out.value_info, described, residue, {value.name for value in values})
 
-    def _value_infos(self, out: Any, values: Iterable[ir.Value], residue: GraphResidue) -> None:
-        """Export the value infos of a graph: those of its own values, and the loose ones."""
+    def _value_infos(self, out: Any, values: Iterable[ir.Value], residue: GraphResidue, known: set[str | None]) -> None:
+        """Export the value infos of a graph: those of its own values, and the loose ones.
+
+        A loose one is left out when a value has got its name since: it would describe the wrong thing.
+        """
         entries = []
         for value in values:
             entry = onnx.ValueInfoProto()
             self.value(entry, value, "value_info")
             entries.append(entry)
-        if residue.loose_values:
-            names = {entry.name for entry in entries}
-            entries += [entry for entry in residue.loose_values if entry.name not in names]
+        entries += [entry for entry in residue.loose_values if entry.name not in known]
         out.extend(ordered(entries, residue.value_order, "name"))
 
-    def _annotations(self, out: onnx.GraphProto, graph: ir.Graph, residue: GraphResidue) -> None:
+    def _annotations(
+        self,
+        out: onnx.GraphProto,
+        values: Iterable[ir.Value],
+        residue: GraphResidue,
+        known: set[str | None],
+    ) -> None:
         entries = []
-        for value in graph_values(graph):
-            if _QUANTIZATION in value.meta and value.meta[_QUANTIZATION] is not None:
-                entries.append(onnx.TensorAnnotation())
-                self.annotation(entries[-1], value)
-        entries += residue.loose_annotations
+        for value in values:
+            entries.append(onnx.TensorAnnotation())
+            self.annotation(entries[-1], value)
+        entries += [entry for entry in residue.loose_annotations if entry.tensor_name not in known]
         out.quantization_annotation.extend(ordered(entries, residue.annotation_order, "tensor_name"))
 
     def _attribute(self, out: onnx.AttributeProto, attribute: ir.Attr) -> None:
@@ -251,12 +265,6 @@ class Exporter:
         return residue if residue is not None else GraphResidue()
 
 
-def tensor_reference(tensor: ir.ExternalTensor) -> Reference:
-    """Return where the data of an external tensor lies, relative to the root folder."""
-    length = tensor.nbytes if tensor.length is None else tensor.length
-    return Reference(str(tensor.path).lstrip("/"), tensor.offset or 0, length)
-
-
 def graph_values(graph: ir.Graph) -> Iterable[ir.Value]:
     """Return the values that belong to a graph: inputs, initializers, outputs of nodes; each once."""
     values = dict.fromkeys(graph.inputs)
@@ -266,45 +274,32 @@ def graph_values(graph: ir.Graph) -> Iterable[ir.Value]:
     return values
 
 
-def function_values(function: ir.Function) -> list[ir.Value]:
-    """Return the values of a function that have a description."""
-    values = list(function.inputs)
+def _function_values(function: ir.Function) -> Iterable[ir.Value]:
+    values = dict.fromkeys(function.inputs)
     for node in function:
-        values.extend(node.outputs)
-    return [value for value in values if value.name and (_marked(value) or _has_facts(value))]
+        values.update(dict.fromkeys(node.outputs))
+    return values
 
 
-def _described(graph: ir.Graph) -> list[ir.Value]:
-    """Return the values that get a value info: what nodes make, and whatever had one in the original.
+def _split_values(values: Iterable[ir.Value], *, ports: bool) -> tuple[list[ir.Value], list[ir.Value]]:
+    """Return the values that get a value info, and those with a quantization annotation.
 
-    An initializer needs none, because its tensor has a type and dims; neither does a graph output.
+    A value is marked when the original had a value info for it that the IR alone would not give it. Others get
+    one when there is something to say, and no tensor of an initializer says it; inputs and outputs only where
+    `ports` asks for it, because those of a graph have infos of their own, and those of a function do not.
     """
-    values = [value for value in graph.inputs if _marked(value)]
-    values += [
-        value
-        for value in graph.initializers.values()
-        if _marked(value) or (_has_words(value) and not value.is_graph_input())
-    ]
-    values += [
-        value
-        for node in graph
-        for value in node.outputs
-        if _marked(value) or (value.name and not value.is_graph_output() and _has_facts(value))
-    ]
-    return list(dict.fromkeys(values))
-
-
-def _marked(value: ir.Value) -> bool:
-    """Tell whether the original had a value info for a value that the IR would give none, or another one."""
-    return bool(value.meta) and "value_info" in value.meta.get(KEY, {})
-
-
-def _has_facts(value: ir.Value) -> bool:
-    return value.type is not None or _has_words(value)
-
-
-def _has_words(value: ir.Value) -> bool:
-    return bool(value.metadata_props or value.doc_string)
+    described, annotated = [], []
+    for value in values:
+        meta = value.meta
+        if meta and meta.get(QUANTIZATION) is not None:
+            annotated.append(value)
+        if meta and "value_info" in meta.get(KEY, ()):
+            described.append(value)
+        elif value.name and (ports or not (value.is_graph_input() or value.is_graph_output())):
+            words = bool(value.metadata_props or value.doc_string)
+            if words or (value.type is not None and not value.is_initializer()):
+                described.append(value)
+    return described, annotated
 
 
 def _set_text(out: Any, field: str, value: object) -> None:
@@ -353,9 +348,10 @@ def _type(out: onnx.TypeProto, kind: ir.TypeProtocol, shape: ir.ShapeProtocol | 
         tensor = out.tensor_type if isinstance(kind, ir.TensorType) else out.sparse_tensor_type
         tensor.elem_type = int(kind.dtype)
         if shape is not None:
-            tensor.shape.SetInParent()
+            proto = tensor.shape
+            proto.SetInParent()
             for index, dim in enumerate(shape):
-                _dimension(tensor.shape.dim.add(), dim, shape.get_denotation(index))
+                _dimension(proto.dim.add(), dim, shape.get_denotation(index))
     elif isinstance(kind, ir.SequenceType):
         _type(out.sequence_type.elem_type, kind.elem_type, shape)
     elif isinstance(kind, ir.OptionalType):

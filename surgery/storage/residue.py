@@ -50,7 +50,8 @@ class Residue:
 class GraphResidue:
     """What belongs to a graph or a function as a whole.
 
-    `shell` is the message without its lists; the orders name the entries of a list as they stood; the loose
+    `shell` is the message without its lists, `model` that of the model around it, because onnx_ir forgets the
+    `meta` of a model when it clones one; the orders name the entries of a list as they stood; the loose
     entries name values that the graph does not have.
     """
 
@@ -58,6 +59,7 @@ class GraphResidue:
         "annotation_order",
         "loose_annotations",
         "loose_values",
+        "model",
         "shell",
         "unnamed_initializers",
         "value_order",
@@ -65,6 +67,7 @@ class GraphResidue:
 
     def __init__(self) -> None:
         self.shell: Residue | None = None
+        self.model: Residue | None = None
         self.value_order: dict[str, int] = {}
         self.annotation_order: dict[str, int] = {}
         self.loose_values: list[onnx.ValueInfoProto] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import mmap
 import os
 import shutil
@@ -114,15 +115,27 @@ def source_at(location: str) -> Source:
     return source
 
 
+class _WholeFile(io.FileIO):
+    """An unbuffered file that writes all it is given: the kernel takes 2 GiB at most in one call."""
+
+    def write(self, data: Any, /) -> int:
+        """Write all bytes."""
+        view = memoryview(data).cast("B")
+        rest = view
+        while rest:
+            rest = rest[super().write(rest) :]
+        return len(view)
+
+
 class Scratch:
     """A folder with a file that only grows. It goes away with its owner."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="surgery-")).resolve()
-        # A forked worker inherits this object, and must not delete the folder under its parent.
-        self.remove: Callable[[], object] = weakref.finalize(self, _remove_folder, self.folder, os.getpid())
         path = self.folder / "weights.bin"
-        self._file = path.open("xb")
+        self._file = _WholeFile(path, "xb")
+        # A forked worker inherits this object, and must not delete the folder under its parent.
+        self.close: Callable[[], object] = weakref.finalize(self, _remove_folder, self.folder, self._file, os.getpid())
         self.source = Source(path)
         _open_sources[self.source.location] = self.source
         self._copies: dict[str, Source] = {}
@@ -132,8 +145,11 @@ class Scratch:
         file = self._file
         start = -(-file.tell() // _ALIGNMENT) * _ALIGNMENT
         file.seek(start)
-        _write(file, data)
-        file.flush()
+        try:
+            _write(file, data)
+        except BaseException:
+            file.truncate(start)
+            raise
         return Reference(self.source.location, start, file.tell() - start)
 
     def copy(self, source: Source) -> Source:
@@ -146,11 +162,6 @@ class Scratch:
             _open_sources[copied.location] = copied
             self._copies[key] = copied
         return self._copies[key]
-
-    def close(self) -> None:
-        """Delete the folder."""
-        self._file.close()
-        self.remove()
 
 
 class Weights:
@@ -306,7 +317,8 @@ def _scratch_errors() -> Iterator[None]:
         ) from error
 
 
-def _remove_folder(folder: Path, owner: int) -> None:
+def _remove_folder(folder: Path, file: io.FileIO, owner: int) -> None:
     """Delete a scratch folder, in the process that made it."""
+    file.close()
     if os.getpid() == owner:
         shutil.rmtree(folder, ignore_errors=True)

@@ -138,9 +138,7 @@ def same_bits(a: Array, b: Array) -> bool:
     return all(not _bit_mismatch(x, y).any() for x, y in _blocks(a, b))
 
 
-def _compare_values(
-    where: str, expected: Any, actual: Any, rules: Rules, random: bool, into: Difference
-) -> None:
+def _compare_values(where: str, expected: Any, actual: Any, rules: Rules, random: bool, into: Difference) -> None:
     """Compare two tensors, sequences or optionals."""
     if expected is None or actual is None:
         if (expected is None) != (actual is None):

@@ -11,8 +11,9 @@ from surgery import ops
 if TYPE_CHECKING:
     import onnx
 
-SHAPE_ONLY = frozenset({"Shape", "Size", "EyeLike", "SequenceLength", "OptionalHasElement", "RandomNormalLike",
-                        "RandomUniformLike"})
+SHAPE_ONLY = frozenset(
+    {"Shape", "Size", "EyeLike", "SequenceLength", "OptionalHasElement", "RandomNormalLike", "RandomUniformLike"}
+)
 """Operators whose outputs depend on the shape or the form of their input, not on its elements."""
 
 

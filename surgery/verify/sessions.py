@@ -149,7 +149,9 @@ def _newest() -> tuple[int, int]:
         graph = onnx.GraphProto(name="probe")
         graph.output.append(onnx.helper.make_tensor_value_info("y", onnx.TensorProto.INT64, []))
         graph.initializer.append(onnx.helper.make_tensor("y", onnx.TensorProto.INT64, [], [0]))
-        model = onnx.helper.make_model(graph, ir_version=ir_version, opset_imports=[onnx.helper.make_opsetid("", opset)])
+        model = onnx.helper.make_model(
+            graph, ir_version=ir_version, opset_imports=[onnx.helper.make_opsetid("", opset)]
+        )
         try:
             onnxruntime.InferenceSession(model.SerializeToString(), _options(), providers=["CPUExecutionProvider"])
             found.append(1 << 20)

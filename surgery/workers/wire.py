@@ -52,7 +52,7 @@ def send(channel: socket.socket, pieces: list[bytes | memoryview]) -> None:
 def receive(channel: socket.socket, deadline: float | None = None) -> Any:
     """Receive one message; `deadline` is a time of `time.monotonic`.
 
-    Raises `ClosedError` when the other side is gone, also in the middle of a message, and `ExpiredError` at the deadline.
+    Raises `ClosedError` when the other side is gone, also in mid-message, and `ExpiredError` at the deadline.
     """
     (length,) = _LENGTH.unpack(_read(channel, _LENGTH.size, deadline))
     if length > _HEADER_LIMIT:

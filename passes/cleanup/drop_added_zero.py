@@ -1,0 +1,20 @@
+"""Sums with zero."""
+
+from surgery import Graph, Parity, graph_pass
+
+from ._shared import beside_unit
+
+
+@graph_pass("drop-added-zero", parity=Parity.CLOSE)
+def drop_added_zero(graph: Graph) -> None:
+    """Remove Add and Sub of zero, whatever the sign of the zero.
+
+    Right because x + 0 is x for each number x, where the zeros do not enlarge x. Only the sign of a zero may
+    change: -0.0 + 0.0 is 0.0. Few models care, but a division by that zero does, so this is not part of
+    drop-no-op, which keeps each bit.
+    """
+    for node in graph.nodes("Add", "Sub"):
+        with graph.site(node) as new:
+            found = beside_unit(node)
+            if found is not None:
+                new.replace(node.outputs[0], found[0])

@@ -1,0 +1,130 @@
+"""Tensors of the IR whose data lies in files or in sparse form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from surgery.storage.weights import Weights, array_of, source_at
+from surgery.storage.wire import Reference
+
+
+class StoredTensor(ir.ExternalTensor):
+    """An external tensor that reads through the one mapping that its file has.
+
+    The base class maps the whole file again for each tensor, and refuses files with several hard links.
+    """
+
+    __slots__ = ("_weights",)
+
+    def __init__(
+        self,
+        reference: Reference,
+        dtype: ir.DataType,
+        shape: ir.Shape,
+        *,
+        name: str | None,
+        doc_string: str | None = None,
+        metadata_props: dict[str, str] | None = None,
+        weights: Weights | None = None,
+    ) -> None:
+        location, offset, length = reference
+        super().__init__(
+            location,
+            offset,
+            length,
+            dtype,
+            shape=shape,
+            name=name or "",
+            doc_string=doc_string,
+            metadata_props=metadata_props,
+            base_dir="/",
+        )
+        self._weights = weights
+
+    @property
+    def reference(self) -> Reference:
+        """Where the bytes lie."""
+        return tensor_reference(self)
+
+    def view(self) -> memoryview:
+        """Return the raw bytes, mapped and not read. Raises ModelFileError when the file is gone."""
+        location, offset, length = self.reference
+        source = source_at(location) if self._weights is None else self._weights.source(location)
+        return source.view(offset, length)
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """Return the tensor as a read-only array over the mapped file; packed types are unpacked."""
+        return array_of(self.view(), int(self.dtype), tuple(self.shape.numpy()))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        array = self.numpy()
+        if dtype is not None and array.dtype != dtype:
+            return array.astype(dtype)
+        return array.copy() if copy else array
+
+    def tobytes(self) -> bytes:
+        """Return a copy of the raw bytes."""
+        return bytes(self.view())
+
+    def tofile(self, file: Any) -> None:
+        """Write the raw bytes to a file."""
+        file.write(self.view())
+
+    def release(self) -> None:
+        """Do nothing: the mapping belongs to the file."""
+
+
+class SparseTensor(ir.LazyTensor):
+    """The value of a sparse initializer; read, it is dense.
+
+    onnx_ir has no sparse initializers. As an initializer with such a value it has its name, type and dims in
+    the graph, can be renamed, cloned, folded and dropped, and is exported as it came.
+    """
+
+    __slots__ = ("proto",)
+
+    def __init__(self, proto: onnx.SparseTensorProto, weights: Weights | None) -> None:
+        self.proto = proto
+        dtype = ir.DataType(proto.values.data_type)
+        super().__init__(
+            lambda: ir.Tensor(_dense(proto, weights or Weights()), dtype=dtype),
+            dtype,
+            ir.Shape(proto.dims, frozen=True),
+            name=proto.values.name,
+        )
+
+
+def _dense(proto: onnx.SparseTensorProto, weights: Weights) -> np.ndarray[Any, Any]:
+    """Return the dense array. Indices are flat, [count], or one row for each value, [count, rank]."""
+    values, indices = weights.read(proto.values), weights.read(proto.indices)
+    dense = np.zeros(tuple(proto.dims), values.dtype)
+    if indices.ndim == 1:
+        dense.reshape(-1)[indices] = values
+    else:
+        dense[tuple(indices.T)] = values
+    return dense
+
+
+def tensor_reference(tensor: ir.ExternalTensor) -> Reference:
+    """Return where the data of an external tensor lies, relative to the root folder."""
+    length = tensor.nbytes if tensor.length is None else tensor.length
+    return Reference(str(tensor.path).lstrip("/"), tensor.offset or 0, length)
+
+
+def stored(tensor: ir.ExternalTensor, weights: Weights | None) -> StoredTensor:
+    """Return the same tensor, mapped."""
+    new = StoredTensor(
+        tensor_reference(tensor),
+        tensor.dtype,
+        tensor.shape,
+        name=tensor.name,
+        doc_string=tensor.doc_string,
+        metadata_props=dict(tensor.metadata_props) or None,
+        weights=weights,
+    )
+    new.meta.update(tensor.meta)
+    return new

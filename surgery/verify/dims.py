@@ -1,0 +1,128 @@
+"""Symbolic dims: what they are called, how they depend on each other, and which extents to try."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+Extent = int | str
+
+SMALL = ((2, 3, 5, 7, 11, 13, 17, 19, 23, 29), (1, 4, 6, 9, 8, 10, 12, 15, 14, 16))
+"""Two sets of extents, distinct within each and between them. The first dim, most often the batch, is 1 in one of
+them: broadcasting goes wrong only there. The others are uneven, so that a wrong split or a padding shows."""
+
+LARGE = (32, 64, 224, 16, 8, 128)
+"""Extents for dims that must be a multiple of a window or a stride, or large enough for a kernel."""
+
+
+@dataclass(frozen=True)
+class Dims:
+    """The free dims of a model in order of appearance, and what the user says of them."""
+
+    names: tuple[str, ...]
+    wishes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def ladder(self) -> Iterator[dict[str, int]]:
+        """Yield points to try in turn until the model accepts one: small and uneven first, then large or equal."""
+        if not self.names:
+            yield {}
+            return
+        points = [self.point(0), self._all(4), self._all(1)]
+        points += [self._leading(2, extent) for extent in LARGE]
+        points += [self._all(extent) for extent in LARGE]
+        points += [self.point(1)]
+        seen: list[dict[str, int]] = []
+        for point in points:
+            if point not in seen:
+                seen.append(point)
+                yield point
+
+    def point(self, which: int) -> dict[str, int]:
+        """Return one of the two points of small extents, the user's wishes taken first."""
+        return {name: self._wish(name, which, _nth(SMALL[which], index)) for index, name in enumerate(self.names)}
+
+    def alternatives(self, name: str, extent: int) -> list[int]:
+        """List other extents to try for a dim that has an accepted one."""
+        wishes = self.wishes.get(name)
+        if wishes:
+            return [other for other in wishes if other != extent]
+        index = self.names.index(name)
+        found = [_nth(SMALL[1], index), _nth(SMALL[0], index), extent + 1, extent * 2, 1]
+        return [other for other in dict.fromkeys(found) if other != extent and other > 0]
+
+    def _all(self, extent: int) -> dict[str, int]:
+        return {name: self._wish(name, 0, extent) for name in self.names}
+
+    def _leading(self, first: int, extent: int) -> dict[str, int]:
+        return {name: self._wish(name, 0, first if index == 0 else extent) for index, name in enumerate(self.names)}
+
+    def _wish(self, name: str, which: int, extent: int) -> int:
+        wishes = self.wishes.get(name)
+        return wishes[min(which, len(wishes) - 1)] if wishes else extent
+
+
+def _nth(extents: tuple[int, ...], index: int) -> int:
+    return extents[index] if index < len(extents) else 2 * index + 11
+
+
+def free_names(extents: Iterable[Extent]) -> tuple[str, ...]:
+    """Return the dims that can be chosen: the names, without the expressions over other names."""
+    texts = list(dict.fromkeys(extent for extent in extents if isinstance(extent, str)))
+    plain = {text for text in texts if text.isidentifier()}
+    return tuple(text for text in texts if not _is_expression(text, plain))
+
+
+def evaluate(extent: Extent, point: Mapping[str, int]) -> int:
+    """Return the extent of a dim at a point; a dim may be an expression over others ("past + 1")."""
+    if isinstance(extent, int):
+        return extent
+    if extent in point:
+        return point[extent]
+    tree = ast.parse(extent, mode="eval")
+    return max(0, _evaluate(tree.body, point))
+
+
+def _is_expression(text: str, plain: set[str]) -> bool:
+    """Whether a dim name is arithmetic over names that stand for dims by themselves.
+
+    "batch-size" is a name like any other as long as no dims are called "batch" and "size".
+    """
+    try:
+        tree = ast.parse(text, mode="eval").body
+    except SyntaxError:
+        return False
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    allowed = (ast.BinOp, ast.UnaryOp, ast.Name, ast.Constant, ast.operator, ast.unaryop, ast.expr_context)
+    arithmetic = all(isinstance(node, allowed) for node in ast.walk(tree))
+    if not arithmetic or isinstance(tree, ast.Name) or not names <= plain:
+        return False
+    try:
+        _evaluate(tree, dict.fromkeys(names, 6))
+    except (ValueError, ZeroDivisionError):
+        return False
+    return True
+
+
+def _evaluate(tree: ast.expr, point: Mapping[str, int]) -> int:
+    match tree:
+        case ast.Constant(value=int() as value):
+            return value
+        case ast.Name(id=name) if name in point:
+            return point[name]
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_evaluate(operand, point)
+        case ast.BinOp(left=left, op=operator, right=right):
+            a, b = _evaluate(left, point), _evaluate(right, point)
+            match operator:
+                case ast.Add():
+                    return a + b
+                case ast.Sub():
+                    return a - b
+                case ast.Mult():
+                    return a * b
+                case ast.FloorDiv() | ast.Div():
+                    return a // b
+                case ast.Mod():
+                    return a % b
+    raise ValueError(f"cannot work out the dim '{ast.unparse(tree)}'")

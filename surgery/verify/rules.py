@@ -1,0 +1,272 @@
+"""What each operator accepts in its inputs, by operator and position; from the ONNX operator specification.
+
+A rule looks at one use of a graph input and says what is legal there, or None when it cannot tell. Rules for
+inputs that hold shapes, axes and counts are in `solve`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from surgery.verify.domain import MASK, POSITIVE, UNIT, Domain
+from surgery.verify.elements import Array
+from surgery.verify.solve import SOLVERS
+from surgery.verify.view import Use
+
+Rule = Callable[[Use], Domain | None]
+
+SEQUENCE_LENGTH = 3
+"""How many tensors a drawn sequence has."""
+
+
+def legal(use: Use) -> Domain | None:
+    """Say what is legal for the elements of the graph input that arrive at a use."""
+    key = use.node.op_type
+    if use.node.domain not in ("", "ai.onnx"):
+        key = f"{use.node.domain}::{key}"
+    rule = RULES.get((key, use.index))
+    if rule is not None:
+        found = rule(use)
+        return None if found is None else _back(found, use)
+    solver = SOLVERS.get((key, use.index))
+    if solver is None or not use.flat or (use.scale, use.offset) != (1, (0, 0)):
+        return None
+    values = solver(use)
+    if values is None:
+        return None
+    solved = np.asarray(values)
+    return Domain(draw=lambda _, shape: solved.reshape(shape) if solved.size == int(np.prod(shape)) else solved)
+
+
+def _back(domain: Domain, use: Use) -> Domain | None:
+    """Turn what is legal at the use into what is legal for the graph input."""
+    if (use.scale, use.offset) == (1, (0, 0)):
+        return domain
+    low, high = use.offset
+    if domain.low is None or domain.high is None or use.scale == 0:
+        return None
+    ends = sorted(((domain.low - low) / use.scale, (domain.high - high) / use.scale))
+    return Domain(float(np.ceil(ends[0])), float(np.floor(ends[1])))
+
+
+def _below(extent: int | None) -> Domain | None:
+    return None if not extent or extent < 1 else Domain(0, extent - 1)
+
+
+def _gather(use: Use) -> Domain | None:
+    data = use.shape(0)
+    return _below(data[use.axis(0, len(data))]) if data else None
+
+
+def _distinct_along_axis(use: Use) -> Domain | None:
+    """Indices that differ along the axis: what is written twice to one place depends on the order of writing."""
+    data, wanted = use.shape(0), use.shape(1)
+    if not data or not wanted:
+        return None
+    axis = use.axis(0, len(data))
+    if wanted[axis] > data[axis]:
+        return _below(data[axis])
+
+    def permutations(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        order = np.argsort(rng.random((*(n for i, n in enumerate(shape) if i != axis), data[axis])), axis=-1)
+        return np.moveaxis(order[..., : shape[axis]], -1, axis)
+
+    return Domain(draw=permutations)
+
+
+def _coordinates(use: Use) -> Domain | None:
+    """Index tuples for GatherND and ScatterND, each component below its own extent; distinct where possible."""
+    data, indices = use.shape(0), use.shape(1)
+    if not data or not indices:
+        return None
+    skipped = int(use.attr("batch_dims", 0))
+    extents = data[skipped : skipped + indices[-1]]
+
+    def tuples(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        count = int(np.prod(shape[:-1], dtype=np.int64))
+        places = int(np.prod(extents, dtype=np.int64))
+        flat = rng.permutation(places)[:count] if count <= places <= 1 << 20 else rng.integers(0, places, count)
+        return np.stack(np.unravel_index(flat, extents), axis=-1).reshape(shape)
+
+    return Domain(draw=tuples) if extents and min(extents) > 0 else None
+
+
+def _one_hot(use: Use) -> Domain | None:
+    out, indices = use.out(), use.shape(0)
+    depth = use.constant(1)
+    if depth is not None:
+        return _below(int(depth.reshape(-1)[0]))
+    if out is not None and indices is not None:
+        return _below(out[use.axis(-1, len(out))])
+    return _below(4)
+
+
+def _classes(use: Use) -> Domain | None:
+    scores = use.shape(0)
+    return _below(scores[1]) if scores and len(scores) > 1 else None
+
+
+def _unpool(use: Use) -> Domain | None:
+    """Flat positions in the output of MaxUnpool, all different."""
+    out, inside = use.out(), use.shape(0)
+    if inside is None:
+        return None
+    size = int(np.prod(out)) if out is not None else int(np.prod(inside)) * 4
+
+    def positions(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        return np.sort(rng.permutation(size)[: int(np.prod(shape))]).reshape(shape)
+
+    return Domain(draw=positions)
+
+
+def _up_to_dim(input_index: int, axis: int, low: int = 1) -> Rule:
+    """Lengths: at least `low`, at most the extent of an axis of another input."""
+
+    def rule(use: Use) -> Domain | None:
+        shape = use.shape(input_index)
+        return Domain(low, max(low, shape[axis])) if shape and len(shape) > abs(axis) - (axis < 0) else None
+
+    return rule
+
+
+def _below_dim(input_index: int, axis: int) -> Rule:
+    def rule(use: Use) -> Domain | None:
+        shape = use.shape(input_index)
+        return _below(shape[axis]) if shape and len(shape) > abs(axis) - (axis < 0) else None
+
+    return rule
+
+
+def _reverse_lengths(use: Use) -> Domain | None:
+    shape = use.shape(0)
+    return Domain(1, shape[int(use.attr("time_axis", 0))]) if shape else None
+
+
+def _bits(use: Use) -> Domain | None:
+    return Domain(0, 7)
+
+
+def _divisor(use: Use) -> Domain | None:
+    """No zero. An integer division by -1 of the least number kills the process, but -1 itself is legal."""
+    return Domain(choices=tuple(sign * n for n in range(1, 10) for sign in (1, -1)))
+
+
+def _mask_arithmetic(use: Use) -> Domain | None:
+    """Recognise `(1 - mask) * -large`, the usual way from a mask to what is added to attention scores."""
+    if use.node.op_type == "Sub" and use.index == 1:
+        first = use.constant(0)
+        if first is not None and first.size and bool(np.all(first == 1)):
+            return MASK
+    return None
+
+
+def _write_index(use: Use) -> Domain | None:
+    past, update = use.shape(0), use.shape(1)
+    if not past or not update:
+        return None
+    axis = use.axis(-2, len(past))
+    return Domain(0, max(0, past[axis] - update[axis]))
+
+
+def _from_attribute(*names: str) -> Rule:
+    """Elements that a table of the node knows, and one that it does not."""
+
+    def rule(use: Use) -> Domain | None:
+        for name in names:
+            known = use.attr(name)
+            if known is not None and len(known):
+                items = [item.decode() if isinstance(item, bytes) else item for item in known]
+                other: Any = "unknown" if isinstance(items[0], str) else max(items) + 1
+                return Domain(choices=(*items, other))
+        return None
+
+    return rule
+
+
+def _regions(use: Use) -> Domain | None:
+    """Boxes with corners in order, within the image."""
+    data = use.shape(0)
+    if not data or len(data) != 4:
+        return None
+    height, width = data[2] / float(use.attr("spatial_scale", 1.0)), data[3] / float(use.attr("spatial_scale", 1.0))
+
+    def boxes(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        x = np.sort(rng.uniform(0, width, (shape[0], 2)), axis=1)
+        y = np.sort(rng.uniform(0, height, (shape[0], 2)), axis=1)
+        corners = np.stack([x[:, 0], y[:, 0], x[:, 1], y[:, 1]], axis=1)
+        if shape[1] == 4:
+            return corners
+        return np.concatenate([rng.integers(0, data[0], (shape[0], 1)), np.round(corners)], axis=1)
+
+    return Domain(draw=boxes)
+
+
+def _fixed(domain: Domain) -> Rule:
+    return lambda use: domain
+
+
+def _zero_for_int32(use: Use) -> Domain | None:
+    """DequantizeLinear takes no zero point but 0 for the results of an integer matrix product."""
+    producer = use.view.index.constants.get(use.node.input[0])
+    return Domain(0, 0) if producer is not None and producer.data_type == 6 else None
+
+
+RULES: dict[tuple[str, int], Rule] = {
+    ("Gather", 1): _gather,
+    ("ArrayFeatureExtractor", 1): lambda use: _below(shape[-1]) if (shape := use.shape(0)) else None,
+    ("GatherElements", 1): _gather,
+    ("Scatter", 1): _distinct_along_axis,
+    ("ScatterElements", 1): _distinct_along_axis,
+    ("GatherND", 1): _coordinates,
+    ("ScatterND", 1): _coordinates,
+    ("OneHot", 0): _one_hot,
+    ("NegativeLogLikelihoodLoss", 1): _classes,
+    ("SoftmaxCrossEntropyLoss", 1): _classes,
+    ("MaxUnpool", 1): _unpool,
+    ("ReverseSequence", 1): _reverse_lengths,
+    ("LSTM", 4): _up_to_dim(0, 0),
+    ("GRU", 4): _up_to_dim(0, 0),
+    ("RNN", 4): _up_to_dim(0, 0),
+    ("RoiAlign", 1): _regions,
+    ("RoiAlign", 2): _below_dim(0, 0),
+    ("MaxRoiPool", 1): _regions,
+    ("RotaryEmbedding", 3): _below_dim(1, 0),
+    ("TensorScatter", 2): _write_index,
+    ("Attention", 6): _up_to_dim(1, -2),
+    ("BitShift", 1): _bits,
+    ("Div", 1): _divisor,
+    ("Mod", 1): _divisor,
+    ("Sub", 1): _mask_arithmetic,
+    ("Where", 0): _fixed(MASK),
+    ("Compress", 1): _fixed(Domain(choices=(0, 1), mask=True)),
+    ("SequenceAt", 1): _fixed(Domain(-SEQUENCE_LENGTH, SEQUENCE_LENGTH - 1)),
+    ("SequenceErase", 1): _fixed(Domain(-SEQUENCE_LENGTH, SEQUENCE_LENGTH - 1)),
+    ("SequenceInsert", 2): _fixed(Domain(-SEQUENCE_LENGTH, SEQUENCE_LENGTH)),
+    ("Dropout", 1): _fixed(Domain(0.0, 0.7)),
+    ("Bernoulli", 0): _fixed(UNIT),
+    ("GridSample", 1): _fixed(Domain(-1.1, 1.1)),
+    ("BatchNormalization", 4): _fixed(POSITIVE),
+    ("QuantizeLinear", 1): _fixed(Domain(0.02, 0.1)),
+    ("DequantizeLinear", 1): _fixed(Domain(0.02, 0.1)),
+    ("DequantizeLinear", 2): _zero_for_int32,
+    ("NonMaxSuppression", 1): _fixed(UNIT),
+    ("NonMaxSuppression", 2): _fixed(Domain(1, 3)),
+    ("NonMaxSuppression", 3): _fixed(Domain(0.2, 0.6)),
+    ("NonMaxSuppression", 4): _fixed(Domain(0.0, 0.4)),
+    ("TfIdfVectorizer", 0): _from_attribute("pool_int64s", "pool_strings"),
+    ("CategoryMapper", 0): _from_attribute("cats_int64s", "cats_strings"),
+    ("LabelEncoder", 0): _from_attribute("keys_int64s", "keys_strings", "keys_floats"),
+    ("StringNormalizer", 0): _from_attribute("stopwords"),
+    **{("QLinearConv", index): _fixed(Domain(0.02, 0.1)) for index in (1, 4, 6)},
+    **{("QLinearMatMul", index): _fixed(Domain(0.02, 0.1)) for index in (1, 4, 6)},
+    ("com.microsoft::EmbedLayerNormalization", 0): _below_dim(2, 0),
+    ("com.microsoft::EmbedLayerNormalization", 1): _below_dim(4, 0),
+    ("com.microsoft::EmbedLayerNormalization", 7): _fixed(MASK),
+    ("com.microsoft::EmbedLayerNormalization", 8): _below_dim(3, 0),
+    ("com.microsoft::Attention", 3): _fixed(MASK),
+    ("com.microsoft::MultiHeadAttention", 4): _fixed(MASK),
+    ("com.microsoft::RotaryEmbedding", 1): _below_dim(2, 0),
+}
