@@ -26,17 +26,15 @@ class Features(nn.Module):
 
 
 def whisper_encoder(size: Size, exporter: Exporter) -> Built:
-    """Build the encoder of Whisper-base; its length is fixed by its table of positions (30 s are 3000 frames)."""
-    shape = {"d_model": 512, "encoder_ffn_dim": 2048, "max_source_positions": 1500}
+    """Build the encoder of Whisper-tiny; its length is fixed by its table of positions (30 s are 3000 frames)."""
+    shape = {"d_model": 384, "encoder_ffn_dim": 1536, "max_source_positions": 1500}
     if size == "small":
         shape = {"d_model": 24, "encoder_ffn_dim": 48, "max_source_positions": 32, "num_mel_bins": 16}
     config = transformers.WhisperConfig(
-        encoder_layers=6, encoder_attention_heads=8, attn_implementation="eager", **shape
+        encoder_layers=4, encoder_attention_heads=6, attn_implementation="eager", **shape
     )
     model = transformers.WhisperModel(config).encoder
     weights.randomise(model, SEED)
     gen = weights.generator(SEED, "features")
     features = torch.randn(2, config.num_mel_bins, 2 * config.max_source_positions, generator=gen)
-    return Built(
-        Features(model).eval(), (features,), {"input_features": FIXED}, {"last_hidden_state": FIXED}
-    )
+    return Built(Features(model).eval(), (features,), {"input_features": FIXED}, {"last_hidden_state": FIXED})

@@ -9,12 +9,16 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .spec import Exporter
 
 HERE = Path(__file__).resolve().parent
 
 
 def cache_folder() -> Path:
-    """Give the folder of full-size models: `$SURGERY_CACHE`, else `~/.cache/surgery/models`."""
+    """Give the folder of models that are not committed: `$SURGERY_CACHE`, else `~/.cache/surgery/models`."""
     configured = os.environ.get("SURGERY_CACHE")
     return Path(configured) if configured else Path.home() / ".cache" / "surgery" / "models"
 
@@ -25,9 +29,9 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("names", nargs="*", metavar="NAME", help="architectures (see --list); none means all")
     p.add_argument("--exporter", choices=["dy", "ts", "both"], default="both", help="dynamo, TorchScript or both")
     p.add_argument("--size", choices=["full", "small"], default="small", help="full size, or the same graph small")
-    p.add_argument("--out", type=Path, help="folder (default: full size to the cache, small ones to this package)")
+    p.add_argument("--committed", action="store_true", help="only the small models that are in the repository")
+    p.add_argument("--out", type=Path, help="folder (default: the cache; this package for --committed)")
     p.add_argument("--opset", type=int, help="ask the exporters for this opset")
-    p.add_argument("--no-traces", action="store_true", help="leave out the stack traces of the dynamo exporter")
     p.add_argument("--list", action="store_true", help="list the architectures and stop")
     return p
 
@@ -40,62 +44,67 @@ def main(argv: list[str] | None = None) -> int:
 
     if args.list:
         for spec in ALL.values():
-            print(f"{spec.name:14}{'+'.join(spec.exporters):7}{spec.about}")
+            print(f"{spec.name:14}{spec.about}")
         return 0
     unknown = [name for name in args.names if name not in ALL]
     if unknown:
         print(f"no model {', '.join(unknown)}; there are: {', '.join(ALL)}", file=sys.stderr)
         return 2
+    if args.committed:
+        args.size = "small"
+    exporters: tuple[Exporter, ...] = ("dy", "ts") if args.exporter == "both" else (args.exporter,)
     jobs = [
         (name, exporter)
         for name in args.names or ALL
-        for exporter in (ALL[name].exporters if args.exporter == "both" else (args.exporter,))
+        for exporter in exporters
+        if not args.committed or exporter in ALL[name].committed
     ]
+    folder = args.out or (HERE if args.committed else cache_folder())
     if len(jobs) == 1:
-        return _build_one(*jobs[0], args)
-    # Memory of an export only returns with its process.
-    return max(_spawn(name, exporter, args) for name, exporter in jobs)
+        return _build_one(*jobs[0], args, folder)
+    # The memory of an export only returns with its process.
+    return max((_spawn(name, exporter, args, folder) for name, exporter in jobs), default=0)
 
 
-def _spawn(name: str, exporter: str, args: argparse.Namespace) -> int:
+def _spawn(name: str, exporter: Exporter, args: argparse.Namespace, folder: Path) -> int:
     command = [sys.executable, "-m", __spec__.name, name, "--exporter", exporter, "--size", args.size]
-    if args.out:
-        command += ["--out", str(args.out)]
+    command += ["--out", str(folder)]
     if args.opset:
         command += ["--opset", str(args.opset)]
-    if args.no_traces:
-        command.append("--no-traces")
-    return min(subprocess.run(command, check=False).returncode & 0xFF, 1)
+    return 1 if subprocess.run(command, check=False).returncode else 0
 
 
-def _build_one(name: str, exporter: str, args: argparse.Namespace) -> int:
-    import onnx
+def _build_one(name: str, exporter: Exporter, args: argparse.Namespace, folder: Path) -> int:
     import torch
 
     from .catalog import ALL
     from .export import export
-    from .probe import probe
 
     torch.set_num_threads(1)
-    torch.manual_seed(0)  # the exporters see the same example arguments each time
     spec = ALL[name]
-    folder = args.out or (cache_folder() if args.size == "full" else HERE)
     path = folder / spec.file_name(exporter, args.size)
     started = time.perf_counter()
     try:
         built = spec.build(args.size, exporter)
-        opset = args.opset or spec.opset_for(exporter)
-        export(built, path, exporter, opset, training=spec.training, traces=not args.no_traces)
+        opset = args.opset or spec.opsets[exporter]
+        metadata = spec.metadata or args.size == "full"
+        export(built, path, exporter, opset, training=spec.training, metadata=metadata)
     except Exception as error:
-        print(f"{path.name}: {type(error).__name__}: {str(error).strip().splitlines()[0]}", file=sys.stderr)
-        if os.environ.get("ZOO_TRACEBACK"):
-            raise
+        reason = (str(error).strip() or "no message").splitlines()[0]
+        print(f"{path.name}: {type(error).__name__}: {reason}", file=sys.stderr)
         return 1
-    seconds = time.perf_counter() - started
-    model = onnx.load(path, load_external_data=False)
-    ops = Counter(node.op_type for node in model.graph.node)
+    return _report(path, time.perf_counter() - started)
+
+
+def _report(path: Path, seconds: float) -> int:
+    """Print what was built and how its outputs behave; 1 when they are unfit for comparing models."""
+    import onnx
+
+    from .probe import probe
+
+    ops = Counter(node.op_type for node in onnx.load(path).graph.node)
     print(
-        f"{path.name}: {len(model.graph.node)} nodes, {ops['Dropout']} Dropout, {ops['Identity']} Identity, "
+        f"{path.name}: {ops.total()} nodes, {ops['Dropout']} Dropout, {ops['Identity']} Identity, "
         f"{path.stat().st_size / 2**20:.2f} MiB, {seconds:.0f} s"
     )
     results = probe(path)

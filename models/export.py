@@ -16,11 +16,12 @@ STACK_TRACE = "pkg.torch.onnx.stack_trace"
 
 
 def export(
-    built: Built, path: Path, exporter: Exporter, opset: int, *, training: bool = False, traces: bool = True
+    built: Built, path: Path, exporter: Exporter, opset: int, *, training: bool = False, metadata: bool = True
 ) -> None:
     """Write `built` to `path` as one file with its weights inside.
 
-    `traces=False` leaves out the stack traces that the dynamo exporter writes at each node.
+    `metadata=False` leaves out what the dynamo exporter writes at each node: the stack trace, the module's class and
+    place, the traced call.
     """
     built.module.train(training)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -32,7 +33,7 @@ def export(
                 _export_dynamo(built, temporary, opset)
             else:
                 _export_torchscript(built, temporary, opset, training=training)
-        _scrub(temporary, traces=traces)
+        _scrub(temporary, metadata=metadata)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -72,27 +73,22 @@ def _export_torchscript(built: Built, path: Path, opset: int, *, training: bool)
     )
 
 
-def _scrub(path: Path, *, traces: bool) -> None:
-    """Make the paths in stack traces relative to their packages, and leave out the quoted source lines."""
+def _scrub(path: Path, *, metadata: bool) -> None:
+    """Drop the node metadata, or make the paths in its stack traces relative and leave out the quoted source lines."""
     model = onnx.load(path)
-    changed = False
-    for node in model.graph.node:
-        kept = []
+    noted = [node for node in model.graph.node if node.metadata_props]
+    for node in noted:
+        if not metadata:
+            del node.metadata_props[:]
+            continue
         for entry in node.metadata_props:
             if entry.key == STACK_TRACE:
-                changed = True
-                if not traces:
-                    continue
                 entry.value = _relative(entry.value)
-            kept.append((entry.key, entry.value))
-        if len(kept) != len(node.metadata_props) or changed:
-            del node.metadata_props[:]
-            for key, value in kept:
-                node.metadata_props.add(key=key, value=value)
-    if changed:
+    if noted:
         onnx.save(model, path)
 
 
 def _relative(trace: str) -> str:
-    lines = [line.strip() for line in trace.splitlines() if line.strip().startswith("File ")]
-    return "\n".join(re.sub(r'"[^"]*/(?:site-packages/|(?=models/[a-z]+\.py"))', '"', line) for line in lines)
+    """Keep the frames of a stack trace, their files relative to the folder of packages or of this project."""
+    frames = [line.strip() for line in trace.splitlines() if line.strip().startswith("File ")]
+    return "\n".join(re.sub(r'"[^"]*/(?:site-packages/|(?=models/[a-z]+\.py"))', '"', line) for line in frames)

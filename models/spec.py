@@ -40,22 +40,17 @@ class Spec:
     """File name of the full-size model, without exporter and suffix."""
     small: str
     """File name of the small model, without exporter and suffix."""
-    opset: int = 18
-    opset_of: dict[str, int] = field(default_factory=dict)
-    """Opset of single exporters, where it is not `opset`."""
+    committed: dict[Exporter, str] = field(default_factory=dict)
+    """The small models that are part of the repository: exporter -> file name."""
+    opsets: dict[Exporter, int] = field(default_factory=lambda: {"dy": 18, "ts": 17})
     training: bool = False
     """Export in training mode, so that the exporter writes its Dropout nodes."""
-    exporters: tuple[Exporter, ...] = ("dy", "ts")
-    bundled: dict[str, str] = field(default_factory=dict)
-    """Exporter -> file name of the committed small model, where it differs from the rule."""
+    metadata: bool = False
+    """Keep the dynamo exporter's node metadata in the small model, several times the size of its graph."""
 
     def file_name(self, exporter: Exporter, size: Size) -> str:
         """Name the file of one export, such as `bert-base.dy.onnx`."""
-        if size == "small" and exporter in self.bundled:
-            return self.bundled[exporter]
+        if size == "small" and exporter in self.committed:
+            return self.committed[exporter]
         stem = self.full if size == "full" else self.small
         return f"{stem}.{exporter}.onnx"
-
-    def opset_for(self, exporter: Exporter) -> int:
-        """Give the opset one exporter is asked for."""
-        return self.opset_of.get(exporter, self.opset)

@@ -78,8 +78,8 @@ def bert_dropout(size: Size, exporter: Exporter) -> Built:
 
 def gpt2(size: Size, exporter: Exporter) -> Built:
     """Build GPT-2 with its language head, whose matrix is the word embedding again (tied)."""
-    small = {"vocab_size": 300, "n_embd": 24, "n_positions": 128} if size == "small" else {}
-    config = transformers.GPT2Config(attn_implementation="eager", use_cache=False, **small)
+    small = {"vocab_size": 300, "n_embd": 24, "n_positions": 128, "bos_token_id": 0, "eos_token_id": 0}
+    config = transformers.GPT2Config(attn_implementation="eager", use_cache=False, **(small if size == "small" else {}))
     model = transformers.GPT2LMHeadModel(config)
     # Logits are sums over the width of products with the tied embedding: keep them near 1.
     weights.randomise(model, SEED, embedding_std=config.n_embd**-0.5)
@@ -87,27 +87,14 @@ def gpt2(size: Size, exporter: Exporter) -> Built:
 
 
 def llama(size: Size, exporter: Exporter) -> Built:
-    """Build Llama with grouped-query attention: three query heads for each key and value head."""
+    """Build a Llama of eight layers with grouped-query attention: several query heads share each key and value head."""
+    shape = {"vocab_size": 32000, "hidden_size": 1024, "intermediate_size": 2816, "max_position_embeddings": 2048}
+    heads = {"num_attention_heads": 16, "num_key_value_heads": 4}
     if size == "small":
-        shape = {
-            "vocab_size": 300,
-            "hidden_size": 36,
-            "intermediate_size": 64,
-            "num_attention_heads": 9,
-            "num_key_value_heads": 3,
-            "max_position_embeddings": 256,
-        }
-    else:
-        shape = {
-            "vocab_size": 32000,
-            "hidden_size": 576,
-            "intermediate_size": 1536,
-            "num_attention_heads": 9,
-            "num_key_value_heads": 3,
-            "max_position_embeddings": 2048,
-        }
+        shape = {"vocab_size": 300, "hidden_size": 24, "intermediate_size": 64, "max_position_embeddings": 256}
+        heads = {"num_attention_heads": 6, "num_key_value_heads": 2}
     config = transformers.LlamaConfig(
-        num_hidden_layers=16, attn_implementation="eager", use_cache=False, **shape
+        num_hidden_layers=8, attn_implementation="eager", use_cache=False, **shape, **heads
     )
     model = transformers.LlamaForCausalLM(config)
     weights.randomise(model, SEED)
@@ -115,10 +102,8 @@ def llama(size: Size, exporter: Exporter) -> Built:
 
 
 def t5_encoder(size: Size, exporter: Exporter) -> Built:
-    """Build the encoder of T5-base."""
-    shape = {"d_model": 768, "d_ff": 3072, "d_kv": 64, "num_layers": 12, "num_heads": 12}
-    if size == "small":
-        shape = {"d_model": 24, "d_ff": 48, "d_kv": 2, "num_layers": 12, "num_heads": 12, "vocab_size": 300}
+    """Build the encoder of T5-small, or the same six layers of eight heads 24 wide."""
+    shape = {"d_model": 24, "d_ff": 48, "d_kv": 4, "vocab_size": 300} if size == "small" else {}
     config = transformers.T5Config(**shape)
     model = transformers.T5EncoderModel(config)
     weights.randomise(model, SEED)

@@ -41,9 +41,7 @@ def images(batch: int, height: int, width: int) -> torch.Tensor:
     return total / 6**0.5
 
 
-def built(
-    model: nn.Module, size: tuple[int, int], outputs: dict[str, Axes], axes: Axes | None = None
-) -> Built:
+def built(model: nn.Module, size: tuple[int, int], outputs: dict[str, Axes], axes: Axes | None = None) -> Built:
     """Wrap an image model, its batch statistics calibrated on random images."""
     module = Pixels(model, len(outputs)).eval()
     weights.calibrate(module, (images(8, *size),), SEED)
@@ -51,14 +49,14 @@ def built(
 
 
 def vit(size: Size, exporter: Exporter) -> Built:
-    """Build ViT-base/16 with its classifier."""
-    shape: dict[str, Any] = {"image_size": 224, "num_labels": 1000}
+    """Build ViT-base/16 without a head."""
+    shape: dict[str, Any] = {"image_size": 224}
     if size == "small":
-        shape = {"image_size": 64, "hidden_size": 24, "intermediate_size": 48, "num_labels": 10}
+        shape = {"image_size": 64, "hidden_size": 24, "intermediate_size": 48}
     config = transformers.ViTConfig(attn_implementation="eager", **shape)
-    model = transformers.ViTForImageClassification(config)
+    model = transformers.ViTModel(config, add_pooling_layer=False)
     weights.randomise(model, SEED)
-    return built(model, (config.image_size, config.image_size), {"logits": FIXED})
+    return built(model, (config.image_size, config.image_size), {"last_hidden_state": FIXED})
 
 
 def resnet50(size: Size, exporter: Exporter) -> Built:
@@ -119,14 +117,18 @@ def swin(size: Size, exporter: Exporter) -> Built:
 
 
 def yolos(size: Size, exporter: Exporter) -> Built:
-    """Build YOLOS-small: a ViT that detects objects."""
+    """Build a YOLOS as wide as YOLOS-small, with six layers: a ViT that detects objects."""
     shape: dict[str, Any] = {"hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 1536}
     side, num_labels = 224, 91
     if size == "small":
         shape = {"hidden_size": 24, "num_attention_heads": 6, "intermediate_size": 48, "num_detection_tokens": 10}
         side, num_labels = 64, 5
     config = transformers.YolosConfig(
-        image_size=[side, side], num_labels=num_labels, attn_implementation="eager", **shape
+        image_size=[side, side],
+        num_labels=num_labels,
+        num_hidden_layers=6,
+        attn_implementation="eager",
+        **shape,
     )
     model = transformers.YolosForObjectDetection(config)
     weights.randomise(model, SEED)

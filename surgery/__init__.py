@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from surgery.diff import diff as diff
     from surgery.edits import Builder as Builder
+    from surgery.evaluate import compute as compute
     from surgery.graph import Graph as Graph
     from surgery.inspect import inspect as inspect
     from surgery.parity import Parity as Parity
@@ -45,6 +46,7 @@ _HOMES = {
     "Refusal": "views",
     "Size": "registry",
     "Value": "views",
+    "compute": "evaluate",
     "graph_pass": "registry",
     "pattern_pass": "registry",
 }
@@ -60,6 +62,7 @@ __all__ = [
     "Size",
     "Value",
     "apply",
+    "compute",
     "diff",
     "graph_pass",
     "inspect",

@@ -94,9 +94,12 @@ class Graph:
 
     def opset_of(self, node: ir.Node) -> int:
         """Return the opset version that the operator of a node is taken from, 0 when it is not imported."""
+        return self.imports_of(node).get(node.domain, 0)
+
+    def imports_of(self, node: ir.Node) -> Mapping[str, int]:
+        """Return the opset imports that hold for a node: those of the model, or of its function."""
         graph = node.graph
-        imports = self.ir.opset_imports if graph is None else self._opsets.get(graph, self.ir.opset_imports)
-        return imports.get(node.domain, 0)
+        return self.ir.opset_imports if graph is None else self._opsets.get(graph, self.ir.opset_imports)
 
     @property
     def scopes(self) -> list[ir.Graph]:

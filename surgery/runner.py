@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -19,7 +20,7 @@ from surgery.graph import Graph, Refused
 from surgery.parity import Parity
 from surgery.recipe.schema import Expect, PassStep, Recipe, RepeatStep, Step, UseStep, VerifySpec, When
 from surgery.summary import Summary, data_files, operators, summarize
-from surgery.verify import Verdict, Verifier, check, signature
+from surgery.verify import Verdict, Verifier, check, new_findings, signature
 
 if TYPE_CHECKING:
     import onnx
@@ -156,7 +157,7 @@ class Chain:
         self._commit(storage.proto_from_ir(self.graph.ir, stored.weights))
         self._unchanged = self._bytes
         self._signature = signature(stored.proto)
-        self._findings: frozenset[str] | None = None
+        self._findings: list[str] | None = None
         self.verifier = Verifier(self.original, recipe.inputs, recipe.verify)
 
     @property
@@ -295,9 +296,10 @@ class Chain:
     def _complaints(self, name: str, proto: onnx.ModelProto, data: bytes) -> Iterator[str]:
         yield from (f"signature: {item}" for item in self._signature.differences(signature(proto)))
         self.observer.stage(name, "check")
-        if self._findings is None:
-            self._findings = frozenset(check(self.original))
-        yield from (f"checker: {finding}" for finding in check(data) if finding not in self._findings)
+        found = check(data)
+        if found and self._findings is None:
+            self._findings = check(self.original)
+        yield from new_findings(self._findings or [], found)
 
     def _complaint(self, verdict: Verdict) -> str | None:
         if verdict.status == "different" or (verdict.status == "unverified" and self.spec.unverified == "refuse"):
@@ -383,7 +385,7 @@ def run(stored: storage.StoredModel, recipe: Recipe, *, observer: Observer | Non
     """Run a recipe over a loaded model. Nothing is written; see `Result.save`."""
     started = time.perf_counter()
     chain = Chain(stored, recipe, observer)
-    with chain.verifier as verifier:
+    with closing(chain.verifier) as verifier:
         try:
             chain.run(recipe.steps)
             chain.finish()

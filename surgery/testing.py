@@ -19,6 +19,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -159,7 +160,7 @@ def _verified(outcome: Outcome, declared: Pass) -> Iterator[str]:
         for finding in check(proto.SerializeToString()):
             yield f"the {kind} is not valid: {finding}"
     yield from signature(outcome.before).differences(signature(outcome.after))
-    with Verifier(outcome.before.SerializeToString(), InputsSpec(), VerifySpec()) as verifier:
+    with closing(Verifier(outcome.before.SerializeToString(), InputsSpec(), VerifySpec())) as verifier:
         verdict = verifier.verify(outcome.after.SerializeToString(), declared.parity)
     if verdict.status not in ("equal", "close"):
         yield f"parity: {verdict.status}: {verdict.message or verdict.reason}"

@@ -4,7 +4,7 @@ from typing import Literal
 
 import numpy as np
 
-from surgery import Builder, Graph, Node, Parity, graph_pass
+from surgery import Builder, Graph, Node, Parity, Refusal, graph_pass
 
 from ._shared import fold_batch_norm
 
@@ -66,7 +66,9 @@ def _fold(conv: Node, norm: Node, new: Builder) -> None:
 def _fuse(conv: Node, activation: Node, new: Builder) -> None:
     _require_private(conv, activation, new)
     kind = conv.outputs[0].dtype
-    new.require(kind is not None and kind.name == "FLOAT", "FusedConv is computed in float only")
+    if kind is None:
+        raise Refusal("the type of the convolution is not known")
+    new.require(kind.name == "FLOAT", "FusedConv is computed in float only")
     fused = new.node(
         "com.microsoft::FusedConv",
         *conv.inputs,

@@ -134,3 +134,9 @@ def _per_channel(draft: Draft, data: Value, given: Value, groups: int) -> Value:
         target = draft.new.node("Concat", draft.integers([1], "one"), each_known, axis=0)
     wide = draft.new.node("Expand", draft.unsqueeze(given, [1]), target)
     return draft.new.node("Reshape", wide, draft.integers([-1], "flat"))
+
+
+@adapter("MeanVarianceNormalization", to=13)
+def _mean_variance_normalization_13(draft: Draft) -> None:
+    """The axes are written down: the body of the function that it is since then reads them, and has no default."""
+    draft.set("axes", draft.attr("axes", [0, 2, 3]))

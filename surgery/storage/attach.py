@@ -121,8 +121,8 @@ class Attacher:
         for before, after, node in zip(originals, plains, nodes, strict=True):
             if wire(before) == wire(after):
                 continue
-            graphs = {held.name for held in node.attributes.values() if held.type in GRAPH_TYPES}
-            _attach(node.meta, _shell(before, graphs), _shell(after, graphs))
+            names = {held.name for held in node.attributes.values() if held.type in GRAPH_TYPES}
+            _attach(node.meta, _shell(before, names), _shell(after, names))
             for attribute in before.attribute:
                 known = node.attributes.get(attribute.name)
                 twin = next((item for item in after.attribute if item.name == attribute.name), None)

@@ -6,6 +6,7 @@ import gc
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import onnx
 import onnx_ir as ir
@@ -18,6 +19,9 @@ from surgery.storage.export import Exporter
 from surgery.storage.skeleton import INLINE_LIMIT
 from surgery.storage.spill import rewrite_tensors, spill_large_tensors
 from surgery.storage.weights import Weights
+
+# What onnx_ir and protobuf raise for models that they cannot hold; SerdeError is a RuntimeError.
+_ERRORS: Final = (RuntimeError, ArithmeticError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
 
 
 def ir_from_proto(proto: onnx.ModelProto, weights: Weights | None = None) -> ir.Model:
@@ -58,16 +62,19 @@ def _named_errors(what: str) -> Iterator[None]:
     """Turn whatever onnx_ir or protobuf raises into a ModelFileError with the reason."""
     try:
         yield
-    except (serde.SerdeError, ValueError, TypeError, KeyError, AttributeError, AssertionError) as error:
-        raise ModelFileError(f"{what}: {_root_cause(error)}") from error
+    except _ERRORS as error:
+        raise ModelFileError(f"{what}: {_reason(error)}") from error
 
 
-def _root_cause(error: BaseException) -> str:
-    """Return the message of the error that started a chain of errors, in one line."""
+def _reason(error: BaseException) -> str:
+    """Say in one line what started a chain of errors."""
     while error.__cause__ is not None:
         error = error.__cause__
-    text = " ".join(str(error).split())
-    return text[:300] or type(error).__name__
+    text = " ".join(str(error).split())[:300]
+    if isinstance(error, UnicodeDecodeError) or "'bytes'" in text or "got bytes" in text:
+        # protobuf gives bytes for text that it cannot decode, and onnx_ir wants names to be str.
+        return f"a name or another text in it is not UTF-8 ({text})"
+    return text or type(error).__name__
 
 
 @contextmanager

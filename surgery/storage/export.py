@@ -80,7 +80,7 @@ class Exporter:
         out.op_type = node.op_type
         for field in ("domain", "name", "overload", "doc_string"):
             _set_text(out, field, getattr(node, field))
-        out.input.extend("" if value is None else value.name or "" for value in node.inputs)
+        out.input.extend("" if value is None else _used_name(value, node) for value in node.inputs)
         out.output.extend(value.name or "" for value in node.outputs)
         for attribute in node.attributes.values():
             self._attribute(out.attribute.add(), attribute)
@@ -300,6 +300,13 @@ def _split_values(values: Iterable[ir.Value], *, ports: bool) -> tuple[list[ir.V
             if words or (value.type is not None and not value.is_initializer()):
                 described.append(value)
     return described, annotated
+
+
+def _used_name(value: ir.Value, node: ir.Node) -> str:
+    """Return the name of an input. Without a name it would silently become an input left out."""
+    if not value.name:
+        raise ValueError(f"node '{node.name}' ({node.op_type}) uses a value without a name")
+    return value.name
 
 
 def _set_text(out: Any, field: str, value: object) -> None:

@@ -13,11 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from surgery.parity import Parity
-from surgery.verify.elements import Array, is_float
+from surgery.verify.elements import Array, epsilon, is_float
 
 _BLOCK = 1 << 20
 """Elements compared at a time, so that temporaries stay small for large outputs."""
@@ -50,7 +49,7 @@ class Tolerance:
         A number of the recipe is never taken below one rounding step of the dtype: two float16 results that
         differ by one step cannot be told apart by a tolerance meant for float32.
         """
-        eps = float(ml_dtypes.finfo(dtype).eps)
+        eps = epsilon(dtype)
         ulps = _NARROW_ULPS if dtype.itemsize <= 2 else _ULPS
         factor = _LOSSY_FACTOR if promise is Parity.LOSSY else 1.0
         return cls(

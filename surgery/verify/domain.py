@@ -7,10 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
-from surgery.verify.elements import Array, is_float, is_integer, limits
+from surgery.verify.elements import Array, greatest, is_float, is_integer, limits
 
 CHARACTERS = ("normal", "edges", "wide", "image", "special")
 """Kinds of data. "normal" is Gaussian; "edges" mixes in zeros of both signs, ±1, ±6, tiny and large values, and the
@@ -112,14 +111,14 @@ def _choose(
 def _integers(
     domain: Domain, dtype: np.dtype[Any], shape: tuple[int, ...], character: str, rng: np.random.Generator
 ) -> Array:
-    least, greatest = limits(dtype)
+    least, most = limits(dtype)
     reach = {"normal": 10, "edges": 2, "wide": 1000, "image": 1}.get(character, 10)
     signed = character != "image"
     low = domain.low if domain.low is not None else max(-reach if signed else 0, least)
     high = domain.high if domain.high is not None else reach
-    low, high = int(np.clip(np.ceil(low), least, greatest)), int(np.clip(np.floor(high), least, greatest))
+    low, high = int(np.clip(np.ceil(low), least, most)), int(np.clip(np.floor(high), least, most))
     if domain.low is not None and domain.high is None:
-        high = min(max(high, low + reach), greatest)
+        high = min(max(high, low + reach), most)
     high = max(low, high)
     drawn = rng.integers(low, high, shape, endpoint=True)
     if character == "edges":
@@ -147,7 +146,7 @@ def _floats(
         else:
             # A few exact zeros, for everything that treats them apart.
             values = np.where(rng.random(shape) < 0.02, 0.0, values)
-    greatest = float(ml_dtypes.finfo(dtype).max)
+    top = greatest(dtype)
     with np.errstate(over="ignore", under="ignore"):
-        finite = np.clip(values, -greatest, greatest)
+        finite = np.clip(values, -top, top)
         return np.asarray(np.where(np.isfinite(values), finite, values)).astype(dtype)

@@ -56,6 +56,7 @@ _NUMPY_TYPES = {
     15: "complex128",
 }
 _BITS = {21: 4, 22: 4, 23: 4, 25: 2, 26: 2}
+_INFO: Any = ml_dtypes
 _BITS_OF = {ONNX_TYPES[number]: bits for number, bits in _BITS.items()}
 
 
@@ -71,6 +72,16 @@ def dtype_of(number: int) -> np.dtype[Any] | None:
     return np.dtype(name) if name is not None else ONNX_TYPES.get(number)
 
 
+def epsilon(dtype: np.dtype[Any]) -> float:
+    """Return the distance from 1 to the next number of a float dtype."""
+    return float(_INFO.finfo(dtype).eps)
+
+
+def greatest(dtype: np.dtype[Any]) -> float:
+    """Return the largest finite number of a float dtype."""
+    return float(_INFO.finfo(dtype).max)
+
+
 def is_float(dtype: np.dtype[Any]) -> bool:
     """Tell whether elements are real floating-point numbers, those of ml_dtypes included."""
     return dtype.kind == "f" or (dtype in _FLOATS)
@@ -83,7 +94,7 @@ def is_integer(dtype: np.dtype[Any]) -> bool:
 
 def limits(dtype: np.dtype[Any]) -> tuple[int, int]:
     """Return the least and the greatest integer of a dtype."""
-    found = ml_dtypes.iinfo(dtype)
+    found: Any = _INFO.iinfo(dtype)
     return int(found.min), int(found.max)
 
 
@@ -92,13 +103,13 @@ def pack_nibbles(array: Array) -> Array:
     bits = _BITS_OF.get(array.dtype)
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     if bits is None:
-        return flat
+        return np.asarray(flat)
     share = 8 // bits
     padded = np.zeros(-(-flat.size // share) * share, dtype=np.uint8)
     padded[: flat.size] = flat & ((1 << bits) - 1)
     groups = padded.reshape(-1, share)
     shifts = np.arange(share, dtype=np.uint8) * bits
-    return np.bitwise_or.reduce(groups << shifts, axis=1).astype(np.uint8)
+    return np.asarray(np.bitwise_or.reduce(groups << shifts, axis=1), dtype=np.uint8)
 
 
 def unpack_nibbles(raw: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:

@@ -81,7 +81,7 @@ class Plan:
     def shape(self, port: InputPort, point: Mapping[str, int]) -> Shape:
         """Return the shape of an input with the dims bound; a file's own shape wins."""
         if port.name in self._files:
-            return self._files[port.name].shape
+            return tuple(int(extent) for extent in self._files[port.name].shape)
         return tuple(evaluate(extent, point) for extent in port.dims)
 
     def shapes(self, point: Mapping[str, int]) -> dict[str, list[int]]:

@@ -26,9 +26,9 @@ def run(skeleton: bytes, feeds: list[dict[str, Any]]) -> dict[str, Any]:
 
     stage("reference evaluator")
     model = onnx.load_model_from_string(skeleton)
-    if sum(_length(tensor) for tensor in _external(model)) > WEIGHTS_LIMIT:
+    if sum(length(tensor) for tensor in external_tensors(model)) > WEIGHTS_LIMIT:
         return {"unsupported": "the weights are too large for the reference evaluator"}
-    for tensor in _external(model):
+    for tensor in external_tensors(model):
         _read_in(tensor)
     try:
         evaluator = ReferenceEvaluator(model)
@@ -59,7 +59,7 @@ def _plain(value: Any) -> Any:
     return np.asarray(value)
 
 
-def _external(message: Any) -> Iterator[onnx.TensorProto]:
+def external_tensors(message: Any) -> Iterator[onnx.TensorProto]:
     """Yield each tensor of a model that lies outside it."""
     import onnx
 
@@ -79,7 +79,8 @@ def _entries(tensor: onnx.TensorProto) -> dict[str, str]:
     return {entry.key: entry.value for entry in tensor.external_data}
 
 
-def _length(tensor: onnx.TensorProto) -> int:
+def length(tensor: onnx.TensorProto) -> int:
+    """Return how many bytes of a file an external tensor takes."""
     return int(_entries(tensor).get("length", "0"))
 
 

@@ -178,7 +178,7 @@ def _from_attribute(*names: str) -> Rule:
         for name in names:
             known = use.attr(name)
             if known is not None and len(known):
-                items = [item.decode() if isinstance(item, bytes) else item for item in known]
+                items: list[Any] = [item.decode() if isinstance(item, bytes) else item for item in known]
                 other: Any = "unknown" if isinstance(items[0], str) else max(items) + 1
                 return Domain(choices=(*items, other))
         return None

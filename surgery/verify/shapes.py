@@ -62,7 +62,7 @@ def _tensor_type(kind: onnx.TypeProto) -> onnx.TypeProto.Tensor:
 
 
 def _has_shape(kind: onnx.TypeProto) -> bool:
-    return kind.HasField("tensor_type") and kind.tensor_type.HasField("shape")
+    return bool(kind.HasField("tensor_type") and kind.tensor_type.HasField("shape"))
 
 
 def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:

@@ -101,7 +101,7 @@ class Use:
     @property
     def name(self) -> str:
         """The name of the value that is read."""
-        return self.node.input[self.index]
+        return str(self.node.input[self.index])
 
     def has(self, index: int) -> bool:
         """Tell whether the node has an input."""

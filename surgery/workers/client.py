@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from surgery.errors import WorkerError
 
@@ -65,7 +65,7 @@ class ForkServer:
                 self._process.kill()
                 self._process.wait()
 
-    def _ask(self, request: bytes, descriptors: list[int]) -> dict[str, object]:
+    def _ask(self, request: bytes, descriptors: list[int]) -> dict[str, Any]:
         with self._lock:
             try:
                 socket.send_fds(self._control, [request], descriptors)
@@ -76,7 +76,7 @@ class ForkServer:
                 # An answer left unread would be taken for that of the next request.
                 self._control.close()
                 raise
-        loaded: dict[str, object] = json.loads(answer) if answer else {}
+        loaded: dict[str, Any] = json.loads(answer) if answer else {}
         return loaded
 
 

@@ -69,7 +69,8 @@ def dtype_of(name: str) -> np.dtype[Any]:
     except TypeError:
         import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, name))
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return found
 
 
 def _read(channel: socket.socket, size: int, deadline: float | None) -> bytearray:
@@ -116,7 +117,7 @@ def _encode_array(array: Array, buffers: list[memoryview]) -> object:
         items = [_encode(item, buffers) for item in array.reshape(-1).tolist()]
         return {_KIND: "objects", "shape": shape, "items": items}
     # The buffer protocol does not know the types of ml_dtypes, nor memoryview.cast an empty array: go by bytes.
-    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    flat: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     buffers.append(memoryview(flat) if flat.size else memoryview(b""))
     return {_KIND: "array", "dtype": array.dtype.name, "shape": shape, "buffer": len(buffers) - 1}
 

@@ -1,0 +1,104 @@
+"""Runs of a model in a worker, as results or as reasons why there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from surgery.errors import WorkerError
+from surgery.workers import Worker, default_memory, shorten
+
+EngineName = Literal["onnxruntime", "reference"]
+Outputs = Mapping[str, Any]
+
+TITLES = {"onnxruntime": "ONNX Runtime", "reference": "the reference evaluator"}
+
+ANALYSIS_TIMEOUT = 60.0
+
+_FUNCTIONS = {"onnxruntime": "surgery.verify.sessions:run", "reference": "surgery.verify.reference:run"}
+
+
+@dataclass
+class Outcome:
+    """What came of running a model with some inputs.
+
+    One of: `runs` (for each input either outputs by name or the runtime's refusal); `unsupported` (the runtime
+    has a gap); `invalid` (the runtime says that the model is wrong); `crash` (the process died, and how).
+    """
+
+    runs: list[Outputs | str] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    unsupported: str | None = None
+    invalid: str | None = None
+    crash: WorkerError | None = None
+
+    @property
+    def failure(self) -> str | None:
+        """Why there are no runs, in a few words."""
+        if self.crash is not None:
+            return self.crash.what
+        return self.unsupported or self.invalid
+
+
+class Engine:
+    """One worker that runs models in ONNX Runtime or in onnx's reference evaluator."""
+
+    def __init__(self, name: EngineName, timeout: float, memory: int | None, weights: int) -> None:
+        self.name: EngineName = name
+        # Mapped weights count, for ONNX Runtime maps them so that it could write to its own copy of a page.
+        limit = (memory if memory is not None else default_memory()) + 2 * weights
+        self._worker = Worker(timeout=timeout, memory=limit)
+        self._timeout = timeout
+
+    @property
+    def title(self) -> str:
+        """What to call it in a message."""
+        return TITLES[self.name]
+
+    def run(self, skeleton: bytes, feeds: Sequence[Mapping[str, Any]], *, keep: bool = False) -> Outcome:
+        """Run a model once for each dict of inputs; with `keep` the session serves the next call too."""
+        arguments: dict[str, object] = {"skeleton": skeleton, "feeds": [dict(feed) for feed in feeds]}
+        if self.name == "onnxruntime":
+            arguments["keep"] = keep
+        # The limit holds for one run; the session itself may take as long as one.
+        self._worker.timeout = self._timeout * (len(feeds) + 1)
+        try:
+            answer = self._worker.call(_FUNCTIONS[self.name], **arguments)
+        except WorkerError as error:
+            return Outcome(crash=error)
+        return Outcome(
+            runs=[shorten_native(run) if isinstance(run, str) else run for run in answer.get("runs", [])],
+            seconds=answer.get("seconds", []),
+            unsupported=answer.get("unsupported"),
+            invalid=shorten_native(answer["invalid"]) if "invalid" in answer else None,
+        )
+
+    def analyse(self, function: str, **arguments: object) -> Any:
+        """Run a function of `shapes` in the same worker; None when it fails in any way."""
+        self._worker.timeout = ANALYSIS_TIMEOUT
+        try:
+            return self._worker.call(f"surgery.verify.shapes:{function}", **arguments)
+        except WorkerError:
+            return None
+
+    def close(self) -> None:
+        """End the worker."""
+        self._worker.close()
+
+
+def shorten_native(message: str) -> str:
+    """Take the part of a native message that tells something: no codes, no source files, no C++ signatures."""
+    text = shorten(message)
+    for marker in (
+        "Status Message: ",
+        "This is an invalid model. ",
+        " was false. ",
+        "Exception during initialization: ",
+    ):
+        _, found, rest = text.partition(marker)
+        if found and rest:
+            text = rest
+    if text.startswith("[ONNXRuntimeError]"):
+        text = text.split(" : ", 3)[-1]
+    return text.strip()

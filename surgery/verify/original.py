@@ -1,0 +1,317 @@
+"""What verification learns of the original, once: legal inputs, reference outputs, controls."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from surgery.errors import WorkerError
+from surgery.recipe.schema import InputsSpec, VerifySpec
+from surgery.verify.compare import same_bits
+from surgery.verify.domain import CHARACTERS, Domain
+from surgery.verify.elements import is_float
+from surgery.verify.engine import Engine, EngineName, Outcome, Outputs
+from surgery.verify.inputs import Binding, Plan
+from surgery.verify.randomness import Origins, origins
+from surgery.verify.search import Found, search
+
+if TYPE_CHECKING:
+    import onnx
+
+CHEAP = 0.5
+"""Seconds that a run may take for four of them to be made instead of two."""
+
+VANISHING = 1e-20
+"""Magnitude below which an output of floats says nothing: products of it with anything vanish."""
+
+_MORE = 4
+_CRASHES = 3
+
+
+@dataclass(frozen=True)
+class Run:
+    """One set of inputs and what the original made of it."""
+
+    binding: Binding
+    feed: Mapping[str, Any]
+    outputs: Outputs
+
+
+class GaveUp(Exception):  # noqa: N818 - a way out of the search, not an error
+    """There is no point in trying further inputs."""
+
+
+class Original:
+    """The original model, run on inputs that it accepts.
+
+    After `prepare`, either `problem` says why it cannot be run, or `runs` holds inputs and outputs. `engine` is
+    what ran it and `gap` what ONNX Runtime lacked, if anything. `random`, `nondeterministic` and `vacuous` hold
+    outputs.
+    """
+
+    def __init__(self, skeleton: bytes, inputs: InputsSpec, verify: VerifySpec) -> None:
+        self.skeleton = skeleton
+        self.problem: str | None = None
+        self.engine: EngineName = "onnxruntime"
+        self.gap = ""
+        self.runs: list[Run] = []
+        self.random: frozenset[str] = frozenset()
+        self.operators: frozenset[str] = frozenset()
+        self.nondeterministic: frozenset[str] = frozenset()
+        self.vacuous: dict[str, str] = {}
+        self.weights = 0
+        self._inputs = inputs
+        self._verify = verify
+        self._prepared = False
+        self._found = Found()
+        self._dropped: list[tuple[Binding, str]] = []
+        self._domains: dict[tuple[tuple[str, int], ...], dict[str, Domain]] = {}
+
+    @property
+    def bindings(self) -> list[dict[str, Any]]:
+        """The inputs used and refused, for a report."""
+        used = [run.binding.as_json() for run in self.runs]
+        refused: list[dict[str, Any]] = []
+        for binding, message in (*self._found.refused, *self._dropped):
+            entry = binding.as_json(message)
+            if entry not in refused:
+                refused.append(entry)
+        return used + refused
+
+    def prepare(self) -> None:
+        """Do the work; the second call does nothing."""
+        if self._prepared:
+            return
+        self._prepared = True
+        import onnx
+
+        model = onnx.load_model_from_string(self.skeleton)
+        self.weights = sum(_external_bytes(model))
+        found = origins(model)
+        self.random, self.operators = found.random, found.operators
+        self._worker = self._engine()
+        try:
+            self._inlined = self._inline(model)
+            self._plan = Plan(model, self._inputs, onnx.load_model_from_string(self._inlined))
+            self.problem = self._plan.problem
+            if self.problem is not None:
+                return
+            cost = self._search()
+            if self.problem is None:
+                self._reference(_choose(self._found.accepted, cost), model, found, cost)
+        finally:
+            self._worker.close()
+        if self.problem is None:
+            self._control()
+
+    def _inline(self, model: onnx.ModelProto) -> bytes:
+        """Look into the functions of the model where that is possible."""
+        if not model.functions:
+            return self.skeleton
+        inlined: bytes | None = self._worker.analyse("inline", skeleton=self.skeleton)
+        return inlined or self.skeleton
+
+    def _search(self) -> float:
+        """Find bindings that the original accepts; return the seconds of one run."""
+        for name in ("onnxruntime", "reference"):
+            self.engine = self._worker.name = name
+            attempt = _Attempt(self, self._worker)
+            try:
+                self._found = search(self._plan, self._verify.seed, attempt.probe)
+            except GaveUp:
+                self._found = Found()
+            if self._found.accepted:
+                self.problem = None
+                return attempt.seconds
+            # What ONNX Runtime said tells more than what the fallback says.
+            self.problem = self.problem or attempt.explain(self._found)
+            if not attempt.gap:
+                break
+            self.gap = attempt.gap
+        return 0.0
+
+    def feed(self, binding: Binding) -> dict[str, Any]:
+        """Make the inputs of a binding."""
+        key = tuple(binding.dims.items())
+        if key not in self._domains:
+            self._domains[key] = self._plan.domains(self._shapes(binding))
+        return self._plan.feeds(binding, self._domains[key])
+
+    def _shapes(self, binding: Binding) -> dict[str, list[int]]:
+        """Infer the shapes of all values for a binding, in a worker; none when that fails."""
+        if not self._plan.ports:
+            return {}
+        dims = self._plan.shapes(binding.dims)
+        shapes: dict[str, list[int]] | None = self._worker.analyse("infer", skeleton=self._inlined, dims=dims)
+        return shapes or {}
+
+    def _engine(self) -> Engine:
+        return Engine(self.engine, self._verify.timeout, self._verify.memory, self.weights)
+
+    def _reference(self, bindings: list[Binding], model: onnx.ModelProto, found: Origins, cost: float) -> None:
+        """Run the original on all inputs; add runs while an output does not move and they are cheap."""
+        extra = _further(bindings) if cost <= CHEAP else []
+        while True:
+            feeds = [self.feed(binding) for binding in bindings]
+            outcome = self._worker.run(self.skeleton, feeds)
+            if outcome.failure is not None:
+                self.problem = f"the original ran once and then failed: {outcome.failure}"
+                return
+            results = list(zip(bindings, feeds, outcome.runs))
+            self._dropped = [(binding, run) for binding, _, run in results if isinstance(run, str)]
+            self.runs = [Run(binding, feed, run) for binding, feed, run in results if not isinstance(run, str)]
+            if not self.runs:
+                self.problem = f"the original refuses all inputs tried: {self._dropped[0][1]}"
+                return
+            self.vacuous = _vacuous(model, self.runs, found.fed - found.random)
+            if not self.vacuous or not extra:
+                return
+            bindings, extra = bindings + extra, []
+
+    def _control(self) -> None:
+        """Run the original against itself, in another session of another process."""
+        first = self.runs[:2]
+        engine = self._engine()
+        try:
+            outcome = engine.run(self.skeleton, [run.feed for run in first])
+        finally:
+            engine.close()
+        if outcome.failure is not None or any(isinstance(run, str) for run in outcome.runs):
+            self.problem = f"the original ran once and then failed: {outcome.failure or outcome.runs[0]}"
+            return
+        unsteady: set[str] = set()
+        for run, again in zip(first, outcome.runs):
+            assert not isinstance(again, str)
+            unsteady.update(name for name, value in run.outputs.items() if not _same(value, again[name]))
+        self.nondeterministic = frozenset(unsteady) - self.random
+
+
+class _Attempt:
+    """The search with one engine: one session, probed again and again."""
+
+    def __init__(self, original: Original, engine: Engine) -> None:
+        self.original = original
+        self.engine = engine
+        self.gap = ""
+        self.seconds = 0.0
+        self.crashes: list[WorkerError] = []
+
+    def probe(self, binding: Binding) -> str | None:
+        """Run the original with a binding: None when it went well, else the reason."""
+        outcome = self.engine.run(self.original.skeleton, [self.original.feed(binding)], keep=True)
+        if outcome.crash is not None:
+            self.crashes.append(outcome.crash)
+            if outcome.crash.signal == "timeout" or len(self.crashes) == _CRASHES:
+                raise GaveUp
+            return outcome.crash.what
+        if outcome.failure is not None:
+            self.gap = outcome.failure
+            raise GaveUp
+        result = outcome.runs[0]
+        if isinstance(result, str):
+            return result
+        self.seconds = max(self.seconds, outcome.seconds[0])
+        return None
+
+    def explain(self, found: Found) -> str:
+        """Say why nothing was accepted."""
+        if self.gap:
+            return self.gap
+        if self.crashes:
+            return f"the original fails in {self.engine.title}: {self.crashes[0].what}"
+        reason = found.refused[0][1] if found.refused else "the search ran out of time"
+        return f"no legal input found: {reason}"
+
+
+def _choose(accepted: list[Binding], cost: float) -> list[Binding]:
+    """Give each accepted point its data: four runs when they are cheap, two when not, one for each further point."""
+    first, second = accepted[0], accepted[1 if len(accepted) > 1 else 0]
+    plan = [(first, "normal"), (second, "edges")]
+    if cost <= CHEAP:
+        plan += [(first, "wide"), (second, "image")]
+        # The same data at the same shape tells whether an output moves.
+        plan += [] if second is first else [(second, "normal")]
+    plan += [(binding, "normal") for binding in accepted[2:]]
+    return [replace(binding, character=character) for binding, character in plan]
+
+
+def _further(bindings: list[Binding]) -> list[Binding]:
+    """List more runs at the first point, with all characters and other seeds."""
+    base = bindings[0]
+    return [replace(base, character=character, seed=base.seed + 1) for character in CHARACTERS] + [
+        replace(base, seed=base.seed + 1 + index) for index in range(1, _MORE)
+    ]
+
+
+def _vacuous(model: onnx.ModelProto, runs: list[Run], fed: frozenset[str]) -> dict[str, str]:
+    """Name the outputs that prove nothing, each with the reason."""
+    declared = {output.name: _declares_empty(output) for output in model.graph.output}
+    found = {}
+    for name in sorted(fed):
+        groups: dict[tuple[tuple[str, int], ...], list[list[Any]]] = defaultdict(list)
+        for run in runs:
+            groups[tuple(run.binding.dims.items())].append(list(_tensors(run.outputs[name])))
+        why = _proves_nothing(list(groups.values()), declared[name])
+        if why is not None:
+            found[f"'{name}'"] = why
+    return found
+
+
+def _proves_nothing(groups: list[list[list[Any]]], declared_empty: bool) -> str | None:
+    """Say why an output proves nothing, None when it does; given as its tensors in each run, by equal dims."""
+    tensors = [tensor for group in groups for result in group for tensor in result]
+    if not any(tensor.size for tensor in tensors):
+        return None if declared_empty else "is always empty"
+    if all(is_float(tensor.dtype) for tensor in tensors):
+        largest = [_largest(tensor) for tensor in tensors if tensor.size]
+        if all(item is None for item in largest):
+            return "is never finite"
+        if all(item is None or item < VANISHING for item in largest):
+            return "vanishes"
+    if any(not _same(group[0], other) for group in groups for other in group[1:]):
+        return None
+    if any(len(group) > 1 for group in groups):
+        return "does not change with the inputs"
+    return None if any(_varies(tensor) for tensor in tensors) else "is constant"
+
+
+def _varies(tensor: Any) -> bool:
+    return tensor.size > 1 and not same_bits(tensor, np.broadcast_to(tensor.reshape(-1)[0], tensor.shape))
+
+
+def _largest(tensor: Any) -> float | None:
+    """Return the largest finite magnitude, None when no element is finite."""
+    values = np.abs(tensor.astype(np.float64))
+    finite = values[np.isfinite(values)]
+    return float(finite.max()) if finite.size else None
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    if isinstance(value, list):
+        for item in value:
+            yield from _tensors(item)
+    elif value is not None:
+        yield value
+
+
+def _declares_empty(output: onnx.ValueInfoProto) -> bool:
+    kind = output.type
+    return kind.HasField("tensor_type") and any(
+        dim.WhichOneof("value") == "dim_value" and dim.dim_value == 0 for dim in kind.tensor_type.shape.dim
+    )
+
+
+def _same(first: Any, second: Any) -> bool:
+    mine, theirs = list(_tensors(first)), list(_tensors(second))
+    return len(mine) == len(theirs) and all(same_bits(a, b) for a, b in zip(mine, theirs))
+
+
+def _external_bytes(message: Any) -> Iterator[int]:
+    """Yield the sizes of the weights that a skeleton refers to."""
+    from surgery.verify.reference import external_tensors, length
+
+    return (length(tensor) for tensor in external_tensors(message))

@@ -1,0 +1,64 @@
+"""Load and save every model of the onnx package, with and without the IR in between."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import corpus
+import onnx
+import pytest
+
+from surgery import storage
+
+# More than there are now would be fine, fewer would mean that some were not found.
+MODELS = 2033
+
+
+def same(left: onnx.ModelProto, right: onnx.ModelProto) -> bool:
+    """Compare every field: presence, unknown fields and the bits of a NaN included."""
+    return left.SerializeToString(deterministic=True) == right.SerializeToString(deterministic=True)
+
+
+def through_the_ir(stored: storage.StoredModel, limit: int = storage.INLINE_LIMIT) -> onnx.ModelProto:
+    return storage.proto_from_ir(storage.ir_from_proto(stored.proto), stored.weights, limit=limit)
+
+
+def test_every_model_is_saved_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Thousands of files are written; whether they have reached the disk is not what is tested here.
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
+    source, target = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    untouched, edited, count = [], [], 0
+    for name, model in corpus.models():
+        path = model if isinstance(model, Path) else source
+        if isinstance(model, bytes):
+            source.write_bytes(model)
+        original = onnx.load(path)
+        stored = storage.load(path)
+        storage.save(stored.proto, target, stored.weights, force=True)
+        if not same(onnx.load(target), original):
+            untouched.append(name)
+        storage.save(through_the_ir(stored), target, stored.weights, force=True)
+        if not same(onnx.load(target), original):
+            edited.append(name)
+        count += 1
+    assert count >= MODELS
+    assert not untouched
+    assert not edited
+
+
+def test_every_model_survives_the_path_of_large_tensors() -> None:
+    """A limit of 0 makes a reference of all tensors that have any data."""
+    untouched, edited, references = [], [], 0
+    for name, model in corpus.models():
+        original = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model)
+        stored = storage.from_proto(original, limit=0)
+        references += sum(tensor.data_location == 1 for tensor in storage.all_tensors(stored.proto))
+        if not same(storage.resolve(stored.proto, stored.weights), original):
+            untouched.append(name)
+        if not same(storage.resolve(through_the_ir(stored, 0), stored.weights), original):
+            edited.append(name)
+        stored.weights.close()
+    assert not untouched
+    assert not edited
+    assert references > 1000
