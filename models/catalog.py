@@ -63,7 +63,7 @@ _SPECS = (
         vision.resnet50,
         "resnet50",
         "resnet-tiny",
-        committed={"dy": "resnet-tiny.dy.onnx", "ts": "resnet-tiny.onnx"},
+        committed={"ts": "resnet-tiny.onnx"},
     ),
     Spec(
         "mobilenet",
@@ -87,7 +87,6 @@ _SPECS = (
         vision.segformer,
         "segformer",
         "segformer-tiny",
-        committed={"dy": "segformer-tiny.onnx"},
     ),
     Spec(
         "swin",
@@ -103,7 +102,6 @@ _SPECS = (
         vision.yolos,
         "yolos",
         "yolos-tiny",
-        committed={"ts": "yolos-tiny.onnx"},
     ),
     Spec(
         "whisper-enc",

@@ -42,7 +42,7 @@ def probe(path: Path, *, sequence: int = 9, batch: int = 3, seed: int = 1) -> li
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
     session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    sizes = {"batch": batch, "sequence": sequence}
+    sizes = {"batch": batch, "sequence": sequence, "height": 96, "width": 160}
     rng = np.random.default_rng(seed)
     names = [output.name for output in session.get_outputs()]
     feeds = [{i.name: _draw(i, sizes, rng) for i in session.get_inputs()} for _ in range(2)]
@@ -51,7 +51,7 @@ def probe(path: Path, *, sequence: int = 9, batch: int = 3, seed: int = 1) -> li
 
 
 def _draw(node: ort.NodeArg, sizes: dict[str, int], rng: np.random.Generator) -> np.ndarray:
-    shape = [dim if isinstance(dim, int) else sizes.get(dim, 64) for dim in node.shape]
+    shape = [dim if isinstance(dim, int) else sizes[dim] for dim in node.shape]
     if "mask" in node.name:
         mask = np.ones(shape, np.int64)
         mask[-1, -2:] = 0

@@ -74,7 +74,7 @@ def mobilenet(size: Size, exporter: Exporter) -> Built:
     """Build MobileNetV2 1.0."""
     shape: dict[str, Any] = {"num_labels": 1000}
     if size == "small":
-        shape = {"num_labels": 10, "depth_multiplier": 0.25, "min_depth": 4, "depth_divisible_by": 4}
+        shape = {"num_labels": 10, "depth_multiplier": 0.1, "min_depth": 4, "depth_divisible_by": 4}
     config = transformers.MobileNetV2Config(finegrained_output=size == "full", **shape)
     model = transformers.MobileNetV2ForImageClassification(config)
     weights.randomise(model, SEED)

@@ -51,7 +51,7 @@ class Computed:
 def compute(
     values: Sequence[Value],
     *,
-    given: Mapping[Value, ir.TensorProtocol] | None = None,
+    given: Mapping[Value, np.ndarray[Any, Any] | ir.TensorProtocol] | None = None,
     max_bytes: int | None = None,
     timeout: float = TIMEOUT,
     memory: int = MEMORY,
@@ -63,7 +63,7 @@ def compute(
     seconds, bounds one run. The values must not depend on inputs, on random operators, on control flow or on
     functions of the model.
     """
-    known = {value.ir: tensor for value, tensor in (given or {}).items()}
+    known = {value.ir: ir.tensor(content) for value, content in (given or {}).items()}
     results: dict[ir.Value, Computed] = {}
     groups: dict[tuple[tuple[str, int], ...], list[ir.Value]] = {}
     for value in values:
@@ -75,15 +75,16 @@ def compute(
             results[value.ir] = Computed(None, TOO_LARGE)
             continue
         cone = _cone([value.ir], known)
-        if any((_bytes(type(value)(value.graph, output)) or 0) > memory // 2 for node in cone for output in node.outputs):
+        made = (type(value)(value.graph, output) for node in cone for output in node.outputs)
+        if any((_bytes(output) or 0) > memory // 2 for output in made):
             results[value.ir] = Computed(None, TOO_MUCH_MEMORY)
             continue
         imports = value.graph.imports_of(cone[-1]) if cone else {}
         groups.setdefault(tuple(sorted(imports.items())), []).append(value.ir)
-    for imports, group in groups.items():
+    for pairs, group in groups.items():
         with Worker(timeout=timeout, memory=memory) as worker:
             version = values[0].graph.ir.ir_version
-            results.update(_Group(worker, dict(imports), version, known).run(list(dict.fromkeys(group))))
+            results.update(_Group(worker, dict(pairs), version, known).run(list(dict.fromkeys(group))))
     return [results[value.ir] for value in values]
 
 
@@ -212,7 +213,7 @@ class _Group:
                 copies[value] = ir.Value(
                     name=f"c{len(copies)}",
                     type=ir.TensorType(tensor.dtype),
-                    shape=ir.Shape(tensor.shape),
+                    shape=ir.Shape(tensor.shape.numpy()),
                     const_value=tensor,
                 )
                 leaves.append(copies[value])

@@ -38,7 +38,7 @@ _HOLDS_ELEMENTS = {
 }
 
 
-class Context(ShapeInferenceContext):
+class Context(ShapeInferenceContext):  # type: ignore[misc]
     """What the operator rules write to, with a check on the contents of tensors that they claim to know."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -170,9 +170,7 @@ class Inference:
                 self._contexts[graph] = context
                 self._forget_declarations(graph)
             self._node(context, node, ())
-            return {
-                value: self._fact(context, value, before[value]) for value in [*node.outputs, *values(inner)]
-            }
+            return {value: self._fact(context, value, before[value]) for value in [*node.outputs, *values(inner)]}
 
     def is_made_up(self, dim: str) -> bool:
         """Tell whether a dim is known only by a symbol that inference made up."""
@@ -216,7 +214,7 @@ class Inference:
     def _walk(self, context: Context, graph: ir.Graph, calls: tuple[Any, ...]) -> None:
         for value in graph.initializers.values():
             if value.const_value is not None:
-                value.shape = ir.Shape(value.const_value.shape)
+                value.shape = ir.Shape(value.const_value.shape.numpy())
                 value.type = value.type or ir.TensorType(value.const_value.dtype)
         for value in graph.inputs:
             context.name_anonymous_dims(value)

@@ -67,7 +67,8 @@ def correct(context: Context, node: ir.Node) -> None:
 
 
 def _is_odd(dim: Element) -> bool:
-    return isinstance(dim, ir.SymbolicDim) and dim.value is not None and ("ceiling(" in dim.value or dim.value.isdigit())
+    text = None if isinstance(dim, int) else dim.value
+    return text is not None and ("ceiling(" in text or text.isdigit())
 
 
 def _evened(dim: Element) -> Element:
@@ -112,7 +113,7 @@ def _broadcast(context: Context, node: ir.Node) -> None:
 
 def _at_most(one: ir.SymbolicDim, other: ir.SymbolicDim) -> bool:
     """Tell whether one dim never exceeds another; broadcast together they then give the other."""
-    import sympy
+    import sympy  # type: ignore[import-untyped]
 
     if one == other:
         return True
@@ -272,7 +273,7 @@ def _bounds(
 
 
 def _least(context: Context, extent: ir.SymbolicDim, end: int) -> Element:
-    import sympy
+    import sympy  # type: ignore[import-untyped]
 
     expression = sympy.Min(sympy.Integer(end), extent._expr)
     return int(expression) if expression.is_Integer else ir.SymbolicDim(str(expression))

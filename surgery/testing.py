@@ -6,6 +6,7 @@ comments in front of it say what the pass must do:
     # options: {target: onnxruntime}    options of the pass, as in a recipe
     # refused: c is used outside the pattern    the pass declines for this reason (may be repeated)
     # unchanged: why                    the pass does not even look
+    # unverified: ONNX Runtime has no kernel for Dropout(1)    what keeps parity from being tried
 
 A line `# after` begins the expected result. For each case the harness asserts that the graph is valid, that the
 result equals the expected one up to the names of interior values, that inputs and outputs are as before, that
@@ -17,11 +18,13 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import sys
 import textwrap
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from surgery import registry, storage, text
@@ -53,6 +56,7 @@ class Case:
     after: str | None
     refused: tuple[str, ...] = ()
     unchanged: bool = False
+    unverified: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -83,9 +87,10 @@ def read_case(path: Path) -> Case:
     head, after = lines[:split], lines[split + 1 :]
     refused: list[str] = []
     unchanged = False
+    unverified: str | None = None
     options: dict[str, Any] = {}
     for line in head:
-        found = re.match(r"#\s*(options|refused|unchanged):\s*(.*)", line)
+        found = re.match(r"#\s*(options|refused|unchanged|unverified):\s*(.*)", line)
         if found is None:
             continue
         key, rest = found.groups()
@@ -93,12 +98,14 @@ def read_case(path: Path) -> Case:
             options = _options(path, rest)
         elif key == "refused":
             refused.append(rest.strip())
+        elif key == "unverified":
+            unverified = rest.strip()
         else:
             unchanged = True
     expected = "\n".join(after) if split < len(lines) else None
     if (expected is None) == (not refused and not unchanged):
         raise CaseError("says neither '# after', '# refused: reason' nor '# unchanged: why'", where=str(path))
-    return Case(path, path.parent.name, "\n".join(head), expected, tuple(refused), unchanged, options)
+    return Case(path, path.parent.name, "\n".join(head), expected, tuple(refused), unchanged, unverified, options)
 
 
 def _options(path: Path, source: str) -> dict[str, Any]:
@@ -149,20 +156,25 @@ def problems(case: Case) -> Iterator[str]:
     repeated = text.structural_diff(after, storage.ir_from_proto(again.after))
     if repeated:
         yield f"a second run changes more:\n{repeated}"
-    yield from _verified(outcome, declared)
+    yield from _verified(outcome, declared, case.unverified)
 
 
-def _verified(outcome: Outcome, declared: Pass) -> Iterator[str]:
+def _verified(outcome: Outcome, declared: Pass, unverified: str | None) -> Iterator[str]:
     from surgery.recipe.schema import InputsSpec, VerifySpec
     from surgery.verify import Verifier, check, signature
 
-    for kind, proto in (("case", outcome.before), ("result", outcome.after)):
-        for finding in check(proto.SerializeToString()):
-            yield f"the {kind} is not valid: {finding}"
+    before, after = (proto.SerializeToString(deterministic=True) for proto in (outcome.before, outcome.after))
+    yield from (f"the case is not valid: {finding}" for finding in check(before))
+    if after == before:
+        return
+    yield from (f"the result is not valid: {finding}" for finding in check(after))
     yield from signature(outcome.before).differences(signature(outcome.after))
-    with closing(Verifier(outcome.before.SerializeToString(), InputsSpec(), VerifySpec())) as verifier:
-        verdict = verifier.verify(outcome.after.SerializeToString(), declared.parity)
-    if verdict.status not in ("equal", "close"):
+    with closing(Verifier(before, InputsSpec(), VerifySpec())) as verifier:
+        verdict = verifier.verify(after, declared.parity)
+    if unverified is not None:
+        if (verdict.status, verdict.message or verdict.reason) != ("unverified", unverified):
+            yield f"parity: {verdict.status}, not as the case says: {verdict.message or verdict.reason}"
+    elif verdict.status not in ("equal", "close"):
         yield f"parity: {verdict.status}: {verdict.message or verdict.reason}"
 
 
@@ -176,7 +188,8 @@ def bless(case: Case) -> None:
         header = text.parse(case.before)
         resolved = storage.resolve(outcome.after)
         same_imports = list(header.opset_import) == list(resolved.opset_import)
-        bare = same_imports and not case.before.lstrip("# \n").startswith("<") and not resolved.functions
+        graph = "\n".join(line for line in case.before.splitlines() if not line.startswith("#"))
+        bare = same_imports and not graph.lstrip().startswith("<") and not resolved.functions
         result = text.print_graph(resolved) if bare else text.print_model(resolved)
         case.path.write_text(f"{body}\n\n{_AFTER}\n{result}\n", encoding="utf-8")
         return
@@ -202,19 +215,46 @@ def example(declared: Pass) -> Example | None:
 
 def reason_texts(declared: Pass) -> list[str]:
     """List the reasons for which a pass refuses, in the order of its source; a hole in one is shown as "…"."""
-    source = inspect.getmodule(declared.function)
-    return list(
-        dict.fromkeys(re.sub(r"\\(.)", r"\1", reason.pattern.replace(".+", "…")) for reason in _reasons(source))
-    )
+    reasons = (reason.pattern.replace(".+", "…") for reason in _reasons(declared))
+    return list(dict.fromkeys(re.sub(r"\\(.)", r"\1", reason) for reason in reasons))
 
 
 def reasons_in(passes: Iterable[Pass]) -> dict[str, set[re.Pattern[str]]]:
     """List, by pass, the reasons that its module can refuse with, as patterns (an f-string has holes)."""
-    return {declared.name: set(_reasons(inspect.getmodule(declared.function))) for declared in passes}
+    return {declared.name: set(_reasons(declared)) for declared in passes}
 
 
-def _reasons(module: Any) -> Iterator[re.Pattern[str]]:
-    tree = ast.parse(textwrap.dedent(inspect.getsource(module)))
+def _reasons(declared: Pass) -> Iterator[re.Pattern[str]]:
+    """Yield the reasons in the module of a pass and in what it uses of the `_shared` module beside it."""
+    module = sys.modules[declared.origin]
+    sources: list[Any] = [module, *_shared_functions(vars(module).values())]
+    for source in sources:
+        yield from _reasons_in(inspect.getsource(source))
+
+
+def _shared_functions(names: Iterable[Any]) -> list[FunctionType]:
+    """List the functions of `_shared` modules among these objects, those in tables too, and what they call."""
+    found: dict[FunctionType, None] = {}
+    pending = list(names)
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            pending += [value for value in item.values() if isinstance(value, FunctionType)]
+        elif isinstance(item, FunctionType) and item.__module__.endswith("._shared") and item not in found:
+            found[item] = None
+            pending += [item.__globals__[name] for name in _names(item.__code__) if name in item.__globals__]
+    return list(found)
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def _reasons_in(source: str) -> Iterator[re.Pattern[str]]:
+    tree = ast.parse(textwrap.dedent(source))
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
@@ -89,12 +89,17 @@ def canonical(model: ir.Model) -> str:
     Nodes come in the order in which the outputs need them, values are numbered in that order, dead nodes come
     last; names of inputs and outputs stay, and so do those of dims.
     """
-    lines = [f"opset {domain or 'ai.onnx'} {version}" for domain, version in sorted(model.opset_imports.items())]
+    lines = _canonical_imports(model.opset_imports, "")
     lines += _canonical_graph(model.graph, {}, "")
     for identifier, function in sorted(model.functions.items()):
         lines.append(f"function {'.'.join(identifier)} {sorted(function.attributes)}")
+        lines += _canonical_imports(function.opset_imports, "  ")
         lines += _canonical_graph(function.graph, {}, "  ")
     return "\n".join(lines) + "\n"
+
+
+def _canonical_imports(imports: Mapping[str, int], indent: str) -> list[str]:
+    return [f"{indent}opset {domain or 'ai.onnx'} {version}" for domain, version in sorted(imports.items())]
 
 
 def structural_diff(before: ir.Model, after: ir.Model, *, names: tuple[str, str] = ("before", "after")) -> str:

@@ -5,7 +5,7 @@ A view is a pair (graph, object below); two views of the same object are equal.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,7 +75,7 @@ class Value(_View):
     def shape(self) -> tuple[Dim, ...] | None:
         """The dims, inferred ones included: an int, a symbolic expression, or None."""
         tensor = self.ir.const_value
-        if tensor is not None and self.ir.is_initializer():
+        if tensor is not None and self.ir.is_initializer() and not self.is_overridable:
             return tuple(tensor.shape.numpy())
         found = self.graph.facts.of(self.ir).shape
         return dims(found if found is not None else self.ir.shape)
@@ -267,6 +267,50 @@ class Node(_View):
         )
 
     @property
+    def is_random(self) -> bool:
+        """Whether two runs may differ: by the operator, in a subgraph of the node, in the function that it calls."""
+        pending = [self]
+        called: set[object] = set()
+        while pending:
+            node = pending.pop()
+            if not node.ir.domain and (node.ir.op_type in ops.RANDOM or node._may_drop()):
+                return True
+            bodies = list(node._subgraphs())
+            function = self.graph.ir.functions.get(node.ir.op_identifier())
+            if function is not None and node.ir.op_identifier() not in called:
+                called.add(node.ir.op_identifier())
+                bodies.append(function.graph)
+            pending.extend(Node(self.graph, inner) for body in bodies for inner in body)
+        return False
+
+    @property
+    def commutes(self) -> bool:
+        """Whether exchanging the inputs, when there are two, changes no bit of the result."""
+        return not self.ir.domain and self.ir.op_type in ops.COMMUTATIVE
+
+    def _may_drop(self) -> bool:
+        """Tell whether this is a Dropout in training mode, or in a mode that is not known.
+
+        The mode is the attribute is_test before opset 7, and the third input since opset 12.
+        """
+        if self.ir.op_type != "Dropout":
+            return False
+        if self.opset < 7:
+            test = self.ir.attributes.get("is_test")
+            return test is None or test.is_ref() or not test.value
+        mode = self.input(2)
+        return mode is not None and mode.scalar is not False
+
+    def _subgraphs(self) -> Iterator[onnx_ir.Graph]:
+        for attribute in self.ir.attributes.values():
+            if attribute.is_ref():
+                continue
+            if attribute.type == onnx_ir.AttributeType.GRAPH:
+                yield attribute.as_graph()
+            elif attribute.type == onnx_ir.AttributeType.GRAPHS:
+                yield from attribute.as_graphs()
+
+    @property
     def scope(self) -> onnx_ir.Graph:
         """The graph that the node stands in."""
         graph = self.ir.graph
@@ -282,7 +326,9 @@ def constant_tensor(node: onnx_ir.Node) -> onnx_ir.TensorProtocol | None:
         return None
     match attribute.name:
         case "value":
-            return attribute.as_tensor()
+            # `as_tensor` checks the protocol member by member, which takes most of the time of some passes.
+            tensor: onnx_ir.TensorProtocol = attribute.value
+            return tensor
         case "value_int" | "value_ints":
             return onnx_ir.Tensor(np.array(attribute.value, dtype=np.int64))
         case "value_float" | "value_floats":

@@ -77,6 +77,18 @@ def add_unknown_fields(message: Any) -> int:
     return count
 
 
+def same(left: onnx.ModelProto, right: onnx.ModelProto) -> bool:
+    """Compare every field: presence, unknown fields and the bits of a NaN included."""
+    return left.SerializeToString(deterministic=True) == right.SerializeToString(deterministic=True)
+
+
+def model_of(*tensors: TensorProto) -> onnx.ModelProto:
+    """Return a small model with these initializers."""
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", values[:1], values[1:], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
 def floats(name: str, *dims: int, seed: int = 0) -> TensorProto:
     """Return a float tensor of random values, as raw data."""
     values = np.random.default_rng(seed).standard_normal(dims, dtype=np.float32)
@@ -132,7 +144,7 @@ def _graph() -> onnx.GraphProto:
     initializers[0].doc_string = "weights"
     _entries(initializers[0].metadata_props, y="1", x="2")
     initializers[1].doc_string = ""
-    initializers[4].segment.begin = 0
+    initializers[1].segment.begin = 0
     graph = helper.make_graph(_nodes(), "g", [x, bare, value("default", 1, [2])], _outputs(), initializers)
     graph.doc_string = ""
     graph.value_info.extend(_value_infos())
@@ -247,7 +259,11 @@ def _function() -> onnx.FunctionProto:
         "Half",
         ["a"],
         ["b"],
-        [constant, helper.make_node("Constant", [], ["big"], value=floats("", 400)), helper.make_node("Mul", ["a", "v"], ["b"])],
+        [
+            constant,
+            helper.make_node("Constant", [], ["big"], value=floats("", 400)),
+            helper.make_node("Mul", ["a", "v"], ["b"]),
+        ],
         [helper.make_opsetid("", 21), helper.make_opsetid("local", 1)],
         ["weight"],
         [helper.make_attribute("scale", 0.5), helper.make_attribute("table", floats("", 500))],

@@ -229,10 +229,7 @@ def beside_unit(node: Node) -> tuple[Value, Value] | None:
     fitting = [position for position in units if _keeps_shape(node, position)]
     if not fitting:
         raise Refusal("the constant may enlarge the result")
-    kept, constant = node.required_input(1 - fitting[0]), node.required_input(fitting[0])
-    if node.op == "Pow" and (kept.dtype is None or not kept.dtype.is_floating_point()):
-        raise Refusal("the power of an integer is rounded through floating point")
-    return kept, constant
+    return node.required_input(1 - fitting[0]), node.required_input(fitting[0])
 
 
 def _is_unit(node: Node, position: int) -> bool:

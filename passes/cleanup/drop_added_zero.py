@@ -12,6 +12,12 @@ def drop_added_zero(graph: Graph) -> None:
     Right because x + 0 is x for each number x, where the zeros do not enlarge x. Only the sign of a zero may
     change: -0.0 + 0.0 is 0.0. Few models care, but a division by that zero does, so this is not part of
     drop-no-op, which keeps each bit.
+
+    Example:
+        g (float[N,3] x) => (float[N,3] y) <float zero = {0}> {
+            a = Add(x, zero)
+            y = Relu(a)
+        }
     """
     for node in graph.nodes("Add", "Sub"):
         with graph.site(node) as new:

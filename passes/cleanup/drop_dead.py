@@ -14,6 +14,12 @@ def drop_dead(graph: Graph) -> None:
     stays, for it must be there for an effect. An initializer that a caller can override is part of the interface
     and stays; so do all inputs of the model. In IR versions before 4 an initializer goes with its entry among the
     inputs, where each of them had to be listed.
+
+    Example:
+        g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> {
+            a = Add(x, w)
+            y = Relu(x)
+        }
     """
     _drop_functions(graph)
     # Subgraphs before the nodes that hold them, readers before what they read: one site for each loose end.

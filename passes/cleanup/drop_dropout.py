@@ -13,6 +13,12 @@ def drop_dropout(graph: Graph) -> None:
     `is_test` before opset 7, always inference from 7 to 11, and the input `training_mode` since 12, which must be
     absent or a constant false. Where the mask is read it becomes a tensor of trues of the input's shape; that is
     so since opset 12, before that no version says what the mask of a test run holds (ONNX Runtime: zeros).
+
+    Example:
+        g (float[N,3] x) => (float[N,3] y) <float ratio = {0.1}> {
+            a = Dropout(x, ratio)
+            y = Relu(a)
+        }
     """
     for node in graph.nodes("Dropout"):
         with graph.site(node) as new:

@@ -10,6 +10,13 @@ def drop_identity(graph: Graph) -> None:
     Right because Identity copies its input, so its readers can read that input. An Identity stays where a graph
     output needs a name or a scope of its own: its input is an input, a constant, a value from outside the
     subgraph, or another output of the same graph.
+
+    Example:
+        g (float[2] x) => (float[2] y) {
+            a = Identity(x)
+            b = Relu(a)
+            y = Identity(b)
+        }
     """
     for node in graph.nodes("Identity"):
         with graph.site(node) as new:

@@ -19,6 +19,14 @@ def drop_no_op(graph: Graph) -> None:
 
     Adding 0.0 to floats is not among them: it turns -0.0 into 0.0 (adding -0.0, or subtracting 0.0, does not).
     See drop-added-zero.
+
+    Example:
+        g (float[N,3] x) => (float[N,3] y) <float one = {1}, int64[2] same = {-1, 3}> {
+            a = Cast<to = 1>(x)
+            b = Mul(a, one)
+            c = Reshape(b, same)
+            y = Relu(c)
+        }
     """
     for node in graph.nodes(*COPIES):
         with graph.site(node) as new:
@@ -29,8 +37,13 @@ def drop_no_op(graph: Graph) -> None:
         with graph.site(node) as new:
             found = beside_unit(node)
             if found is not None:
+                new.require(node.op != "Pow" or _is_float(found[0]), "the power of an integer is rounded as a float")
                 new.require(_keeps_sign(node.op, found[1]), "the sum turns -0.0 into 0.0")
                 new.replace(node.outputs[0], found[0])
+
+
+def _is_float(value: Value) -> bool:
+    return value.dtype is not None and value.dtype.is_floating_point()
 
 
 def _keeps_sign(op: str, unit: Value) -> bool:

@@ -12,6 +12,13 @@ def merge_transposes(graph: Graph) -> None:
     Right because axis j of the outer result is axis p1[p2[j]] of the input, and no element is computed. A
     missing permutation reverses the axes; two of those cancel whatever the rank. A Transpose that something else
     reads as well stays, and then only those behind it go that cancel it, for otherwise no node would be saved.
+
+    Example:
+        g (float[N,3,4] x) => (float[3,4,N] y) {
+            a = Transpose<perm = [2, 0, 1]>(x)
+            b = Transpose<perm = [2, 0, 1]>(a)
+            y = Relu(b)
+        }
     """
     todo = deque(graph.nodes("Transpose"))
     while todo:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from surgery import Node, Refusal, Value
+from surgery import Node, Refusal
 
 Array = np.ndarray[Any, Any]
 
@@ -33,34 +33,24 @@ def fold_batch_norm(conv: Node, norm: Node) -> Folded:
     a parameter is not constant, and when the result would overflow or underflow its type.
     """
     _require_inference(norm)
-    weight = _constant(conv.input(1), "the weight of the convolution is not constant")
-    bias = conv.input(2)
-    old_bias = None if bias is None else _constant(bias, "the bias of the convolution is not constant")
-    kind = conv.required_input(1).dtype
-    if kind is None or kind.name not in ROUNDOFF:
-        raise Refusal("the convolution is not in a floating-point type that can be folded")
-    parameters = [_constant(norm.input(i), "the statistics are not constant") for i in range(1, 5)]
-    channels = _channels(conv, weight)
-    for array in [*parameters, old_bias]:
-        if array is not None and array.shape != (channels,):
-            raise Refusal("a parameter is not one number for each channel")
-    scale, shift, mean, var = map(_wide, parameters)
+    weight, bias, parameters = _parameters(conv, norm)
+    scale, shift, mean, var = (_wide(array) for array in parameters)
     with np.errstate(all="ignore"):
         factor = scale / np.sqrt(var + norm.attr("epsilon"))
-        start = 0.0 if old_bias is None else _wide(old_bias)
         exact = _by_channel(conv, _wide(weight)) * factor[:, None]
-        new_bias = ((start - mean) * factor + shift).astype(weight.dtype)
+        new_bias = ((_wide(bias) - mean) * factor + shift).astype(weight.dtype)
         rounded = exact.astype(weight.dtype)
         lost = np.abs(_wide(rounded) - exact)
     if not (np.isfinite(_wide(rounded)).all() and np.isfinite(_wide(new_bias)).all()):
         raise Refusal("the folded weight is not finite")
-    if (lost > ROUNDOFF[kind.name] * np.abs(exact).max(axis=1, keepdims=True, initial=0.0)).any():
+    bearable = _roundoff(conv) * np.abs(exact).max(axis=1, keepdims=True, initial=0.0)
+    if (lost > bearable).any():
         raise Refusal("the folded weight is too small for its type")
     return Folded(_as_weight(conv, rounded, weight.shape), new_bias)
 
 
 def _require_inference(norm: Node) -> None:
-    """Refuse training, where the statistics are those of the batch, and statistics for each element."""
+    """Refuse training, where the statistics are those of the batch."""
     extra = norm.outputs[1:]
     if norm.opset >= 14:
         training = norm.attr("training_mode") != 0 or any(value.is_used for value in extra)
@@ -71,27 +61,37 @@ def _require_inference(norm: Node) -> None:
         training = not norm.attr("is_test")
     if training:
         raise Refusal("the BatchNormalization is in training mode")
-    if norm.opset < 9 and not norm.attr("spatial"):
-        raise Refusal("the statistics are for each element, not for each channel")
 
 
-def _constant(value: Value | None, reason: str) -> Array:
-    array = None if value is None else value.constant
-    if array is None:
-        raise Refusal(reason)
-    return array
+def _parameters(conv: Node, norm: Node) -> tuple[Array, Array, list[Array]]:
+    """Return the weight, the bias (zeros when there is none) and scale, shift, mean and variance."""
+    weight = conv.required_input(1).constant
+    if weight is None:
+        raise Refusal("the weight of the convolution is not constant")
+    group = conv.attr("group")
+    channels = int(weight.shape[0] if conv.op == "Conv" or weight.ndim < 2 else weight.shape[1] * group)
+    old_bias = conv.input(2)
+    bias = np.zeros(channels) if old_bias is None else old_bias.constant
+    if bias is None:
+        raise Refusal("the bias of the convolution is not constant")
+    found = [norm.required_input(position).constant for position in range(1, 5)]
+    parameters = [array for array in found if array is not None]
+    if len(parameters) < len(found):
+        raise Refusal("the statistics are not constant")
+    # Until opset 8 there is a form with statistics for each element, of the shape [channels, ...].
+    divides = weight.ndim > 2 and weight.size > 0 and weight.shape[0] % group == 0
+    if not divides or any(array.shape != (channels,) for array in [bias, *parameters]):
+        raise Refusal("the statistics are not one number for each channel")
+    return weight, bias, parameters
+
+
+def _roundoff(conv: Node) -> float:
+    kind = conv.required_input(1).dtype
+    return ROUNDOFF.get("" if kind is None else kind.name, 0.0)
 
 
 def _wide(array: Array) -> Array:
     return array.astype(np.float64)
-
-
-def _channels(conv: Node, weight: Array) -> int:
-    """Return the number of output channels: dim 0 for Conv, dim 1 times the groups for ConvTranspose."""
-    group = conv.attr("group")
-    if weight.ndim < 3 or weight.size == 0 or weight.shape[0] % group:
-        raise Refusal("the weight does not have the shape of one")
-    return int(weight.shape[0] if conv.op == "Conv" else weight.shape[1] * group)
 
 
 def _by_channel(conv: Node, weight: Array) -> Array:

@@ -20,6 +20,13 @@ def fuse_conv_bn(m: Match, new: Builder) -> Value:
     convolution is linear in its weight and its bias. All parameters must be constants that no caller overrides,
     the result of the convolution must not be read by anything else, and the new weight must fit its type. It is
     computed in float64 and rounded once. A weight that another node reads too is not changed but copied.
+
+    Example:
+        g (float[N,1,4,4] x) => (float[N,1,4,4] y)
+        <float[1,1,1,1] w = {2}, float[1] s = {3}, float[1] shift = {1}, float[1] mean = {0.5}, float[1] var = {2}> {
+            c = Conv(x, w)
+            y = BatchNormalization(c, s, shift, mean, var)
+        }
     """
     conv = m.node("c")
     folded = fold_batch_norm(conv, m.node("y"))

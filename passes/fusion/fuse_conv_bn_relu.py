@@ -24,6 +24,14 @@ def fuse_conv_bn_relu(graph: Graph, *, target: Literal["standard", "onnxruntime"
 
     Options:
         target: "standard" keeps to operators of the ONNX standard; "onnxruntime" also makes FusedConv nodes
+
+    Example:
+        g (float[N,1,4,4] x) => (float[N,1,4,4] y)
+        <float[1,1,1,1] w = {2}, float[1] s = {3}, float[1] shift = {1}, float[1] mean = {0.5}, float[1] var = {2}> {
+            c = Conv(x, w)
+            n = BatchNormalization(c, s, shift, mean, var)
+            y = Relu(n)
+        }
     """
     for activation in graph.nodes(*ACTIVATIONS):
         norm = _producer(activation, "BatchNormalization")

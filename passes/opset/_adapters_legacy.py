@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from surgery import Refusal, Value
+
 from ._shared import Draft, adapter
 
 _TYPES = (
@@ -11,32 +13,52 @@ _TYPES = (
 """The element types of ONNX by number, as far as opset 1 knew them."""
 
 
-@adapter("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor", to=7)
+_BINARY = ("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor")
+
+_KEEP_RANK = frozenset(
+    {
+        *_BINARY,
+        *("AveragePool", "BatchNormalization", "Clip", "Concat", "Conv", "ConvTranspose", "Dropout", "Elu"),
+        *("GlobalAveragePool", "GlobalMaxPool", "InstanceNormalization", "LRN", "LeakyRelu", "LpPool", "Max"),
+        *("MaxPool", "Mean", "Min", "PRelu", "Relu", "Sigmoid", "Softmax", "Sum", "Tanh"),
+    }
+)
+"""Operators whose first output has the rank of their first input, before opset 7."""
+
+
+def _rank(value: Value) -> int:
+    """Return the rank of a value. Shape inference does not know the binary operators before opset 7, so walk up."""
+    found, rank = value, value.rank
+    while rank is None and found.producer is not None and found.producer.op in _KEEP_RANK:
+        found = found.producer.required_input(0)
+        rank = found.rank
+    if rank is None:
+        raise Refusal("the rank of an operand is not known")
+    return rank
+
+
+@adapter(*_BINARY, to=7)
 def _broadcast_7(draft: Draft) -> None:
     """Without `broadcast` both shapes were the same; without `axis` the last dims were matched, as numpy does."""
     broadcast, axis = draft.take("broadcast", 0), draft.take("axis")
-    if not broadcast or axis is None:
+    second = draft.input(1)
+    if not broadcast or axis is None or second.size == 1:
         return
-    first, second = draft.input(0), draft.input(1)
-    if first.rank is None or second.rank is None:
-        draft.require(False, "the rank of an operand is not known")
-        return
-    trailing = first.rank - axis % max(first.rank, 1) - second.rank
-    if trailing > 0 and second.size != 1:
-        draft.set_input(1, draft.unsqueeze(second, range(second.rank, second.rank + trailing)))
+    first_rank, rank = _rank(draft.input(0)), _rank(second)
+    trailing = first_rank - axis % max(first_rank, 1) - rank
+    if trailing > 0:
+        draft.set_input(1, draft.unsqueeze(second, range(rank, rank + trailing)))
 
 
 @adapter("PRelu", to=7)
 def _prelu_7(draft: Draft) -> None:
     """A slope per channel was a vector along the second axis of the input; now it is broadcast as numpy does."""
-    data, slope = draft.input(0), draft.input(1)
-    if slope.size == 1 or (slope.rank or 0) > 1:
+    slope = draft.input(1)
+    if slope.size == 1 or _rank(slope) != 1:
         return
-    if data.rank is None or slope.rank is None:
-        draft.require(False, "the rank of an operand is not known")
-        return
-    if data.rank > 2:
-        draft.set_input(1, draft.unsqueeze(slope, range(1, data.rank - 1)))
+    rank = _rank(draft.input(0))
+    if rank > 2:
+        draft.set_input(1, draft.unsqueeze(slope, range(1, rank - 1)))
 
 
 @adapter("Gemm", to=7)

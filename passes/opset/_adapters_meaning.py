@@ -15,7 +15,7 @@ def _softmax_13(draft: Draft) -> None:
     axis, data = draft.attr("axis", 1), draft.input(0)
     draft.set("axis", axis)
     shape = data.shape
-    if axis == -1 or (shape is not None and all(dim == 1 for dim in shape[axis:][1:])):
+    if axis == -1 or (shape is not None and axis < len(shape) and all(dim == 1 for dim in shape[axis:][1:])):
         return
     draft.set("axis", -1)
     draft.set_input(0, draft.new.node("Flatten", data, axis=axis))

@@ -70,12 +70,11 @@ def has_attribute(op: str, version: int, name: str) -> bool:
 def change(op: str, old: int, new: int) -> Change:
     """Compare two versions of an operator by their schemas alone."""
     before, after = _schemas()[op][old], _schemas()[op][new]
-    broken = None
-    if after.deprecated and not before.deprecated:
-        broken = f"{op} is gone"
-    broken = broken or _parameters(before.inputs, after.inputs, "inputs")
-    broken = broken or _parameters(before.outputs, after.outputs, "outputs")
-    broken = broken or _attributes(before, after) or _shared_types(before, after)
+    found = "it is gone" if after.deprecated and not before.deprecated else None
+    found = found or _parameters(before.inputs, after.inputs, "inputs")
+    found = found or _parameters(before.outputs, after.outputs, "outputs")
+    found = found or _attributes(before, after) or _shared_types(before, after)
+    broken = None if found is None else f"{op} changed at opset {new}: {found}"
     return Change(broken, dict(_narrowed(before, after)))
 
 
@@ -90,11 +89,11 @@ def ir_version_for(opset: int) -> int:
 
 def _parameters(before: list[OpSchema.FormalParameter], after: list[OpSchema.FormalParameter], what: str) -> str | None:
     if len(after) < len(before) or any(item.option.name != "Optional" for item in after[len(before) :]):
-        return f"the {what} changed"
+        return f"the {what} differ"
     for old, new in zip(before, after):
         same = old.option == new.option or (old.option.name, new.option.name) == ("Single", "Optional")
         if not same or new.min_arity > old.min_arity or new.is_homogeneous > old.is_homogeneous:
-            return f"the {what} changed"
+            return f"the {what} differ"
     return None
 
 
@@ -106,7 +105,7 @@ def _attributes(before: OpSchema, after: OpSchema) -> str | None:
                 continue
             return f"attribute {name} is gone"
         if new.type != old.type or (new.required and not old.required):
-            return f"attribute {name} changed"
+            return f"attribute {name} differs"
         if new.default_value != old.default_value:
             return f"attribute {name} has another default"
     for name, new in after.attributes.items():
@@ -135,7 +134,7 @@ def _shared_types(before: OpSchema, after: OpSchema) -> str | None:
         for one, other in zip(before.outputs, after.outputs)
         if one.type_str not in {item.type_str for item in before.inputs}
     ):
-        return "the type of an output changed"
+        return "the type of an output differs"
     return None
 
 

@@ -5,6 +5,15 @@ types, another optional input. The others have an adapter, a function that is re
 version it leads to. A transition that is neither is a blocker.
 """
 
+# The text of some operators changed in a way that reads like a change of meaning, while no runtime ever told the
+# versions apart (ONNX Runtime 1.31 was asked, over a grid of attributes): they count as the same.
+# - ConvTranspose 11: on which side SAME_UPPER, SAME_LOWER and output_shape put an odd padding.
+# - AveragePool 11 and 19, MaxPool 12: the formula of the output's extent with auto_pad.
+# - AveragePool 22, MaxPool 22: with ceil_mode, windows that would start in the padding at the end do not count.
+# - OneHot 11: an index from -depth to -1 counts from the end; before, indices had to be non-negative.
+# - Mod 28: a floating-point remainder without fmod, which was not allowed before.
+# - Range 27: accumulation in float32, of types that were not allowed before.
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -121,7 +130,8 @@ class Draft:
         if self.op != node.op or self.outputs != len(node.outputs) or self._after:
             self._replace()
             return
-        for index, value in enumerate(self.inputs):
+        for index in range(max(len(self.inputs), len(node.inputs))):
+            value = self.inputs[index] if index < len(self.inputs) else None
             if value != node.input(index):
                 self.new.set_input(node, index, value)
         for name in (*before, *self._attributes):
@@ -168,7 +178,6 @@ def upgrade(graph: Graph, new: Builder, target: int) -> list[tuple[Node, str]]:
 
 
 def _convert(node: Node, new: Builder, target: int) -> None:
-    new.require(node.opset, "the default domain is not imported")
     version = _schemas.version_at(node.op, node.opset)
     if version is None:
         raise Refusal(f"opset {node.opset} has no {node.op}")
@@ -191,7 +200,7 @@ def _keep(draft: Draft, old: int, new: int) -> None:
     """Refuse unless a node of the old version is one of the new version as it is."""
     found = _schemas.change(draft.op, old, new)
     if found.broken is not None:
-        raise Refusal(f"{found.broken} at opset {new}")
+        raise Refusal(found.broken)
     for position, allowed in found.narrowed.items():
         value = draft.input(position)
         draft.require(value.dtype is not None, "the type of the input is not known")

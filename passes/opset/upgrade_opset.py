@@ -27,6 +27,13 @@ def upgrade_opset(graph: Graph, *, to: int = 21) -> None:
     The IR version is raised to the one that came with the opset, never lowered; from before 4, constants that had
     to be listed as inputs no longer are. Other domains stay as they are.
 
+    Example:
+        <ir_version: 7, opset_import: ["" : 12]>
+        g (float[N,C,H] x) => (float[N,C] y) {
+            a = Softmax<axis = 1>(x)
+            y = ReduceSum<axes = [2], keepdims = 0>(a)
+        }
+
     Options:
         to: the opset to reach. 21 is the newest that onnxruntime 1.31 runs whole on the CPU: it accepts opsets up
             to 26, but from 22 on some operators of older opsets have no kernel (RoiAlign, for one).

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import onnx
@@ -35,6 +36,13 @@ class DataFile:
             self.parts[reference] = -(-self._end // alignment) * alignment
             self._end = self.parts[reference] + reference.length
         return Reference(self.name, self.parts[reference], reference.length)
+
+    def lies_in(self, path: Path, weights: Weights) -> bool:
+        """Tell whether the file at this path is the planned one already: each range lies where it should."""
+        location = str(path).lstrip("/")
+        if not weights.uses(path) or path.stat().st_size != self._end or weights.source(location).changed():
+            return False
+        return all(part.location == location and part.offset == offset for part, offset in self.parts.items())
 
 
 class Joiner(Rewriter):

@@ -124,13 +124,18 @@ def _serialize(proto: onnx.ModelProto, target: Path | None) -> bytes:
 def check_target(path: str | os.PathLike[str], *, force: bool = False) -> Path:
     """Return the path that `save` would write, behind symbolic links, before there is anything to save.
 
-    Raises OutputError when its folder is missing, or when it exists and is no regular file or `force` is off.
+    Raises OutputError when its folder is missing or read-only, or when it exists and is no regular file or
+    `force` is off.
     """
     path = Path(path)
     try:
         target = Path(os.path.realpath(path))
         if not target.parent.is_dir():
             raise OutputError(f"there is no folder {target.parent}", where=str(path), todo="create it first")
+        if not os.access(target.parent, os.W_OK | os.X_OK):
+            raise OutputError(
+                f"no permission to write into {target.parent}", where=str(path), todo="name another output"
+            )
         mode = target.lstat().st_mode
     except FileNotFoundError:
         return target
@@ -174,45 +179,52 @@ def _write_both(target: Path, data_path: Path, plan: _Plan, weights: Weights) ->
     """Write the data file and the model that names it.
 
     Two files cannot be replaced in one step, and the old model may name the very data file that the new one
-    is to use. So the data file that exists is not touched before the model that needs it is gone:
+    is to use. So a data file that exists is not touched before the model that may need it is gone:
 
     1. The new data is complete on disk, under a name that no file had.
     2. A model that names it takes the place of the old one. Until here the old pair was whole, from here on
        the new one is.
-    3. The new data gets its proper name as a second link, over the old data, which nothing needs any more.
-    4. A model with the proper name takes the place of the one of step 2, and the first link goes away.
+    3. The old data file, which nothing needs any more, is removed, and the new data written once more, under
+       its proper name. (A second hard link would be quicker, and onnx refuses data with more than one.)
+    4. A model with the proper name takes the place of the one of step 2, and the data of step 1 goes away.
 
     A process that is killed at any moment leaves a whole model behind, at worst with a file beside it that
-    nothing names. Where the file system has no hard links, steps 3 and 4 are left out. If there is no data
-    file yet, steps 1 and 2 use the proper name at once.
+    nothing names. Should there be no room for step 3, the model of step 2 stays. If there is no data file
+    yet, steps 1 and 2 use the proper name at once; if it has the right contents already, it is left alone.
     """
+    pieces, data = plan.make(data_path.name)
+    if data.lies_in(data_path, weights):
+        _write_model(target, pieces, weights)
+        return [target, data_path]
     taken = os.path.lexists(data_path)
     first = _fresh(data_path) if taken else data_path
-    pieces, data = plan.make(first.name)
-    with NewFile(first, like=data_path) as file:
-        for reference, offset in data.parts.items():
-            file.seek(offset)
-            file.write([reference], weights)
-        file.commit(first)
+    _write_data(first, data, weights, like=data_path)
     try:
-        _write_model(target, pieces, weights)
+        _write_model(target, plan.make(first.name)[0], weights)
     except Exception:
         first.unlink(missing_ok=True)
         raise
     if not taken:
         return [target, data_path]
-    link = _fresh(data_path)
+    data_path.unlink()
     try:
-        os.link(first, link)
-    except OSError:
-        data_path.unlink()
+        _write_data(data_path, data, weights, like=first)
+        _write_model(target, pieces, weights)
+    except Exception:
+        data_path.unlink(missing_ok=True)
         return [target, first]
-    link.replace(data_path)
-    sync_folder(data_path.parent)
-    _write_model(target, plan.make(data_path.name)[0], weights)
     first.unlink()
-    sync_folder(data_path.parent)
+    sync_folder(target.parent)
     return [target, data_path]
+
+
+def _write_data(path: Path, data: DataFile, weights: Weights, like: Path) -> None:
+    """Write a data file and let it take its place."""
+    with NewFile(path, like=like) as file:
+        for reference, offset in data.parts.items():
+            file.seek(offset)
+            file.write([reference], weights)
+        file.commit(path)
 
 
 def _fresh(path: Path) -> Path:

@@ -86,14 +86,20 @@ def _is_large(tensor: ir.TensorProtocol, limit: int) -> bool:
 
 
 def _is_large_proto(proto: onnx.TensorProto, limit: int) -> bool:
-    """Judge as loading does: numbers may be shorter on the wire than in memory, and both must be large."""
+    """Judge as loading does: numbers may be shorter on the wire than in memory, and both must be large.
+
+    A tensor in an unusual form, which loading leaves as it is, is left here too.
+    """
     if proto.ByteSize() < limit or (payload_size(proto.data_type, proto.dims) or 0) < limit:
         return False
     rest = onnx.TensorProto()
     rest.CopyFrom(proto)
     for field in PAYLOAD_FIELDS:
         rest.ClearField(field)
-    return bool(proto.ByteSize() - rest.ByteSize() >= limit)
+    if proto.ByteSize() - rest.ByteSize() < limit:
+        return False
+    used = [field.name for field, _ in proto.ListFields()]
+    return "segment" not in used and sum(field in used for field in PAYLOAD_FIELDS) == 1
 
 
 def _spilled(tensor: ir.TensorProtocol, weights: Weights) -> StoredTensor | None:

@@ -28,6 +28,7 @@ from surgery.storage.wire import (
 # Fields of TensorProto
 _DIMS: Final = 1
 _DATA_TYPE: Final = 2
+_SEGMENT: Final = 3
 _STRING_DATA: Final = 6
 RAW_DATA: Final = 9
 _EXTERNAL_DATA: Final = 13
@@ -78,6 +79,9 @@ class Scan:
         self.runs: list[Run] = []
         for field in fields(data, start, stop):
             self._take(data, field)
+            if not self.plain:
+                # There may be a million strings to come.
+                break
 
     def _take(self, data: memoryview, field: Field) -> None:
         number, wire, _, payload, stop = field
@@ -94,7 +98,7 @@ class Scan:
         elif number == _DATA_LOCATION and wire == VARINT:
             self.external = decode_varint(data, payload, stop)[0] == EXTERNAL
             self.default_location = not self.external
-        elif number in (_STRING_DATA, _EXTERNAL_DATA):
+        elif number in (_SEGMENT, _STRING_DATA, _EXTERNAL_DATA):
             self.plain = False
 
     def _take_payload(self, field: Field) -> None:

@@ -148,7 +148,9 @@ class Scratch:
         try:
             _write(file, data)
         except BaseException:
-            file.truncate(start)
+            # The room is given back, and the next attempt starts at the same place.
+            file.seek(start)
+            file.truncate()
             raise
         return Reference(self.source.location, start, file.tell() - start)
 

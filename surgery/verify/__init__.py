@@ -1,6 +1,37 @@
-"""Legal inputs, runs, comparison, checks, the verdict."""
+"""Legal inputs, runs, comparison, checks, the verdict.
 
-from surgery.verify.checks import Signature, check, new_findings, signature
-from surgery.verify.verdict import Verdict, Verifier, verify_models
+The names are imported on first use: workers import modules of this package, and need few of the others.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from surgery.verify.checks import Signature as Signature
+    from surgery.verify.checks import check as check
+    from surgery.verify.checks import new_findings as new_findings
+    from surgery.verify.checks import signature as signature
+    from surgery.verify.verdict import Verdict as Verdict
+    from surgery.verify.verdict import Verifier as Verifier
+    from surgery.verify.verdict import verify_models as verify_models
+
+_HOMES = {
+    "Signature": "checks",
+    "Verdict": "verdict",
+    "Verifier": "verdict",
+    "check": "checks",
+    "new_findings": "checks",
+    "signature": "checks",
+    "verify_models": "verdict",
+}
 
 __all__ = ["Signature", "Verdict", "Verifier", "check", "new_findings", "signature", "verify_models"]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'surgery.verify' has no attribute '{name}'")
+    return getattr(importlib.import_module(f"surgery.verify.{home}"), name)

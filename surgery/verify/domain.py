@@ -11,10 +11,11 @@ import numpy as np
 
 from surgery.verify.elements import Array, greatest, is_float, is_integer, limits
 
-CHARACTERS = ("normal", "edges", "wide", "image", "special")
+CHARACTERS = ("normal", "edges", "wide", "image", "coarse", "special")
 """Kinds of data. "normal" is Gaussian; "edges" mixes in zeros of both signs, ±1, ±6, tiny and large values, and the
-ends of integer ranges; "wide" spans five orders of magnitude; "image" lies in [0, 1); "special" has NaN and
-infinities and is used only when nothing else moves an output."""
+ends of integer ranges; "wide" spans five orders of magnitude; "image" lies in [0, 1); "coarse" has
+whole numbers only, so that many are equal; "special" has NaN and infinities. The last two are used when nothing
+else moves an output."""
 
 _EDGES = np.array([0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, 6.0, -6.0, 1e-6, -1e-6, 1e-30, 100.0, -100.0])
 _WORDS = ("a", "b", "the", "monday", "Tuesday", "", "x1", "été")
@@ -140,6 +141,8 @@ def _floats(
             values = values * 10.0 ** rng.uniform(-3, 2, shape)
         elif character == "edges":
             values = np.where(rng.random(shape) < 0.5, rng.choice(_EDGES, shape), values)
+        elif character == "coarse":
+            values = np.round(values)
         elif character == "special":
             marks = rng.choice(np.array([np.nan, np.inf, -np.inf]), shape)
             values = np.where(rng.random(shape) < 0.3, marks, values)

@@ -82,6 +82,11 @@ def greatest(dtype: np.dtype[Any]) -> float:
     return float(_INFO.finfo(dtype).max)
 
 
+def smallest(dtype: np.dtype[Any]) -> float:
+    """Return the smallest positive number of a float dtype."""
+    return float(_INFO.finfo(dtype).smallest_subnormal)
+
+
 def is_float(dtype: np.dtype[Any]) -> bool:
     """Tell whether elements are real floating-point numbers, those of ml_dtypes included."""
     return dtype.kind == "f" or (dtype in _FLOATS)

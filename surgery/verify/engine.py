@@ -16,6 +16,16 @@ TITLES = {"onnxruntime": "ONNX Runtime", "reference": "the reference evaluator"}
 
 ANALYSIS_TIMEOUT = 60.0
 
+_PRELOAD: dict[str, tuple[str, ...]] = {
+    "onnxruntime": ("surgery.verify.sessions", "surgery.verify.shapes"),
+    "reference": (
+        "surgery.verify.reference",
+        "onnx.reference",
+        "onnx.reference.ops._op_list",
+        "onnx.reference.ops.aionnxml._op_list",
+    ),
+}
+
 _FUNCTIONS = {"onnxruntime": "surgery.verify.sessions:run", "reference": "surgery.verify.reference:run"}
 
 
@@ -48,7 +58,7 @@ class Engine:
         self.name: EngineName = name
         # Mapped weights count, for ONNX Runtime maps them so that it could write to its own copy of a page.
         limit = (memory if memory is not None else default_memory()) + 2 * weights
-        self._worker = Worker(timeout=timeout, memory=limit)
+        self._worker = Worker(timeout=timeout, memory=limit, preload=_PRELOAD[name])
         self._timeout = timeout
 
     @property

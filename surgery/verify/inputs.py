@@ -24,8 +24,8 @@ from surgery.verify.view import Index, Shape, View, uses
 if TYPE_CHECKING:
     import onnx
 
-PROFILES = ("legal", "binary", "zeros", "ones")
-"""How elements are chosen where the graph says too little: by its rules, or integers 0 and 1, or all 0, or all 1."""
+PROFILES = ("legal", "binary", "zeros", "ones", "twos")
+"""How integers are chosen: by the rules, and where they fall short 0 and 1 mixed, or all the same."""
 
 UNKNOWN_RANK = (2, 3)
 """The shape of a tensor that declares none."""
@@ -185,7 +185,7 @@ def _simplified(domain: Domain, port: InputPort, profile: str) -> Domain:
     """Replace what was found for an integer input by something that more operators accept."""
     if port.dtype is None or not (is_integer(port.dtype) or port.dtype.kind == "b"):
         return domain
-    return {"binary": MASK, "zeros": Domain(choices=(0,)), "ones": Domain(choices=(1,))}[profile]
+    return MASK if profile == "binary" else Domain(choices=(PROFILES.index(profile) - PROFILES.index("zeros"),))
 
 
 def _read_file(path: Path, name: str) -> Array:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from surgery.errors import WorkerError
+from surgery.parity import Parity
 from surgery.recipe.schema import InputsSpec, VerifySpec
-from surgery.verify.compare import same_bits
+from surgery.verify.compare import Rules
 from surgery.verify.domain import CHARACTERS, Domain
-from surgery.verify.elements import is_float
-from surgery.verify.engine import Engine, EngineName, Outcome, Outputs
+from surgery.verify.engine import Engine, EngineName
 from surgery.verify.inputs import Binding, Plan
 from surgery.verify.randomness import Origins, origins
 from surgery.verify.search import Found, search
+from surgery.verify.vacuity import Run, same, vacuous
 
 if TYPE_CHECKING:
     import onnx
@@ -25,20 +23,8 @@ if TYPE_CHECKING:
 CHEAP = 0.5
 """Seconds that a run may take for four of them to be made instead of two."""
 
-VANISHING = 1e-20
-"""Magnitude below which an output of floats says nothing: products of it with anything vanish."""
-
 _MORE = 4
 _CRASHES = 3
-
-
-@dataclass(frozen=True)
-class Run:
-    """One set of inputs and what the original made of it."""
-
-    binding: Binding
-    feed: Mapping[str, Any]
-    outputs: Outputs
 
 
 class GaveUp(Exception):  # noqa: N818 - a way out of the search, not an error
@@ -62,7 +48,7 @@ class Original:
         self.random: frozenset[str] = frozenset()
         self.operators: frozenset[str] = frozenset()
         self.nondeterministic: frozenset[str] = frozenset()
-        self.vacuous: dict[str, str] = {}
+        self.vacuous: dict[Parity, dict[str, str]] = {}
         self.weights = 0
         self._inputs = inputs
         self._verify = verify
@@ -117,8 +103,12 @@ class Original:
 
     def _search(self) -> float:
         """Find bindings that the original accepts; return the seconds of one run."""
-        for name in ("onnxruntime", "reference"):
-            self.engine = self._worker.name = name
+        names: tuple[EngineName, ...] = ("onnxruntime", "reference")
+        for name in names:
+            if name != self.engine:
+                self.engine = name
+                self._worker.close()
+                self._worker = self._engine()
             attempt = _Attempt(self, self._worker)
             try:
                 self._found = search(self._plan, self._verify.seed, attempt.probe)
@@ -167,8 +157,11 @@ class Original:
             if not self.runs:
                 self.problem = f"the original refuses all inputs tried: {self._dropped[0][1]}"
                 return
-            self.vacuous = _vacuous(model, self.runs, found.fed - found.random)
-            if not self.vacuous or not extra:
+            self.vacuous = {
+                promise: vacuous(model, self.runs, found, Rules(promise, self._verify.rtol, self._verify.atol))
+                for promise in Parity
+            }
+            if not any(self.vacuous.values()) or not extra:
                 return
             bindings, extra = bindings + extra, []
 
@@ -186,7 +179,7 @@ class Original:
         unsteady: set[str] = set()
         for run, again in zip(first, outcome.runs):
             assert not isinstance(again, str)
-            unsteady.update(name for name, value in run.outputs.items() if not _same(value, again[name]))
+            unsteady.update(name for name, value in run.outputs.items() if not same(value, again[name]))
         self.nondeterministic = frozenset(unsteady) - self.random
 
 
@@ -245,69 +238,6 @@ def _further(bindings: list[Binding]) -> list[Binding]:
     return [replace(base, character=character, seed=base.seed + 1) for character in CHARACTERS] + [
         replace(base, seed=base.seed + 1 + index) for index in range(1, _MORE)
     ]
-
-
-def _vacuous(model: onnx.ModelProto, runs: list[Run], fed: frozenset[str]) -> dict[str, str]:
-    """Name the outputs that prove nothing, each with the reason."""
-    declared = {output.name: _declares_empty(output) for output in model.graph.output}
-    found = {}
-    for name in sorted(fed):
-        groups: dict[tuple[tuple[str, int], ...], list[list[Any]]] = defaultdict(list)
-        for run in runs:
-            groups[tuple(run.binding.dims.items())].append(list(_tensors(run.outputs[name])))
-        why = _proves_nothing(list(groups.values()), declared[name])
-        if why is not None:
-            found[f"'{name}'"] = why
-    return found
-
-
-def _proves_nothing(groups: list[list[list[Any]]], declared_empty: bool) -> str | None:
-    """Say why an output proves nothing, None when it does; given as its tensors in each run, by equal dims."""
-    tensors = [tensor for group in groups for result in group for tensor in result]
-    if not any(tensor.size for tensor in tensors):
-        return None if declared_empty else "is always empty"
-    if all(is_float(tensor.dtype) for tensor in tensors):
-        largest = [_largest(tensor) for tensor in tensors if tensor.size]
-        if all(item is None for item in largest):
-            return "is never finite"
-        if all(item is None or item < VANISHING for item in largest):
-            return "vanishes"
-    if any(not _same(group[0], other) for group in groups for other in group[1:]):
-        return None
-    if any(len(group) > 1 for group in groups):
-        return "does not change with the inputs"
-    return None if any(_varies(tensor) for tensor in tensors) else "is constant"
-
-
-def _varies(tensor: Any) -> bool:
-    return tensor.size > 1 and not same_bits(tensor, np.broadcast_to(tensor.reshape(-1)[0], tensor.shape))
-
-
-def _largest(tensor: Any) -> float | None:
-    """Return the largest finite magnitude, None when no element is finite."""
-    values = np.abs(tensor.astype(np.float64))
-    finite = values[np.isfinite(values)]
-    return float(finite.max()) if finite.size else None
-
-
-def _tensors(value: Any) -> Iterator[Any]:
-    if isinstance(value, list):
-        for item in value:
-            yield from _tensors(item)
-    elif value is not None:
-        yield value
-
-
-def _declares_empty(output: onnx.ValueInfoProto) -> bool:
-    kind = output.type
-    return kind.HasField("tensor_type") and any(
-        dim.WhichOneof("value") == "dim_value" and dim.dim_value == 0 for dim in kind.tensor_type.shape.dim
-    )
-
-
-def _same(first: Any, second: Any) -> bool:
-    mine, theirs = list(_tensors(first)), list(_tensors(second))
-    return len(mine) == len(theirs) and all(same_bits(a, b) for a, b in zip(mine, theirs))
 
 
 def _external_bytes(message: Any) -> Iterator[int]:

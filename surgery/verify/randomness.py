@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,13 +17,17 @@ SHAPE_ONLY = frozenset(
 """Operators whose outputs depend on the shape or the form of their input, not on its elements."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Origins:
-    """For each output of a model: whether it depends on randomness, and whether on the elements of a fed input."""
+    """What the outputs of a model depend on.
+
+    `random`: outputs that depend on a random operator; `operators`: those operators; `inputs`: for each output the
+    inputs whose elements it depends on, not counting those of which only the shape matters.
+    """
 
     random: frozenset[str]
-    fed: frozenset[str]
     operators: frozenset[str]
+    inputs: Mapping[str, frozenset[str]]
 
 
 @dataclass
@@ -33,22 +37,27 @@ class _Walk:
     operators: set[str] = field(default_factory=set)
 
 
-RANDOM, FED = 1, 2
+RANDOM = 1
+"""The mark of randomness; each input has a bit of its own above it."""
 
 
 def origins(model: onnx.ModelProto) -> Origins:
     """Follow randomness and the inputs through the graph, subgraphs and functions included."""
     initializers = {tensor.name for tensor in model.graph.initializer}
     initializers |= {tensor.values.name for tensor in model.graph.sparse_initializer}
-    marks = {value.name: FED for value in model.graph.input if value.name not in initializers}
+    fed = [value.name for value in model.graph.input if value.name not in initializers]
+    bits = {name: RANDOM << (1 + position) for position, name in enumerate(fed)}
+    marks = dict(bits)
     functions = {(function.domain, function.name): function for function in model.functions}
     walk = _Walk(functions, {tensor.name for tensor in model.graph.initializer if _is_zero(tensor)})
     _follow(walk, model.graph.node, marks, 0)
     outputs = [output.name for output in model.graph.output]
     return Origins(
         random=frozenset(name for name in outputs if marks.get(name, 0) & RANDOM),
-        fed=frozenset(name for name in outputs if marks.get(name, 0) & FED),
         operators=frozenset(walk.operators),
+        inputs={
+            output: frozenset(name for name, bit in bits.items() if marks.get(output, 0) & bit) for output in outputs
+        },
     )
 
 
@@ -74,10 +83,10 @@ def _follow(walk: _Walk, nodes: Iterable[onnx.NodeProto], marks: dict[str, int],
             walk.operators.add(node.op_type)
             mark |= RANDOM
         if node.op_type in SHAPE_ONLY and not node.domain:
-            mark &= ~FED
+            mark &= RANDOM
         for position, name in enumerate(node.output):
             is_mask = node.op_type == "Dropout" and not node.domain and position == 1
-            marks[name] = mark & ~FED if is_mask and not mark & RANDOM else mark
+            marks[name] = 0 if is_mask and not mark & RANDOM else mark
 
 
 def _inside(walk: _Walk, graph: onnx.GraphProto, outer: dict[str, int], mark: int, depth: int) -> int:

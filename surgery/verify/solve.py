@@ -112,7 +112,9 @@ def _slice(use: Use) -> Sequence[int] | None:
         return None
     count = _length(use, 1)
     axes = use.integers(3) if use.has(3) else list(range(count))
-    if axes is None:
+    if axes is not None:
+        axes = [axis % len(data) for axis in axes]
+    else:
         changed = [i for i, n in enumerate(data) if out is not None and len(out) == len(data) and out[i] != n]
         axes = [*changed, *(i for i in range(len(data)) if i not in changed)][:count]
     steps = use.integers(4) if use.has(4) else [1] * count
@@ -138,11 +140,14 @@ def _pads(use: Use) -> Sequence[int] | None:
     if data is None:
         return None
     axes = use.integers(3) if use.has(3) else list(range(_length(use) // 2))
-    if axes is None:
-        changed = [i for i, n in enumerate(data) if out is not None and out[i] != n]
-        axes = changed or list(range(_length(use) // 2))
+    if axes is not None:
+        axes = [axis % len(data) for axis in axes]
+    else:
+        count = _length(use, 3)
+        changed = [i for i, n in enumerate(data) if out is not None and len(out) == len(data) and out[i] != n]
+        axes = [*changed, *(i for i in range(len(data)) if i not in changed)][:count]
     if use.index == 3:
-        return axes[: _length(use)]
+        return axes
     grow = [out[axis] - data[axis] if out is not None and len(out) == len(data) else 2 for axis in axes]
     return [*(amount // 2 for amount in grow), *(amount - amount // 2 for amount in grow)]
 

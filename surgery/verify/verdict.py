@@ -3,12 +3,10 @@
 Both run in the same engine on the same inputs, and their outputs are compared by name. Controls come first, so
 that nothing is blamed on a change that the original does by itself.
 
-What proves nothing is said to prove nothing. By the graph, an output depends on the elements of the inputs, on
-their shapes only, or on neither. In the last two cases equal outputs are all that there is to show. An output that
-depends on the elements is *vacuous* when over all runs it had no finite element, or stayed below 1e-20 in
-magnitude (zeros included), or was empty though its declared shape does not say so, or had the same bits in all runs
-of the same shape. Before that is said, more runs with other data try to move it. A vacuous output that is equal
-gives no verdict but `unverified`, whatever the pass promised; one that differs is a difference like any other.
+What proves nothing is said to prove nothing: `vacuity` says what an output must do to count. Before an output is called
+vacuous, more runs with other data try to move it. A vacuous output that is equal gives no verdict but `unverified`,
+whatever the pass promised; one that differs is a difference like any other. When all bits are equal, the stricter
+measure of EXACT decides what counts as moving, also under a CLOSE promise.
 """
 
 from __future__ import annotations
@@ -22,7 +20,8 @@ from surgery.recipe.schema import InputsSpec, VerifySpec
 from surgery.verify.checks import signature
 from surgery.verify.compare import Difference, Rules, compare
 from surgery.verify.engine import Engine, EngineName, Outcome
-from surgery.verify.original import Original, Run
+from surgery.verify.original import Original
+from surgery.verify.vacuity import Run
 
 Status = Literal["equal", "close", "different", "unverified"]
 
@@ -130,8 +129,9 @@ class Verifier:
             return Verdict(
                 "unverified", NONDETERMINISTIC, None, f"the original differs from itself from run to run in {names}"
             )
-        if original.vacuous:
-            what = "; ".join(f"{name} {why}" for name, why in sorted(original.vacuous.items()))
+        empty = original.vacuous[promise if total.bits else Parity.EXACT]
+        if empty:
+            what = "; ".join(f"'{name}' {why}" for name, why in sorted(empty.items()))
             return Verdict("unverified", VACUOUS, None, f"nothing is proved: {what}")
         note = self._note(runs)
         if total.bits:

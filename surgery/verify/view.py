@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from surgery import ops
 from surgery.verify.elements import Array
 
 if TYPE_CHECKING:
@@ -113,8 +114,20 @@ class Use:
         return self.view.shape(self.node.input[index]) if self.has(index) else None
 
     def out(self, index: int = 0) -> Shape | None:
-        """Return the shape of an output of the node."""
-        return self.view.shape(self.node.output[index]) if index < len(self.node.output) else None
+        """Return the shape of an output of the node, read off further down when it is not known there."""
+        if index >= len(self.node.output):
+            return None
+        name = self.node.output[index]
+        for _ in range(_FURTHER):
+            found = self.view.shape(name)
+            readers = self.view.index.consumers.get(name, [])
+            if found is not None or len(readers) != 1:
+                return found
+            reader, position = readers[0]
+            if position or reader.op_type not in _SAME_SHAPE:
+                return None
+            name = reader.output[0]
+        return None
 
     def constant(self, index: int) -> Array | None:
         """Return the elements of an input of the node, when it is a constant."""
@@ -191,6 +204,8 @@ _CARRIES: dict[str, frozenset[int]] = {
     "ScatterND": frozenset({0, 2}),
     "SequenceInsert": frozenset({0, 1}),
 }
+_SAME_SHAPE = ops.UNARY_ELEMENTWISE | {"CastLike", "Softmax", "LogSoftmax"}
+_FURTHER = 8
 _IN_ORDER = frozenset({"Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "CastLike"})
 _VARIADIC = frozenset({"Concat", "Max", "Min", "SequenceConstruct"})
 

@@ -19,6 +19,7 @@ import socket
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import IO, Any, Self
 
@@ -75,12 +76,14 @@ class Worker:
 
     What a function keeps in its module lasts from call to call, for as long as the process lives. `timeout`
     (seconds for one call, None for no limit) may be changed between calls; `memory` bounds the writable private
-    memory in bytes (mapped files count only when mapped for writing).
+    memory in bytes (mapped files count only when mapped for writing). `preload` names modules that the fork server is
+    to import first, so that later workers have them too.
     """
 
-    def __init__(self, *, timeout: float | None = 300, memory: int | None = None) -> None:
+    def __init__(self, *, timeout: float | None = 300, memory: int | None = None, preload: Sequence[str] = ()) -> None:
         self.timeout = timeout
         self.memory = memory if memory is not None else default_memory()
+        self.preload = tuple(preload)
         self.pid: int | None = None
         self._channel: socket.socket | None = None
         self._log: IO[bytes] | None = None
@@ -133,7 +136,7 @@ class Worker:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the worker
         try:
             with theirs:
-                self.pid = forkserver().fork(theirs, self._log, self.memory)
+                self.pid = forkserver().fork(theirs, self._log, self.memory, self.preload)
         except BaseException:
             ours.close()
             raise

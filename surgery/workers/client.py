@@ -40,9 +40,9 @@ class ForkServer:
         """Whether this process started it (a fork of its owner did not) and it is still running."""
         return self.owner == os.getpid() and self._control.fileno() >= 0 and self._process.poll() is None
 
-    def fork(self, channel: socket.socket, log: IO[bytes], memory: int | None) -> int:
+    def fork(self, channel: socket.socket, log: IO[bytes], memory: int, preload: tuple[str, ...] = ()) -> int:
         """Fork a worker that talks on `channel` and writes its output to `log`; return its process id."""
-        request = json.dumps({"op": "fork", "memory": memory}).encode()
+        request = json.dumps({"op": "fork", "memory": memory, "preload": preload}).encode()
         answer = self._ask(request, [channel.fileno(), log.fileno()])
         if "pid" not in answer:
             problem = answer.get("error", "the fork server is gone")

@@ -16,8 +16,10 @@ import resource
 import select
 import signal
 import socket
+import sys
 import time
 import traceback
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -43,13 +45,20 @@ def main(descriptor: int) -> None:
     control = socket.socket(fileno=descriptor)
     os.chdir("/")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for name in PRELOAD:
+    _preload(PRELOAD)
+    _Server(control).run()
+
+
+def _preload(names: Sequence[str]) -> None:
+    """Import modules that the workers to be forked will need."""
+    if all(name in sys.modules for name in names):
+        return
+    for name in names:
         # A module that cannot be imported fails again, and visibly, in the worker that needs it.
         with suppress(Exception):
             importlib.import_module(name)
     gc.collect()
     gc.freeze()
-    _Server(control).run()
 
 
 class _Server:
@@ -89,6 +98,7 @@ class _Server:
 
     def _fork(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         server = os.getpid()
+        _preload(request["preload"])
         try:
             pid = os.fork()
         except OSError as error:
