@@ -42,9 +42,10 @@ def images(batch: int, height: int, width: int) -> torch.Tensor:
 
 
 def built(model: nn.Module, size: tuple[int, int], outputs: dict[str, Axes], axes: Axes | None = None) -> Built:
-    """Wrap an image model, its batch statistics calibrated on random images."""
+    """Wrap an image model, its batch statistics calibrated on images and on noise, as it will meet both."""
     module = Pixels(model, len(outputs)).eval()
-    weights.calibrate(module, (images(8, *size),), SEED)
+    noise = torch.randn(4, 3, *size, generator=weights.generator(SEED, "noise"))
+    weights.calibrate(module, (torch.cat([images(4, *size), noise]),), SEED)
     return Built(module, (images(BATCH, *size),), {"pixel_values": axes or FIXED}, outputs)
 
 

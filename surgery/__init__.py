@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from surgery.runner import apply as apply
     from surgery.storage import load as load
     from surgery.storage import save as save
-    from surgery.verify import verify_models as verify
+    from surgery.verify import verify as verify
     from surgery.views import Node as Node
     from surgery.views import Refusal as Refusal
     from surgery.views import Value as Value
@@ -38,6 +38,7 @@ _HOMES = {
     "inspect": "inspect",
     "load": "storage",
     "save": "storage",
+    "verify": "verify",
     "Builder": "edits",
     "Graph": "graph",
     "Match": "pattern",

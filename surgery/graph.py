@@ -119,6 +119,10 @@ class Graph:
             found.extend(Node(self, node) for node in self._index.get((domain, op_type), ()))
         return found
 
+    def holders(self) -> dict[ir.Graph, Node]:
+        """Return for each subgraph the node that holds it, whose scope is the one around it."""
+        return {inner: Node(self, node) for scope in scopes(self.ir) for node in scope for inner in _subgraphs(node)}
+
     def constants(self) -> list[Value]:
         """List the initializers that no caller can override, of all scopes."""
         found = (Value(self, value) for scope in scopes(self.ir) for value in scope.initializers.values())
@@ -367,7 +371,8 @@ class Graph:
     def _drop_functions(self, functions: list[ir.Function]) -> list[str]:
         """Remove functions, which may call each other but must not be called from elsewhere."""
         leaving = {function.identifier() for function in functions}
-        staying = [self.ir.graph, *(body for key, body in self.ir.functions.items() if key not in leaving)]
+        staying: list[ir.Graph | ir.Function] = [self.ir.graph]
+        staying += [body for key, body in self.ir.functions.items() if key not in leaving]
         if leaving and any(node.op_identifier() in leaving for body in staying for node in body.all_nodes()):
             raise Refusal("the function is still called")
         for function in functions:

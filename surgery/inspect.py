@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from surgery import storage
-from surgery.summary import data_files, nodes, operators, tensors
+from surgery.summary import data_files, nodes, operators
 
 if TYPE_CHECKING:
     import onnx
@@ -103,7 +103,7 @@ def inspect(model: str | Path | onnx.ModelProto) -> Inspection:
         functions={_function_name(function): len(function.node) for function in proto.functions},
         parameters=sum(parameters.values()),
         parameters_by_type=parameters,
-        weight_bytes=sum(storage.payload_bytes(tensor) for tensor in tensors(proto)),
+        weight_bytes=sum(storage.payload_bytes(tensor) for tensor in storage.all_tensors(proto)),
         bytes=sum(path.stat().st_size for path in data_files(proto, stored.path)) if stored.path else None,
         metadata={entry.key: entry.value for entry in proto.metadata_props},
     )

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from surgery import storage
+
 if TYPE_CHECKING:
     import onnx
 
@@ -77,26 +79,8 @@ def data_files(proto: onnx.ModelProto, path: Path) -> list[Path]:
     """List the files that a weightless model of the file `path` draws on: itself and its external data."""
     own = path.resolve()
     found = {own: None}
-    for tensor in tensors(proto):
+    for tensor in storage.all_tensors(proto):
         for entry in tensor.external_data:
             if entry.key == "location":
                 found[Path("/") / entry.value] = None
     return [path, *(other for other in found if other != own)]
-
-
-def tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Yield every tensor of a model: initializers and attributes, subgraphs and functions included."""
-    graphs = [proto.graph]
-    for node in nodes(proto):
-        for attribute in node.attribute:
-            if attribute.HasField("t"):
-                yield attribute.t
-            yield from attribute.tensors
-            if attribute.HasField("g"):
-                graphs.append(attribute.g)
-            graphs.extend(attribute.graphs)
-    for graph in graphs:
-        yield from graph.initializer
-        for sparse in graph.sparse_initializer:
-            yield sparse.values
-            yield sparse.indices

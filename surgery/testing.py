@@ -67,12 +67,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a pass made of a case: the models as weightless protos, sites and reasons."""
+    """What a pass made of a case: the models as weightless protos, sites and reasons, and the weights of both."""
 
     before: onnx.ModelProto
     after: onnx.ModelProto
     sites: int
     reasons: tuple[str, ...]
+    weights: storage.Weights
 
 
 def cases(folder: Path) -> list[Case]:
@@ -128,7 +129,7 @@ def run(model: onnx.ModelProto, declared: Pass, options: dict[str, Any]) -> Outc
     declared.apply(graph, declared.bind(options))
     after = storage.proto_from_ir(graph.ir, stored.weights)
     reasons = tuple(dict.fromkeys(refused.reason for refused in graph.refusals))
-    return Outcome(stored.proto, after, sum(not site.skipped for site in graph.sites), reasons)
+    return Outcome(stored.proto, after, sum(not site.skipped for site in graph.sites), reasons, stored.weights)
 
 
 def problems(case: Case) -> Iterator[str]:
@@ -141,7 +142,8 @@ def problems(case: Case) -> Iterator[str]:
     if case.after is None and changed:
         yield f"the graph changed:\n{changed}"
     if case.after is not None:
-        expected = storage.ir_from_proto(storage.from_proto(text.parse(case.after)).proto)
+        stored = storage.from_proto(text.parse(case.after))
+        expected = storage.ir_from_proto(stored.proto, stored.weights)
         if not changed:
             yield "the pass did not fire"
         difference = text.structural_diff(expected, after, names=("expected", "got"))
@@ -152,7 +154,7 @@ def problems(case: Case) -> Iterator[str]:
             yield f"not refused because '{reason}'; the reasons given: {list(outcome.reasons)}"
     if case.unchanged and outcome.reasons:
         yield f"refused ({list(outcome.reasons)}), which a '# refused:' line should say"
-    again = run(outcome.after, declared, case.options)
+    again = run(storage.resolve(outcome.after), declared, case.options)
     repeated = text.structural_diff(after, storage.ir_from_proto(again.after))
     if repeated:
         yield f"a second run changes more:\n{repeated}"

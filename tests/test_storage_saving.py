@@ -325,6 +325,7 @@ def test_weights_of_the_input_are_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "b.onnx").rename(tmp_path / "a.onnx")
     stored = storage.load(tmp_path / "a.onnx")
     assert "holds weights of the input" in refused(stored, tmp_path / "b.onnx", force=True)
+    assert "holds weights of the input" in refused(stored, tmp_path / "b.onnx.data", force=True, layout="single")
     assert bits(onnx.load(tmp_path / "a.onnx")) == bits(TWO)
 
 

@@ -10,6 +10,33 @@ from surgery import Builder, Graph, Node, Parity, Size, Value, compute, graph_pa
 from ._shared import value_bytes
 
 STANDARD = {"", "ai.onnx", "ai.onnx.ml"}
+MOVES = frozenset(
+    {
+        "Concat",
+        "ConstantOfShape",
+        "DepthToSpace",
+        "Expand",
+        "Flatten",
+        "Gather",
+        "GatherElements",
+        "GatherND",
+        "Identity",
+        "Pad",
+        "Reshape",
+        "ScatterElements",
+        "ScatterND",
+        "Slice",
+        "SpaceToDepth",
+        "Split",
+        "Squeeze",
+        "Tile",
+        "Transpose",
+        "Unsqueeze",
+        "Where",
+    }
+)
+"""Operators that only move elements."""
+HALF = {"FLOAT16", "BFLOAT16"}
 SMALL = 1024
 """Bytes below which a constant does not count as growth."""
 GROWTH_KEY = "surgery.growth"
@@ -29,7 +56,8 @@ def fold_constants(
     Right because the result is computed by the kernels that the model itself runs, from the same bits. Shapes are
     taken from shape inference and only where it proves them; what a model merely declares of its intermediate
     values is not believed. Random operators differ from run to run and stay; so does an initializer that a caller
-    can override, control flow, and what a function computes from its attributes.
+    can override, control flow, and what a function computes from its attributes. Arithmetic in half precision
+    stays too: where ONNX Runtime has no kernel for it, it computes in single precision and drops roundings between.
 
     The file never grows by more than `max_growth`, however often the pass runs: results that are larger than what
     they are made of, as of an Expand, are folded smallest first, as long as they fit, and carry a note of it.
@@ -59,11 +87,11 @@ def fold_constants(
 
 def _lift(graph: Graph, node: Node) -> None:
     value = node.outputs[0]
-    if graph.in_function(node) or not value.is_used:
+    # A sparse constant has no tensor.
+    if graph.in_function(node) or not value.is_used or value.tensor is None:
         return
     with graph.site(node) as new:
         new.require(not value.is_output, "the constant is an output of its graph")
-        new.require(value.tensor is not None, "the constant is sparse")
         new.replace(value, new.constant(value.tensor, name=value.name))
 
 
@@ -144,6 +172,10 @@ class _Folding:
             new.require(node.ir.domain in STANDARD, "the operator is not of the ONNX standard")
             new.require(
                 not self.keep_dequantize or node.op != "DequantizeLinear", "the dequantized constant would be larger"
+            )
+            new.require(
+                node.op in MOVES or all(v.dtype is None or v.dtype.name not in HALF for v in node.outputs if v.name),
+                "a runtime may leave out the rounding to half precision",
             )
             new.require(
                 not any(attribute.is_ref() for attribute in node.ir.attributes.values()),

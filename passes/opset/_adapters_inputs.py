@@ -89,13 +89,13 @@ def _top_k_10(draft: Draft) -> None:
 def _upsample_9(draft: Draft) -> None:
     scales = draft.take("scales")
     draft.require(scales is not None, "Upsample has no scales")
-    draft.set_input(1, draft.new.constant(np.array(scales, dtype=np.float32), "scales"))
+    draft.set_input(1, draft.constant(np.array(scales, dtype=np.float32), "scales"))
 
 
 @adapter("DFT", to=20)
 def _dft_20(draft: Draft) -> None:
     """The axis was 1 when not given, and is the last but one now."""
-    draft.set_input(2, draft.new.constant(np.array(draft.take("axis", 1), dtype=np.int64), "axis"))
+    draft.set_input(2, draft.constant(np.array(draft.take("axis", 1), dtype=np.int64), "axis"))
 
 
 @adapter("Dropout", to=12)
@@ -104,7 +104,7 @@ def _dropout_12(draft: Draft) -> None:
     # Nothing said what the mask of an inference run holds (ONNX Runtime: falses); now it holds trues.
     draft.require(not draft.is_read(1), "the mask of Dropout is read, and its meaning changed")
     if draft.has("ratio"):
-        draft.set_input(1, draft.new.constant(np.array(draft.take("ratio"), dtype=np.float32), "ratio"))
+        draft.set_input(1, draft.constant(np.array(draft.take("ratio"), dtype=np.float32), "ratio"))
 
 
 @adapter("Pad", to=11)
@@ -136,4 +136,4 @@ def _scalar(draft: Draft, number: float, name: str) -> Value:
     if kind is None:
         raise Refusal("the type of the input is not known")
     with np.errstate(over="ignore"):
-        return draft.new.constant(np.array(number).astype(kind.numpy()), name)
+        return draft.constant(np.array(number).astype(kind.numpy()), name)

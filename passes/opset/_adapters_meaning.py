@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from surgery import Value
+from surgery import Refusal, Value
 
 from ._shared import Draft, adapter
 
@@ -54,7 +54,7 @@ def _resize_11(draft: Draft) -> None:
     if draft.attr("mode", "nearest") == "nearest":
         draft.set("nearest_mode", "ceil" if _shrinks(draft, scales) else "floor")
     # Up to opset 12 the region cannot be omitted.
-    region = draft.new.constant(np.zeros(0, dtype=np.float32), "roi") if draft.target < 13 else None
+    region = draft.constant(np.zeros(0, dtype=np.float32), "roi") if draft.target < 13 else None
     draft.inputs = [draft.input(0), region, scales]
 
 
@@ -110,30 +110,30 @@ def _quantize_linear_19(draft: Draft) -> None:
 def _group_normalization_21(draft: Draft) -> None:
     """Scale and bias were given per group and are given per channel; the statistics had the type of the input."""
     data, groups = draft.input(0), draft.attr("num_groups")
-    kind = data.dtype
-    if kind is None:
-        draft.require(False, "the type of the input is not known")
-        return
+    if data.dtype is None:
+        raise Refusal("the type of the input is not known")
+    channels = data.shape[1] if data.shape is not None and len(data.shape) > 1 else None
+    each = channels // groups if isinstance(channels, int) else None
+    repeats: Value | None = None
     for index in (1, 2):
-        draft.set_input(index, _per_channel(draft, data, draft.input(index), groups))
-    draft.set("stash_type", int(kind))
+        given = draft.input(index)
+        held = given.constant
+        if held is not None and each is not None:
+            draft.set_input(index, draft.constant(np.repeat(held, each), f"{given.name}_per_channel"))
+            continue
+        repeats = repeats or _repeats(draft, data, groups, each)
+        wide = draft.new.node("Expand", draft.unsqueeze(given, [1]), repeats)
+        draft.set_input(index, draft.new.node("Reshape", wide, draft.integers([-1], "flat")))
+    draft.set("stash_type", int(data.dtype))
 
 
-def _per_channel(draft: Draft, data: Value, given: Value, groups: int) -> Value:
-    """Repeat each element of a vector over groups for each channel of its group."""
-    shape, held = data.shape, given.constant
-    channels = shape[1] if shape is not None and len(shape) > 1 else None
-    if isinstance(channels, int):
-        each = channels // groups
-        if held is not None:
-            return draft.new.constant(np.repeat(held, each), f"{given.name}_per_channel")
-        target = draft.integers([1, each], "shape")
-    else:
-        extent = draft.new.node("Shape", data, start=1, end=2)
-        each_known = draft.new.node("Div", extent, draft.integers([groups], "groups"))
-        target = draft.new.node("Concat", draft.integers([1], "one"), each_known, axis=0)
-    wide = draft.new.node("Expand", draft.unsqueeze(given, [1]), target)
-    return draft.new.node("Reshape", wide, draft.integers([-1], "flat"))
+def _repeats(draft: Draft, data: Value, groups: int, each: int | None) -> Value:
+    """Give the shape [1, channels in a group]."""
+    if each is not None:
+        return draft.integers([1, each], "repeats")
+    channels = draft.new.node("Shape", data, start=1, end=2)
+    each_computed = draft.new.node("Div", channels, draft.integers([groups], "groups"))
+    return draft.new.node("Concat", draft.integers([1], "one"), each_computed, axis=0)
 
 
 @adapter("MeanVarianceNormalization", to=13)

@@ -53,10 +53,11 @@ class Draft:
     written as opset `target` has it, so no adapter has to look at it again.
     """
 
-    def __init__(self, node: Node, new: Builder, target: int) -> None:
+    def __init__(self, node: Node, new: Builder, target: int, made: dict[tuple[Any, ...], Value]) -> None:
         self.node = node
         self.new = new
         self.target = target
+        self._made = made
         self.op = node.op
         self.inputs = node.inputs
         self.outputs = len(node.outputs)
@@ -114,9 +115,16 @@ class Draft:
 
     # Building
 
+    def constant(self, array: np.ndarray[Any, Any], name: str) -> Value:
+        """Make a constant, or find the same one made for another node of the same graph."""
+        key = (self.node.scope, array.dtype, array.shape, array.tobytes())
+        if key not in self._made:
+            self._made[key] = self.new.constant(array, name)
+        return self._made[key]
+
     def integers(self, values: Sequence[int], name: str) -> Value:
-        """Make a one-dimensional int64 constant."""
-        return self.new.constant(np.array(values, dtype=np.int64), name)
+        """Make a one-dimensional int64 constant like `constant`."""
+        return self.constant(np.array(values, dtype=np.int64), name)
 
     def unsqueeze(self, value: Value, axes: Sequence[int]) -> Value:
         """Insert axes of extent 1; they count in the result."""
@@ -158,13 +166,14 @@ class Draft:
 def upgrade(graph: Graph, new: Builder, target: int) -> list[tuple[Node, str]]:
     """Let a site take all nodes of the default domain to opset `target`; return what blocks, with the reasons."""
     blockers: list[tuple[Node, str]] = []
+    made: dict[tuple[Any, ...], Value] = {}
     functions = graph.ir.functions
     for node in graph.nodes():
         call = (node.ir.domain, node.ir.op_type, node.ir.overload)
         if node.ir.domain or call in functions or node.opset == target:
             continue
         try:
-            _convert(node, new.at(node), target)
+            _convert(Draft(node, new.at(node), target, made))
         except Refusal as refusal:
             blockers.append((node, refusal.reason))
     if graph.opset not in (0, target):
@@ -177,15 +186,13 @@ def upgrade(graph: Graph, new: Builder, target: int) -> list[tuple[Node, str]]:
     return blockers
 
 
-def _convert(node: Node, new: Builder, target: int) -> None:
+def _convert(draft: Draft) -> None:
+    node = draft.node
     version = _schemas.version_at(node.op, node.opset)
     if version is None:
         raise Refusal(f"opset {node.opset} has no {node.op}")
-    draft = Draft(node, new, target)
-    while (step := _schemas.next_version(draft.op, version, target)) is not None:
-        if draft.has(_schemas.LEGACY_ATTRIBUTE) and not _schemas.has_attribute(
-            draft.op, step, _schemas.LEGACY_ATTRIBUTE
-        ):
+    while (step := _schemas.next_version(draft.op, version, draft.target)) is not None:
+        if not _schemas.has_attribute(draft.op, step, _schemas.LEGACY_ATTRIBUTE):
             draft.take(_schemas.LEGACY_ATTRIBUTE)
         adapt = _ADAPTERS.get((draft.op, step))
         if adapt is not None:

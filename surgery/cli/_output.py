@@ -20,9 +20,10 @@ def write(renderable: RenderableType) -> None:
     """Write tables and text to stdout, as wide as they need to be when it is no terminal."""
     from rich.console import Console
 
-    console = Console(highlight=False, soft_wrap=False)
+    # No markup: a shape such as float[batch] is text, not a style.
+    console = Console(highlight=False, markup=False)
     if not console.is_terminal:
-        console = Console(highlight=False, width=160)
+        console = Console(highlight=False, markup=False, width=160)
     console.print(renderable)
 
 
@@ -30,4 +31,4 @@ def messages() -> Console:
     """Return the console for progress and remarks, on stderr."""
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False)
+    return Console(stderr=True, highlight=False, markup=False)

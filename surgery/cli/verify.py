@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from surgery.cli import _output
 
@@ -22,23 +21,15 @@ def main(arguments: argparse.Namespace) -> int:
     """Verify one model against another."""
     from surgery.parity import Parity
     from surgery.recipe.schema import VerifySpec
-    from surgery.verify import verify_models
+    from surgery.verify import verify
 
     spec = VerifySpec(rtol=arguments.rtol, atol=arguments.atol, seed=arguments.seed)
     promise = Parity.EXACT if arguments.exact else Parity.CLOSE
-    verdict, bindings = verify_models(Path(arguments.original), Path(arguments.candidate), verify=spec, promise=promise)
+    found = verify(arguments.original, arguments.candidate, spec=spec, promise=promise)
     if arguments.format == "json":
-        _output.write_json({**verdict.to_json(), "bindings": list(bindings)})
+        _output.write_json(found.to_json())
     else:
-        from rich.text import Text
-
         from surgery.report import terminal
 
-        runs = sum(1 for binding in bindings if not binding.get("refused"))
-        tolerance = terminal.needed(verdict)
-        detail = f", rtol needed {tolerance}" if tolerance else ""
-        line = f"{verdict.status} on {runs} sets of inputs{detail}"
-        _output.write(Text(line, style=terminal.VERDICT_STYLES[verdict.status]))
-        if verdict.message or verdict.reason:
-            _output.write(Text(f"  {verdict.message or verdict.reason}"))
-    return 0 if verdict.status in ("equal", "close") else 1
+        _output.write(terminal.pair(found))
+    return 0 if found.verdict.passed else 1

@@ -13,7 +13,7 @@ from surgery.diff import Change, Difference, OperatorCount, histogram
 from surgery.inspect import Inspection, Port
 from surgery.runner import Result, StepRecord
 from surgery.summary import Summary
-from surgery.verify import Verdict
+from surgery.verify import Pair, Verdict
 
 STATUS_STYLES = {"committed": "green", "unchanged": "dim", "rolled_back": "yellow", "skipped": "dim", "failed": "red"}
 VERDICT_STYLES = {"equal": "green", "close": "green", "different": "red", "unverified": "yellow"}
@@ -200,6 +200,18 @@ def _changes(changes: Sequence[Change]) -> Table:
         after = "-" if item.after is None else f"{item.after:,}" if isinstance(item.after, int) else item.after
         table.add_row(f"  {item.what}", Text(str(before), style="red"), "->", Text(str(after), style="green"))
     return table
+
+
+def pair(found: Pair) -> RenderableType:
+    """Show what `verify` found."""
+    verdict = found.verdict
+    runs = sum(1 for binding in found.bindings if not binding.get("refused"))
+    tolerance = needed(verdict)
+    detail = f", rtol needed {tolerance}" if tolerance else ""
+    parts = [Text(f"{verdict.status} on {runs} sets of inputs{detail}", style=VERDICT_STYLES[verdict.status])]
+    parts += [Text(f"  {verdict.message or verdict.reason}")] if verdict.message or verdict.reason else []
+    parts += [Text(f"  signature: {item}", style="yellow") for item in found.signature]
+    return Group(*parts)
 
 
 def summary(found: Summary) -> str:

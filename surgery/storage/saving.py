@@ -42,6 +42,8 @@ def save(
     if layout not in ("keep", "single", "external"):
         raise UsageError(f"there is no layout '{layout}'", todo="use keep, single or external")
     target = check_target(path, force=force)
+    if weights.origin != target:
+        _spare_input(target, weights)
     skeleton = _serialize(proto, target)
     data_path = target.with_name(target.name + ".data")
     plan = _Plan(skeleton, weights, layout, target)
@@ -160,7 +162,13 @@ def _check_data_path(path: Path, target: Path, weights: Weights, force: bool) ->
         raise OutputError(
             "the file for external data exists", where=str(path), todo="name another output, or use --force"
         )
-    if weights.uses(path) and weights.origin != target:
+    if weights.origin != target:
+        _spare_input(path, weights)
+
+
+def _spare_input(path: Path, weights: Weights) -> None:
+    """Refuse to write over a data file that the input still needs. Raises OutputError."""
+    if weights.uses(path):
         raise OutputError(
             f"the file holds weights of the input {weights.origin or 'model'}",
             where=str(path),

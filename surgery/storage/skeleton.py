@@ -60,7 +60,8 @@ def load(path: str | os.PathLike[str], *, limit: int = INLINE_LIMIT) -> StoredMo
 
     data = source.view(0, source.size)
     folders = _Folders(str(given), [given.parent, source.path.parent])
-    proto = _read(data, weights, locate, limit, folders)
+    with source.in_small_bites():
+        proto = _read(data, weights, locate, limit, folders)
     return StoredModel(given, proto, weights, weights.external)
 
 

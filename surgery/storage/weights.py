@@ -64,6 +64,7 @@ class Source:
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         weakref.finalize(self, os.close, self.fd).atexit = False
         self.opened = os.fstat(self.fd)
+        self._map: mmap.mmap | None = None
         self._mapped = memoryview(b"")
 
     @property
@@ -76,13 +77,26 @@ class Source:
         stop = offset + length
         if stop > len(self._mapped) and self.size:
             # A scratch file grows: earlier views keep their own mapping.
-            self._mapped = memoryview(mmap.mmap(self.fd, 0, access=mmap.ACCESS_READ))
+            self._map = mmap.mmap(self.fd, 0, access=mmap.ACCESS_READ)
+            self._mapped = memoryview(self._map)
         if offset < 0 or length < 0 or stop > len(self._mapped):
             raise ModelFileError(
                 f"bytes {offset:,} to {stop:,} are wanted and the file has {len(self._mapped):,}",
                 where=str(self.path),
             )
         return self._mapped[offset:stop]
+
+    @contextmanager
+    def in_small_bites(self) -> Iterator[None]:
+        """Keep the kernel from reading ahead, while a few bytes here and there are all that is wanted."""
+        here = self._map
+        if here is not None:
+            here.madvise(mmap.MADV_RANDOM)
+        try:
+            yield
+        finally:
+            if here is not None:
+                here.madvise(mmap.MADV_NORMAL)
 
     def changed(self) -> bool:
         """Tell whether the path no longer leads to the bytes that were opened."""

@@ -24,7 +24,7 @@ from surgery.verify.view import Index, Shape, View, uses
 if TYPE_CHECKING:
     import onnx
 
-PROFILES = ("legal", "binary", "zeros", "ones", "twos")
+PROFILES = ("legal", "binary", "ones", "twos", "zeros")
 """How integers are chosen: by the rules, and where they fall short 0 and 1 mixed, or all the same."""
 
 UNKNOWN_RANK = (2, 3)
@@ -185,7 +185,7 @@ def _simplified(domain: Domain, port: InputPort, profile: str) -> Domain:
     """Replace what was found for an integer input by something that more operators accept."""
     if port.dtype is None or not (is_integer(port.dtype) or port.dtype.kind == "b"):
         return domain
-    return MASK if profile == "binary" else Domain(choices=(PROFILES.index(profile) - PROFILES.index("zeros"),))
+    return MASK if profile == "binary" else Domain(choices=({"ones": 1, "twos": 2, "zeros": 0}[profile],))
 
 
 def _read_file(path: Path, name: str) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -74,14 +74,15 @@ def _follow(walk: _Walk, nodes: Iterable[onnx.NodeProto], marks: dict[str, int],
             _follow(walk, function.node, inner, depth + 1)
             marks.update(zip(node.output, (inner.get(name, 0) for name in function.output)))
             continue
-        for attribute in node.attribute:
-            for graph in (attribute.g, *attribute.graphs):
-                mark |= _inside(walk, graph, marks, mark, depth)
-        if node.op_type == "Constant" and any(_is_zero(attribute.t) for attribute in node.attribute):
-            walk.off.update(node.output)
         if is_random(node, walk.off):
             walk.operators.add(node.op_type)
             mark |= RANDOM
+        bodies = [graph for attribute in node.attribute for graph in (attribute.g, *attribute.graphs) if graph.output]
+        if bodies:
+            marks.update(zip(node.output, _from_bodies(walk, node, bodies, marks, depth)))
+            continue
+        if node.op_type == "Constant" and any(_is_zero(attribute.t) for attribute in node.attribute):
+            walk.off.update(node.output)
         if node.op_type in SHAPE_ONLY and not node.domain:
             mark &= RANDOM
         for position, name in enumerate(node.output):
@@ -89,19 +90,49 @@ def _follow(walk: _Walk, nodes: Iterable[onnx.NodeProto], marks: dict[str, int],
             marks[name] = 0 if is_mask and not mark & RANDOM else mark
 
 
-def _inside(walk: _Walk, graph: onnx.GraphProto, outer: dict[str, int], mark: int, depth: int) -> int:
-    """Return what the outputs of a subgraph depend on; whatever goes into its node may go into its inputs."""
-    marks = {**outer, **dict.fromkeys((value.name for value in graph.input), mark)}
-    if graph.input:
-        # What one iteration of a Loop or Scan computes goes into the next one.
-        _follow(walk, graph.node, marks, depth)
-        for output in graph.output:
-            mark |= marks.get(output.name, 0)
-        marks.update(dict.fromkeys((value.name for value in graph.input), mark))
-    _follow(walk, graph.node, marks, depth)
-    for output in graph.output:
-        mark |= marks.get(output.name, 0)
-    return mark
+# How many inputs of a node decide how often, or which of, its bodies run; how many outputs of a body come before
+# those that the node hands on.
+_CONTROL = {"If": (1, 0), "Loop": (2, 1), "Scan": (0, 0), "SequenceMap": (0, 0)}
+
+
+def _from_bodies(
+    walk: _Walk, node: onnx.NodeProto, bodies: Sequence[onnx.GraphProto], outer: dict[str, int], depth: int
+) -> list[int]:
+    """Return what the outputs of a node with subgraphs depend on."""
+    given = [outer.get(name, 0) for name in node.input]
+    deciding, hidden = _CONTROL.get(node.op_type, (len(given), 0))
+    control = 0
+    for item in given[:deciding]:
+        control |= item
+    results = [control] * len(node.output)
+    for body in bodies:
+        found = _settle(walk, body, outer, given, hidden if node.op_type in ("Loop", "Scan") else None, depth)
+        for item in found[:hidden]:
+            control |= item
+        for position, item in enumerate(found[hidden : hidden + len(results)]):
+            results[position] |= item
+    return [item | control for item in results]
+
+
+def _settle(
+    walk: _Walk, body: onnx.GraphProto, outer: dict[str, int], given: list[int], hidden: int | None, depth: int
+) -> list[int]:
+    """Follow a subgraph; in a loop, until what one iteration hands to the next changes nothing more."""
+    inputs = [value.name for value in body.input]
+    entering = {name: given[position] if position < len(given) else 0 for position, name in enumerate(inputs)}
+    for _ in range(len(inputs) + 2):
+        marks = {**outer, **entering}
+        _follow(walk, body.node, marks, depth)
+        found = [marks.get(output.name, 0) for output in body.output]
+        if hidden is None:
+            break
+        # A Loop carries its outputs from the second on (its condition first), a Scan from the first on.
+        carried = dict(zip(inputs[2 * hidden :], found[hidden:]))
+        merged = {name: mark | carried.get(name, 0) for name, mark in entering.items()}
+        if merged == entering:
+            break
+        entering = merged
+    return found
 
 
 def is_random(node: onnx.NodeProto, off: Set[str] = frozenset()) -> bool:

@@ -18,6 +18,9 @@ from surgery.verify.view import Use
 
 Rule = Callable[[Use], Domain | None]
 
+_INT32 = 6
+_FLOATS_OF_A_BYTE = range(17, 21)
+
 SEQUENCE_LENGTH = 3
 """How many tensors a drawn sequence has."""
 
@@ -208,15 +211,16 @@ def _fixed(domain: Domain) -> Rule:
     return lambda use: domain
 
 
-def _zero_for_int32(use: Use) -> Domain | None:
-    """DequantizeLinear takes no zero point but 0 for the results of an integer matrix product."""
-    producer = use.view.index.constants.get(use.node.input[0])
-    return Domain(0, 0) if producer is not None and producer.data_type == 6 else None
+def _zero_point(use: Use) -> Domain | None:
+    """DequantizeLinear takes no zero point but 0 for the results of an integer matrix product and for floats."""
+    types = use.view.index.element_types
+    mine, data = types.get(use.name, 0), types.get(use.node.input[0], 0)
+    return Domain(0, 0) if data == _INT32 or mine in _FLOATS_OF_A_BYTE else None
 
 
 RULES: dict[tuple[str, int], Rule] = {
     ("Gather", 1): _gather,
-    ("ArrayFeatureExtractor", 1): lambda use: _below(shape[-1]) if (shape := use.shape(0)) else None,
+    ("ai.onnx.ml::ArrayFeatureExtractor", 1): lambda use: _below(shape[-1]) if (shape := use.shape(0)) else None,
     ("GatherElements", 1): _gather,
     ("Scatter", 1): _distinct_along_axis,
     ("ScatterElements", 1): _distinct_along_axis,
@@ -251,14 +255,15 @@ RULES: dict[tuple[str, int], Rule] = {
     ("BatchNormalization", 4): _fixed(POSITIVE),
     ("QuantizeLinear", 1): _fixed(Domain(0.02, 0.1)),
     ("DequantizeLinear", 1): _fixed(Domain(0.02, 0.1)),
-    ("DequantizeLinear", 2): _zero_for_int32,
+    ("DequantizeLinear", 2): _zero_point,
+    ("QuantizeLinear", 2): _zero_point,
     ("NonMaxSuppression", 1): _fixed(UNIT),
     ("NonMaxSuppression", 2): _fixed(Domain(1, 3)),
     ("NonMaxSuppression", 3): _fixed(Domain(0.2, 0.6)),
     ("NonMaxSuppression", 4): _fixed(Domain(0.0, 0.4)),
     ("TfIdfVectorizer", 0): _from_attribute("pool_int64s", "pool_strings"),
-    ("CategoryMapper", 0): _from_attribute("cats_int64s", "cats_strings"),
-    ("LabelEncoder", 0): _from_attribute("keys_int64s", "keys_strings", "keys_floats"),
+    ("ai.onnx.ml::CategoryMapper", 0): _from_attribute("cats_int64s", "cats_strings"),
+    ("ai.onnx.ml::LabelEncoder", 0): _from_attribute("keys_int64s", "keys_strings", "keys_floats"),
     ("StringNormalizer", 0): _from_attribute("stopwords"),
     **{("QLinearConv", index): _fixed(Domain(0.02, 0.1)) for index in (1, 4, 6)},
     **{("QLinearMatMul", index): _fixed(Domain(0.02, 0.1)) for index in (1, 4, 6)},

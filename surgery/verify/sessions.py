@@ -42,7 +42,7 @@ def run(skeleton: bytes, feeds: list[dict[str, Value]], keep: bool = False) -> d
     """Run a model once for each dict of inputs.
 
     Returns `{"runs": [...], "seconds": [...]}` with for each run a dict of outputs by name, or a string that says
-    why the runtime refused it; or `{"unsupported": reason}` when the runtime cannot run the model at all, or
+    why the runtime refused it, and the processor time that it took; or `{"unsupported": reason}` when the runtime cannot run the model at all, or
     `{"invalid": reason}` when it finds the model wrong. With `keep` the session stays for the next call.
     """
     import time
@@ -62,14 +62,14 @@ def run(skeleton: bytes, feeds: list[dict[str, Value]], keep: bool = False) -> d
     results: list[dict[str, Value] | str] = []
     seconds: list[float] = []
     for feed in feeds:
-        begin = time.monotonic()
+        begin = time.process_time()
         try:
             results.append(_run_once(session, feed))
         except MemoryError:
             raise
         except Exception as error:
             results.append(str(error) or type(error).__name__)
-        seconds.append(time.monotonic() - begin)
+        seconds.append(time.process_time() - begin)
     return {"runs": results, "seconds": seconds}
 
 
@@ -96,6 +96,9 @@ def _options() -> onnxruntime.SessionOptions:
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False
     options.use_deterministic_compute = True
+    # The default order computes all that depends on weights only (a Transpose of each, say) before the rest, and
+    # holds it: 250 MiB more for a BERT-base.
+    options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
     options.intra_op_num_threads = min(4, os.cpu_count() or 1)
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", "/")
     options.add_session_config_entry("session.disable_prepacking", "1")

@@ -52,13 +52,21 @@ def vacuous(model: onnx.ModelProto, runs: list[Run], origins: Origins, rules: Ru
     for output in model.graph.output:
         name, sources = output.name, origins.inputs[output.name]
         if sources and name not in origins.random:
-            if _declares_empty(output):
+            if _declares_empty(output) or not _vary(runs, sources):
                 continue
             why = _unusable([run.outputs[name] for run in runs])
             why = why or _unmoved(name, sources, list(groups.values()), rules)
             if why is not None:
                 found[name] = why
     return found
+
+
+def _vary(runs: list[Run], sources: frozenset[str]) -> bool:
+    """Whether any of the inputs that an output depends on was not the same in all runs.
+
+    An input with one legal value, or none (an empty tensor), leaves nothing to try: the output is what it is.
+    """
+    return any(not same(runs[0].feed[source], run.feed[source]) for run in runs[1:] for source in sources)
 
 
 def same(first: Any, second: Any) -> bool:

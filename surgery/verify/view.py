@@ -29,6 +29,8 @@ class Index:
         self.producers: dict[str, onnx.NodeProto] = {}
         self.aliases: dict[str, list[str]] = defaultdict(list)
         self.constants: dict[str, onnx.TensorProto] = {}
+        self.element_types = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
+        self.element_types |= {tensor.name: tensor.data_type for tensor in model.graph.initializer}
         self.opset = next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), 0)
         self._scan(model.graph)
 
