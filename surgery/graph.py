@@ -213,8 +213,7 @@ class Graph:
         if number in self.skip:
             self.sites.append(Site(number, label, (), (), skipped=True))
             return
-        for old, new, _ in edits.replacements:
-            self._check_replacement(old, new)
+        self._check(edits)
         self._stamp(edits)
         for value, wish, before in edits.constants:
             self._add_constant(value, wish, self._scope(before), before)
@@ -226,6 +225,20 @@ class Graph:
             origin = origins[made.before] or ([made.before] if made.before is not None else [])
             places[made.before].append(self._add_node(made, self._scope(made.before), made.before, origin))
         added = [node for nodes in places.values() for node in nodes]
+        orphans = self._adjust(edits)
+        for old, new, before in edits.replacements:
+            # What stands at another place of the site read `old` only because it was there first.
+            added += self._replace(old, new, places[before], origins[before])
+            orphans.append(old)
+        removed = self._remove(edits.removals) + self._drop_functions(edits.functions)
+        removed += self._sweep([*orphans, *edits.drops, *(value for node in added for value in node.outputs)])
+        for value, _, _ in edits.constants:
+            if not value.uses():
+                self._drop(value)
+        self.sites.append(Site(number, label, tuple(removed), tuple(node.name or "" for node in added)))
+
+    def _adjust(self, edits: Edits) -> list[ir.Value]:
+        """Set inputs and attributes of nodes that stay; return the values that lost a reader."""
         orphans: list[ir.Value] = []
         for node, index, replacement in edits.inputs:
             previous = node.inputs[index] if index < len(node.inputs) else None
@@ -243,17 +256,7 @@ class Graph:
             if content is not None:
                 node.attributes[name] = _attribute(name, content)
             self.changed_nodes.append(node)
-        for old, new, before in edits.replacements:
-            # What stands at another place of the site read `old` only because it was there first.
-            added += self._replace(old, new, places[before], origins[before])
-            orphans.append(old)
-        removed = self._remove(edits.removals) + self._drop_functions(edits.functions)
-        orphans += edits.drops
-        removed += self._sweep([*orphans, *(value for node in added for value in node.outputs)])
-        for value, _, _ in edits.constants:
-            if not value.uses():
-                self._drop(value)
-        self.sites.append(Site(number, label, tuple(removed), tuple(node.name or "" for node in added)))
+        return orphans
 
     def _scope(self, before: ir.Node | None) -> ir.Graph:
         scope = None if before is None else before.graph
@@ -271,6 +274,25 @@ class Graph:
             for value in listed:
                 self.ir.graph.inputs.remove(value)
         self.ir.ir_version = max(self.ir.ir_version, edits.ir_version)
+
+    def _check(self, edits: Edits) -> None:
+        """Refuse what cannot be done as a whole, while nothing is done yet."""
+        for old, new, _ in edits.replacements:
+            self._check_replacement(old, new)
+        leaving = set(edits.removals)
+        replaced = {old for old, _, _ in edits.replacements}
+
+        def is_read(value: ir.Value) -> bool:
+            if value in replaced:
+                return False
+            return value.is_graph_output() or any(use.node not in leaving for use in value.uses())
+
+        for node in edits.removals:
+            if any(is_read(value) for value in node.outputs):
+                raise Refusal(f"{Node(self, node).label} is still read")
+        for value in edits.drops:
+            if is_read(value) or Value(self, value).is_overridable:
+                raise Refusal(f"{value.name} is still read, or a caller can set it")
 
     def _check_replacement(self, old: ir.Value, new: ir.Value) -> None:
         if old is new:
@@ -361,11 +383,8 @@ class Graph:
     def _remove(self, nodes: Iterable[ir.Node]) -> list[str]:
         removed: list[str] = []
         for node in nodes:
-            if node.graph is None:
-                continue
-            if any(value.is_graph_output() or value.uses() for value in node.outputs):
-                raise Refusal(f"{Node(self, node).label} is still read")
-            removed += self._sweep(node.outputs, node)
+            if node.graph is not None:
+                removed += self._sweep(node.outputs, node)
         return removed
 
     def _drop_functions(self, functions: list[ir.Function]) -> list[str]:

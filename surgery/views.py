@@ -285,8 +285,11 @@ class Node(_View):
 
     @property
     def commutes(self) -> bool:
-        """Whether exchanging the inputs, when there are two, changes no bit of the result."""
-        return not self.ir.domain and self.ir.op_type in ops.COMMUTATIVE
+        """Whether exchanging the inputs, when there are two, changes no bit of the result.
+
+        Of 0.0 and -0.0, which are equal, ONNX Runtime's Max and Min give the second.
+        """
+        return not self.ir.domain and self.ir.op_type in ops.COMMUTATIVE - {"Max", "Min"}
 
     def _may_drop(self) -> bool:
         """Tell whether this is a Dropout in training mode, or in a mode that is not known.

@@ -1,0 +1,154 @@
+"""Results that are computed twice."""
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from surgery import Graph, Node, Parity, graph_pass
+
+STANDARD = {"", "ai.onnx", "ai.onnx.ml"}
+SAMPLES = 64
+
+
+@graph_pass("common-subexpressions", parity=Parity.EXACT)
+def common_subexpressions(graph: Graph) -> None:
+    """Compute each result once: of two nodes that do the same with the same values, keep the first.
+
+    Right because the operators of the ONNX standard give the same result for the same inputs and attributes,
+    compared by bits, and so do functions made of them; two operands of Add, Mul and others may stand in either
+    order. Random operators differ from call to call, and another domain's operators may. A node in a subgraph
+    may read a result from outside when that is computed before the subgraph runs.
+
+    Example:
+        g (float[2] x, float[2] w) => (float[2] y)
+        {
+            a = Mul(x, w)
+            b = Mul(w, x)
+            y = Add(a, b)
+        }
+    """
+    inner = graph.holders()
+    for scope in graph.scopes:
+        if scope not in inner:
+            _merge(graph, scope)
+
+
+@dataclass
+class _Level:
+    """A scope on the way down: the nodes still to look at, and those seen, by what they compute."""
+
+    nodes: Iterator[Node]
+    seen: dict[Hashable, list[Node]] = field(default_factory=dict)
+
+
+def _merge(graph: Graph, scope: Any) -> None:
+    levels = [_nodes(graph, scope)]
+    while levels:
+        node = next(levels[-1].nodes, None)
+        if node is None:
+            levels.pop()
+        elif node.has_subgraphs:
+            # What stands in front of the node is computed before its subgraphs run.
+            levels.extend(_nodes(graph, subgraph) for subgraph in _subgraphs(node))
+        elif node.ir.graph is not None:
+            key = _key(node)
+            first = next((one for level in levels for one in level.seen.get(key, ()) if _same(one, node)), None)
+            if first is None:
+                levels[-1].seen.setdefault(key, []).append(node)
+            else:
+                _replace(graph, node, first)
+
+
+def _nodes(graph: Graph, scope: Any) -> _Level:
+    return _Level(iter([Node(graph, node) for node in scope]))
+
+
+def _subgraphs(node: Node) -> Iterator[Any]:
+    for attribute in node.ir.attributes.values():
+        if attribute.type.name == "GRAPH" and not attribute.is_ref():
+            yield attribute.value
+        elif attribute.type.name == "GRAPHS" and not attribute.is_ref():
+            yield from attribute.value
+
+
+def _replace(graph: Graph, node: Node, first: Node) -> None:
+    pairs = [(old, kept) for old, kept in zip(node.outputs, first.outputs) if old.name]
+    with graph.site(node) as new:
+        new.require(not node.is_random, "the operator is random")
+        new.require(_is_known(graph, node), "the operator is not of the ONNX standard")
+        for old, kept in pairs:
+            taken = kept.is_output or kept.ir.graph is not old.ir.graph
+            new.require(not (old.is_output and taken), "both results are outputs, each with a name of its own")
+        for old, kept in pairs:
+            new.replace(old, kept)
+
+
+def _is_known(graph: Graph, node: Node) -> bool:
+    """Tell whether a node calls standard operators only, through functions of the model at any depth."""
+    pending, called = [node], set()
+    while pending:
+        here = pending.pop()
+        identifier = here.ir.op_identifier()
+        function = graph.ir.functions.get(identifier)
+        if function is not None:
+            if identifier not in called:
+                called.add(identifier)
+                pending.extend(Node(graph, inner) for inner in function.all_nodes())
+        elif here.ir.domain not in STANDARD:
+            return False
+    return True
+
+
+def _key(node: Node) -> Hashable:
+    """Describe what a node computes; of large tensors only a sample is looked at."""
+    inputs = [id(value) if value is not None else 0 for value in node.ir.inputs]
+    while inputs and not inputs[-1]:
+        inputs.pop()
+    if node.commutes and len(inputs) == 2:
+        inputs.sort()
+    outputs = tuple(bool(value.name) for value in node.ir.outputs)
+    attributes = tuple(sorted((name, _plain(item)) for name, item in node.ir.attributes.items()))
+    return node.ir.op_identifier(), tuple(inputs), outputs, attributes
+
+
+def _plain(attribute: Any) -> Any:
+    """Return the contents of an attribute as text, in which 0.0 and -0.0 differ."""
+    if attribute.is_ref():
+        return f"@{attribute.ref_attr_name}"
+    match attribute.type.name:
+        case "TENSOR":
+            return _sample(attribute.value)
+        case "TENSORS":
+            return repr([_sample(tensor) for tensor in attribute.value])
+        case "INT" | "FLOAT" | "STRING" | "INTS" | "FLOATS" | "STRINGS":
+            return f"{attribute.type.name} {attribute.value!r}"
+    # Of what is left, sparse tensors and types, each is like itself only.
+    return f"{attribute.type.name} {id(attribute.value)}"
+
+
+def _sample(tensor: Any) -> str:
+    data = _bytes(tensor)
+    picked = data if data.size <= SAMPLES else data[:: -(-data.size // SAMPLES)]
+    return f"{tensor.dtype} {list(tensor.shape)} {picked.tobytes()!r}"
+
+
+def _bytes(tensor: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Return the bytes of a tensor, over the mapped file where it lies in one."""
+    array = np.asarray(tensor.numpy())
+    if array.dtype == object:
+        return np.frombuffer(repr(array.tolist()).encode(), dtype=np.uint8)
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _same(one: Node, other: Node) -> bool:
+    """Tell whether the large tensors of two nodes that look alike are equal."""
+    for name, attribute in one.ir.attributes.items():
+        if attribute.is_ref() or attribute.type.name not in ("TENSOR", "TENSORS"):
+            continue
+        mine, its = attribute.value, other.ir.attributes[name].value
+        pairs = [(mine, its)] if attribute.type.name == "TENSOR" else zip(mine, its)
+        if not all(a is b or np.array_equal(_bytes(a), _bytes(b)) for a, b in pairs):
+            return False
+    return True
