@@ -117,8 +117,8 @@ class Result:
     def save(self, path: str | Path, *, layout: storage.Layout = "keep", force: bool = False) -> Result:
         """Write the model, atomically; return the account with the written file in it."""
         stored = self.stored
-        files = storage.save(self.proto, Path(path), stored.weights, layout=layout, force=force)
-        return replace(self, output=summarize(self.proto, files))
+        _, *data = storage.save(self.proto, Path(path), stored.weights, layout=layout, force=force)
+        return replace(self, output=summarize(self.proto, [Path(path), *data]))
 
 
 class Observer(Protocol):

@@ -16,16 +16,17 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import corpus
+import onnx
 
 from surgery import recipe as recipes
 from surgery import runner
 from surgery.errors import SurgeryError
 
 
-def outcome(model: object, recipe: recipes.Recipe) -> tuple[str, str]:
+def outcome(model: bytes | Path, recipe: recipes.Recipe) -> tuple[str, str]:
     """Run the recipe; tell how it ended in one word, and why."""
     try:
-        result = runner.apply(model, recipe)  # type: ignore[arg-type]
+        result = runner.apply(onnx.load_from_string(model) if isinstance(model, bytes) else model, recipe)
     except SurgeryError as error:
         return f"error {error.code}", str(error)
     failed = result.failure

@@ -103,11 +103,11 @@ def _is_known(graph: Graph, node: Node) -> bool:
 
 def _key(node: Node) -> Hashable:
     """Describe what a node computes; of large tensors only a sample is looked at."""
-    inputs = [id(value) if value is not None else 0 for value in node.ir.inputs]
-    while inputs and not inputs[-1]:
+    inputs = list(node.ir.inputs)
+    while inputs and inputs[-1] is None:
         inputs.pop()
     if node.commutes and len(inputs) == 2:
-        inputs.sort()
+        inputs.sort(key=id)
     outputs = tuple(bool(value.name) for value in node.ir.outputs)
     attributes = tuple(sorted((name, _plain(item)) for name, item in node.ir.attributes.items()))
     return node.ir.op_identifier(), tuple(inputs), outputs, attributes
