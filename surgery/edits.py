@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_ir as ir
 
+from surgery.facts import Dim
 from surgery.views import Node, Refusal, Value
 
 if TYPE_CHECKING:
@@ -41,11 +42,12 @@ class Edits:
     drops: list[ir.Value] = field(default_factory=list)
     opsets: list[tuple[ir.Function | None, str, int]] = field(default_factory=list)
     functions: list[ir.Function] = field(default_factory=list)
+    declarations: list[tuple[ir.Value, ir.TypeProtocol | None, Sequence[Dim] | None]] = field(default_factory=list)
     ir_version: int = 0
 
     def __bool__(self) -> bool:
         changes = (self.nodes, self.inputs, self.attributes, self.replacements, self.removals, self.drops, self.opsets)
-        return any(changes) or bool(self.functions or self.ir_version)
+        return any(changes) or bool(self.functions or self.declarations or self.ir_version)
 
 
 class Builder:
@@ -138,6 +140,10 @@ class Builder:
     def set_attribute(self, node: Node, name: str, value: Any) -> None:
         """Set an attribute of a node; None removes it."""
         self.edits.attributes.append((node.ir, name, value))
+
+    def declare(self, value: Value, type: ir.TypeProtocol | None, dims: Sequence[Dim] | None) -> None:  # noqa: A002
+        """Write the type and the dims of an interior value into the model."""
+        self.edits.declarations.append((value.ir, type, dims))
 
     def remove(self, node: Node) -> None:
         """Remove a node whose outputs nothing reads; refused when something does."""

@@ -238,7 +238,7 @@ class Graph:
         self.sites.append(Site(number, label, tuple(removed), tuple(node.name or "" for node in added)))
 
     def _adjust(self, edits: Edits) -> list[ir.Value]:
-        """Set inputs and attributes of nodes that stay; return the values that lost a reader."""
+        """Set inputs, attributes and declarations of nodes that stay; return the values that lost a reader."""
         orphans: list[ir.Value] = []
         for node, index, replacement in edits.inputs:
             previous = node.inputs[index] if index < len(node.inputs) else None
@@ -247,6 +247,7 @@ class Graph:
             node.replace_input_with(index, replacement)
             orphans += [previous] if previous is not None else []
             self.changed_nodes.append(node)
+            self.facts.drop(node)
         for node in dict.fromkeys(node for node, _, _ in edits.inputs):
             while node.inputs and node.inputs[-1] is None:
                 node.resize_inputs(len(node.inputs) - 1)
@@ -256,6 +257,9 @@ class Graph:
             if content is not None:
                 node.attributes[name] = _attribute(name, content)
             self.changed_nodes.append(node)
+            self.facts.drop(node)
+        for value, kind, dims in edits.declarations:
+            value.type, value.shape = kind, None if dims is None else ir.Shape(dims)
         return orphans
 
     def _scope(self, before: ir.Node | None) -> ir.Graph:

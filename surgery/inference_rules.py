@@ -273,7 +273,7 @@ def _bounds(
 
 
 def _least(context: Context, extent: ir.SymbolicDim, end: int) -> Element:
-    import sympy  # type: ignore[import-untyped]
+    import sympy
 
     expression = sympy.Min(sympy.Integer(end), extent._expr)
     return int(expression) if expression.is_Integer else ir.SymbolicDim(str(expression))

@@ -227,7 +227,7 @@ def _register(new: Pass) -> None:
 
 
 def _option_types(function: Callable[..., Any]) -> dict[str, Any]:
-    """Evaluate the annotations of the keyword-only parameters, and no other: those may be imported for checking only."""
+    """Evaluate the annotations of the keyword-only parameters; others may be imported for type checking only."""
     names = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
     annotations = {name: function.__annotations__[name] for name in names if name in function.__annotations__}
     try:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 Value = Array | list[Any] | None
 """A tensor, a sequence, or an empty optional."""
 
+OUTPUT_LIMIT = 1 << 30
+"""Bytes of outputs of all runs together; they are held twice, by the worker and by its caller."""
+
 _UNSUPPORTED = (
     (re.compile(r"Could not find an implementation for ([\w.:]+)\((\d+)\)"), "ONNX Runtime has no kernel for {0}({1})"),
     (re.compile(r"Failed to find kernel for ([\w.:]+)\((\d+)\)"), "ONNX Runtime has no kernel for {0}({1})"),
@@ -42,8 +45,9 @@ def run(skeleton: bytes, feeds: list[dict[str, Value]], keep: bool = False) -> d
     """Run a model once for each dict of inputs.
 
     Returns `{"runs": [...], "seconds": [...]}` with for each run a dict of outputs by name, or a string that says
-    why the runtime refused it, and the processor time that it took; or `{"unsupported": reason}` when the runtime cannot run the model at all, or
-    `{"invalid": reason}` when it finds the model wrong. With `keep` the session stays for the next call.
+    why the runtime refused it, and the processor time that it took; or `{"unsupported": reason}` when the runtime
+    cannot run the model at all, or `{"invalid": reason}` when it finds the model wrong. With `keep` the session stays
+    for the next call. Raises MemoryError when the outputs together are too large to be handed over.
     """
     import time
 
@@ -69,8 +73,18 @@ def run(skeleton: bytes, feeds: list[dict[str, Value]], keep: bool = False) -> d
             raise
         except Exception as error:
             results.append(str(error) or type(error).__name__)
+        if _size(results) > OUTPUT_LIMIT:
+            raise MemoryError(f"the outputs take more than {OUTPUT_LIMIT >> 20} MiB")
         seconds.append(time.process_time() - begin)
     return {"runs": results, "seconds": seconds}
+
+
+def _size(value: Any) -> int:
+    """Return the bytes of all arrays in a result."""
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return sum(_size(item) for item in items)
 
 
 def unsupported(message: str) -> str | None:

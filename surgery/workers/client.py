@@ -36,6 +36,11 @@ class ForkServer:
             )
 
     @property
+    def pid(self) -> int:
+        """The process id of the server."""
+        return self._process.pid
+
+    @property
     def usable(self) -> bool:
         """Whether this process started it (a fork of its owner did not) and it is still running."""
         return self.owner == os.getpid() and self._control.fileno() >= 0 and self._process.poll() is None
@@ -56,14 +61,16 @@ class ForkServer:
         return None if status is None else int(status)
 
     def close(self) -> None:
-        """End the server and with it all workers."""
+        """End the server and with it all workers. In a fork of its owner, only let go of it."""
         self._control.close()
-        if self.owner == os.getpid():
-            try:
-                self._process.wait(timeout=5)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+        if self.owner != os.getpid():
+            self._process.returncode = 0
+            return
+        try:
+            self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
     def _ask(self, request: bytes, descriptors: list[int]) -> dict[str, Any]:
         with self._lock:
@@ -88,7 +95,10 @@ def forkserver() -> ForkServer:
     """Return the fork server of this process, starting it when there is none."""
     global _current
     with _starting:
-        if _current is None or not _current.usable:
+        if _current is not None and not _current.usable:
+            _current.close()
+            _current = None
+        if _current is None:
             _current = ForkServer()
         return _current
 
@@ -111,6 +121,8 @@ def _environment() -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join([*paths, home]),
         # A thread of a linear algebra library would be lost in each fork, and its buffers copied.
         "OPENBLAS_NUM_THREADS": "1",
+        # ONNX Runtime starts a thread on import that reports to its makers: bad for forks, and nobody asked for it.
+        "ORT_DISABLE_TELEMETRY": "1",
     }
 
 

@@ -55,7 +55,7 @@ def _preload(names: Sequence[str]) -> None:
         return
     for name in names:
         # A module that cannot be imported fails again, and visibly, in the worker that needs it.
-        with suppress(Exception):
+        with suppress(Exception, SystemExit):
             importlib.import_module(name)
     gc.collect()
     gc.freeze()

@@ -1,0 +1,66 @@
+"""Types and shapes of intermediate values, written into the model."""
+
+from typing import Any
+
+from surgery import Graph, Parity, Value, graph_pass
+
+Dims = tuple[int | str | None, ...]
+
+
+@graph_pass("infer-shapes", parity=Parity.EXACT)
+def infer_shapes(graph: Graph) -> None:
+    """Declare the type and the shape of each intermediate value as far as they can be known beforehand.
+
+    Right because a declaration computes nothing. Extents are numbers, or expressions in the names of dims that the
+    model has, such as "2*batch"; the contents of shape tensors count. A dim of which only the run can tell, as the
+    result of NonZero, is left open. What is declared already stays, but for a name or an open dim that turns out
+    to be a number; where a declaration is wrong it stays too. Inputs and outputs of graphs are not touched,
+    nor are the bodies of functions, which differ from call to call.
+
+    Example:
+        g (float[batch,2,3] x) => (float[batch,n] y) <int64[2] s = {0, -1}>
+        {
+            a = Reshape(x, s)
+            y = Relu(a)
+        }
+    """
+    for node in graph.nodes():
+        if graph.in_function(node):
+            continue
+        for value in node.outputs:
+            if value.name and not value.is_output:
+                _declare(graph, value)
+
+
+def _declare(graph: Graph, value: Value) -> None:
+    declared, known = _plain(value.ir.shape), _known(graph, value)
+    same_rank = declared is None or known is None or len(declared) == len(known)
+    dims = tuple(map(_finer, declared, known)) if declared is not None and known is not None and same_rank else known
+    dims = declared if dims is None else dims
+    if value.producer is None or value.type is None or (value.ir.type is not None and dims == declared and same_rank):
+        return
+    with graph.site(value.producer) as new:
+        new.require(same_rank, "another rank is declared")
+        new.require(_agree(declared, dims), "another extent is declared")
+        new.declare(value, value.type, dims)
+
+
+def _known(graph: Graph, value: Value) -> Dims | None:
+    """Return the dims that inference knows; None in the place of one that it made up a name for."""
+    shape = value.shape
+    if shape is None:
+        return None
+    return tuple(None if isinstance(dim, str) and graph.facts.is_made_up(dim) else dim for dim in shape)
+
+
+def _finer(old: int | str | None, new: int | str | None) -> int | str | None:
+    """Choose between a declared dim and an inferred one: a number, else what is declared, else what is inferred."""
+    return new if old is None or isinstance(new, int) else old
+
+
+def _agree(declared: Dims | None, dims: Dims | None) -> bool:
+    return not any(isinstance(old, int) and old != new for old, new in zip(declared or (), dims or ()))
+
+
+def _plain(shape: Any) -> Dims | None:
+    return None if shape is None else tuple(dim if isinstance(dim, int) else dim.value for dim in shape)

@@ -1,0 +1,80 @@
+"""Ways for a worker to die, to see that each is contained: `worker.call("surgery.workers.drill:abort")`."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from surgery.workers.server import stage
+
+
+def echo(value: object) -> object:
+    """Return the argument."""
+    return value
+
+
+def complain(text: str) -> None:
+    """Raise an ordinary exception."""
+    raise ValueError(text)
+
+
+def leave(code: int) -> None:
+    """Call `sys.exit`, which is an exception."""
+    sys.exit(code)
+
+
+def vanish(code: int) -> None:
+    """End the process without a word."""
+    os._exit(code)
+
+
+def abort() -> None:
+    """Die as native code does when an assertion fails, with a message on stderr."""
+    stage("drill")
+    os.write(2, b"something native went wrong\n")
+    os.abort()
+
+
+def segfault() -> None:
+    """Read from address zero."""
+    stage("drill")
+    ctypes.string_at(0)
+
+
+def kill() -> None:
+    """Die as the kernel's out-of-memory killer would have it."""
+    stage("drill")
+    os.kill(os.getpid(), 9)
+
+
+def spin() -> None:
+    """Never return."""
+    stage("drill")
+    while True:
+        pass
+
+
+def allocate(size: int) -> int:
+    """Take memory, all of it touched."""
+    stage("drill")
+    return len(bytearray(size))
+
+
+def spawn() -> int:
+    """Start a process of its own and leave it behind; return its process id."""
+    return subprocess.Popen(["sleep", "1000"]).pid
+
+
+def sleep(seconds: float) -> None:
+    """Take some time."""
+    time.sleep(seconds)
+
+
+def facts() -> dict[str, object]:
+    """Tell about the process: its folder, its open files, what is on its standard input."""
+    files = len(list(Path("/proc/self/fd").iterdir()))
+    return {"cwd": str(Path.cwd()), "files": files, "stdin": os.read(0, 10), "pid": os.getpid()}

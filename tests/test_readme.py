@@ -1,0 +1,63 @@
+"""What the README shows is run: its commands, its recipe, its pass and its case file."""
+
+import re
+import shlex
+from pathlib import Path
+
+import onnx
+import pytest
+
+from surgery import cli, text
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+    return [body for found, body in fenced if found == language]
+
+
+COMMANDS = [line for block in blocks("console") for line in block.splitlines() if line.startswith("surgery ")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what the README says a reader has saved."""
+    folder = tmp_path_factory.mktemp("readme")
+    (folder / "models").symlink_to(ROOT / "models")
+    (folder / "first.yaml").write_text(blocks("yaml")[0])
+    (folder / "swish.py").write_text(blocks("python")[0])
+    swish = "g (float[n] x) => (float[n] y) { s = Sigmoid(x) y = Mul(x, s) }"
+    onnx.save(text.parse(swish, opset=24), folder / "model.onnx")
+    return folder
+
+
+def test_commands(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    assert len(COMMANDS) >= 8
+    for command in COMMANDS:
+        assert cli.main(shlex.split(command)[1:]) == 0, command
+
+
+def test_every_command_of_the_text_exists() -> None:
+    for inline in re.findall(r"`surgery (\w+)[^`]*`", README):
+        assert (ROOT / "surgery" / "cli" / f"{inline}.py").is_file(), inline
+
+
+def test_the_pass_and_the_python_calls(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    assert cli.main("run fuse-swish model.onnx --plugin swish.py -o swish.onnx".split()) == 0
+    assert [node.op_type for node in onnx.load("swish.onnx").graph.node] == ["Swish"]
+    exec(compile(blocks("python")[1], "README.md", "exec"), {})
+    assert Path("model.opt.onnx").is_file()
+
+
+def test_the_case_file(folder: Path, tmp_path: Path) -> None:
+    from surgery import registry, testing
+
+    registry.load_plugin(str(folder / "swish.py"))
+    (tmp_path / "fuse-swish").mkdir()
+    path = tmp_path / "fuse-swish" / "keeps_a_sigmoid_that_is_an_output.onnxtxt"
+    path.write_text(blocks("")[0])
+    assert list(testing.problems(testing.read_case(path))) == []

@@ -1,0 +1,274 @@
+"""Workers: data goes through unharmed, every way to die is named, nothing is left behind."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from surgery import workers
+from surgery.errors import WorkerError
+from surgery.workers import Worker, WorkerRaised
+
+DRILL = "surgery.workers.drill:"
+
+
+@pytest.fixture(scope="module")
+def worker():
+    with Worker(timeout=60) as one:
+        yield one
+
+
+def _alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def _gone(pid: int, seconds: float = 5.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while _alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return not _alive(pid)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6, dtype=np.float32).reshape(2, 3)[:, ::-1],
+        np.array(3.5),
+        np.zeros((0, 4), np.int8),
+        np.array([True, False]),
+        np.array([1 + 2j], np.complex64),
+        np.array([[1.5, -2.0]], ml_dtypes.bfloat16),
+        np.array([1.0, 448.0], ml_dtypes.float8_e4m3fn),
+        np.array([-8, 7], ml_dtypes.int4),
+        np.array([["a", "é"], ["", "\0"]], dtype=object),
+        np.array([np.nan, -0.0, np.inf]),
+    ],
+    ids=lambda array: f"{array.dtype.name}{list(array.shape)}",
+)
+def test_an_array_comes_back_as_it_was(worker, array):
+    back = worker.call(DRILL + "echo", value=array)
+    assert back.dtype == array.dtype
+    assert back.shape == array.shape
+    assert back.tolist() == array.tolist() or back.tobytes() == array.tobytes()
+
+
+def test_plain_data_comes_back_as_it_was(worker):
+    data = {"": [1, -(2**80), 1.5, None, True, "ü"], "$": {"$": b"\0\xff", "deep": [[], {}]}, 3: math.inf}
+    assert worker.call(DRILL + "echo", value=data) == data
+
+
+def test_what_is_not_data_is_refused_on_both_sides(worker):
+    with pytest.raises(TypeError):
+        worker.call(DRILL + "echo", value=object())
+    with pytest.raises(WorkerRaised, match="cannot be sent"):
+        worker.call("surgery.workers.wire:dtype_of", name="int8")
+
+
+def test_only_functions_of_this_package_are_run(worker):
+    with pytest.raises(WorkerRaised, match="os:abort"):
+        worker.call("os:abort")
+
+
+def test_an_exception_keeps_its_type_and_message_and_the_process_lives_on(worker):
+    pid = worker.call(DRILL + "facts")["pid"]
+    with pytest.raises(WorkerRaised) as caught:
+        worker.call(DRILL + "complain", text="first line\nsecond line" + "x" * 1000)
+    assert caught.value.type_name == "ValueError"
+    assert caught.value.message.startswith("first line\nsecond")
+    assert str(caught.value) == "complain failed: first line"
+    assert worker.call(DRILL + "facts")["pid"] == pid
+
+
+def test_sys_exit_is_an_exception_like_any_other(worker):
+    with pytest.raises(WorkerRaised) as caught:
+        worker.call(DRILL + "leave", code=0)
+    assert caught.value.type_name == "SystemExit"
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "name"),
+    [
+        ("abort", {}, "SIGABRT"),
+        ("segfault", {}, "SIGSEGV"),
+        ("kill", {}, "out of memory"),
+        ("allocate", {"size": 4 << 30}, "out of memory"),
+        ("spin", {}, "timeout"),
+    ],
+)
+def test_a_death_is_blamed_on_its_stage_and_signal(function, arguments, name):
+    with Worker(timeout=1.5, memory=1 << 30) as one:
+        with pytest.raises(WorkerError) as caught:
+            one.call(DRILL + function, **arguments)
+        assert caught.value.stage == "drill"
+        assert caught.value.signal == name
+        assert "\n" not in str(caught.value)
+        assert one.call(DRILL + "echo", value=7) == 7, "the next call starts another process"
+
+
+def test_the_last_native_message_is_told():
+    with Worker() as one, pytest.raises(WorkerError, match="SIGABRT: something native went wrong"):
+        one.call(DRILL + "abort")
+
+
+def test_an_exit_without_a_word_is_told_with_its_code():
+    with Worker() as one, pytest.raises(WorkerError, match="exit code 3"):
+        one.call(DRILL + "vanish", code=3)
+
+
+def test_a_worker_stands_in_the_root_folder_with_nothing_of_ours(worker):
+    facts = worker.call(DRILL + "facts")
+    assert facts["cwd"] == "/"
+    assert facts["stdin"] == b""
+    # The three standard ones, its socket, and the folder being listed.
+    assert facts["files"] == 5
+
+
+def test_the_server_has_one_thread_and_no_telemetry():
+    from surgery.workers.client import forkserver
+
+    with Worker() as one:
+        one.call(DRILL + "echo", value=0)
+    server = Path(f"/proc/{forkserver().pid}")
+    assert len(list((server / "task").iterdir())) == 1, "a fork of a threaded process may hang"
+    assert b"ORT_DISABLE_TELEMETRY=1" in (server / "environ").read_bytes()
+
+
+def test_what_a_worker_started_ends_with_it():
+    with Worker() as one:
+        pid = one.call(DRILL + "spawn")
+        assert _alive(pid)
+    assert _gone(pid)
+
+
+def test_a_timeout_ends_what_the_worker_started():
+    with Worker(timeout=1) as one:
+        pid = one.call(DRILL + "spawn")
+        with pytest.raises(WorkerError):
+            one.call(DRILL + "spin")
+        assert _gone(pid)
+
+
+def test_workers_serve_threads_side_by_side():
+    begin = time.monotonic()
+    results: list[object] = []
+
+    def work(number: int) -> None:
+        with Worker() as one:
+            one.call(DRILL + "sleep", seconds=0.5)
+            results.append(one.call(DRILL + "echo", value=number))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == list(range(6))
+    assert time.monotonic() - begin < 2.9, "one after the other they would take three seconds"
+
+
+def test_the_server_is_started_anew_after_its_end():
+    from surgery.workers.client import forkserver
+
+    first = forkserver().pid
+    os.kill(first, signal.SIGKILL)
+    assert _gone(first)
+    with Worker() as one:
+        assert one.call(DRILL + "echo", value=1) == 1
+    assert forkserver().pid != first
+
+
+def test_workers_die_with_the_server():
+    from surgery.workers.client import forkserver
+
+    with Worker() as one:
+        one.call(DRILL + "echo", value=0)
+        pid = one.pid
+        os.kill(forkserver().pid, signal.SIGKILL)
+        assert _gone(pid)
+        with pytest.raises(WorkerError):
+            one.call(DRILL + "echo", value=0)
+
+
+SCRIPT = """
+    from surgery.workers import Worker
+    from surgery.workers.client import forkserver
+    worker = Worker()
+    pid = worker.call("surgery.workers.drill:facts")["pid"]
+    print(pid, forkserver().pid, worker.call("surgery.workers.drill:spawn"), flush=True)
+    {last}
+"""
+
+
+def _script(folder: Path, last: str) -> subprocess.Popen[str]:
+    """Start a script without a `__main__` guard, from a folder with a module that nobody should find."""
+    path = folder / "script.py"
+    path.write_text(textwrap.dedent(SCRIPT).format(last=last))
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "onnx.py").write_text("raise SystemExit('the wrong onnx')")
+    return subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, text=True, cwd=elsewhere)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_no_process_is_left_when_the_parent_is_killed_in_a_call(tmp_path, number):
+    process = _script(tmp_path, 'worker.call("surgery.workers.drill:spin")')
+    assert process.stdout is not None
+    pids = [int(word) for word in process.stdout.readline().split()]
+    assert len(pids) == 3
+    time.sleep(0.1)
+    process.send_signal(number)
+    process.wait(10)
+    process.stdout.close()
+    assert all(_gone(pid) for pid in pids), [pid for pid in pids if _alive(pid)]
+
+
+@pytest.mark.parametrize("last", ["", "raise SystemExit(1)", "import os; os._exit(0)"])
+def test_no_process_is_left_when_the_parent_ends(tmp_path, last):
+    process = _script(tmp_path, last)
+    assert process.stdout is not None
+    pids = [int(word) for word in process.stdout.read().split()]
+    process.wait(10)
+    process.stdout.close()
+    assert len(pids) == 3
+    assert all(_gone(pid) for pid in pids)
+
+
+def test_a_forked_process_gets_a_server_of_its_own(worker):
+    from surgery.workers.client import forkserver
+
+    worker.call(DRILL + "echo", value=0)
+    ours = forkserver().pid
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            with Worker() as one:
+                code = 0 if one.call(DRILL + "echo", value=5) == 5 and forkserver().pid != ours else 2
+            workers.shutdown()
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    assert worker.call(DRILL + "echo", value=6) == 6
+
+
+def test_shutdown_leaves_nothing(worker):
+    with Worker() as one:
+        one.call(DRILL + "echo", value=0)
+        pid = one.pid
+        workers.shutdown()
+        assert _gone(pid)
