@@ -7,6 +7,7 @@ comments in front of it say what the pass must do:
     # refused: c is used outside the pattern    the pass declines for this reason (may be repeated)
     # unchanged: why                    the pass does not even look
     # unverified: ONNX Runtime has no kernel for Dropout(1)    what keeps parity from being tried
+    # declared: yes    what is declared of intermediate values is compared too
 
 A line `# after` begins the expected result. For each case the harness asserts that the graph is valid, that the
 result equals the expected one up to the names of interior values, that inputs and outputs are as before, that
@@ -58,6 +59,7 @@ class Case:
     unchanged: bool = False
     unverified: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
+    declared: bool = False
 
     @property
     def name(self) -> str:
@@ -89,9 +91,10 @@ def read_case(path: Path) -> Case:
     refused: list[str] = []
     unchanged = False
     unverified: str | None = None
+    declared = False
     options: dict[str, Any] = {}
     for line in head:
-        found = re.match(r"#\s*(options|refused|unchanged|unverified):\s*(.*)", line)
+        found = re.match(r"#\s*(options|refused|unchanged|unverified|declared):\s*(.*)", line)
         if found is None:
             continue
         key, rest = found.groups()
@@ -101,12 +104,15 @@ def read_case(path: Path) -> Case:
             refused.append(rest.strip())
         elif key == "unverified":
             unverified = rest.strip()
+        elif key == "declared":
+            declared = True
         else:
             unchanged = True
     expected = "\n".join(after) if split < len(lines) else None
     if (expected is None) == (not refused and not unchanged):
         raise CaseError("says neither '# after', '# refused: reason' nor '# unchanged: why'", where=str(path))
-    return Case(path, path.parent.name, "\n".join(head), expected, tuple(refused), unchanged, unverified, options)
+    source = "\n".join(head)
+    return Case(path, path.parent.name, source, expected, tuple(refused), unchanged, unverified, options, declared)
 
 
 def _options(path: Path, source: str) -> dict[str, Any]:
@@ -138,7 +144,7 @@ def problems(case: Case) -> Iterator[str]:
     model = text.parse(case.before)
     outcome = run(model, declared, case.options)
     before, after = storage.ir_from_proto(outcome.before), storage.ir_from_proto(outcome.after)
-    changed = text.structural_diff(before, after)
+    changed = text.structural_diff(before, after, declared=case.declared)
     if case.after is None and changed:
         yield f"the graph changed:\n{changed}"
     if case.after is not None:
@@ -146,7 +152,7 @@ def problems(case: Case) -> Iterator[str]:
         expected = storage.ir_from_proto(stored.proto, stored.weights)
         if not changed:
             yield "the pass did not fire"
-        difference = text.structural_diff(expected, after, names=("expected", "got"))
+        difference = text.structural_diff(expected, after, names=("expected", "got"), declared=case.declared)
         if difference:
             yield f"the result is another one:\n{difference}"
     for reason in case.refused:
@@ -155,7 +161,7 @@ def problems(case: Case) -> Iterator[str]:
     if case.unchanged and outcome.reasons:
         yield f"refused ({list(outcome.reasons)}), which a '# refused:' line should say"
     again = run(storage.resolve(outcome.after), declared, case.options)
-    repeated = text.structural_diff(after, storage.ir_from_proto(again.after))
+    repeated = text.structural_diff(after, storage.ir_from_proto(again.after), declared=case.declared)
     if repeated:
         yield f"a second run changes more:\n{repeated}"
     yield from _verified(outcome, declared, case.unverified)
@@ -183,7 +189,8 @@ def _verified(outcome: Outcome, declared: Pass, unverified: str | None) -> Itera
 def bless(case: Case) -> None:
     """Rewrite the expected half of a case file, or its reasons, by what the pass does now."""
     outcome = run(text.parse(case.before), registry.find(case.pass_name), case.options)
-    changed = text.structural_diff(storage.ir_from_proto(outcome.before), storage.ir_from_proto(outcome.after))
+    before, after = storage.ir_from_proto(outcome.before), storage.ir_from_proto(outcome.after)
+    changed = text.structural_diff(before, after, declared=case.declared)
     kept = [line for line in case.before.splitlines() if not re.match(r"#\s*(refused|unchanged):", line)]
     body = "\n".join(kept).strip("\n")
     if changed:
@@ -192,7 +199,7 @@ def bless(case: Case) -> None:
         same_imports = list(header.opset_import) == list(resolved.opset_import)
         graph = "\n".join(line for line in case.before.splitlines() if not line.startswith("#"))
         bare = same_imports and not graph.lstrip().startswith("<") and not resolved.functions
-        result = text.print_graph(resolved) if bare else text.print_model(resolved)
+        result = text.print_graph(resolved, declarations=case.declared) if bare else text.print_model(resolved)
         case.path.write_text(f"{body}\n\n{_AFTER}\n{result}\n", encoding="utf-8")
         return
     reasons = [f"# refused: {reason}" for reason in outcome.reasons] or ["# unchanged: nothing to do"]
@@ -212,7 +219,10 @@ def example(declared: Pass) -> Example | None:
     if declared.example is None:
         return None
     outcome = run(text.parse(declared.example), declared, {})
-    return Example(declared.example, text.print_graph(storage.resolve(outcome.after)))
+    before, after = storage.ir_from_proto(outcome.before), storage.ir_from_proto(outcome.after)
+    # Where only declarations changed they are what the example is about.
+    declarations = not text.structural_diff(before, after)
+    return Example(declared.example, text.print_graph(storage.resolve(outcome.after), declarations=declarations))
 
 
 def reason_texts(declared: Pass) -> list[str]:

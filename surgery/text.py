@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from surgery.errors import SurgeryError
-from surgery.facts import dims
+from surgery.facts import dims, scopes
 
 if TYPE_CHECKING:
     import onnx
@@ -43,13 +43,13 @@ def parse(text: str, *, opset: int = DEFAULT_OPSET) -> onnx.ModelProto:
         raise TextError(f"not ONNX text: {' '.join(reason.split())}") from error
 
 
-def print_graph(model: onnx.ModelProto) -> str:
-    """Print the main graph as ONNX text that parses back, without value infos and node metadata."""
+def print_graph(model: onnx.ModelProto, *, declarations: bool = False) -> str:
+    """Print the main graph as ONNX text that parses back, without node metadata; value infos only when asked for."""
     import onnx.printer
 
     copy = type(model)()
     copy.CopyFrom(model)
-    _strip(copy.graph)
+    _strip(copy.graph, declarations)
     return "\n".join(line.rstrip() for line in onnx.printer.to_text(copy.graph).splitlines())
 
 
@@ -66,21 +66,22 @@ def print_model(model: onnx.ModelProto) -> str:
     return "\n".join(line.rstrip() for line in onnx.printer.to_text(copy).splitlines())
 
 
-def _strip(graph: onnx.GraphProto) -> None:
-    del graph.value_info[:]
-    _strip_nodes(graph.node)
+def _strip(graph: onnx.GraphProto, declarations: bool = False) -> None:
+    if not declarations:
+        del graph.value_info[:]
+    _strip_nodes(graph.node, declarations)
 
 
-def _strip_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
+def _strip_nodes(nodes: Iterable[onnx.NodeProto], declarations: bool = False) -> None:
     for node in nodes:
         node.ClearField("name")
         node.ClearField("doc_string")
         del node.metadata_props[:]
         for attribute in node.attribute:
             if attribute.HasField("g"):
-                _strip(attribute.g)
+                _strip(attribute.g, declarations)
             for graph in attribute.graphs:
-                _strip(graph)
+                _strip(graph, declarations)
 
 
 def canonical(model: ir.Model) -> str:
@@ -102,13 +103,21 @@ def _canonical_imports(imports: Mapping[str, int], indent: str) -> list[str]:
     return [f"{indent}opset {domain or 'ai.onnx'} {version}" for domain, version in sorted(imports.items())]
 
 
-def structural_diff(before: ir.Model, after: ir.Model, *, names: tuple[str, str] = ("before", "after")) -> str:
-    """Show the lines in which the canonical forms differ, as a unified diff; empty when they are the same."""
-    return "".join(
-        difflib.unified_diff(
-            canonical(before).splitlines(keepends=True), canonical(after).splitlines(keepends=True), *names
-        )
-    )
+def structural_diff(
+    before: ir.Model, after: ir.Model, *, names: tuple[str, str] = ("before", "after"), declared: bool = False
+) -> str:
+    """Show the lines in which the canonical forms differ, as a unified diff; empty when they are the same.
+
+    With `declared`, what is declared of intermediate values counts too, by their names.
+    """
+    one, other = (canonical(model) + (declarations(model) if declared else "") for model in (before, after))
+    return "".join(difflib.unified_diff(one.splitlines(keepends=True), other.splitlines(keepends=True), *names))
+
+
+def declarations(model: ir.Model) -> str:
+    """List the types and dims that are declared of intermediate values, by the names of the values."""
+    made = (value for graph in scopes(model) for node in graph for value in node.outputs)
+    return "".join(sorted(f"{_typed(value)}\n" for value in made if value.name and value.type is not None))
 
 
 def _canonical_graph(graph: ir.Graph, outer: dict[ir.Value, str], indent: str) -> list[str]:

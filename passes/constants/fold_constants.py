@@ -166,6 +166,7 @@ class _Folding:
         """Tell whether all operands are known and the operator may be computed beforehand; if not, say why."""
         if not all(value is None or value in self.known or value.is_constant for value in node.inputs):
             return False
+        foldable = False
         with self.graph.site(node) as new:
             new.require(not node.is_random, "the operator is random")
             new.require(not node.has_subgraphs, "control flow is left as it is")
@@ -181,9 +182,10 @@ class _Folding:
                 not any(attribute.is_ref() for attribute in node.ir.attributes.values()),
                 "an attribute is a parameter of the function",
             )
-            return True
-        self.stays.add(node)
-        return False
+            foldable = True
+        if not foldable:
+            self.stays.add(node)
+        return foldable
 
     def _is_wanted(self, value: Value) -> bool:
         """Tell whether something reads a known value that is not known itself."""

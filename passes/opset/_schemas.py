@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from onnx.defs import OpSchema
 
@@ -87,11 +87,16 @@ def ir_version_for(opset: int) -> int:
     return min(ir for (domain, version), ir in versions if domain == "ai.onnx" and version >= opset)
 
 
-def _parameters(before: list[OpSchema.FormalParameter], after: list[OpSchema.FormalParameter], what: str) -> str | None:
-    if len(after) < len(before) or any(item.option.name != "Optional" for item in after[len(before) :]):
+def _parameters(
+    before: Sequence[OpSchema.FormalParameter], after: Sequence[OpSchema.FormalParameter], what: str
+) -> str | None:
+    from onnx.defs import OpSchema
+
+    kinds = OpSchema.FormalParameterOption
+    if len(after) < len(before) or any(item.option != kinds.Optional for item in after[len(before) :]):
         return f"the {what} differ"
     for old, new in zip(before, after):
-        same = old.option == new.option or (old.option.name, new.option.name) == ("Single", "Optional")
+        same = old.option == new.option or (old.option == kinds.Single and new.option == kinds.Optional)
         if not same or new.min_arity > old.min_arity or new.is_homogeneous > old.is_homogeneous:
             return f"the {what} differ"
     return None

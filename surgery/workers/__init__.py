@@ -61,6 +61,15 @@ def shorten(message: str) -> str:
     return line if len(line) <= _MESSAGE_LENGTH else line[: _MESSAGE_LENGTH - 1] + "…"
 
 
+def _hung_up(channel: socket.socket) -> bool:
+    try:
+        return not channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
 def default_memory() -> int:
     """Return the memory limit, in bytes, of a worker that is given none: 8 GiB, or half of a smaller machine."""
     return min(8 << 30, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
@@ -105,6 +114,9 @@ class Worker:
         a signal when the process died or was ended by the time limit.
         """
         with self._lock:
+            if self._channel is not None and _hung_up(self._channel):
+                # It died while nobody asked anything of it: no call is to blame.
+                self._stop(kill=True)
             channel = self._channel or self._start()
             deadline = None if self.timeout is None else time.monotonic() + self.timeout
             current = function.rpartition(":")[2]
@@ -128,8 +140,6 @@ class Worker:
         """End the process, and everything it started."""
         with self._lock:
             self._stop(kill=False)
-            if self._log is not None:
-                self._log.close()
 
     def _start(self) -> socket.socket:
         ours, theirs = socket.socketpair()
@@ -143,19 +153,20 @@ class Worker:
         self._channel = ours
         return ours
 
-    def _stop(self, kill: bool) -> int | None:
-        """End the process; returns its exit code, the negative number of a signal, or None when there was none."""
-        if self._channel is None or self.pid is None:
-            return None
+    def _stop(self, kill: bool) -> tuple[int | None, str]:
+        """End the process; return its exit code or the negative number of a signal, if known, and its last words."""
+        if self._channel is None or self.pid is None or self._log is None:
+            return None, ""
         self._channel.close()
         status = forkserver().end(self.pid, kill)
-        self._channel = self.pid = None
-        return status
+        last = _last_line(self._log)
+        self._log.close()
+        self._channel = self.pid = self._log = None
+        return status, last
 
     def _died(self, stage: str, expired: bool = False) -> WorkerError:
         """Bury the process and say what ended it."""
-        status = self._stop(kill=expired)
-        last = self._last_words()
+        status, last = self._stop(kill=expired)
         if expired or status == -signal.SIGXCPU:
             return WorkerError(f"{stage} took more than {self.timeout:g} s", stage=stage, signal=TIMEOUT)
         if status is None or status >= 0:
@@ -167,13 +178,10 @@ class Worker:
         name = signal.Signals(-status).name
         return WorkerError(f"{stage} crashed with {name}" + (f": {last}" if last else ""), stage=stage, signal=name)
 
-    def _last_words(self) -> str:
-        """Return the last line that the process wrote to stdout or stderr."""
-        if self._log is None:
-            return ""
-        size = os.fstat(self._log.fileno()).st_size
-        tail = os.pread(self._log.fileno(), 4096, max(0, size - 4096)).decode(errors="replace")
-        self._log.close()
-        self._log = None
-        lines = [line for line in tail.splitlines() if line.strip()]
-        return shorten(lines[-1]) if lines else ""
+
+def _last_line(log: IO[bytes]) -> str:
+    """Return the last line that a process wrote to its stdout or stderr."""
+    size = os.fstat(log.fileno()).st_size
+    tail = os.pread(log.fileno(), 4096, max(0, size - 4096)).decode(errors="replace")
+    lines = [line for line in tail.splitlines() if line.strip()]
+    return shorten(lines[-1]) if lines else ""

@@ -1,0 +1,107 @@
+"""The checker in a worker, new findings, and signatures."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+from onnx import helper
+
+from surgery.verify import check, new_findings, signature
+
+
+def _model(body: str, ir: int = 10, opset: int = 21) -> onnx.ModelProto:
+    return onnx.parser.parse_model(f'<ir_version: {ir}, opset_import: ["": {opset}]>\n{body}')
+
+
+GOOD = _model("g (float[N,4] x) => (float[N,4] y) { t = Relu(x) y = Neg(t) }")
+
+
+def test_a_good_model_has_no_findings():
+    assert check(GOOD.SerializeToString()) == []
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (_model("g (float[N] x) => (float[N] y) { y = Relu(gone) }"), ["checker", "gone"]),
+        (_model("g (float[N] x) => (float[N] y) { y = Nothing(x) }"), ["checker", "Nothing"]),
+        (_model("g (float[2] x) => (float[3] y) { y = Relu(x) }"), ["shape inference", "2", "3"]),
+        (
+            _model("g (float[2,3] x, float[2,3] z) => (float[2,3] y) { y = MatMul(x, z) }"),
+            ["shape inference", "MatMul"],
+        ),
+        (_model("g (float[N] x) => (float[N] y) { y = Relu(x) }", ir=10_000), ["checker", "ir_version"]),
+    ],
+    ids=["unknown name", "unknown operator", "other shape", "wrong dims", "ir version"],
+)
+def test_findings_are_one_line_each(model, words):
+    findings = check(model.SerializeToString())
+    assert findings
+    assert all("\n" not in finding for finding in findings)
+    assert all(any(word in finding for finding in findings) for word in words), findings
+
+
+def test_rubbish_is_a_finding_and_no_crash():
+    assert check(b"\x07rubbish")
+
+
+def test_a_checker_that_does_not_come_back_is_a_finding():
+    assert check(GOOD.SerializeToString(), timeout=0) == [
+        "run_checker took more than 0 s",
+        "run_inference took more than 0 s",
+    ]
+
+
+def test_a_finding_counts_as_new_only_when_the_original_lacks_it():
+    old = ["checker: Bad node spec for node. Name: a OpType: Foo", "shape inference: dim 3 of 'x' differs"]
+    assert new_findings(old, ["checker: Bad node spec for node. Name: other OpType: Foo"]) == []
+    assert new_findings(old, ["shape inference: dim 4 of 'z' differs"]) == []
+    assert new_findings(old, ["checker: Bad node spec for node. Name: a OpType: Bar"]) != []
+    assert new_findings([], old) == old
+
+
+def test_a_model_has_the_signature_of_its_copy():
+    assert signature(GOOD).differences(signature(GOOD)) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("g (float[N,4] z) => (float[N,4] y) { t = Relu(z) y = Neg(t) }", ["input 'x' is gone", "input 'z' is new"]),
+        ("g (float[N,4] x) => (float[N,4] t) { t = Relu(x) }", ["output 'y' is gone", "output 't' is new"]),
+        ("g (float[M,4] x) => (float[N,4] y) { y = Neg(x) }", ["tensor(float)[M, 4], not tensor(float)[N, 4]"]),
+        ("g (float[3,4] x) => (float[N,4] y) { y = Neg(x) }", ["input 'x' is tensor(float)[3, 4]"]),
+        ("g (float[?,4] x) => (float[N,4] y) { y = Neg(x) }", ["tensor(float)[?, 4]"]),
+        ("g (double[N,4] x) => (float[N,4] y) { y = Neg(x) }", ["input 'x' is tensor(double)[N, 4]"]),
+        ("g (float[N,4] x) => (float[N,4] y, float[N] y2) { y = Neg(x) y2 = Neg(x) }", ["output 'y2' is new"]),
+        ("g (float[N,4] x) => (seq(float[N,4]) y) { y = SequenceConstruct(x) }", ["seq(tensor(float))[N, 4]"]),
+    ],
+)
+def test_differences_are_named(body, words):
+    found = "; ".join(signature(GOOD).differences(signature(_model(body))))
+    assert all(word in found for word in words), found
+
+
+def test_the_order_of_outputs_counts():
+    one = _model("g (float[N] x) => (float[N] a, float[N] b) { a = Neg(x) b = Abs(x) }")
+    other = _model("g (float[N] x) => (float[N] b, float[N] a) { a = Neg(x) b = Abs(x) }")
+    assert signature(one).differences(signature(other)) == ["the outputs stand in another order"]
+
+
+def test_opsets_may_change_and_metadata_may_not():
+    changed = onnx.ModelProto()
+    changed.CopyFrom(GOOD)
+    changed.opset_import[0].version = 20
+    assert signature(GOOD).differences(signature(changed)) == []
+    helper.set_model_props(changed, {"author": "me"})
+    assert signature(GOOD).differences(signature(changed)) == []
+    assert signature(changed).differences(signature(GOOD)) == ["metadata 'author' is gone"]
+
+
+@pytest.mark.parametrize(("ir", "names"), [(3, ["x"]), (4, ["x", "w"])])
+def test_an_initializer_among_the_inputs_is_an_input_since_ir_version_4(ir, names):
+    model = _model("g (float[2] x, float[2] w) => (float[2] y) <float[2] w = {1, 2}> { y = Add(x, w) }", ir=ir)
+    model.graph.input.extend([] if len(model.graph.input) == 2 else [model.graph.input[0]])
+    if len({value.name for value in model.graph.input}) == 1:
+        model.graph.input[1].name = "w"
+    assert [port.name for port in signature(model).inputs] == names
