@@ -104,7 +104,7 @@ def llama(size: Size, exporter: Exporter) -> Built:
 def t5_encoder(size: Size, exporter: Exporter) -> Built:
     """Build the encoder of T5-small, or the same six layers of eight heads 24 wide."""
     shape = {"d_model": 24, "d_ff": 48, "d_kv": 4, "vocab_size": 300} if size == "small" else {}
-    config = transformers.T5Config(**shape)
+    config = transformers.T5Config(attn_implementation="sdpa", **shape)
     model = transformers.T5EncoderModel(config)
     weights.randomise(model, SEED)
     # T5 does not scale its attention by sqrt(d_kv); its query matrices carry the factor.

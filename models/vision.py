@@ -99,7 +99,7 @@ def segformer(size: Size, exporter: Exporter) -> Built:
     shape: dict[str, Any] = {"num_labels": 150}
     if size == "small":
         shape = {"hidden_sizes": [8, 16, 20, 32], "decoder_hidden_size": 24, "num_labels": 5}
-    config = transformers.SegformerConfig(**shape)
+    config = transformers.SegformerConfig(attn_implementation="sdpa", **shape)
     model = transformers.SegformerForSemanticSegmentation(config)
     weights.randomise(model, SEED)
     side = 512 if size == "full" else 64
@@ -111,7 +111,7 @@ def swin(size: Size, exporter: Exporter) -> Built:
     shape: dict[str, Any] = {"image_size": 224, "num_labels": 1000}
     if size == "small":
         shape = {"image_size": 224, "embed_dim": 6, "num_labels": 10}
-    config = transformers.SwinConfig(**shape)
+    config = transformers.SwinConfig(attn_implementation="sdpa", **shape)
     model = transformers.SwinForImageClassification(config)
     weights.randomise(model, SEED)
     return built(model, (config.image_size, config.image_size), {"logits": FIXED})

@@ -7,7 +7,7 @@ a division by zero ends that process and not this one, and a Range of 10^12 elem
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from surgery.storage import Weights, proto_from_ir
 from surgery.workers import Worker, WorkerRaised
 
 if TYPE_CHECKING:
+    from surgery.graph import Graph
     from surgery.views import Value
 
 # Named, not imported: verification stands above this module, and both must compute in the same way.
@@ -28,6 +29,8 @@ REFERENCE = "surgery.verify.reference:run"
 
 TIMEOUT = 60.0
 MEMORY = 2 << 30
+TOGETHER = 64 << 20
+"""Bytes of results, as far as they are known, that are computed in one run and held in memory at a time."""
 
 TOO_LARGE = "the result is too large"
 TOO_MUCH_MEMORY = "computing it takes too much memory"
@@ -65,7 +68,7 @@ def compute(
     """
     known = {value.ir: ir.tensor(content) for value, content in (given or {}).items()}
     results: dict[ir.Value, Computed] = {}
-    groups: dict[tuple[tuple[str, int], ...], list[ir.Value]] = {}
+    groups: dict[tuple[tuple[str, int], ...], dict[ir.Value, int]] = {}
     for value in values:
         if _is_leaf(value.ir, known):
             results[value.ir] = Computed(known.get(value.ir, value.tensor))
@@ -80,12 +83,27 @@ def compute(
             results[value.ir] = Computed(None, TOO_MUCH_MEMORY)
             continue
         imports = value.graph.imports_of(cone[-1]) if cone else {}
-        groups.setdefault(tuple(sorted(imports.items())), []).append(value.ir)
-    for pairs, group in groups.items():
+        groups.setdefault(tuple(sorted(imports.items())), {})[value.ir] = size or 0
+    for pairs, sizes in groups.items():
         with Worker(timeout=timeout, memory=memory) as worker:
-            version = values[0].graph.ir.ir_version
-            results.update(_Group(worker, dict(pairs), version, known).run(list(dict.fromkeys(group))))
+            group = _Group(worker, dict(pairs), values[0].graph, known)
+            for batch in _batches(sizes):
+                results.update(group.run(batch))
     return [results[value.ir] for value in values]
+
+
+def _batches(sizes: Mapping[ir.Value, int]) -> Iterator[list[ir.Value]]:
+    """Split values into few runs of which each has moderate results."""
+    batch: list[ir.Value] = []
+    held = 0
+    for value, size in sizes.items():
+        if batch and held + size > TOGETHER:
+            yield batch
+            batch, held = [], 0
+        batch.append(value)
+        held += size
+    if batch:
+        yield batch
 
 
 def _bytes(value: Value) -> int | None:
@@ -138,12 +156,12 @@ class _Group:
         self,
         worker: Worker,
         imports: dict[str, int],
-        ir_version: int,
+        graph: Graph,
         known: Mapping[ir.Value, ir.TensorProtocol],
     ) -> None:
         self.worker = worker
         self.imports = imports
-        self.ir_version = ir_version
+        self.graph = graph
         self.known = known
 
     def run(self, values: list[ir.Value]) -> dict[ir.Value, Computed]:
@@ -198,7 +216,17 @@ class _Group:
         if isinstance(outputs, str):
             reason = TOO_MUCH_MEMORY if "allocate memory" in outputs or "bad_alloc" in outputs else FAILS
             return None, reason, _position(outputs, len(cone))
-        return {value: _computed(result) for value, result in zip(batch, outputs.values())}, "", None
+        # One by one out of the answer, so that a large result is in memory once.
+        made = [self._computed(outputs.pop(name)) for name in list(outputs)]
+        return dict(zip(batch, made)), "", None
+
+    def _computed(self, result: Any) -> Computed:
+        if not isinstance(result, np.ndarray):
+            return Computed(None, NO_TENSOR)
+        if result.dtype == object:
+            texts = [item.encode() if isinstance(item, str) else bytes(item) for item in result.reshape(-1)]
+            return Computed(ir.StringTensor(texts, shape=ir.Shape(result.shape)))
+        return Computed(self.graph.store(ir.Tensor(np.ascontiguousarray(result).reshape(result.shape))))
 
     def _model(self, batch: list[ir.Value], cone: list[ir.Node]) -> ir.Model:
         """Copy the nodes into a model of their own, named by position; tensors are shared."""
@@ -239,7 +267,7 @@ class _Group:
             )
         wanted = [copies[value] for value in batch]
         graph = ir.Graph([], wanted, nodes=nodes, initializers=leaves, opset_imports=self.imports, name="constants")
-        return ir.Model(graph, ir_version=max(self.ir_version, 4))
+        return ir.Model(graph, ir_version=max(self.graph.ir.ir_version, 4))
 
 
 def _position(message: str, count: int) -> int | None:
@@ -258,11 +286,3 @@ def _ended(error: WorkerError) -> str:
         return TOO_LONG
     return FAILS if isinstance(error, WorkerRaised) else CRASHES
 
-
-def _computed(result: Any) -> Computed:
-    if not isinstance(result, np.ndarray):
-        return Computed(None, NO_TENSOR)
-    if result.dtype == object:
-        texts = [item.encode() if isinstance(item, str) else bytes(item) for item in result.reshape(-1)]
-        return Computed(ir.StringTensor(texts, shape=ir.Shape(result.shape)))
-    return Computed(ir.Tensor(np.ascontiguousarray(result).reshape(result.shape)))

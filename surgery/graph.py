@@ -18,6 +18,7 @@ import onnx_ir as ir
 from surgery.edits import Builder, Edits, NewNode
 from surgery.errors import PassError
 from surgery.facts import Facts, scopes, values
+from surgery.storage import Weights, spill_tensor
 from surgery.views import Node, Refusal, Value
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 PASS_KEY = "surgery.pass"
 FROM_KEY = "surgery.from"
+
+SCRATCH_FROM = 1 << 16
+"""New tensors of at least this many bytes do not stay in memory."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +57,16 @@ class Graph:
     the pass that runs; `skip` holds numbers of sites that must not be applied.
     """
 
-    def __init__(self, model: ir.Model, *, pass_name: str = "", skip: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self,
+        model: ir.Model,
+        *,
+        weights: Weights | None = None,
+        pass_name: str = "",
+        skip: frozenset[int] = frozenset(),
+    ) -> None:
         self.ir = model
+        self.weights = weights
         self.facts = Facts(model)
         self.begin(pass_name, skip)
         self.refresh()
@@ -147,6 +159,10 @@ class Graph:
         return result
 
     # Editing
+
+    def store(self, tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+        """Move a large new tensor out of memory, into the scratch file of the model, if it has one."""
+        return tensor if self.weights is None else spill_tensor(tensor, self.weights, SCRATCH_FROM)
 
     @contextmanager
     def site(self, anchor: Node | None = None) -> Iterator[Builder]:
@@ -375,6 +391,8 @@ class Graph:
 
     def _add_constant(self, value: ir.Value, wish: str, scope: ir.Graph, before: ir.Node | None) -> None:
         value.name = self.fresh(wish)
+        if value.const_value is not None:
+            value.const_value = self.store(value.const_value)
         if scope in self._functions:
             tensor = value.const_value
             value.const_value = None

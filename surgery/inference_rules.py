@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir as ir
 
+from surgery.ops import BINARY_ELEMENTWISE
+
 if TYPE_CHECKING:
     from surgery.inference import Context
 
@@ -20,34 +22,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 _WHOLE = {ir.DataType.INT32, ir.DataType.INT64}
 _MOST_ELEMENTS = 1024
 _MINTS_ELEMENTS = {"Concat", "Max", "Min", "Sum"}
-_BROADCASTS = {
-    "Add",
-    "And",
-    "BitShift",
-    "BitwiseAnd",
-    "BitwiseOr",
-    "BitwiseXor",
-    "Div",
-    "Equal",
-    "Expand",
-    "Greater",
-    "GreaterOrEqual",
-    "Less",
-    "LessOrEqual",
-    "Max",
-    "Mean",
-    "Min",
-    "Mod",
-    "Mul",
-    "Or",
-    "PRelu",
-    "Pow",
-    "StringConcat",
-    "Sub",
-    "Sum",
-    "Where",
-    "Xor",
-}
+_BROADCASTS = BINARY_ELEMENTWISE | {"Expand", "Max", "Mean", "Min", "StringConcat", "Sum", "Where"}
 
 
 def correct(context: Context, node: ir.Node) -> None:

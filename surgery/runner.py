@@ -153,7 +153,7 @@ class Chain:
         self.records: list[StepRecord] = []
         self.expectations: list[Expectation] = []
         self.original = stored.proto.SerializeToString(deterministic=True)
-        self.graph = Graph(storage.ir_from_proto(stored.proto, stored.weights))
+        self.graph = Graph(storage.ir_from_proto(stored.proto, stored.weights), weights=stored.weights)
         self._commit(storage.proto_from_ir(self.graph.ir, stored.weights))
         self._unchanged = self._bytes
         self._signature = signature(stored.proto)
@@ -275,7 +275,8 @@ class Chain:
         return record
 
     def _restore(self) -> None:
-        self.graph = Graph(storage.ir_from_proto(self._proto, self.stored.weights))
+        weights = self.stored.weights
+        self.graph = Graph(storage.ir_from_proto(self._proto, weights), weights=weights)
 
     def _judge(
         self, step: PassStep, promise: Parity, proto: onnx.ModelProto, data: bytes, record: StepRecord

@@ -54,10 +54,10 @@ IDS = f"g (int64[N,S] ids) => (float[A,B,C] y) <{TABLE}, int64[2] flat = {{1, -1
         f"{IDS.replace('@', '2')} {{ i = Add(ids, c) y = Gather(w, i) }}",
         f"{IDS.replace('@', '10')} {{ i = Sub(c, ids) y = Gather(w, i) }}",
         f"{IDS.replace('@', '3')} {{ i = Mul(ids, c) y = Gather(w, i) }}",
-        f"""{IDS.replace("=>", ", bool b =>").replace("ids) ,", "ids,")} {{
+        f"""{IDS.replace(")", ", bool b)", 1)} {{
             y = If(b) <then_branch = g1 () => (float[A,B,C] p) {{ p = Gather(w, ids) }},
                        else_branch = g2 () => (float[A,B,C] q) {{ i = Identity(ids) q = Gather(w, i) }}>
-        }}""".replace(") , bool b", ", bool b)"),
+        }}""",
     ],
     ids=["direct", "cast", "reshape", "add", "sub", "mul", "if"],
 )

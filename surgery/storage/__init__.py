@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from surgery.storage.skeleton import StoredModel as StoredModel
     from surgery.storage.skeleton import from_proto as from_proto
     from surgery.storage.skeleton import load as load
+    from surgery.storage.spill import spill_tensor as spill_tensor
     from surgery.storage.tensors import all_tensors as all_tensors
     from surgery.storage.tensors import payload_bytes as payload_bytes
     from surgery.storage.weights import Weights as Weights
@@ -35,6 +36,7 @@ _HOMES = {
     "StoredModel": "skeleton",
     "from_proto": "skeleton",
     "load": "skeleton",
+    "spill_tensor": "spill",
     "all_tensors": "tensors",
     "payload_bytes": "tensors",
     "Weights": "weights",

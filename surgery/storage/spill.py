@@ -79,6 +79,13 @@ def spill_large_tensors(model: ir.Model, weights: Weights, limit: int) -> None:
     rewrite_tensors(model, spill)
 
 
+def spill_tensor(tensor: ir.TensorProtocol, weights: Weights, limit: int) -> ir.TensorProtocol:
+    """Write a tensor of at least `limit` bytes to the scratch file and return a mapped one; a smaller one stays."""
+    if isinstance(tensor, ir.ExternalTensor | SparseTensor) or not _is_large(tensor, limit):
+        return tensor
+    return _spilled(tensor, weights) or tensor
+
+
 def _is_large(tensor: ir.TensorProtocol, limit: int) -> bool:
     if isinstance(tensor, serde.TensorProtoTensor):
         return _is_large_proto(tensor.raw, limit)

@@ -11,11 +11,10 @@ import numpy as np
 
 from surgery.verify.elements import Array, greatest, is_float, is_integer, limits
 
-CHARACTERS = ("normal", "edges", "wide", "image", "coarse", "special")
+ORDINARY = ("normal", "edges", "wide", "image", "coarse")
 """Kinds of data. "normal" is Gaussian; "edges" mixes in zeros of both signs, ±1, ±6, tiny and large values, and the
-ends of integer ranges; "wide" spans five orders of magnitude; "image" lies in [0, 1); "coarse" has
-whole numbers only, so that many are equal; "special" has NaN and infinities. The last two are used when nothing
-else moves an output."""
+ends of integer ranges; "wide" spans five orders of magnitude; "image" lies in [0, 1); "coarse" has whole numbers
+only, so that many are equal. Beside these, "special" has NaN and infinities, for outputs that nothing else moves."""
 
 _EDGES = np.array([0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, 6.0, -6.0, 1e-6, -1e-6, 1e-30, 100.0, -100.0])
 _WORDS = ("a", "b", "the", "monday", "Tuesday", "", "x1", "été")
@@ -146,6 +145,7 @@ def _floats(
         elif character == "special":
             marks = rng.choice(np.array([np.nan, np.inf, -np.inf]), shape)
             values = np.where(rng.random(shape) < 0.3, marks, values)
+            values.reshape(-1)[:2] = [np.nan, np.inf][: values.size]
         else:
             # A few exact zeros, for everything that treats them apart.
             values = np.where(rng.random(shape) < 0.02, 0.0, values)

@@ -10,21 +10,21 @@ from surgery.errors import WorkerError
 from surgery.parity import Parity
 from surgery.recipe.schema import InputsSpec, VerifySpec
 from surgery.verify.compare import Rules
-from surgery.verify.domain import CHARACTERS, Domain
+from surgery.verify.domain import ORDINARY, Domain
+from surgery.verify.elements import is_float
 from surgery.verify.engine import Engine, EngineName
 from surgery.verify.inputs import Binding, Plan
 from surgery.verify.randomness import Origins, origins
 from surgery.verify.search import Found, search
-from surgery.verify.vacuity import Run, same, vacuous
+from surgery.verify.vacuity import Run, same, tensors, vacuous
 
 if TYPE_CHECKING:
     import onnx
 
-CHEAP = 0.25
-"""Seconds of processor time that a run may take for five of them to be made instead of two. Not time by the clock:
-the inputs should not depend on what else the machine does."""
+CHEAP, TRIVIAL = 0.25, 0.01
+"""Seconds of processor time that one run may take for five, or sixteen, runs to be made instead of two. Not time by
+the clock: the inputs should not depend on what else the machine does."""
 
-_MORE = 4
 _CRASHES = 3
 
 
@@ -145,7 +145,7 @@ class Original:
 
     def _reference(self, bindings: list[Binding], model: onnx.ModelProto, found: Origins, cost: float) -> None:
         """Run the original on all inputs; add runs while an output does not move and they are cheap."""
-        extra = _further(bindings) if cost <= CHEAP else []
+        tried = cost > CHEAP
         while True:
             feeds = [self.feed(binding) for binding in bindings]
             outcome = self._worker.run(self.skeleton, feeds)
@@ -162,9 +162,12 @@ class Original:
                 promise: vacuous(model, self.runs, found, Rules(promise, self._verify.rtol, self._verify.atol))
                 for promise in Parity
             }
-            if not any(self.vacuous.values()) or not extra:
+            if not any(self.vacuous.values()) or tried:
                 return
-            bindings, extra = bindings + extra, []
+            # A float that only NaN and infinities move is as good as constant; IsNaN has nothing else to show.
+            names = {name for found in self.vacuous.values() for name in found}
+            bindings += _further(bindings, special=not all(_is_float(self.runs[0].outputs[name]) for name in names))
+            tried = True
 
     def _control(self, cost: float) -> None:
         """Run the original against itself, in another session of another process."""
@@ -222,23 +225,34 @@ class _Attempt:
 
 
 def _choose(accepted: list[Binding], cost: float) -> list[Binding]:
-    """Give each accepted point its data: four runs when they are cheap, two when not, one for each further point."""
+    """Give each accepted point its data: the cheaper a run, the more of them; one for each further point."""
     first, second = accepted[0], accepted[1 if len(accepted) > 1 else 0]
     plan = [(first, "normal"), (second, "edges")]
     if cost <= CHEAP:
-        plan += [(first, "wide"), (second, "image")]
-        # The same data at the same shape tells whether an output moves.
-        plan += [] if second is first else [(second, "normal")]
+        # The same point with other data tells whether an output moves.
+        plan += [(first, "wide"), (second, "image"), (second, "coarse" if second is first else "normal")]
     plan += [(binding, "normal") for binding in accepted[2:]]
-    return [replace(binding, character=character) for binding, character in plan]
+    chosen = [replace(binding, character=character) for binding, character in plan]
+    if cost <= TRIVIAL:
+        chosen += [
+            replace(binding, character=character, seed=binding.seed + 1)
+            for binding in (first, second)
+            for character in ("normal", "edges", "wide", "image", "coarse")
+        ]
+        chosen.append(replace(first, character="edges", seed=first.seed + 2))
+    return [binding for index, binding in enumerate(chosen) if binding not in chosen[:index]]
 
 
-def _further(bindings: list[Binding]) -> list[Binding]:
-    """List more runs at the first point, with all characters and other seeds."""
+def _further(bindings: list[Binding], special: bool) -> list[Binding]:
+    """List more runs at the first point: other seeds, and with `special` NaN and infinities."""
     base = bindings[0]
-    return [replace(base, character=character, seed=base.seed + 1) for character in CHARACTERS] + [
-        replace(base, seed=base.seed + 1 + index) for index in range(1, _MORE)
-    ]
+    more = [replace(base, character=character, seed=base.seed + 3) for character in ORDINARY]
+    more += [replace(base, seed=base.seed + seed) for seed in range(4, 7)]
+    return [*more, replace(base, character="special")] if special else more
+
+
+def _is_float(value: Any) -> bool:
+    return all(is_float(tensor.dtype) for tensor in tensors(value))
 
 
 def _external_bytes(message: Any) -> Iterator[int]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surgery.verify.elements import ONNX_TYPES, Array, pack_nibbles, type_of_name, unpack_nibbles
+from surgery.verify.rounding import hold
 from surgery.workers import stage
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ def run(skeleton: bytes, feeds: list[dict[str, Value]], keep: bool = False) -> d
     else:
         session = _cached[1]
     _cached = (skeleton, session) if keep else None
+    if _exotic_outputs(session) and any(not _is_numeric(value) for feed in feeds for value in feed.values()):
+        return {"unsupported": "ONNX Runtime does not return such element types when fed strings or sequences"}
     stage("run")
     results: list[dict[str, Value] | str] = []
     seconds: list[float] = []
@@ -125,6 +128,8 @@ def _open(skeleton: bytes) -> onnxruntime.InferenceSession:
     """Make a session; a model that is newer than the runtime is stamped down where that changes nothing."""
     import onnxruntime
 
+    stage("preparation")
+    skeleton = hold(skeleton)
     stage("session")
     onnxruntime.set_default_logger_severity(4)
     try:
@@ -205,12 +210,8 @@ def _all_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
 def _run_once(session: onnxruntime.InferenceSession, feed: dict[str, Value]) -> dict[str, Value]:
     """Run once; element types that numpy lacks go in and out as raw bytes."""
     given = {name: _to_runtime(value) for name, value in feed.items()}
-    exotic: list[str] = []
-    plain: list[str] = []
-    for output in session.get_outputs():
-        tensor = re.fullmatch(r"tensor\((\w+)\)", output.type)
-        is_exotic = tensor is not None and type_of_name(tensor.group(1)) in ONNX_TYPES
-        (exotic if is_exotic else plain).append(output.name)
+    exotic = _exotic_outputs(session)
+    plain = [output.name for output in session.get_outputs() if output.name not in exotic]
     results: dict[str, Value] = {}
     if plain or not exotic:
         results.update(zip(plain, session.run(plain, given)))
@@ -219,6 +220,16 @@ def _run_once(session: onnxruntime.InferenceSession, feed: dict[str, Value]) -> 
         values = session.run_with_ort_values(exotic, boxed)
         results.update((name, _from_runtime(value)) for name, value in zip(exotic, values))
     return {output.name: results[output.name] for output in session.get_outputs()}
+
+
+def _exotic_outputs(session: onnxruntime.InferenceSession) -> list[str]:
+    """Name the outputs whose element type numpy lacks."""
+    found = ((output.name, re.fullmatch(r"tensor\((\w+)\)", output.type)) for output in session.get_outputs())
+    return [name for name, tensor in found if tensor is not None and type_of_name(tensor.group(1)) in ONNX_TYPES]
+
+
+def _is_numeric(value: Value) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind != "O"
 
 
 def _to_runtime(value: Value) -> Any:

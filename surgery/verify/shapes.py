@@ -47,7 +47,7 @@ def infer(skeleton: bytes, dims: Mapping[str, list[int]]) -> dict[str, list[int]
     except Exception:
         inferred = model
     found: dict[str, list[int]] = {}
-    for graph in _graphs(inferred.graph):
+    for graph in graphs(inferred.graph):
         for value in (*graph.value_info, *graph.input, *graph.output):
             shape = _tensor_type(value.type).shape
             if _has_shape(value.type) and all(dim.HasField("dim_value") for dim in shape.dim):
@@ -65,7 +65,8 @@ def _has_shape(kind: onnx.TypeProto) -> bool:
     return bool(kind.HasField("tensor_type") and kind.tensor_type.HasField("shape"))
 
 
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """Yield a graph and its subgraphs at any depth."""
     pending = [graph]
     while pending:
         current = pending.pop()

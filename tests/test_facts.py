@@ -1,0 +1,204 @@
+"""What inference knows of values: right in every run, and the model stays as it is."""
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import TensorProto, helper
+
+from surgery import Graph, Value, storage, text
+
+
+def graph_of(source: str) -> Graph:
+    stored = storage.from_proto(text.parse(source))
+    return Graph(storage.ir_from_proto(stored.proto, stored.weights))
+
+
+def value(graph: Graph, name: str) -> Value:
+    return next(v for node in graph.nodes() for v in node.outputs if v.name == name)
+
+
+def shape(source: str, name: str) -> tuple[object, ...] | None:
+    return value(graph_of(source), name).shape
+
+
+def test_knowing_shapes_changes_nothing() -> None:
+    source = """
+        <ir_version: 10, opset_import: ["" : 21, "local" : 1]>
+        g (float[batch,?] x, bool c) => (float[n,m] y) <float[k,j] a>
+        {
+            a = Neg(x)
+            w = Constant<value = float[1] {1}>()
+            b = local.f(a)
+            d = If (c) < then_branch = t () => (float[p,q] p0) { p0 = Add(b, w) },
+                         else_branch = e () => (float[p,q] q0) { q0 = Exp(b) } >
+            y = Relu(d)
+        }
+        <domain: "local", opset_import: ["" : 21]>
+        f (x) => (y) { s = Shape(x) z = ConstantOfShape(s) y = Add(x, z) }
+    """
+    model = ir.from_proto(text.parse(source))
+    before = ir.to_proto(model).SerializeToString(deterministic=True)
+    graph = Graph(model)
+    assert value(graph, "d").shape is not None
+    assert ir.to_proto(model).SerializeToString(deterministic=True) == before
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ("a = Neg(x)", ("batch", "length", 8)),
+        ("i = Constant<value_ints = [0, -1]>() a = Reshape(x, i)", ("batch", "8*length")),
+        ("s = Shape<start = 1>(x) a = Expand(one, s)", ("length", 8)),
+        (
+            "i = Constant<value_ints = [1, -1, 2]>() e = Constant<value_ints = [2]>() h = Div(i, e) a = Tile(one, e)",
+            (2,),
+        ),
+        (
+            "e = Constant<value_ints = [5]>() z = Constant<value_ints = [0]>() a = Slice(x, z, e, z)",
+            ("Min(5, batch)", "length", 8),
+        ),
+        ("a = Add(x, v)", ("batch", "length", 8)),
+        ("z = Constant<value_ints = [1]>() n = Unsqueeze(x, z) a = Squeeze(n, z)", ("batch", "length", 8)),
+    ],
+)
+def test_symbols_are_followed(nodes: str, expected: tuple[object, ...]) -> None:
+    head = "g (float[batch,length,8] x, float[1,1,8] v) => (float[n] y) <float[1] one = {1}>"
+    assert shape(f"{head} {{ {nodes} y = Flatten(a) }}", "a") == expected
+
+
+@pytest.mark.parametrize(
+    ("what", "nodes"),
+    [
+        ("either of two symbols may be 1", "a = Add(x, v)"),
+        ("the sizes of a split are an input", "a, b = Split(x, i)"),
+        ("the axes are an input, so the rank is not known", "a = Squeeze(x, i)"),
+        ("a negative element may stand for another extent", "a = Reshape(x, i)"),
+        ("the axes of a slice are an input", "z = Constant<value_ints = [0, 0]>() a = Slice(x, z, i, i)"),
+    ],
+)
+def test_guesses_are_taken_back(what: str, nodes: str) -> None:
+    graph = graph_of(f"g (float[b,l] x, float[c,d] v, int64[2] i) => (float[n] y) {{ {nodes} y = Flatten(a) }}")
+    found = value(graph, "a").shape
+    known = [dim for dim in found or () if isinstance(dim, int) or (dim and not graph.facts.is_made_up(dim))]
+    assert found is None or len(known) < 2, what
+
+
+def test_one_rule_that_gives_up_does_not_end_it_all() -> None:
+    source = "g (float[2,3] x) => (float[n] y) { a = MatMul(x, x) b = Neg(x) y = Flatten(b) }"
+    assert shape(source, "a") is None
+    assert shape(source, "b") == (2, 3)
+
+
+def test_a_loop_may_change_the_shape_that_it_carries() -> None:
+    source = """
+        g (float[2] x, int64 n, bool c) => (float[k] y) {
+            y = Loop (n, c, x) < body = b (int64 i, bool d, float[u] v) => (bool e, float[w] z) {
+                e = Identity(d) z = Concat<axis = 0>(v, v)
+            } >
+        }
+    """
+    graph = graph_of(source)
+    (dim,) = value(graph, "y").shape or ()
+    assert dim == "k"
+    assert value(graph, "z").shape == ("2*u",)
+
+
+def test_a_loop_that_may_end_early_does_not_stack_all_it_could() -> None:
+    source = """
+        g (float[2] x, bool c) => (float[k,m] y) <int64 n = {5}> {
+            s = Loop (n, c) < body = b (int64 i, bool d) => (bool e, float[2] z) { e = Not(d) z = Neg(x) } >
+            y = Neg(s)
+        }
+    """
+    graph = graph_of(source)
+    (first, second) = value(graph, "s").shape or ()
+    assert isinstance(first, str)
+    assert graph.facts.is_made_up(first)
+    assert second == 2
+
+
+def test_an_unknown_branch_makes_the_result_unknown() -> None:
+    source = """
+        <ir_version: 10, opset_import: ["" : 21, "acme" : 1]>
+        g (float[2] x, bool c) => (float[n] y) {
+            a = If (c) < then_branch = t () => (float[] p) { p = Neg(x) },
+                         else_branch = e () => (float[] q) { q = acme.Foo(x) } >
+            y = Neg(a)
+        }
+    """
+    assert shape(source, "a") is None
+
+
+def test_what_is_declared_is_used_where_nothing_better_is_known() -> None:
+    source = """
+        <ir_version: 10, opset_import: ["" : 21, "acme" : 1]>
+        g (float[2] x) => (float[n] y) <float[5,m] a, float[9] b> { a = acme.Foo(x) b = Neg(x) y = Flatten(a) }
+    """
+    assert shape(source, "a") == (5, "m")
+    assert shape(source, "b") == (2,)
+
+
+def test_a_default_that_a_caller_can_replace_tells_nothing() -> None:
+    source = """
+        g (float[4] x, int64[2] s, float[n] w) => (float[p,q] y, int64[1] z)
+        <int64[2] s = {2, 2}, float[3] w = {1, 2, 3}> { a = Reshape(x, s) h = Shape(w) z = Neg(h) y = Neg(a) }
+    """
+    graph = graph_of(source)
+    assert all(isinstance(dim, str) for dim in value(graph, "a").shape or ("none",))
+    assert value(graph, "h").elements == ("n",)
+
+
+def test_contents_are_counted_over_several_axes() -> None:
+    source = """
+        g (float[2,3,4] x) => (int64[n,m] y) <int64[2] two = {1, 2}, int64[1] axis = {1}, int64[1] zero = {0}>
+        { r = Unsqueeze(two, axis) c = Unsqueeze(two, zero) o = Add(r, c) t = Transpose(r) y = Neg(o) }
+    """
+    graph = graph_of(source)
+    assert value(graph, "o").shape == (2, 2)
+    assert value(graph, "o").elements is None
+    assert value(graph, "t").elements == (1, 2)
+
+
+def test_new_nodes_are_inferred_however_long_their_chain() -> None:
+    graph = graph_of("g (float[batch,3] x) => (float[n,m] y) { a = NonZero(x) b = Cast<to = 1>(a) y = Neg(b) }")
+    old = value(graph, "b").shape
+    with graph.site(graph.nodes("Neg")[0]) as new:
+        last = graph.nodes("Neg")[0].required_input(0)
+        for _ in range(2000):
+            last = new.node("Exp", last)
+        unrelated = new.node("Cast", new.node("NonZero", last), to=1)
+        new.replace(graph.nodes("Neg")[0].outputs[0], new.node("MatMul", new.node("Transpose", last), unrelated))
+    assert last.shape == old
+    assert unrelated.shape is not None
+    assert old is not None
+    assert unrelated.shape[1] != old[1], "two made-up symbols are never the same"
+
+
+def test_a_changed_attribute_changes_the_shape() -> None:
+    graph = graph_of("g (float[2,3,4] x) => (float[n,m,k] y) { a = Transpose<perm = [0, 2, 1]>(x) y = Neg(a) }")
+    (node,) = graph.nodes("Transpose")
+    assert node.outputs[0].shape == (2, 4, 3)
+    with graph.site(node) as new:
+        new.set_attribute(node, "perm", [2, 1, 0])
+    assert node.outputs[0].shape == (4, 3, 2)
+
+
+def test_large_weights_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = onnx.numpy_helper.from_array(np.zeros((64, 64), dtype=np.int64), "w")
+    graph = helper.make_graph(
+        [helper.make_node("Gather", ["w", "i"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("i", TensorProto.INT64, ["n"])],
+        [helper.make_tensor_value_info("y", TensorProto.INT64, None)],
+        [weight],
+    )
+    model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 21)])
+    stored = storage.from_proto(model)
+    held = Graph(storage.ir_from_proto(stored.proto, stored.weights))
+
+    def read(*_: object) -> None:
+        raise AssertionError("a weight was read")
+
+    monkeypatch.setattr("surgery.storage.mapped.StoredTensor.numpy", read)
+    assert value(held, "y").shape == ("n", 64)
