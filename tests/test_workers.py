@@ -94,6 +94,13 @@ def test_an_exception_keeps_its_type_and_message_and_the_process_lives_on(worker
     assert worker.call(DRILL + "facts")["pid"] == pid
 
 
+def test_each_stage_has_its_time():
+    with Worker(timeout=0.4) as one:
+        one.call(DRILL + "steps", count=5, seconds=0.2)
+        with pytest.raises(WorkerError, match=r"step 0 took more than 0.4 s"):
+            one.call(DRILL + "steps", count=5, seconds=1)
+
+
 def test_sys_exit_is_an_exception_like_any_other(worker):
     with pytest.raises(WorkerRaised) as caught:
         worker.call(DRILL + "leave", code=0)

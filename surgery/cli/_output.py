@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from typing import TYPE_CHECKING, Any
@@ -17,14 +18,18 @@ def write_json(data: Any) -> None:
 
 
 def write(renderable: RenderableType) -> None:
-    """Write tables and text to stdout, as wide as they need to be when it is no terminal."""
+    """Write tables and text to stdout: to the width of a terminal, else wide and without trailing blanks."""
     from rich.console import Console
 
     # No markup: a shape such as float[batch] is text, not a style.
     console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, markup=False, width=160)
-    console.print(renderable)
+    if console.is_terminal:
+        console.print(renderable)
+        return
+    console = Console(highlight=False, markup=False, width=160, file=io.StringIO())
+    with console.capture() as captured:
+        console.print(renderable)
+    sys.stdout.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
 
 def messages() -> Console:

@@ -71,8 +71,7 @@ class Engine:
         arguments: dict[str, object] = {"skeleton": skeleton, "feeds": [dict(feed) for feed in feeds]}
         if self.name == "onnxruntime":
             arguments["keep"] = keep
-        # The limit holds for one run; the session itself may take as long as one.
-        self._worker.timeout = self._timeout * (len(feeds) + 1)
+        self._worker.timeout = self._timeout
         try:
             answer = self._worker.call(_FUNCTIONS[self.name], **arguments)
         except WorkerError as error:

@@ -202,7 +202,8 @@ class _Attempt:
         outcome = self.engine.run(self.original.skeleton, [self.original.feed(binding)], keep=True)
         if outcome.crash is not None:
             self.crashes.append(outcome.crash)
-            if outcome.crash.signal == "timeout" or len(self.crashes) == _CRASHES:
+            hopeless = outcome.crash.signal == "timeout" or not binding.dims
+            if hopeless or len(self.crashes) == _CRASHES:
                 raise GaveUp
             return outcome.crash.what
         if outcome.failure is not None:

@@ -38,6 +38,7 @@ def run(skeleton: bytes, feeds: list[dict[str, Any]]) -> dict[str, Any]:
     results: list[dict[str, Any] | str] = []
     seconds: list[float] = []
     for feed in feeds:
+        stage("reference evaluator")
         begin = time.process_time()
         try:
             with np.errstate(all="ignore"):

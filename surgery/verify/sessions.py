@@ -65,10 +65,10 @@ def run(skeleton: bytes, feeds: list[dict[str, Value]], keep: bool = False) -> d
     _cached = (skeleton, session) if keep else None
     if _exotic_outputs(session) and any(not _is_numeric(value) for feed in feeds for value in feed.values()):
         return {"unsupported": "ONNX Runtime does not return such element types when fed strings or sequences"}
-    stage("run")
     results: list[dict[str, Value] | str] = []
     seconds: list[float] = []
     for feed in feeds:
+        stage("run")
         begin = time.process_time()
         try:
             results.append(_run_once(session, feed))

@@ -83,8 +83,9 @@ def start() -> None:
 class Worker:
     """One worker process, started at the first call and again after it died.
 
-    What a function keeps in its module lasts from call to call, for as long as the process lives. `timeout`
-    (seconds for one call, None for no limit) may be changed between calls; `memory` bounds the writable private
+    What a function keeps in its module lasts from call to call, for as long as the process lives. `timeout` is in
+    seconds for each stage of a call (the whole call, when its function tells of no stages), None for no limit; it may
+    be changed between calls. `memory` bounds the writable private
     memory in bytes (mapped files count only when mapped for writing). `preload` names modules that the fork server is
     to import first, so that later workers have them too.
     """
@@ -118,13 +119,14 @@ class Worker:
                 # It died while nobody asked anything of it: no call is to blame.
                 self._stop(kill=True)
             channel = self._channel or self._start()
-            deadline = None if self.timeout is None else time.monotonic() + self.timeout
+            deadline = self._deadline()
             current = function.rpartition(":")[2]
             message = wire.pack({"function": function, "arguments": arguments, "timeout": self.timeout})
             try:
                 wire.send(channel, message)
                 while "stage" in (answer := wire.receive(channel, deadline)):
                     current = answer["stage"]
+                    deadline = self._deadline()
             except wire.ExpiredError:
                 raise self._died(current, expired=True) from None
             except wire.ClosedError:
@@ -140,6 +142,9 @@ class Worker:
         """End the process, and everything it started."""
         with self._lock:
             self._stop(kill=False)
+
+    def _deadline(self) -> float | None:
+        return None if self.timeout is None else time.monotonic() + self.timeout
 
     def _start(self) -> socket.socket:
         ours, theirs = socket.socketpair()

@@ -74,6 +74,13 @@ def sleep(seconds: float) -> None:
     time.sleep(seconds)
 
 
+def steps(count: int, seconds: float) -> None:
+    """Take some time in each of several stages."""
+    for number in range(count):
+        stage(f"step {number}")
+        time.sleep(seconds)
+
+
 def facts() -> dict[str, object]:
     """Tell about the process: its folder, its open files, what is on its standard input."""
     files = len(list(Path("/proc/self/fd").iterdir()))

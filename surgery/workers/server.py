@@ -32,12 +32,14 @@ _PR_SET_PDEATHSIG = 1
 _MESSAGE_LIMIT = 1 << 16
 _MANY_FILES = 1 << 16
 _channel: socket.socket | None = None
+_timeout: float | None = None
 
 
 def stage(name: str) -> None:
-    """Say which native call comes next, so that a crash is blamed on it. Does nothing outside a worker."""
+    """Say which native call comes next: a crash is blamed on it, and its time begins. Nothing outside a worker."""
     if _channel is not None:
         wire.send(_channel, wire.pack({"stage": name}))
+        _limit_cpu()
 
 
 def main(descriptor: int) -> None:
@@ -164,7 +166,9 @@ def _become_worker(server: int, descriptors: list[int], memory: int | None) -> N
 
 def _answer(request: dict[str, Any]) -> list[bytes | memoryview]:
     """Run one call and pack what it returned or raised."""
-    _limit_cpu(request["timeout"])
+    global _timeout
+    _timeout = request["timeout"]
+    _limit_cpu()
     try:
         return wire.pack({"result": _resolve(request["function"])(**request["arguments"])})
     except BaseException as error:
@@ -178,11 +182,11 @@ def _resolve(name: str) -> Any:
     return getattr(importlib.import_module(module), function)
 
 
-def _limit_cpu(timeout: float | None) -> None:
-    """Bound the processor time of the call, in case nobody is left to end it by the clock."""
-    if timeout is None:
+def _limit_cpu() -> None:
+    """Bound the processor time of a stage, in case nobody is left to end it by the clock."""
+    if _timeout is None:
         return
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    soft = int(usage.ru_utime + usage.ru_stime + timeout * (os.cpu_count() or 1)) + 10
+    soft = int(usage.ru_utime + usage.ru_stime + _timeout * (os.cpu_count() or 1)) + 10
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
