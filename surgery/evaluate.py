@@ -285,4 +285,3 @@ def _ended(error: WorkerError) -> str:
     if error.signal == TIMEOUT:
         return TOO_LONG
     return FAILS if isinstance(error, WorkerRaised) else CRASHES
-

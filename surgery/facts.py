@@ -42,6 +42,17 @@ def scopes(model: ir.Model) -> Iterator[ir.Graph]:
         yield from function.graph.subgraphs()
 
 
+def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
+    """Yield the graphs that the attributes of a node hold."""
+    for attribute in node.attributes.values():
+        if attribute.is_ref():
+            continue
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            yield from attribute.as_graphs()
+
+
 def values(graphs: Iterable[ir.Graph]) -> Iterator[ir.Value]:
     """Yield each value of the graphs once: inputs, initializers, node outputs."""
     for graph in graphs:

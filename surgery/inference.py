@@ -20,7 +20,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_shape_inference import SYM_DATA_KEY, ShapeInferenceContext, registry
 
-from surgery.facts import Fact, scopes, values
+from surgery.facts import Fact, scopes, subgraphs, values
 from surgery.inference_rules import correct
 
 MOST_ELEMENTS = 1024
@@ -158,7 +158,7 @@ class Inference:
         """Infer the outputs of a node that was not there before, from what is known of its inputs."""
         context = self._contexts.get(node.graph, self._main) if node.graph is not None else self._main
         inputs = {value: known(value) for value in node.inputs if value is not None}
-        inner = list(_subgraphs(node))
+        inner = list(subgraphs(node))
         with _put_back([*inputs, *node.outputs, *values(inner)]) as before:
             for value, fact in inputs.items():
                 value.type, value.shape = fact.type or value.type, fact.shape or value.shape
@@ -222,7 +222,7 @@ class Inference:
             self._node(context, node, calls)
 
     def _node(self, context: Context, node: ir.Node, calls: tuple[Any, ...]) -> None:
-        for graph in _subgraphs(node):
+        for graph in subgraphs(node):
             _enter(context, node, graph)
             self._walk(context, graph, calls)
         for value in node.inputs:
@@ -273,16 +273,6 @@ class Inference:
 
 def _call(node: ir.Node) -> tuple[str, str, str]:
     return node.domain, node.op_type, node.overload
-
-
-def _subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
-    for attribute in node.attributes.values():
-        if attribute.is_ref():
-            continue
-        if attribute.type == ir.AttributeType.GRAPH:
-            yield attribute.as_graph()
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            yield from attribute.as_graphs()
 
 
 @contextmanager

@@ -5,14 +5,14 @@ A view is a pair (graph, object below); two views of the same object are equal.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_ir
 
 from surgery import ops
-from surgery.facts import Dim, dims
+from surgery.facts import Dim, dims, subgraphs
 
 if TYPE_CHECKING:
     from surgery.graph import Graph
@@ -275,7 +275,7 @@ class Node(_View):
             node = pending.pop()
             if not node.ir.domain and (node.ir.op_type in ops.RANDOM or node._may_drop()):
                 return True
-            bodies = list(node._subgraphs())
+            bodies = list(subgraphs(node.ir))
             function = self.graph.ir.functions.get(node.ir.op_identifier())
             if function is not None and node.ir.op_identifier() not in called:
                 called.add(node.ir.op_identifier())
@@ -303,15 +303,6 @@ class Node(_View):
             return test is None or test.is_ref() or not test.value
         mode = self.input(2)
         return mode is not None and mode.scalar is not False
-
-    def _subgraphs(self) -> Iterator[onnx_ir.Graph]:
-        for attribute in self.ir.attributes.values():
-            if attribute.is_ref():
-                continue
-            if attribute.type == onnx_ir.AttributeType.GRAPH:
-                yield attribute.as_graph()
-            elif attribute.type == onnx_ir.AttributeType.GRAPHS:
-                yield from attribute.as_graphs()
 
     @property
     def scope(self) -> onnx_ir.Graph:

@@ -5,8 +5,9 @@ import onnx_ir as ir
 import pytest
 
 from surgery import text
+from surgery.commit import FROM_KEY, PASS_KEY
 from surgery.errors import PassError
-from surgery.graph import FROM_KEY, PASS_KEY, Graph
+from surgery.graph import Graph
 
 
 def graph(source: str, **options: frozenset[int]) -> Graph:

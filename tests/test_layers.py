@@ -10,7 +10,7 @@ ROOT = Path(__file__).parent.parent
 LAYERS = [
     {"errors", "parity"},
     {"workers", "storage"},
-    {"facts", "inference", "inference_rules", "ops", "views", "edits", "graph", "text"},
+    {"facts", "inference", "inference_rules", "ops", "views", "edits", "commit", "graph", "text"},
     {"evaluate"},
     {"pattern"},
     {"registry"},

@@ -47,7 +47,7 @@ def test_every_command_of_the_text_exists() -> None:
 
 def test_the_pass_and_the_python_calls(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    assert cli.main("run fuse-swish model.onnx --plugin swish.py -o swish.onnx".split()) == 0
+    assert cli.main(["run", "fuse-swish", "model.onnx", "--plugin", "swish.py", "-o", "swish.onnx"]) == 0
     assert [node.op_type for node in onnx.load("swish.onnx").graph.node] == ["Swish"]
     exec(compile(blocks("python")[1], "README.md", "exec"), {})
     assert Path("model.opt.onnx").is_file()

@@ -57,7 +57,10 @@ class Engine:
     def __init__(self, name: EngineName, timeout: float, memory: int | None, weights: int) -> None:
         self.name: EngineName = name
         # Mapped weights count, for ONNX Runtime maps them so that it could write to its own copy of a page.
-        limit = (memory if memory is not None else default_memory()) + 2 * weights
+        memory = memory if memory is not None else default_memory()
+        limit = memory + 2 * weights
+        # Outputs are held twice, by the worker and by its caller.
+        self._output_limit = min(1 << 30, memory // 8)
         self._worker = Worker(timeout=timeout, memory=limit, preload=_PRELOAD[name])
         self._timeout = timeout
 
@@ -70,7 +73,7 @@ class Engine:
         """Run a model once for each dict of inputs; with `keep` the session serves the next call too."""
         arguments: dict[str, object] = {"skeleton": skeleton, "feeds": [dict(feed) for feed in feeds]}
         if self.name == "onnxruntime":
-            arguments["keep"] = keep
+            arguments |= {"keep": keep, "limit": self._output_limit}
         self._worker.timeout = self._timeout
         try:
             answer = self._worker.call(_FUNCTIONS[self.name], **arguments)

@@ -212,6 +212,8 @@ class _Attempt:
         result = outcome.runs[0]
         if isinstance(result, str):
             return result
+        if binding.profile == "binary" and any(_is_empty(value) for value in result.values()):
+            return "an output is empty"
         self.seconds = max(self.seconds, outcome.seconds[0])
         return None
 
@@ -250,6 +252,10 @@ def _further(bindings: list[Binding], special: bool) -> list[Binding]:
     more = [replace(base, character=character, seed=base.seed + 3) for character in ORDINARY]
     more += [replace(base, seed=base.seed + seed) for seed in range(4, 7)]
     return [*more, replace(base, character="special")] if special else more
+
+
+def _is_empty(value: Any) -> bool:
+    return not any(tensor.size for tensor in tensors(value))
 
 
 def _is_float(value: Any) -> bool:

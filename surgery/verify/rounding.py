@@ -2,8 +2,9 @@
 
 On the CPU the runtime has few float16 kernels. It computes in float32 with casts around each node, and then drops
 casts that follow one another, with the rounding that they stand for: a float16 detour in a float32 model leaves no
-trace, and dropping an Identity between two float16 nodes changes the last bits. An Identity behind each 16-bit
-result has a kernel of its own, which keeps the casts apart: every value is rounded as the model says.
+trace, and dropping an Identity between two float16 nodes changes the last bits. Two Identity nodes behind each 16-bit
+result, which have kernels, keep the casts apart (a single one would be run in float32 with its neighbours): every
+value is rounded as the model says.
 """
 
 from __future__ import annotations
@@ -56,8 +57,10 @@ def _add_barriers(graph: onnx.GraphProto, narrow: set[str]) -> None:
         if node.op_type not in ("Identity", "Constant"):
             for position, name in enumerate(node.output):
                 if name in narrow:
-                    node.output[position] = name + _SUFFIX
-                    barriers.append(onnx.NodeProto(op_type="Identity", input=[name + _SUFFIX], output=[name]))
+                    first, second = f"{name}{_SUFFIX}", f"{name}{_SUFFIX}/2"
+                    node.output[position] = first
+                    barriers.append(onnx.NodeProto(op_type="Identity", input=[first], output=[second]))
+                    barriers.append(onnx.NodeProto(op_type="Identity", input=[second], output=[name]))
         graph.node.append(node)
         graph.node.extend(barriers)
 

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 Value = Array | list[Any] | None
 """A tensor, a sequence, or an empty optional."""
 
-OUTPUT_LIMIT = 1 << 30
-"""Bytes of outputs of all runs together; they are held twice, by the worker and by its caller."""
-
 _UNSUPPORTED = (
     (re.compile(r"Could not find an implementation for ([\w.:]+)\((\d+)\)"), "ONNX Runtime has no kernel for {0}({1})"),
     (re.compile(r"Failed to find kernel for ([\w.:]+)\((\d+)\)"), "ONNX Runtime has no kernel for {0}({1})"),
@@ -42,13 +39,13 @@ _NEWEST = re.compile(r"till opset (\d+)|max supported IR version: (\d+)")
 _cached: tuple[bytes, onnxruntime.InferenceSession] | None = None
 
 
-def run(skeleton: bytes, feeds: list[dict[str, Value]], keep: bool = False) -> dict[str, Any]:
+def run(skeleton: bytes, feeds: list[dict[str, Value]], limit: int, keep: bool = False) -> dict[str, Any]:
     """Run a model once for each dict of inputs.
 
     Returns `{"runs": [...], "seconds": [...]}` with for each run a dict of outputs by name, or a string that says
     why the runtime refused it, and the processor time that it took; or `{"unsupported": reason}` when the runtime
     cannot run the model at all, or `{"invalid": reason}` when it finds the model wrong. With `keep` the session stays
-    for the next call. Raises MemoryError when the outputs together are too large to be handed over.
+    for the next call. Raises MemoryError when the outputs of all runs together take more than `limit` bytes.
     """
     import time
 
@@ -76,8 +73,8 @@ def run(skeleton: bytes, feeds: list[dict[str, Value]], keep: bool = False) -> d
             raise
         except Exception as error:
             results.append(str(error) or type(error).__name__)
-        if _size(results) > OUTPUT_LIMIT:
-            raise MemoryError(f"the outputs take more than {OUTPUT_LIMIT >> 20} MiB")
+        if _size(results) > limit:
+            raise MemoryError(f"the outputs take more than {limit >> 20} MiB")
         seconds.append(time.process_time() - begin)
     return {"runs": results, "seconds": seconds}
 

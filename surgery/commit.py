@@ -1,0 +1,286 @@
+"""Commit: the buffered edits of one site, done to the graph as a whole."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx_ir as ir
+
+from surgery.edits import Edits, NewNode
+from surgery.facts import subgraphs
+from surgery.views import Node, Refusal, Value
+
+if TYPE_CHECKING:
+    from surgery.graph import Graph
+
+PASS_KEY = "surgery.pass"
+FROM_KEY = "surgery.from"
+
+
+class Commit:
+    """Does the edits of one site to a graph. What cannot be done whole is refused before anything is done."""
+
+    def __init__(self, graph: Graph, edits: Edits) -> None:
+        self.graph = graph
+        self.edits = edits
+
+    def run(self) -> tuple[list[str], list[ir.Node]]:
+        """Return the labels of the nodes that went and the nodes that came. Raises `Refusal`."""
+        edits = self.edits
+        self._check(edits)
+        self._stamp(edits)
+        for value, wish, before in edits.constants:
+            self._add_constant(value, wish, self._scope(before), before)
+        origins: dict[ir.Node | None, list[ir.Node]] = defaultdict(list)
+        places: dict[ir.Node | None, list[ir.Node]] = defaultdict(list)
+        for old, _, before in edits.replacements:
+            origins[before] += [producer for producer in (before, old.producer()) if producer is not None]
+        for made in edits.nodes:
+            origin = origins[made.before] or ([made.before] if made.before is not None else [])
+            places[made.before].append(self._add_node(made, self._scope(made.before), made.before, origin))
+        added = [node for nodes in places.values() for node in nodes]
+        orphans = self._adjust(edits)
+        for old, new, before in edits.replacements:
+            # What stands at another place of the site read `old` only because it was there first.
+            added += self._replace(old, new, places[before], origins[before])
+            orphans.append(old)
+        removed = self._remove(edits.removals) + self._drop_functions(edits.functions)
+        removed += self._sweep([*orphans, *edits.drops, *(value for node in added for value in node.outputs)])
+        for value, _, _ in edits.constants:
+            if not value.uses():
+                self._drop(value)
+        return removed, added
+
+    def _adjust(self, edits: Edits) -> list[ir.Value]:
+        """Set inputs, attributes and declarations of nodes that stay; return the values that lost a reader."""
+        orphans: list[ir.Value] = []
+        for node, index, replacement in edits.inputs:
+            previous = node.inputs[index] if index < len(node.inputs) else None
+            if index >= len(node.inputs):
+                node.resize_inputs(index + 1)
+            node.replace_input_with(index, replacement)
+            orphans += [previous] if previous is not None else []
+            self.graph.changed_nodes.append(node)
+            self.graph.facts.drop(node)
+        for node in dict.fromkeys(node for node, _, _ in edits.inputs):
+            while node.inputs and node.inputs[-1] is None:
+                node.resize_inputs(len(node.inputs) - 1)
+        for node, name, content in edits.attributes:
+            if name in node.attributes:
+                del node.attributes[name]
+            if content is not None:
+                node.attributes[name] = _attribute(name, content)
+            self.graph.changed_nodes.append(node)
+            self.graph.facts.drop(node)
+        for value, kind, dims in edits.declarations:
+            value.type, value.shape = kind, None if dims is None else ir.Shape(dims)
+        return orphans
+
+    def _scope(self, before: ir.Node | None) -> ir.Graph:
+        scope = None if before is None else before.graph
+        return self.graph.ir.graph if scope is None else scope
+
+    def _stamp(self, edits: Edits) -> None:
+        """Set the versions that a site asks for."""
+        for function, domain, version in edits.opsets:
+            imports = self.graph.ir.opset_imports if function is None else function.opset_imports
+            imports[domain] = version
+        if self.graph.ir.ir_version < 4 <= edits.ir_version:
+            # Until IR version 4 each initializer had to be listed as an input; from then on, to be listed means
+            # that callers may override it. A constant stays one.
+            listed = [value for value in self.graph.ir.graph.inputs if value.is_initializer()]
+            for value in listed:
+                self.graph.ir.graph.inputs.remove(value)
+        self.graph.ir.ir_version = max(self.graph.ir.ir_version, edits.ir_version)
+
+    def _check(self, edits: Edits) -> None:
+        """Refuse what cannot be done as a whole, while nothing is done yet."""
+        for old, new, _ in edits.replacements:
+            self._check_replacement(old, new)
+        leaving = set(edits.removals)
+        replaced = {old for old, _, _ in edits.replacements}
+
+        def is_read(value: ir.Value) -> bool:
+            if value in replaced:
+                return False
+            return value.is_graph_output() or any(use.node not in leaving for use in value.uses())
+
+        for node in edits.removals:
+            if any(is_read(value) for value in node.outputs):
+                raise Refusal(f"{Node(self.graph, node).label} is still read")
+        for value in edits.drops:
+            if is_read(value) or Value(self.graph, value).is_overridable:
+                raise Refusal(f"{value.name} is still read, or a caller can set it")
+
+    def _check_replacement(self, old: ir.Value, new: ir.Value) -> None:
+        if old is new:
+            raise Refusal("a value would replace itself")
+        before, after = Value(self.graph, old), Value(self.graph, new)
+        if new.producer() is None and not (new.is_graph_input() or new.is_initializer() or new.const_value):
+            return
+        if before.dtype is not None and after.dtype is not None and before.dtype != after.dtype:
+            raise Refusal(f"a {after.dtype.name} would replace a {before.dtype.name}")
+        producer = old.producer()
+        if (
+            old.is_graph_output()
+            and not self._may_take_over(old, new)
+            and producer is not None
+            and producer.op_type == "Identity"
+            and producer.domain == ""
+        ):
+            raise Refusal("the graph output needs an Identity: what it copies has a name that must stay")
+
+    @staticmethod
+    def _may_take_over(old: ir.Value, new: ir.Value) -> bool:
+        """Whether `new` can become the graph output `old`, under its name."""
+        return new.producer() is not None and new.graph is old.graph and not new.is_graph_output()
+
+    def _replace(self, old: ir.Value, new: ir.Value, added: list[ir.Node], origin: list[ir.Node]) -> list[ir.Node]:
+        """Redirect the readers of `old`; at an output, rename `new` or stand an Identity in between."""
+        extra: list[ir.Node] = []
+        readers = [use for use in old.uses() if use.node not in added]
+        scope = old.graph
+        if old.is_graph_output() and scope is not None:
+            if not self._may_take_over(old, new):
+                identity = NewNode("Identity", "", (new,), {}, (ir.Value(),), None)
+                extra.append(self._add_node(identity, scope, old.producer(), origin))
+                new = identity.outputs[0]
+            name = old.name
+            if (producer := old.producer()) is not None:
+                self.graph.old_labels[producer] = Node(self.graph, producer).label
+            old.name = self.graph.fresh(f"{name}_replaced")
+            new.name = name
+            new.type, new.shape = old.type, old.shape
+            new.metadata_props.update(old.metadata_props)
+            for index, output in enumerate(scope.outputs):
+                if output is old:
+                    scope.outputs[index] = new
+        self.graph.facts.merge(new, old)
+        for node, index in readers:
+            node.replace_input_with(index, new)
+            self.graph.changed_nodes.append(node)
+        return extra
+
+    def _add_node(self, new: NewNode, scope: ir.Graph, before: ir.Node | None, origin: list[ir.Node]) -> ir.Node:
+        anchor_name = before.name if before is not None and before.name else ""
+        name = self.graph.fresh(new.name or (f"{anchor_name}/{new.op}" if anchor_name else new.op))
+        for position, value in enumerate(new.outputs):
+            if not value.name:
+                value.name = self.graph.fresh(f"{name}_output_{position}")
+        metadata = dict(before.metadata_props) if before is not None else {}
+        metadata[PASS_KEY] = self.graph.pass_name
+        metadata[FROM_KEY] = ", ".join(dict.fromkeys(Node(self.graph, node).label for node in origin))
+        node = ir.Node(
+            new.domain,
+            new.op,
+            new.inputs,
+            [_attribute(key, content) for key, content in new.attributes.items() if content is not None],
+            outputs=new.outputs,
+            name=name,
+            metadata_props=metadata,
+        )
+        if before is not None:
+            scope.insert_before(before, node)
+        else:
+            scope.append(node)
+        self.graph.index[node.domain, node.op_type][node] = None
+        self.graph.changed_nodes.append(node)
+        return node
+
+    def _add_constant(self, value: ir.Value, wish: str, scope: ir.Graph, before: ir.Node | None) -> None:
+        value.name = self.graph.fresh(wish)
+        if value.const_value is not None:
+            value.const_value = self.graph.store(value.const_value)
+        if scope in self.graph.function_scopes:
+            tensor = value.const_value
+            value.const_value = None
+            self._add_node(NewNode("Constant", "", (), {"value": tensor}, (value,), None), scope, before, [])
+            return
+        scope.register_initializer(value)
+        if self.graph.ir.ir_version < 4 and scope is self.graph.ir.graph:
+            scope.inputs.append(value)
+
+    def _remove(self, nodes: Iterable[ir.Node]) -> list[str]:
+        removed: list[str] = []
+        for node in nodes:
+            if node.graph is not None:
+                removed += self._sweep(node.outputs, node)
+        return removed
+
+    def _drop_functions(self, functions: list[ir.Function]) -> list[str]:
+        """Remove functions, which may call each other but must not be called from elsewhere."""
+        leaving = {function.identifier() for function in functions}
+        staying: list[ir.Graph | ir.Function] = [self.graph.ir.graph]
+        staying += [body for key, body in self.graph.ir.functions.items() if key not in leaving]
+        if leaving and any(node.op_identifier() in leaving for body in staying for node in body.all_nodes()):
+            raise Refusal("the function is still called")
+        for function in functions:
+            del self.graph.ir.functions[function.identifier()]
+            for node in function.all_nodes():
+                self.graph.index[node.domain, node.op_type].pop(node, None)
+        return ["::".join(part for part in function.identifier() if part) for function in functions]
+
+    def _sweep(self, orphans: Iterable[ir.Value], *nodes: ir.Node) -> list[str]:
+        """Remove the producers of values that nothing reads, and so on upwards; return their labels."""
+        removed: list[str] = []
+        stack = list(orphans)
+        pending = list(nodes)
+        while stack or pending:
+            if pending:
+                node = pending.pop()
+            else:
+                value = stack.pop()
+                if value._uses or value.is_graph_output():  # `uses()` would copy a long list for a short answer
+                    continue
+                producer = value.producer()
+                if producer is None:
+                    self._drop(value)
+                    continue
+                node = producer
+            graph = node.graph
+            if graph is None or any(value._uses or value.is_graph_output() for value in node.outputs):
+                continue
+            removed.append(self.graph.old_labels.pop(node, "") or Node(self.graph, node).label)
+            stack.extend(dict.fromkeys(reads(node)))
+            self._detach(node)
+            graph.remove(node)
+        return removed
+
+    def _detach(self, node: ir.Node) -> None:
+        """Let a node, and the nodes of its subgraphs, read nothing any more."""
+        self.graph.index[node.domain, node.op_type].pop(node, None)
+        for index in range(len(node.inputs)):
+            node.replace_input_with(index, None)
+        for subgraph in subgraphs(node):
+            for inner in subgraph:
+                self._detach(inner)
+
+    def _drop(self, value: ir.Value) -> None:
+        """Remove an initializer that nothing reads, unless a caller can set it."""
+        scope = value.graph
+        if not value.is_initializer() or scope is None or value.name is None or value.uses() or value.is_graph_output():
+            return
+        if value.is_graph_input():
+            if self.graph.ir.ir_version >= 4:
+                return
+            scope.inputs.remove(value)
+        del scope.initializers[value.name]
+
+
+def _attribute(name: str, content: Any) -> ir.Attr:
+    if isinstance(content, ir.Attr):
+        return content
+    if isinstance(content, np.ndarray):
+        content = ir.Tensor(content)
+    return ir.convenience.convert_attribute(name, content)
+
+
+def reads(node: ir.Node) -> Iterator[ir.Value]:
+    """Yield the values that a node and its subgraphs read (those made inside the subgraphs too)."""
+    yield from (value for value in node.inputs if value is not None)
+    for subgraph in subgraphs(node):
+        for inner in subgraph:
+            yield from reads(inner)
