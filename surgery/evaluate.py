@@ -85,7 +85,7 @@ def compute(
         imports = value.graph.imports_of(cone[-1]) if cone else {}
         groups.setdefault(tuple(sorted(imports.items())), {})[value.ir] = size or 0
     for pairs, sizes in groups.items():
-        with Worker(timeout=timeout, memory=memory) as worker:
+        with Worker(timeout=timeout, memory=memory, preload=["onnxruntime"]) as worker:
             group = _Group(worker, dict(pairs), values[0].graph, known)
             for batch in _batches(sizes):
                 results.update(group.run(batch))
@@ -204,9 +204,10 @@ class _Group:
             weights = stack.enter_context(Weights())
             try:
                 skeleton = proto_from_ir(self._model(batch, cone), weights).SerializeToString()
-                answer = self.worker.call(function, skeleton=skeleton, feeds=[{}])
+                limits = {"limit": MEMORY // 2} if function == RUNTIME else {}
+                answer = self.worker.call(function, skeleton=skeleton, feeds=[{}], **limits)
             except WorkerError as error:
-                return None, _ended(error), None
+                return None, _ended(error, function), None
             except SurgeryError:
                 return None, FAILS, None
         if "unsupported" in answer or "invalid" in answer:
@@ -277,11 +278,17 @@ def _position(message: str, count: int) -> int | None:
     return position if position < count else None
 
 
-def _ended(error: WorkerError) -> str:
+def _ended(error: WorkerError, function: str) -> str:
+    """Give the reason for which a run ended; what is a mistake of our own is raised again."""
     from surgery.workers import OUT_OF_MEMORY, TIMEOUT
 
     if error.signal == OUT_OF_MEMORY:
         return TOO_MUCH_MEMORY
     if error.signal == TIMEOUT:
         return TOO_LONG
-    return FAILS if isinstance(error, WorkerRaised) else CRASHES
+    if not isinstance(error, WorkerRaised):
+        return CRASHES
+    # Both runners return what the runtime says, and raise nothing but their own mistakes.
+    if function == RUNTIME:
+        raise error
+    return UNSUPPORTED

@@ -33,7 +33,7 @@ COMMUTATIVE = frozenset(
         "Xor",
     }
 )
-"""Operators whose inputs may be exchanged without changing a single bit of the result, for two inputs."""
+"""Operators whose two inputs may be exchanged; Max and Min of 0.0 and -0.0 not bit for bit, see `Node.commutes`."""
 
 UNARY_ELEMENTWISE = frozenset(
     {

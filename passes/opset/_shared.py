@@ -5,8 +5,9 @@ types, another optional input. The others have an adapter, a function that is re
 version it leads to. A transition that is neither is a blocker.
 """
 
-# The text of some operators changed in a way that reads like a change of meaning, while no runtime ever told the
-# versions apart (ONNX Runtime 1.31 was asked, over a grid of attributes): they count as the same.
+# The text of some operators changed in a way that reads like a change of meaning, and they count as the same all
+# the same. ONNX Runtime 1.31 does not tell the versions of the first four apart, over a grid of attributes; it runs
+# neither version of the last two, which only allow what was not allowed before.
 # - ConvTranspose 11: on which side SAME_UPPER, SAME_LOWER and output_shape put an odd padding.
 # - AveragePool 11 and 19, MaxPool 12: the formula of the output's extent with auto_pad.
 # - AveragePool 22, MaxPool 22: with ceil_mode, windows that would start in the padding at the end do not count.

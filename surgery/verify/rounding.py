@@ -22,15 +22,13 @@ NARROW = frozenset({10, 16})
 _SUFFIX = "/before_rounding"
 
 
-def hold(skeleton: bytes) -> bytes:
-    """Return the model with a barrier behind each 16-bit float; the same bytes when it has none."""
-    import onnx
+def hold(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model with a barrier behind each 16-bit float; the same model when it has none."""
     import onnx.inliner
     import onnx.shape_inference
 
-    model = onnx.load_model_from_string(skeleton)
     if not _mentions_narrow(model):
-        return skeleton
+        return model
     if model.functions:
         # The bodies of functions have no types of their own.
         model = onnx.inliner.inline_local_functions(model)
@@ -43,8 +41,7 @@ def hold(skeleton: bytes) -> bytes:
     }
     for graph in graphs(model.graph):
         _add_barriers(graph, narrow)
-    held: bytes = model.SerializeToString()
-    return held
+    return model
 
 
 def _add_barriers(graph: onnx.GraphProto, narrow: set[str]) -> None:

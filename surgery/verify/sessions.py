@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surgery.verify.elements import ONNX_TYPES, Array, pack_nibbles, type_of_name, unpack_nibbles
+from surgery.verify.ordering import defer
 from surgery.verify.rounding import hold
 from surgery.workers import stage
 
@@ -126,7 +127,7 @@ def _open(skeleton: bytes) -> onnxruntime.InferenceSession:
     import onnxruntime
 
     stage("preparation")
-    skeleton = hold(skeleton)
+    skeleton = _prepared(skeleton)
     stage("session")
     onnxruntime.set_default_logger_severity(4)
     try:
@@ -136,6 +137,17 @@ def _open(skeleton: bytes) -> onnxruntime.InferenceSession:
         if older is None:
             raise
     return onnxruntime.InferenceSession(older, _options(), providers=["CPUExecutionProvider"])
+
+
+def _prepared(skeleton: bytes) -> bytes:
+    """Copy a model to what is run: the same computation, rounded as it says, and its weights late."""
+    import onnx
+
+    model = onnx.load_model_from_string(skeleton)
+    model = hold(model)
+    defer(model.graph)
+    prepared: bytes = model.SerializeToString()
+    return prepared
 
 
 def _stamped_down(skeleton: bytes, message: str) -> bytes | None:
