@@ -272,6 +272,8 @@ class Chain:
             self._restore()
         elif changed:
             self._commit(proto)
+            if record.verdict is not None and record.verdict.status == "close":
+                self.verifier.accept()
         return record
 
     def _restore(self) -> None:

@@ -49,3 +49,13 @@ def wrong_by_a_little(graph: Graph, *, error: float = 1e-3) -> None:
             relu = new.node("Relu", node.required_input(0))
             factor = new.constant(np.array(1 + error, np.float32))
             new.replace(node.outputs[0], new.node("Mul", relu, factor))
+
+
+@graph_pass("wrong-not-exact", parity=Parity.EXACT)
+def wrong_not_exact(graph: Graph) -> None:
+    """Promise identical bits, and change the last of them."""
+    for node in graph.nodes("Relu"):
+        with graph.site(node) as new:
+            relu = new.node("Relu", node.required_input(0))
+            factor = new.constant(np.array(1 + 1e-6, np.float32))
+            new.replace(node.outputs[0], new.node("Mul", relu, factor))

@@ -209,3 +209,13 @@ def test_the_report_has_the_fields_that_others_build_on(model: Path) -> None:
     assert data["expectations"] == [{"what": "signature: unchanged", "ok": True}]
     assert len(data["bindings"]) >= 2
     assert len({binding["dims"]["batch"] for binding in data["bindings"]}) >= 2
+
+
+def test_an_exact_step_behind_a_close_one_is_held_to_the_step_before(model: Path) -> None:
+    close = "{wrong-by-a-little: {error: 0.00001}}"
+    right = apply(model, f"steps: [{close}, drop-identity]")
+    assert [step.status for step in right.steps] == ["committed", "committed"]
+    assert [step.verdict and step.verdict.status for step in right.steps] == ["close", "close"]
+    wrong = apply(model, f"steps: [{close}, wrong-not-exact]")
+    assert [step.status for step in wrong.steps] == ["committed", "failed"]
+    assert "bit-identical to the step before" in wrong.steps[1].message

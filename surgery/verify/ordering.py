@@ -3,12 +3,17 @@
 A runtime computes in the order of the file where it can. Exporters often put the transposition of every weight
 first, so that all of them are held at once, a second copy of the model. The order of independent nodes means nothing,
 so the copy that is run has them as late as possible.
+
+ONNX Runtime has no kernel for CastLike and puts the Cast that it makes of it last, with all that follows: the copy has
+the Cast from the start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+
+from surgery.verify.shapes import graphs
 
 if TYPE_CHECKING:
     import onnx
@@ -33,6 +38,27 @@ def defer(graph: onnx.GraphProto) -> None:
             _emit(node, list(_reads(node)), waiting, ordered, done)
     del graph.node[:]
     graph.node.extend(ordered)
+
+
+def settle_casts(model: onnx.ModelProto) -> None:
+    """Turn each CastLike whose target type is known into the Cast that it is, in place."""
+    import onnx
+    import onnx.shape_inference
+
+    found = [node for graph in graphs(model.graph) for node in graph.node if node.op_type == "CastLike"]
+    if not found:
+        return
+    inferred = onnx.shape_inference.infer_shapes(model)
+    types = {tensor.name: tensor.data_type for graph in graphs(model.graph) for tensor in graph.initializer}
+    for graph in graphs(inferred.graph):
+        for value in (*graph.input, *graph.value_info, *graph.output):
+            types.setdefault(value.name, value.type.tensor_type.elem_type)
+    for node in found:
+        target = types.get(node.input[1], 0)
+        if target:
+            node.op_type = "Cast"
+            del node.input[1:]
+            node.attribute.append(onnx.helper.make_attribute("to", target))
 
 
 def _emit(

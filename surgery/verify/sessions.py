@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surgery.verify.elements import ONNX_TYPES, Array, pack_nibbles, type_of_name, unpack_nibbles
-from surgery.verify.ordering import defer
+from surgery.verify.ordering import defer, settle_casts
 from surgery.verify.rounding import hold
 from surgery.workers import stage
 
@@ -145,6 +145,7 @@ def _prepared(skeleton: bytes) -> bytes:
 
     model = onnx.load_model_from_string(skeleton)
     model = hold(model)
+    settle_casts(model)
     defer(model.graph)
     prepared: bytes = model.SerializeToString()
     return prepared

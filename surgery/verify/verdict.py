@@ -58,6 +58,8 @@ class Verifier:
     def __init__(self, original: bytes, inputs: InputsSpec | None = None, verify: VerifySpec | None = None) -> None:
         self._verify = verify or VerifySpec()
         self._original = Original(original, inputs or InputsSpec(), self._verify)
+        self._last: Sequence[Any] | None = None
+        self._accepted: Sequence[Any] | None = None
 
     @property
     def bindings(self) -> list[dict[str, Any]]:
@@ -69,7 +71,11 @@ class Verifier:
         self._original.prepare()
 
     def verify(self, candidate: bytes, promise: Parity = Parity.CLOSE) -> Verdict:
-        """Say whether a changed model keeps what its pass promised."""
+        """Say whether a changed model keeps what its pass promised.
+
+        A promise of identical bits is held against the model that was accepted last, if one was: behind a step
+        that rounds differently nothing can be bit-identical to the original, to which it must then be close.
+        """
         original = self._original
         if candidate == original.skeleton:
             return Verdict("equal", message="the same bytes")
@@ -89,12 +95,35 @@ class Verifier:
                 if not isinstance(outputs, str)
             ]
             outcome = theirs
+        self._last = outcome.runs if runs is original.runs else None
         failure = _failure(outcome, runs)
-        return failure if failure is not None else self._judge(runs, outcome.runs, promise)
+        if failure is not None:
+            return failure
+        if promise is not Parity.EXACT or self._accepted is None:
+            return self._judge(runs, outcome.runs, promise)
+        verdict = self._judge(runs, outcome.runs, Parity.CLOSE)
+        changed = self._changed_since_accepted(runs, outcome.runs) if verdict.passed else None
+        return verdict if changed is None else Verdict("different", None, verdict.needed, changed)
+
+    def accept(self) -> None:
+        """Take the model that was verified last as the one that exact steps after it must equal bit by bit."""
+        self._accepted = self._last
+
+    def _changed_since_accepted(self, runs: Sequence[Run], results: Sequence[Any]) -> str | None:
+        """Say where the outputs are not bit-identical to those of the accepted model."""
+        original = self._original
+        rules = Rules(Parity.EXACT, None, None, original.random | original.nondeterministic)
+        for run, accepted, outputs in zip(runs, self._accepted or (), results):
+            total = Difference()
+            compare(accepted, outputs, rules, total)
+            if total.bits:
+                return f"promised to be bit-identical to the step before, but {total.message}{_describe(run)}"
+        return None
 
     def close(self) -> None:
         """Forget the reference outputs. No process outlives a call, so that there is nothing else to end."""
         self._original.runs = []
+        self._last = self._accepted = None
 
     def _run(self, skeleton: bytes, name: EngineName) -> Outcome:
         """Run a model on the inputs of the original, as far as it has such inputs."""
