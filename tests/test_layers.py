@@ -1,6 +1,7 @@
 """The direction of imports, the size of files, and what the top level holds."""
 
 import ast
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -122,3 +123,14 @@ def test_builders_do_not_know_surgery(path: Path) -> None:
 @pytest.mark.parametrize("path", [*ENGINE, *PASSES, *MODELS], ids=identify)
 def test_files_are_short(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 500
+
+
+def test_the_wheel_holds_every_package() -> None:
+    listed = set(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"])
+    homes = [("surgery", ROOT / "surgery"), ("surgery.passes", ROOT / "passes"), ("surgery.recipes", ROOT / "recipes")]
+    there = {
+        ".".join((name, *path.parent.relative_to(folder).parts))
+        for name, folder in homes
+        for path in folder.rglob("__init__.py")
+    }
+    assert listed == there

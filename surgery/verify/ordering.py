@@ -45,7 +45,9 @@ def settle_casts(model: onnx.ModelProto) -> None:
     import onnx
     import onnx.shape_inference
 
-    found = [node for graph in graphs(model.graph) for node in graph.node if node.op_type == "CastLike"]
+    found = [
+        node for graph in graphs(model.graph) for node in graph.node if node.op_type == "CastLike" and not node.domain
+    ]
     if not found:
         return
     inferred = onnx.shape_inference.infer_shapes(model)
@@ -70,10 +72,14 @@ def _emit(
 ) -> None:
     """Append a node after those that wait for it to be read."""
     pending: list[tuple[onnx.NodeProto, list[str]]] = [(node, reads)]
+    # A wrong model may have a cycle: nothing is entered twice.
+    entered = {id(node)}
     while pending:
         current, names = pending[-1]
-        missing = next((waiting[name] for name in names if name in waiting and id(waiting[name]) not in done), None)
-        if missing is not None and missing is not current:
+        sources = (waiting[name] for name in names if name in waiting)
+        missing = next((source for source in sources if id(source) not in done and id(source) not in entered), None)
+        if missing is not None:
+            entered.add(id(missing))
             pending.append((missing, list(_reads(missing))))
             continue
         pending.pop()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -144,8 +145,10 @@ def _prepared(skeleton: bytes) -> bytes:
     import onnx
 
     model = onnx.load_model_from_string(skeleton)
-    model = hold(model)
-    settle_casts(model)
+    with suppress(Exception):
+        # Shape inference may fail on a model that runs all the same.
+        model = hold(model)
+        settle_casts(model)
     defer(model.graph)
     prepared: bytes = model.SerializeToString()
     return prepared

@@ -1,0 +1,210 @@
+"""The copy that is run: the same computation, rounded as it says, in little memory."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from surgery.verify import engine as engine_module
+from surgery.verify.engine import Engine, shorten_native
+from surgery.verify.ordering import defer, settle_casts
+from surgery.verify.rounding import hold
+from surgery.verify.shapes import infer
+from surgery.workers import Worker
+
+
+def _parse(body: str, opset: int = 21) -> onnx.ModelProto:
+    return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": {opset}]>\n{body}')
+
+
+def _ops(graph: onnx.GraphProto) -> list[str]:
+    return [node.op_type for node in graph.node]
+
+
+def _run(
+    model: onnx.ModelProto | bytes, feed: dict[str, np.ndarray], engine: str = "onnxruntime"
+) -> engine_module.Outcome:
+    one = Engine(engine, 60, None, 0)
+    try:
+        return one.run(model if isinstance(model, bytes) else model.SerializeToString(), [feed])
+    finally:
+        one.close()
+
+
+def test_what_depends_on_weights_alone_comes_late():
+    model = _parse(
+        """g (float[2,2] x) => (float[2,2] y, float[2,2] u) <float[2,2] v = {1,2,3,4}, float[2,2] w = {1,2,3,4}> {
+            a = Transpose(v) b = Transpose(w) u = Neg(b) p = Relu(x) q = MatMul(p, a) y = MatMul(q, b)
+        }"""
+    )
+    defer(model.graph)
+    assert [node.output[0] for node in model.graph.node] == ["p", "a", "q", "b", "y", "u"]
+    onnx.checker.check_model(model)
+
+
+def test_what_a_branch_reads_from_outside_comes_before_it():
+    model = _parse(
+        """g (bool c) => (float[2] y) <float[2] w = {1,2}> {
+            a = Neg(w)
+            y = If(c) <then_branch = t () => (float[2] s) { s = Identity(a) },
+                       else_branch = e () => (float[2] r) { r = Abs(a) }>
+        }"""
+    )
+    defer(model.graph)
+    assert _ops(model.graph) == ["Neg", "If"]
+
+
+@pytest.mark.parametrize("cycle", ["a = Neg(b) b = Neg(a) y = Add(x, b)", "a = Neg(a) y = Add(x, a)", "y = Neg(y)"])
+def test_a_cycle_is_left_to_the_runtime_to_refuse(cycle):
+    model = _parse(f"g (float[2] x) => (float[2] y) {{ {cycle} }}")
+    outcome = _run(model, {"x": np.zeros(2, np.float32)})
+    assert outcome.failure
+
+
+def test_casts_are_settled():
+    model = _parse(
+        """g (float[N] x, float16[N] h) => (float16[N] y, int64[N] z, float[N] q) <int64 one = {1}> {
+            y = CastLike(x, h) z = CastLike(x, one) s = Shape(x) t = CastLike(s, x) q = Add(x, t)
+        }"""
+    )
+    settle_casts(model)
+    assert _ops(model.graph) == ["Cast", "Cast", "Shape", "Cast", "Add"]
+    assert [node.attribute[0].i for node in model.graph.node if node.op_type == "Cast"] == [10, 7, 1]
+    onnx.checker.check_model(model, full_check=True)
+
+
+def test_every_16_bit_result_has_a_barrier_and_others_have_none():
+    model = _parse(
+        """g (float[N] x, bool c) => (float16[N] y) {
+            a = Neg(x) h = Cast<to=10>(a) k = Tanh(h)
+            y = If(c) <then_branch = t () => (float16[N] s) { s = Sin(k) },
+                       else_branch = e () => (float16[N] r) { r = Cos(k) }>
+        }"""
+    )
+    held = hold(model)
+    assert _ops(held.graph) == ["Neg", "Cast", "Identity", "Identity", "Tanh", "Identity", "Identity",
+                                "If", "Identity", "Identity"]  # fmt: skip
+    branch = held.graph.node[7].attribute[0].g
+    assert _ops(branch) == ["Sin", "Identity", "Identity"]
+    onnx.checker.check_model(held, full_check=True)
+    plain = _parse("g (float[N] x) => (float[N] y) { y = Neg(x) }")
+    assert hold(plain) is plain
+
+
+def test_float16_is_rounded_after_each_operator():
+    model = _parse("g (float[N] x) => (float[N] y) { h = Cast<to=10>(x) a = Exp(h) b = Exp(a) y = Cast<to=1>(b) }")
+    x = np.linspace(-1, 1, 100).astype(np.float32)
+    once = np.exp(x.astype(np.float16).astype(np.float32)).astype(np.float16)
+    twice = np.exp(once.astype(np.float32)).astype(np.float16).astype(np.float32)
+    found = _run(model, {"x": x}).runs[0]["y"]
+    assert np.mean(found == twice) > 0.97, "the two exponential functions may differ by a last bit here and there"
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "reference"])
+def test_both_engines_give_results_by_name(engine):
+    model = _parse("g (float[N] x) => (float[N] b, seq(float[N]) a) { b = Neg(x) a = SequenceConstruct(x, b) }")
+    outcome = _run(model, {"x": np.array([1, 2], np.float32)}, engine)
+    assert outcome.failure is None
+    run = outcome.runs[0]
+    assert run["b"].tolist() == [-1, -2]
+    assert [item.tolist() for item in run["a"]] == [[1, 2], [-1, -2]]
+    assert len(outcome.seconds) == 1
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "reference"])
+def test_a_refused_input_is_told_and_the_next_one_runs(engine):
+    model = _parse("g (float[N] x, int64[M] i) => (float[M] y) { y = Gather(x, i) }").SerializeToString()
+    one = Engine(engine, 60, None, 0)
+    feeds = [{"x": np.zeros(2, np.float32), "i": np.array([index])} for index in (7, 1)]
+    outcome = one.run(model, feeds)
+    one.close()
+    assert isinstance(outcome.runs[0], str)
+    assert "\n" not in outcome.runs[0]
+    assert outcome.runs[1]["y"].tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ("g (float[N] x) => (float[N] y) { y = acme.Secret(x) }", "unsupported"),
+        ("g (complex64[N] x) => (complex64[N] y) { y = Identity(x) }", "unsupported"),
+        ("g (float[N] x) => (float[N] y) { y = Relu(gone) }", "invalid"),
+        ("g (float[N] x) => (int64[N] y) { y = Relu(x) }", "invalid"),
+    ],
+)
+def test_a_gap_of_the_runtime_is_told_from_a_wrong_model(body, kind):
+    model = _parse(body)
+    model.opset_import.append(helper.make_opsetid("acme", 1))
+    outcome = _run(model, {"x": np.zeros(2, np.float32)})
+    assert getattr(outcome, kind)
+    assert outcome.crash is None
+
+
+def test_native_messages_lose_what_only_developers_read():
+    text = "[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : Non-zero status code returned while running Gather node. " \
+           "Name:'' Status Message: indices element out of data bounds, idx=8\nstack"  # fmt: skip
+    assert shorten_native(text) == "indices element out of data bounds, idx=8"
+    assert shorten_native("[ONNXRuntimeError] : 1 : FAIL : Type Error: no") == "Type Error: no"
+    assert shorten_native("plain") == "plain"
+
+
+def test_shapes_are_inferred_for_numbers_only():
+    model = _parse("g (float[N,S] x) => (float[A,B] y) { t = Transpose(x) s = Shape(t) r = Reshape(x, s) y = Neg(r) }")
+    found = infer(model.SerializeToString(), {"x": [2, 3]})
+    assert found["t"] == [3, 2]
+    assert found["y"] == [3, 2]
+    assert "x" not in infer(model.SerializeToString(), {})
+
+
+def test_weights_take_no_memory(tmp_path):
+    """Sixteen weights of 16 MiB, every other one transposed when it is used, all transpositions first in the file."""
+    count, width = 16, 2048
+    weights = np.random.default_rng(0).standard_normal((width, width)).astype(np.float32) / 45
+    path = tmp_path / "weights.bin"
+    with path.open("wb") as file:
+        for _ in range(count):
+            file.write(weights.tobytes())
+    lines = [f"t{i} = Transpose(w{i})" for i in range(0, count, 2)]
+    lines += [f"x{i + 1} = MatMul(x{i}, {'wt'[i % 2 == 0]}{i})" for i in range(count)]
+    model = _parse(f"g (float[N,{width}] x0) => (float[N,{width}] x{count}) {{ {' '.join(lines)} }}")
+    for index in range(count):
+        tensor = TensorProto(name=f"w{index}", dims=[width, width], data_type=1, data_location=TensorProto.EXTERNAL)
+        entries = {"location": str(path)[1:], "offset": index * weights.nbytes, "length": weights.nbytes}
+        for key, value in entries.items():
+            tensor.external_data.add(key=key, value=str(value))
+        model.graph.initializer.append(tensor)
+    one = Engine("onnxruntime", 60, None, count * weights.nbytes)
+    one.run(
+        _parse("g (float[N] x) => (float[N] y) { y = Neg(x) }").SerializeToString(), [{"x": np.zeros(2, np.float32)}]
+    )
+    before = _private(one._worker)
+    peak, over = [0], threading.Event()
+
+    def watch() -> None:
+        while not over.is_set():
+            peak[0] = max(peak[0], _private(one._worker))
+            time.sleep(0.002)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    outcome = one.run(model.SerializeToString(), [{"x0": np.ones((3, width), np.float32)}] * 2)
+    over.set()
+    watcher.join()
+    one.close()
+    assert outcome.failure is None
+    assert not isinstance(outcome.runs[0], str)
+    assert peak[0] - before < 64 << 20, (
+        f"{(peak[0] - before) >> 20} MiB for {count * weights.nbytes >> 20} MiB of weights"
+    )
+
+
+def _private(worker: Worker) -> int:
+    """Bytes of private memory of a worker."""
+    status = Path(f"/proc/{worker.pid}/status").read_text()
+    return int(status.partition("RssAnon:")[2].split()[0]) << 10
