@@ -1,0 +1,48 @@
+"""Passes and shipped recipes of their own for the tests of recipes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from surgery import registry
+from surgery.recipe import (
+    shipped,
+)
+from surgery.registry import Size, graph_pass
+
+
+@pytest.fixture(autouse=True)
+def passes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Only these passes exist during a test."""
+    monkeypatch.setattr(registry, "_PASSES", {})
+    monkeypatch.setattr(registry, "_discovered", True)
+
+    @graph_pass("drop-dropout")
+    def drop_dropout(graph: object) -> None:
+        """Drop."""
+
+    @graph_pass("fold-constants")
+    def fold_constants(graph: object, *, max_growth: Size = 0, rounds: int = 1, deep: bool = False) -> None:
+        """Fold."""
+
+    @graph_pass("fuse-attention")
+    def fuse_attention(graph: object, *, heads: int, target: Literal["onnx", "onnxruntime"] = "onnx") -> None:
+        """Fuse."""
+
+    @graph_pass("pin-dims")
+    def pin_dims(graph: object, *, dims: dict[str, list[int]]) -> None:
+        """Pin."""
+
+    yield
+
+
+@pytest.fixture(autouse=True)
+def shelf(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of shipped recipes in place of the real one."""
+    folder = tmp_path_factory.mktemp("shelf")
+    (folder / "tidy.yaml").write_text("recipe: tidy\nsteps: [drop-dropout]\nexpect: {ops: {Dropout: 0}}\n")
+    (folder / "bert.yaml").write_text("steps:\n  - use: tidy\n")
+    monkeypatch.setattr(shipped, "folder", lambda: folder)
+    return folder
