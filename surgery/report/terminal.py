@@ -42,12 +42,12 @@ def needed(verdict: Verdict | None) -> str:
 def step_table(steps: Sequence[StepRecord]) -> Table:
     """Give a row to each step."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("step", no_wrap=True, overflow="ellipsis", ratio=None)
+    table.add_column("step", overflow="fold")  # the only one that may break: numbers must stay whole
     table.add_column("status", no_wrap=True)
     for title in ("nodes", "", "sites"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
-    table.add_column("rtol needed", justify="right", no_wrap=True)
+    table.add_column("needed", justify="right", no_wrap=True)
     table.add_column("seconds", justify="right", no_wrap=True)
     for step in steps:
         table.add_row(*_step_row(step))
