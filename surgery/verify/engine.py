@@ -14,7 +14,8 @@ Outputs = Mapping[str, Any]
 
 TITLES = {"onnxruntime": "ONNX Runtime", "reference": "the reference evaluator"}
 
-ANALYSIS_TIMEOUT = 60.0
+ANALYSIS_TIMEOUT = 30.0
+"""Seconds for shape inference or inlining; without them, inputs are found by trial."""
 
 _PRELOAD: dict[str, tuple[str, ...]] = {
     "onnxruntime": ("surgery.verify.sessions", "surgery.verify.shapes"),
@@ -88,7 +89,7 @@ class Engine:
 
     def analyse(self, function: str, **arguments: object) -> Any:
         """Run a function of `shapes` in the same worker; None when it fails in any way."""
-        self._worker.timeout = ANALYSIS_TIMEOUT
+        self._worker.timeout = min(ANALYSIS_TIMEOUT, self._timeout)
         try:
             return self._worker.call(f"surgery.verify.shapes:{function}", **arguments)
         except WorkerError:

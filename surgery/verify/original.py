@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,11 @@ from surgery.recipe.schema import InputsSpec, VerifySpec
 from surgery.verify.compare import Rules
 from surgery.verify.domain import ORDINARY, Domain
 from surgery.verify.elements import is_float
-from surgery.verify.engine import Engine, EngineName
+from surgery.verify.engine import Engine, EngineName, Outputs
 from surgery.verify.inputs import Binding, Plan
 from surgery.verify.randomness import Origins, origins
 from surgery.verify.search import Found, search
-from surgery.verify.vacuity import Run, same, tensors, vacuous
+from surgery.verify.vacuity import Run, declares_empty, same, tensors, vacuous
 
 if TYPE_CHECKING:
     import onnx
@@ -51,9 +52,11 @@ class Original:
         self.nondeterministic: frozenset[str] = frozenset()
         self.vacuous: dict[Parity, dict[str, str]] = {}
         self.weights = 0
+        self.seed = verify.seed
+        self.empty_by_nature: set[str] = set()
         self._inputs = inputs
         self._verify = verify
-        self._prepared = False
+        self._prepared = self._blind = False
         self._found = Found()
         self._dropped: list[tuple[Binding, str]] = []
         self._domains: dict[tuple[tuple[str, int], ...], dict[str, Domain]] = {}
@@ -78,6 +81,7 @@ class Original:
 
         model = onnx.load_model_from_string(self.skeleton)
         self.weights = sum(_external_bytes(model))
+        self.empty_by_nature = {output.name for output in model.graph.output if declares_empty(output)}
         found = origins(model)
         self.random, self.operators = found.random, found.operators
         self._worker = self._engine()
@@ -111,10 +115,7 @@ class Original:
                 self._worker.close()
                 self._worker = self._engine()
             attempt = _Attempt(self, self._worker)
-            try:
-                self._found = search(self._plan, self._verify.seed, attempt.probe)
-            except GaveUp:
-                self._found = Found()
+            self._found = attempt.search(self._plan)
             if self._found.accepted:
                 self.problem = None
                 return attempt.seconds
@@ -134,10 +135,12 @@ class Original:
 
     def _shapes(self, binding: Binding) -> dict[str, list[int]]:
         """Infer the shapes of all values for a binding, in a worker; none when that fails."""
-        if not self._plan.ports:
+        if not self._plan.ports or self._blind:
             return {}
         dims = self._plan.shapes(binding.dims)
         shapes: dict[str, list[int]] | None = self._worker.analyse("infer", skeleton=self._inlined, dims=dims)
+        # What ran out of time or memory once will do so again.
+        self._blind = shapes is None
         return shapes or {}
 
     def _engine(self) -> Engine:
@@ -195,7 +198,18 @@ class _Attempt:
         self.engine = engine
         self.gap = ""
         self.seconds = 0.0
+        self.empty = self.content = False
         self.crashes: list[WorkerError] = []
+
+    def search(self, plan: Plan) -> Found:
+        """Search, content with empty outputs only if nothing else can be had."""
+        found = Found()
+        with suppress(GaveUp):
+            found = search(plan, self.original.seed, self.probe)
+            if not found.accepted and self.empty:
+                self.content = True
+                found = search(plan, self.original.seed, self.probe)
+        return found
 
     def probe(self, binding: Binding) -> str | None:
         """Run the original with a binding: None when it went well, else the reason."""
@@ -212,10 +226,16 @@ class _Attempt:
         result = outcome.runs[0]
         if isinstance(result, str):
             return result
-        if binding.profile == "binary" and any(_is_empty(value) for value in result.values()):
+        if not self.content and outcome.seconds[0] < TRIVIAL and self._has_empty(result):
+            self.empty = True
             return "an output is empty"
         self.seconds = max(self.seconds, outcome.seconds[0])
         return None
+
+    def _has_empty(self, outputs: Outputs) -> bool:
+        """Whether an output has no elements, though its declared shape does not say so."""
+        nature = self.original.empty_by_nature
+        return any(name not in nature and not any(t.size for t in tensors(value)) for name, value in outputs.items())
 
     def explain(self, found: Found) -> str:
         """Say why nothing was accepted."""
@@ -252,10 +272,6 @@ def _further(bindings: list[Binding], special: bool) -> list[Binding]:
     more = [replace(base, character=character, seed=base.seed + 3) for character in ORDINARY]
     more += [replace(base, seed=base.seed + seed) for seed in range(4, 7)]
     return [*more, replace(base, character="special")] if special else more
-
-
-def _is_empty(value: Any) -> bool:
-    return not any(tensor.size for tensor in tensors(value))
 
 
 def _is_float(value: Any) -> bool:

@@ -34,6 +34,7 @@ class Origins:
 class _Walk:
     functions: dict[tuple[str, str], onnx.FunctionProto]
     off: set[str]
+    known: dict[tuple[tuple[str, str], tuple[int, ...]], list[int]] = field(default_factory=dict)
     operators: set[str] = field(default_factory=set)
 
 
@@ -64,15 +65,13 @@ def origins(model: onnx.ModelProto) -> Origins:
 def _follow(walk: _Walk, nodes: Iterable[onnx.NodeProto], marks: dict[str, int], depth: int) -> None:
     """Mark the values that nodes compute. `marks` holds the values in sight and is extended in place."""
     for node in nodes:
-        inputs = [marks.get(name, 0) for name in node.input if name]
+        inputs = [marks.get(name, 0) for name in node.input]
         mark = 0
         for item in inputs:
             mark |= item
         function = walk.functions.get((node.domain, node.op_type))
         if function is not None and depth < 64:
-            inner = dict(zip(function.input, (marks.get(name, 0) for name in node.input)))
-            _follow(walk, function.node, inner, depth + 1)
-            marks.update(zip(node.output, (inner.get(name, 0) for name in function.output)))
+            marks.update(zip(node.output, _from_function(walk, function, inputs, depth)))
             continue
         if is_random(node, walk.off):
             walk.operators.add(node.op_type)
@@ -88,6 +87,16 @@ def _follow(walk: _Walk, nodes: Iterable[onnx.NodeProto], marks: dict[str, int],
         for position, name in enumerate(node.output):
             is_mask = node.op_type == "Dropout" and not node.domain and position == 1
             marks[name] = 0 if is_mask and not mark & RANDOM else mark
+
+
+def _from_function(walk: _Walk, function: onnx.FunctionProto, given: list[int], depth: int) -> list[int]:
+    """Return what the outputs of a function depend on; each way to call it is followed once."""
+    key = (function.domain, function.name), tuple(given)
+    if key not in walk.known:
+        marks = dict(zip(function.input, given))
+        _follow(walk, function.node, marks, depth + 1)
+        walk.known[key] = [marks.get(name, 0) for name in function.output]
+    return walk.known[key]
 
 
 # How many inputs of a node decide how often, or which of, its bodies run; how many outputs of a body come before

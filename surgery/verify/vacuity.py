@@ -52,7 +52,7 @@ def vacuous(model: onnx.ModelProto, runs: list[Run], origins: Origins, rules: Ru
     for output in model.graph.output:
         name, sources = output.name, origins.inputs[output.name]
         if sources and name not in origins.random:
-            if _declares_empty(output) or not _vary(runs, sources):
+            if declares_empty(output) or not _vary(runs, sources):
                 continue
             why = _unusable([run.outputs[name] for run in runs])
             why = why or _unmoved(name, sources, list(groups.values()), rules)
@@ -126,7 +126,8 @@ def _largest(tensor: Any) -> float | None:
     return float(finite.max()) if finite.size else None
 
 
-def _declares_empty(output: onnx.ValueInfoProto) -> bool:
+def declares_empty(output: onnx.ValueInfoProto) -> bool:
+    """Tell whether the declared shape of an output has no elements."""
     kind = output.type
     return kind.HasField("tensor_type") and any(
         dim.WhichOneof("value") == "dim_value" and dim.dim_value == 0 for dim in kind.tensor_type.shape.dim
