@@ -272,6 +272,31 @@ def test_the_ladder_never_leaves_the_extents_of_a_recipe():
     assert {point["S"] for point in dims.ladder()} == {8}
 
 
+def test_images_are_larger_than_the_reach_of_the_kernels():
+    w = "float[1,1,3,3] w = {" + ", ".join(str(i + 1) for i in range(9)) + "}"
+    layers = " ".join(f"a{i + 1} = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(a{i}, w)" for i in range(4))
+    body = f"g (float[N,1,H,W] a0) => (float[A,B,C,D] a4) <{w}> {{ {layers} }}"
+    points = _points(_prepared(body))
+    assert len({point["H"] for point in points}) > 1
+    assert all(min(point["H"], point["W"]) >= 32 and point["N"] < 5 for point in points)
+    # A tap at the edge of the kernel of the last layer, where a small image has nothing but padding
+    wrong = _model(
+        body.replace(
+            "Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(a3, w)", "Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(a3, v)"
+        ).replace(f"<{w}>", f"<{w}, {w.replace(' w =', ' v =').replace('9}', '9.5}')}>")
+    )
+    assert Verifier(_model(body)).verify(wrong).status == "different"
+
+
+def test_an_image_may_be_small_when_the_model_wants_it():
+    body = """g (float[N,1,H,W] x) => (float[N,1,A,B] y) <int64[4] s = {0, 1, 1, 15}> {
+        a = Reshape(x, s)
+        y = MaxPool<kernel_shape = [1, 1]>(a)
+    }"""
+    points = _points(_prepared(body))
+    assert points and all(point["H"] * point["W"] == 15 for point in points)
+
+
 # What the recipe says
 
 

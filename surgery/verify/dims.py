@@ -12,6 +12,10 @@ SMALL = ((2, 3, 5, 7, 11, 13, 17, 19, 23, 29), (1, 4, 6, 9, 8, 10, 12, 15, 14, 1
 """Two sets of extents, distinct within each and between them. The first dim, most often the batch, is 1 in one of
 them: broadcasting goes wrong only there. The others are uneven, so that a wrong split or a padding shows."""
 
+SPATIAL = ((45, 37, 21), (50, 68, 24))
+"""Two sets of extents for the height, width and depth of an image: so many that a deep network still has several
+positions in its last layer. With few, all taps of a kernel but its middle see padding, and prove nothing."""
+
 LARGE = (32, 64, 224, 16, 8, 128)
 """Extents for dims that must be a multiple of a window or a stride, or large enough for a kernel."""
 
@@ -22,13 +26,14 @@ class Dims:
 
     names: tuple[str, ...]
     wishes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    spatial: tuple[str, ...] = ()
 
     def ladder(self) -> Iterator[dict[str, int]]:
         """Yield points to try in turn until the model accepts one: small and uneven first, then large or equal."""
         if not self.names:
             yield {}
             return
-        points = [self.point(0), self._all(4), self._all(1)]
+        points = [self.point(0), self._small(0), self._all(4), self._all(1)]
         points += [self._leading(2, extent) for extent in LARGE]
         points += [self._all(extent) for extent in LARGE]
         points += [self.point(1)]
@@ -39,7 +44,13 @@ class Dims:
                 yield point
 
     def point(self, which: int) -> dict[str, int]:
-        """Return one of the two points of small extents, the user's wishes taken first."""
+        """Return one of the two points to begin with: small extents, images larger, the user's wishes first."""
+        point = self._small(which)
+        for name, extent in zip(self.spatial, SPATIAL[which]):
+            point[name] = self._wish(name, which, extent)
+        return point
+
+    def _small(self, which: int) -> dict[str, int]:
         return {name: self._wish(name, which, _nth(SMALL[which], index)) for index, name in enumerate(self.names)}
 
     def alternatives(self, name: str, extent: int) -> list[int]:
@@ -48,7 +59,7 @@ class Dims:
         if wishes:
             return [other for other in wishes if other != extent]
         index = self.names.index(name)
-        found = [_nth(SMALL[1], index), _nth(SMALL[0], index), extent + 1, extent * 2, 1]
+        found = [self.point(1)[name], _nth(SMALL[1], index), _nth(SMALL[0], index), extent + 1, extent * 2, 1]
         return [other for other in dict.fromkeys(found) if other != extent and other > 0]
 
     def _all(self, extent: int) -> dict[str, int]:

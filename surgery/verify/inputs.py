@@ -6,8 +6,8 @@ how integers are treated, the seed. `Plan.feeds` turns it into arrays, always in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +57,18 @@ class Binding:
         return entry if refused is None else {**entry, "refused": refused}
 
 
+def _convolves(model: onnx.ModelProto) -> bool:
+    """Tell whether a model slides windows over its inputs, as far as its main graph shows."""
+    return any("Conv" in node.op_type or "Pool" in node.op_type for node in model.graph.node)
+
+
+def _spatial(ports: Sequence[InputPort], names: Sequence[str]) -> tuple[str, ...]:
+    """List the free dims behind batch and channels of what look like images: float tensors of four or five dims."""
+    images = [port for port in ports if port.dtype is not None and port.dtype.kind == "f" and len(port.dims) in (4, 5)]
+    behind = dict.fromkeys(str(extent) for port in images for extent in port.dims[2:])
+    return tuple(name for name in behind if name in names)
+
+
 class Plan:
     """What to feed a model: its inputs, its free dims, and what the recipe says of both."""
 
@@ -65,7 +77,8 @@ class Plan:
         self.ports = read_ports(model)
         self.index = Index(inlined if inlined is not None else model)
         wishes = {name: tuple(extents) for name, extents in spec.dims.items()}
-        self.dims = Dims(free_names(extent for port in self.ports for extent in port.dims), wishes)
+        names = free_names(extent for port in self.ports for extent in port.dims)
+        self.dims = Dims(names, wishes, _spatial(self.ports, names) if _convolves(inlined or model) else ())
         self._check_spec()
         self._files = {name: _read_file(item.file, name) for name, item in spec.tensors.items() if item.file}
         self._fix_dims()
@@ -143,7 +156,7 @@ class Plan:
             for extent, actual in zip(port.dims, array.shape):
                 if extent in self.dims.names:
                     wishes[str(extent)] = (actual,)
-        self.dims = Dims(self.dims.names, wishes)
+        self.dims = replace(self.dims, wishes=wishes)
 
 
 def read_ports(model: onnx.ModelProto) -> list[InputPort]:
