@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from surgery.graph import Graph
     from surgery.views import Value
 
-# Named, not imported: verification stands above this module, and both must compute in the same way.
+# What verification runs models with, so that a folded value has the very bits that the model would compute.
 RUNTIME = "surgery.verify.sessions:run"
 REFERENCE = "surgery.verify.reference:run"
 

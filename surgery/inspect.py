@@ -15,8 +15,6 @@ from surgery.summary import data_files, nodes, operators
 if TYPE_CHECKING:
     import onnx
 
-_NONE = 0
-
 
 @dataclass(frozen=True)
 class Port:
@@ -174,9 +172,9 @@ def _depth(stored: storage.StoredModel) -> int:
     try:
         graph = Graph(storage.ir_from_proto(stored.proto)).to_networkx()
     except ModelFileError:
-        return _NONE
+        return 0
     if not graph or not networkx.is_directed_acyclic_graph(graph):
-        return _NONE
+        return 0
     return len(networkx.dag_longest_path(graph, weight=None))
 
 

@@ -13,9 +13,6 @@ RANDOM = frozenset(
 )
 """Operators whose outputs differ from run to run. Dropout joins them in training mode."""
 
-CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
-"""Operators that run subgraphs."""
-
 COMMUTATIVE = frozenset(
     {
         "Add",

@@ -226,7 +226,6 @@ class Chain:
         started = time.perf_counter()
         before = self.nodes
         outcome = self._transact(step)
-        message, where = outcome.message, f"{step.path}:{step.line}" if step.path else ""
         status: Status = outcome.status
         if status == "failed" and step.on_failure == "rollback":
             status = "rolled_back"
@@ -237,8 +236,7 @@ class Chain:
                 nodes_before=before,
                 nodes_after=self.nodes,
                 seconds=time.perf_counter() - started,
-                message=message,
-                where=where,
+                where=f"{step.path}:{step.line}" if step.path else "",
             )
         )
         if status == "failed":

@@ -50,11 +50,6 @@ class StoredTensor(ir.ExternalTensor):
         """Where the bytes lie."""
         return tensor_reference(self)
 
-    @property
-    def weights(self) -> Weights | None:
-        """The open files that it reads through, if it was given them."""
-        return self._weights
-
     def view(self) -> memoryview:
         """Return the raw bytes, mapped and not read. Raises ModelFileError when the file is gone."""
         location, offset, length = self.reference
