@@ -201,16 +201,25 @@ class Graph:
         self._names.add(name)
         return name
 
-    def finish(self) -> None:
-        """End the pass: restore topological order where an edit broke it, import the domains that new nodes use."""
-        for scope in {node.graph: None for node in self.changed_nodes if node.graph is not None}:
+    def adopt(self, model: ir.Model) -> None:
+        """Take another model in the place of this one, made from it by other means."""
+        self.ir = model
+        self.facts = Facts(model)
+        self.refresh()
+
+    def finish(self, *, whole: bool = False) -> None:
+        """End the pass: restore topological order where an edit broke it, import the domains that new nodes use.
+
+        With `whole`, scopes are looked at that no site changed: the pass may have edited them through `ir`.
+        """
+        changed = {node.graph: None for node in self.changed_nodes if node.graph is not None}
+        for scope in scopes(self.ir) if whole else changed:
             if not _in_order(scope):
                 try:
                     scope.sort()
                 except ValueError as error:
-                    raise PassError(
-                        f"pass '{self.pass_name}' made a cycle", todo="its replacement reads itself"
-                    ) from error
+                    ring = " -> ".join(Node(self, node).label for node in _cycle(scope))
+                    raise PassError(f"pass '{self.pass_name}' made a cycle: {ring}") from error
         for node in self.changed_nodes:
             imports = self.ir.opset_imports if node.graph is None else self._opsets.get(node.graph)
             if node.domain and isinstance(imports, dict):
@@ -247,3 +256,28 @@ def _in_order(scope: ir.Graph) -> bool:
                 return False
         seen.add(node)
     return True
+
+
+def _cycle(scope: ir.Graph) -> list[ir.Node]:
+    """Find nodes of a scope that read each other in a ring, beginning and ending with the same one; at most eight."""
+    waiting = {node: {p for value in reads(node) if (p := value.producer()) and p.graph is scope} for node in scope}
+    readers: dict[ir.Node, list[ir.Node]] = defaultdict(list)
+    for node, producers in waiting.items():
+        for producer in producers:
+            readers[producer].append(node)
+    ready = [node for node, producers in waiting.items() if not producers]
+    while ready:
+        done = ready.pop()
+        del waiting[done]
+        for reader in readers[done]:
+            waiting[reader].discard(done)
+            if not waiting[reader]:
+                ready.append(reader)
+    # Each node that is left waits for another one that is left: going from one to the next ends in a ring.
+    path: dict[ir.Node, None] = {}
+    node = next(iter(waiting))
+    while node not in path:
+        path[node] = None
+        node = next(iter(waiting[node]))
+    ring = [*list(path)[list(path).index(node) :], node][::-1]
+    return ring if len(ring) <= 8 else [*ring[:4], *ring[-4:]]

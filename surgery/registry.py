@@ -22,13 +22,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from surgery.errors import SurgeryError, UsageError
 from surgery.parity import Parity
-
-if TYPE_CHECKING:
-    from surgery.graph import Graph
 
 ENTRY_POINTS = "surgery.passes"
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
@@ -175,16 +172,18 @@ class Pass:
             raise UsageError(problem)
         return {option.name: option.validate(given.get(option.name, option.default)) for option in self.options}
 
-    def apply(self, graph: Graph, options: Mapping[str, Any]) -> None:
-        """Run the pass over a graph with bound options, and leave the graph in order."""
-        graph.begin(self.name, graph.skip)
-        if self.kind == "graph":
-            self.function(graph, **options)
-        else:
-            from surgery.pattern import rewrite
+    @property
+    def is_standard(self) -> bool:
+        """Whether it is made and tested with the engine, and needs no containment."""
+        return self.origin.startswith("surgery.passes.")
 
-            rewrite(graph, self.match or "", self.function, options)
-        graph.finish()
+    @cached_property
+    def api(self) -> str:
+        """What the function works on, by the last word of its first annotation: "Graph" or "ModelProto"."""
+        first = next(iter(inspect.signature(self.function).parameters.values()), None)
+        annotation = first.annotation if first is not None else inspect.Parameter.empty
+        name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+        return "ModelProto" if name.rpartition(".")[2] == "ModelProto" else "Graph"
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -194,7 +193,10 @@ _discovered = False
 
 
 def graph_pass(name: str, *, parity: Parity = Parity.CLOSE) -> Callable[[F], F]:
-    """Declare a pass that walks the graph itself: `def f(graph: Graph, *, option: int = 1) -> None`."""
+    """Declare a pass that walks the graph itself: `def f(graph: Graph, *, option: int = 1) -> None`.
+
+    With `onnx.ModelProto` as the annotation of its first parameter, the function gets the whole model and returns one.
+    """
 
     def declare(function: F) -> F:
         _register(Pass(name, parity, "graph", function))

@@ -12,131 +12,56 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any
 
 from surgery import registry, storage
 from surgery.errors import ExpectationError, PassError, SurgeryError
-from surgery.graph import Graph, Refused
+from surgery.graph import Graph, Refused, Site
 from surgery.parity import Parity
 from surgery.recipe.schema import Expect, PassStep, Recipe, RepeatStep, Step, UseStep, VerifySpec, When
-from surgery.summary import Summary, data_files, operators, summarize
+from surgery.records import Expectation, Observer, Result, Silent, Status, StepRecord
+from surgery.summary import data_files, operators, summarize
+from surgery.transform import transform
 from surgery.verify import Verdict, Verifier, check, new_findings, signature
 
 if TYPE_CHECKING:
     import onnx
 
-Status = Literal["committed", "unchanged", "rolled_back", "skipped", "failed"]
+__all__ = ["Attempt", "Chain", "Observer", "Result", "StepRecord", "apply", "run"]
+
 _MOST_ROUNDS = 100
 """`repeat: until-stable` gives up after this many rounds: two of its passes undo each other."""
 
 
 @dataclass(frozen=True)
-class StepRecord:
-    """What became of one step."""
+class Attempt:
+    """What a pass made of the committed model, judged and not committed.
 
-    name: str
-    status: Status
-    nodes_before: int
-    nodes_after: int
-    sites: int = 0
-    verdict: Verdict | None = None
-    seconds: float = 0.0
-    message: str = ""
-    where: str = ""
-    exit_code: int = 0
+    `complaint` says what is wrong with it, or is empty; `exit_code` is then 1 for a negative verdict and 3 for a pass
+    that broke. `proto` and `data` are the model without weights, as a message and serialized; without a result, `proto`
+    is None.
+    """
+
+    step: PassStep
+    proto: onnx.ModelProto | None = None
+    data: bytes = b""
+    changed: bool = False
+    live: bool = False
+    sites: tuple[Site, ...] = ()
     refusals: tuple[Refused, ...] = field(default=(), repr=False)
-
-    def to_json(self) -> dict[str, Any]:
-        """Give the fields of the JSON report."""
-        needed = self.verdict.needed if self.verdict is not None else None
-        return {
-            "pass": self.name,
-            "status": self.status,
-            "sites": self.sites,
-            "verdict": self.verdict.status if self.verdict is not None else None,
-            "needed": {"rtol": needed["rtol"], "atol": needed["atol"]} if needed else {"rtol": None, "atol": None},
-            "nodes_before": self.nodes_before,
-            "nodes_after": self.nodes_after,
-            "seconds": round(self.seconds, 4),
-            "message": self.message,
-        }
-
-
-@dataclass(frozen=True)
-class Expectation:
-    """One thing that the recipe expects, and whether it holds."""
-
-    what: str
-    ok: bool
-
-
-@dataclass(frozen=True)
-class Result:
-    """The account of a whole recipe. `proto` is the weightless result, whether it was written or not."""
-
-    recipe: str
-    input: Summary
-    output: Summary
-    steps: tuple[StepRecord, ...]
-    expectations: tuple[Expectation, ...]
-    bindings: tuple[Mapping[str, Any], ...]
-    seconds: float
-    proto: onnx.ModelProto = field(repr=False)
-    stored: storage.StoredModel = field(repr=False)
-
-    @property
-    def failure(self) -> StepRecord | None:
-        """The step that ended the run, if one did."""
-        return next((step for step in self.steps if step.status == "failed"), None)
+    verdict: Verdict | None = None
+    complaint: str = ""
+    exit_code: int = 0
 
     @property
     def ok(self) -> bool:
-        """Whether no step failed and every expectation holds."""
-        return self.failure is None and all(expectation.ok for expectation in self.expectations)
+        """Whether it may be committed."""
+        return not self.complaint
 
     @property
-    def exit_code(self) -> int:
-        """0 when all is well, 3 when a pass broke, 1 when a verdict or an expectation is negative."""
-        if self.failure is not None:
-            return self.failure.exit_code
-        return 0 if self.ok else 1
-
-    def to_json(self) -> dict[str, Any]:
-        """Give the JSON report of `apply`."""
-        return {
-            "ok": self.ok,
-            "recipe": self.recipe,
-            "input": self.input.to_json(),
-            "output": self.output.to_json(),
-            "steps": [step.to_json() for step in self.steps],
-            "expectations": [{"what": item.what, "ok": item.ok} for item in self.expectations],
-            "bindings": [dict(binding) for binding in self.bindings],
-            "seconds": round(self.seconds, 4),
-        }
-
-    def save(self, path: str | Path, *, layout: storage.Layout = "keep", force: bool = False) -> Result:
-        """Write the model, atomically; return the account with the written file in it."""
-        stored = self.stored
-        _, *data = storage.save(self.proto, Path(path), stored.weights, layout=layout, force=force)
-        return replace(self, output=summarize(self.proto, [Path(path), *data]))
-
-
-class Observer(Protocol):
-    """Is told what the runner does, so that it can be shown as it happens."""
-
-    def stage(self, step: str, stage: str) -> None:
-        """Report that `step` has come to `stage`, such as "pass", "check" or "parity"."""
-
-    def done(self, record: StepRecord) -> None:
-        """Report that a step has ended."""
-
-
-class _Silent:
-    def stage(self, step: str, stage: str) -> None:
-        pass
-
-    def done(self, record: StepRecord) -> None:
-        pass
+    def applied(self) -> tuple[Site, ...]:
+        """The sites that were not skipped."""
+        return tuple(site for site in self.sites if not site.skipped)
 
 
 class Abort(Exception):  # noqa: N818 - ends the chain, not an error of its own
@@ -146,14 +71,22 @@ class Abort(Exception):  # noqa: N818 - ends the chain, not an error of its own
 class Chain:
     """The committed state of a model, and the transactions that change it."""
 
-    def __init__(self, stored: storage.StoredModel, recipe: Recipe, observer: Observer | None = None) -> None:
+    def __init__(
+        self,
+        stored: storage.StoredModel,
+        recipe: Recipe,
+        observer: Observer | None = None,
+        *,
+        contained: bool = True,
+    ) -> None:
         self.stored = stored
         self.spec: VerifySpec = recipe.verify
-        self.observer = observer or _Silent()
+        self.observer = observer or Silent()
+        self.contained = contained
         self.records: list[StepRecord] = []
         self.expectations: list[Expectation] = []
         self.original = stored.proto.SerializeToString(deterministic=True)
-        self.graph = Graph(storage.ir_from_proto(stored.proto, stored.weights), weights=stored.weights)
+        self._load(stored.proto)
         self._commit(storage.proto_from_ir(self.graph.ir, stored.weights))
         self._unchanged = self._bytes
         self._signature = signature(stored.proto)
@@ -169,6 +102,11 @@ class Chain:
         self._proto = proto
         self._bytes = proto.SerializeToString(deterministic=True)
         self.ops = operators(proto)
+
+    def _load(self, proto: onnx.ModelProto) -> None:
+        """Make the live graph anew; `_touched` then tells whether a pass has worked on it since."""
+        self.graph = Graph(storage.ir_from_proto(proto, self.stored.weights), weights=self.stored.weights)
+        self._touched = False
 
     @property
     def nodes(self) -> int:
@@ -210,7 +148,7 @@ class Chain:
     def _holds(self, when: When | None) -> bool:
         if when is None:
             return True
-        return all(met for _, met in _comparisons(when.ops, when.nodes, when.opset, self.ops, self.graph.opset))
+        return all(met for _, met in _comparisons(when.ops, when.nodes, when.opset, self.ops, _opset(self._proto)))
 
     def _skipped(self, step: PassStep) -> StepRecord:
         return StepRecord(step.name, "skipped", self.nodes, self.nodes, message="its condition 'when' does not hold")
@@ -245,54 +183,81 @@ class Chain:
 
     def _transact(self, step: PassStep) -> StepRecord:
         """Run one pass and commit what it made, or take it back; the record has no times and counts yet."""
-        declared = registry.find(step.name)
-        record = StepRecord(step.name, "unchanged", 0, 0)
-        self.observer.stage(step.name, "pass")
+        attempt = self.attempt(step)
+        record = StepRecord(
+            step.name,
+            "failed",
+            0,
+            0,
+            sites=len(attempt.applied),
+            refusals=attempt.refusals,
+            verdict=attempt.verdict,
+            message=attempt.complaint or _remark(attempt.verdict),
+            exit_code=attempt.exit_code,
+        )
+        if attempt.proto is None or not (attempt.ok or step.on_failure == "keep"):
+            return record
         try:
-            declared.apply(self.graph, declared.bind(step.options))
-            proto = storage.proto_from_ir(self.graph.ir, self.stored.weights)
-        except Exception as error:
-            self._restore()
-            return replace(record, status="failed", exit_code=3, message=_broken(step.name, error))
-        record = replace(record, sites=len(self.graph.sites), refusals=tuple(self.graph.refusals))
-        data = proto.SerializeToString(deterministic=True)
-        changed = data != self._bytes
-        try:
-            if changed:
-                record = self._judge(step, declared.parity, proto, data, record)
-            if record.status != "failed":
-                self._expect_of_step(step, record, proto)
+            self._expect_of_step(step, attempt)
         except ExpectationError as error:
-            record = replace(record, status="failed", exit_code=1, message=str(error))
+            return replace(record, message=str(error), exit_code=1)
+        if not attempt.changed:
+            return replace(record, status="unchanged")
+        self.commit(attempt)
+        return replace(record, status="committed", exit_code=0)
+
+    def attempt(self, step: PassStep, skip: frozenset[int] = frozenset()) -> Attempt:
+        """Run one pass on the committed model, without the sites to `skip`, and judge what it made; commit nothing."""
+        if self._touched:
+            self._load(self._proto)
+        declared = registry.find(step.name)
+        self.observer.stage(step.name, "pass")
+        self._touched = True
+        try:
+            made = transform(
+                declared,
+                self.graph,
+                declared.bind(step.options),
+                skip=skip,
+                contained=self.contained,
+                timeout=self.spec.timeout,
+                memory=self.spec.memory,
+            )
         except SurgeryError as error:
-            record = replace(record, status="failed", exit_code=error.exit_code, message=str(error))
-        if record.status == "failed":
-            self._restore()
-        elif changed:
-            self._commit(proto)
-            if record.verdict is not None and record.verdict.status == "close":
-                self.verifier.accept()
-        return record
+            return Attempt(step, complaint=str(error), exit_code=3)
+        if made.printed:
+            self.observer.said(step.name, made.printed)
+        data = made.proto.SerializeToString(deterministic=True)
+        changed = data != self._bytes
+        self._touched = changed and made.live
+        attempt = Attempt(step, made.proto, data, changed, made.live, made.sites, made.refusals)
+        try:
+            return self._judged(attempt, declared.parity) if changed else attempt
+        except SurgeryError as error:
+            return replace(attempt, complaint=str(error), exit_code=error.exit_code)
 
-    def _restore(self) -> None:
-        weights = self.stored.weights
-        self.graph = Graph(storage.ir_from_proto(self._proto, weights), weights=weights)
+    def commit(self, attempt: Attempt) -> None:
+        """Make what a pass made the state that the next pass works on. It must be the latest attempt if it is live."""
+        assert attempt.proto is not None
+        self._commit(attempt.proto)
+        if attempt.live:
+            self._touched = False
+        else:
+            self._load(attempt.proto)
+        if attempt.verdict is not None and attempt.verdict.status == "close":
+            self.verifier.accept(attempt.data)
 
-    def _judge(
-        self, step: PassStep, promise: Parity, proto: onnx.ModelProto, data: bytes, record: StepRecord
-    ) -> StepRecord:
-        """Check a changed model in the order of cost: signature, checker, parity. `failed` when it does not hold."""
-        keep = step.on_failure == "keep"
-        complaint = next(self._complaints(step.name, proto, data), None)
+    def _judged(self, attempt: Attempt, promise: Parity) -> Attempt:
+        """Check a changed model in the order of cost: signature, checker, parity."""
+        assert attempt.proto is not None
+        name = attempt.step.name
+        complaint = next(self._complaints(name, attempt.proto, attempt.data), "")
         verdict = None
-        if complaint is None and self.spec.mode == "each":
-            self.observer.stage(step.name, "parity")
-            verdict = self.verifier.verify(data, promise)
+        if not complaint and self.spec.mode == "each":
+            self.observer.stage(name, "parity")
+            verdict = self.verifier.verify(attempt.data, promise)
             complaint = self._complaint(verdict)
-        record = replace(record, verdict=verdict, message=complaint or _remark(verdict))
-        if complaint is None or keep:
-            return replace(record, status="committed")
-        return replace(record, status="failed", exit_code=1)
+        return replace(attempt, verdict=verdict, complaint=complaint, exit_code=1 if complaint else 0)
 
     def _complaints(self, name: str, proto: onnx.ModelProto, data: bytes) -> Iterator[str]:
         yield from (f"signature: {item}" for item in self._signature.differences(signature(proto)))
@@ -302,10 +267,10 @@ class Chain:
             self._findings = check(self.original)
         yield from new_findings(self._findings or [], found)
 
-    def _complaint(self, verdict: Verdict) -> str | None:
+    def _complaint(self, verdict: Verdict) -> str:
         if verdict.status == "different" or (verdict.status == "unverified" and self.spec.unverified == "refuse"):
             return verdict.message or verdict.reason or verdict.status
-        return None
+        return ""
 
     def finish(self) -> None:
         """Verify the end result when the recipe asks for that instead of each step."""
@@ -333,19 +298,19 @@ class Chain:
     def expect(self, expected: Expect, prefix: str = "") -> None:
         """Note which expectations the committed model meets."""
         self.expectations += [
-            Expectation(prefix + what, ok) for what, ok in _expectations(expected, self.ops, self.graph.opset)
+            Expectation(prefix + what, ok) for what, ok in _expectations(expected, self.ops, _opset(self._proto))
         ]
         if expected.signature is not None:
             same = not self._signature.differences(signature(self._proto))
             self.expectations.append(Expectation(f"{prefix}signature: unchanged", same))
 
-    def _expect_of_step(self, step: PassStep, record: StepRecord, proto: onnx.ModelProto) -> None:
-        if step.expect is None:
+    def _expect_of_step(self, step: PassStep, attempt: Attempt) -> None:
+        if step.expect is None or attempt.proto is None:
             return
-        found = list(_expectations(step.expect, operators(proto), self.graph.opset))
+        found = list(_expectations(step.expect, operators(attempt.proto), _opset(attempt.proto)))
         if step.expect.sites is not None:
-            what = f"sites: {step.expect.sites} (found {record.sites})"
-            found.append((what, step.expect.sites.holds(record.sites)))
+            sites = len(attempt.applied)
+            found.append((f"sites: {step.expect.sites} (found {sites})", step.expect.sites.holds(sites)))
         self.expectations += [Expectation(f"{step.name}: {what}", ok) for what, ok in found]
         failed = [what for what, ok in found if not ok]
         if failed:
@@ -370,11 +335,9 @@ def _comparisons(
         yield f"opset: {opset} (found {version})", opset.holds(version)
 
 
-def _broken(name: str, error: Exception) -> str:
-    if isinstance(error, SurgeryError):
-        return str(error)
-    text = " ".join(str(error).split())
-    return f"pass '{name}' raised {type(error).__name__}{f': {text}' if text else ''}"
+def _opset(model: onnx.ModelProto) -> int:
+    """Return the opset version of the default domain, 0 when it is not imported."""
+    return next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), 0)
 
 
 def _remark(verdict: Verdict | None) -> str:
@@ -382,10 +345,15 @@ def _remark(verdict: Verdict | None) -> str:
     return (verdict.message or verdict.reason or "") if verdict is not None and verdict.status == "unverified" else ""
 
 
-def run(stored: storage.StoredModel, recipe: Recipe, *, observer: Observer | None = None) -> Result:
-    """Run a recipe over a loaded model. Nothing is written; see `Result.save`."""
+def run(
+    stored: storage.StoredModel, recipe: Recipe, *, observer: Observer | None = None, contained: bool = True
+) -> Result:
+    """Run a recipe over a loaded model. Nothing is written; see `Result.save`.
+
+    Passes that are not standard ones run in a process of their own, unless `contained` is false.
+    """
     started = time.perf_counter()
-    chain = Chain(stored, recipe, observer)
+    chain = Chain(stored, recipe, observer, contained=contained)
     with closing(chain.verifier) as verifier:
         try:
             chain.run(recipe.steps)
@@ -418,6 +386,7 @@ def apply(
     trust: bool = False,
     observer: Observer | None = None,
     layout: storage.Layout = "keep",
+    contained: bool = True,
 ) -> Result:
     """Run a recipe over a model; write the result to `output` when all is well.
 
@@ -430,7 +399,7 @@ def apply(
     stored = storage.load(Path(model)) if isinstance(model, str | Path) else storage.from_proto(model)
     if output is not None:
         storage.check_target(Path(output), force=force)
-    result = run(stored, loaded, observer=observer)
+    result = run(stored, loaded, observer=observer, contained=contained)
     if output is not None and result.ok:
         result = result.save(output, layout=layout, force=force)
     return result

@@ -28,7 +28,7 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
-from surgery import registry, storage, text
+from surgery import bridges, registry, storage, text
 from surgery.errors import SurgeryError
 from surgery.graph import Graph
 
@@ -132,7 +132,7 @@ def run(model: onnx.ModelProto, declared: Pass, options: dict[str, Any]) -> Outc
     """Run one pass over a model in memory."""
     stored = storage.from_proto(model)
     graph = Graph(storage.ir_from_proto(stored.proto))
-    declared.apply(graph, declared.bind(options))
+    bridges.apply(declared, graph, declared.bind(options))
     after = storage.proto_from_ir(graph.ir, stored.weights)
     reasons = tuple(dict.fromkeys(refused.reason for refused in graph.refusals))
     return Outcome(stored.proto, after, sum(not site.skipped for site in graph.sites), reasons, stored.weights)

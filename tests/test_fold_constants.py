@@ -4,7 +4,7 @@ from pathlib import Path
 
 import onnx
 
-from surgery import Graph, registry, storage, text
+from surgery import Graph, bridges, registry, storage, text
 
 FOLD = registry.find("fold-constants")
 
@@ -25,7 +25,7 @@ SOURCE = """
 def folded(model: onnx.ModelProto | Path, skip: frozenset[int] = frozenset()) -> tuple[Graph, storage.StoredModel]:
     stored = storage.load(model) if isinstance(model, Path) else storage.from_proto(model)
     graph = Graph(storage.ir_from_proto(stored.proto, stored.weights), weights=stored.weights, skip=skip)
-    FOLD.apply(graph, FOLD.bind({"max_growth": 9000}))
+    bridges.apply(FOLD, graph, FOLD.bind({"max_growth": 9000}))
     return graph, stored
 
 

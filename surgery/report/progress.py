@@ -7,8 +7,8 @@ from types import TracebackType
 from rich.console import Console
 from rich.status import Status
 
+from surgery.records import StepRecord
 from surgery.report.terminal import needed
-from surgery.runner import StepRecord
 
 
 class Progress:
@@ -35,6 +35,10 @@ class Progress:
         """Show what is being done."""
         if self._status is not None:
             self._status.update(f"step {self._finished + 1}: {step}: {stage}")
+
+    def said(self, step: str, text: str) -> None:
+        """Show what a pass has printed."""
+        self._console.out(text.rstrip("\n"), highlight=False)
 
     def done(self, record: StepRecord) -> None:
         """Count the step, and print a line for it when asked to."""

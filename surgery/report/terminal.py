@@ -11,7 +11,7 @@ from rich.text import Text
 
 from surgery.diff import Change, Difference, OperatorCount, histogram
 from surgery.inspect import Inspection, Port
-from surgery.runner import Result, StepRecord
+from surgery.records import Result, StepRecord
 from surgery.summary import Summary
 from surgery.verify import Pair, Verdict
 

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from surgery.storage.skeleton import load as load
     from surgery.storage.spill import spill_tensor as spill_tensor
     from surgery.storage.tensors import all_tensors as all_tensors
+    from surgery.storage.tensors import external_reference as external_reference
+    from surgery.storage.tensors import is_external as is_external
     from surgery.storage.tensors import payload_bytes as payload_bytes
+    from surgery.storage.tensors import refer as refer
     from surgery.storage.weights import Weights as Weights
     from surgery.storage.wire import Reference as Reference
 
@@ -38,7 +41,10 @@ _HOMES = {
     "load": "skeleton",
     "spill_tensor": "spill",
     "all_tensors": "tensors",
+    "external_reference": "tensors",
+    "is_external": "tensors",
     "payload_bytes": "tensors",
+    "refer": "tensors",
     "Weights": "weights",
     "Reference": "wire",
 }

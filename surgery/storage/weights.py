@@ -224,7 +224,7 @@ class Weights:
         if plain:
             return source
         with _scratch_errors():
-            copied = self._open_scratch().copy(source)
+            copied = self.open_scratch().copy(source)
         self._sources[copied.location] = copied
         return copied
 
@@ -250,7 +250,7 @@ class Weights:
         Raises OutputError when the disk is full.
         """
         with _scratch_errors():
-            return self._open_scratch().append(data)
+            return self.open_scratch().append(data)
 
     def read(self, tensor: TensorProto) -> np.ndarray[Any, Any]:
         """Return the value of a tensor, with types of ml_dtypes where numpy has none.
@@ -278,7 +278,8 @@ class Weights:
             self._scratch.close()
             self._scratch = None
 
-    def _open_scratch(self) -> Scratch:
+    def open_scratch(self) -> Scratch:
+        """Return the scratch file, created when there is none yet."""
         if self._scratch is None:
             self._scratch = Scratch()
             self._sources[self._scratch.source.location] = self._scratch.source

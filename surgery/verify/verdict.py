@@ -58,7 +58,7 @@ class Verifier:
     def __init__(self, original: bytes, inputs: InputsSpec | None = None, verify: VerifySpec | None = None) -> None:
         self._verify = verify or VerifySpec()
         self._original = Original(original, inputs or InputsSpec(), self._verify)
-        self._last: Sequence[Any] | None = None
+        self._last: tuple[bytes, Sequence[Any]] | None = None
         self._accepted: Sequence[Any] | None = None
 
     @property
@@ -95,7 +95,7 @@ class Verifier:
                 if not isinstance(outputs, str)
             ]
             outcome = theirs
-        self._last = outcome.runs if runs is original.runs else None
+        self._last = (candidate, outcome.runs) if runs is original.runs else None
         failure = _failure(outcome, runs)
         if failure is not None:
             return failure
@@ -105,9 +105,11 @@ class Verifier:
         changed = self._changed_since_accepted(runs, outcome.runs) if verdict.passed else None
         return verdict if changed is None else Verdict("different", None, verdict.needed, changed)
 
-    def accept(self) -> None:
-        """Take the model that was verified last as the one that exact steps after it must equal bit by bit."""
-        self._accepted = self._last
+    def accept(self, candidate: bytes) -> None:
+        """Take a model that was verified as the one that exact steps after it must equal bit by bit."""
+        if self._last is None or self._last[0] != candidate:
+            self.verify(candidate)
+        self._accepted = None if self._last is None else self._last[1]
 
     def _changed_since_accepted(self, runs: Sequence[Run], results: Sequence[Any]) -> str | None:
         """Say where the outputs are not bit-identical to those of the accepted model."""

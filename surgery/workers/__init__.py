@@ -13,8 +13,6 @@ Not multiprocessing: that imports the caller's main script again, and pickles.
 from __future__ import annotations
 
 import os
-import re
-import signal
 import socket
 import tempfile
 import threading
@@ -26,17 +24,20 @@ from typing import IO, Any, Self
 from surgery.errors import WorkerError
 from surgery.workers import wire
 from surgery.workers.client import forkserver, shutdown
+from surgery.workers.ending import OUT_OF_MEMORY, TIMEOUT, died, last_line, shorten, tells_of_memory
 from surgery.workers.server import stage
 
-__all__ = ["Worker", "WorkerRaised", "default_memory", "shutdown", "stage", "start"]
-
-OUT_OF_MEMORY = "out of memory"
-TIMEOUT = "timeout"
-
-_NO_MEMORY = re.compile(
-    r"bad.?alloc|failed to allocate memory|out of memory|cannot allocate memory|unable to allocate", re.IGNORECASE
-)
-_MESSAGE_LENGTH = 300
+__all__ = [
+    "OUT_OF_MEMORY",
+    "TIMEOUT",
+    "Worker",
+    "WorkerRaised",
+    "default_memory",
+    "shorten",
+    "shutdown",
+    "stage",
+    "start",
+]
 
 
 class WorkerRaised(WorkerError):  # noqa: N818 - it says what the worker did, not what went wrong
@@ -46,19 +47,12 @@ class WorkerRaised(WorkerError):  # noqa: N818 - it says what the worker did, no
     """
 
     def __init__(self, type_name: str, message: str, *, stage: str) -> None:
-        lack = type_name == "MemoryError" or _NO_MEMORY.search(message) is not None
+        lack = type_name == "MemoryError" or tells_of_memory(message)
         super().__init__(
             f"{stage} failed: {shorten(message) or type_name}", stage=stage, signal=OUT_OF_MEMORY if lack else None
         )
         self.type_name = type_name
         self.message = message
-
-
-def shorten(message: str) -> str:
-    """Reduce a native message to its first line, of at most 300 characters."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    line = lines[0] if lines else ""
-    return line if len(line) <= _MESSAGE_LENGTH else line[: _MESSAGE_LENGTH - 1] + "…"
 
 
 def _hung_up(channel: socket.socket) -> bool:
@@ -164,7 +158,7 @@ class Worker:
             return None, ""
         self._channel.close()
         status = forkserver().end(self.pid, kill)
-        last = _last_line(self._log)
+        last = last_line(self._log)
         self._log.close()
         self._channel = self.pid = self._log = None
         return status, last
@@ -172,21 +166,4 @@ class Worker:
     def _died(self, stage: str, expired: bool = False) -> WorkerError:
         """Bury the process and say what ended it."""
         status, last = self._stop(kill=expired)
-        if expired or status == -signal.SIGXCPU:
-            return WorkerError(f"{stage} took more than {self.timeout:g} s", stage=stage, signal=TIMEOUT)
-        if status is None or status >= 0:
-            what = f"{stage} ended the process" + ("" if status is None else f" with exit code {status}")
-            return WorkerError(what, stage=stage, signal=None if status is None else f"exit {status}")
-        # Nobody but the kernel's out-of-memory killer sends this to a process that we have not given up.
-        if status == -signal.SIGKILL or _NO_MEMORY.search(last):
-            return WorkerError(f"{stage} ran out of memory", stage=stage, signal=OUT_OF_MEMORY)
-        name = signal.Signals(-status).name
-        return WorkerError(f"{stage} crashed with {name}" + (f": {last}" if last else ""), stage=stage, signal=name)
-
-
-def _last_line(log: IO[bytes]) -> str:
-    """Return the last line that a process wrote to its stdout or stderr."""
-    size = os.fstat(log.fileno()).st_size
-    tail = os.pread(log.fileno(), 4096, max(0, size - 4096)).decode(errors="replace")
-    lines = [line for line in tail.splitlines() if line.strip()]
-    return shorten(lines[-1]) if lines else ""
+        return died(stage, status, last, self.timeout, expired)

@@ -1,0 +1,32 @@
+"""Passes in the API that their author knows: the annotation of the first parameter picks it.
+
+`Graph` is the engine's own. With `onnx.ModelProto` the function gets the whole model, weights included, and returns
+the changed one, or None when it changed what it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from surgery.graph import Graph
+    from surgery.registry import Pass
+
+__all__ = ["apply"]
+
+
+def apply(declared: Pass, graph: Graph, options: Mapping[str, Any]) -> None:
+    """Run a pass over a graph with bound options, but for the sites in `graph.skip`, and leave the graph in order."""
+    graph.begin(declared.name, graph.skip)
+    if declared.api == "ModelProto":
+        from surgery.bridges import proto
+
+        proto.apply(declared, graph, options)
+    elif declared.match is not None:
+        from surgery.pattern import rewrite
+
+        rewrite(graph, declared.match, declared.function, options)
+    else:
+        declared.function(graph, **options)
+    graph.finish(whole=not declared.is_standard)

@@ -1,0 +1,137 @@
+"""The account of a run: what became of each step, of the expectations, and of the model."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from surgery import storage
+from surgery.graph import Refused
+from surgery.summary import Summary, summarize
+from surgery.verify import Verdict
+
+if TYPE_CHECKING:
+    import onnx
+
+Status = Literal["committed", "unchanged", "rolled_back", "skipped", "failed"]
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """What became of one step."""
+
+    name: str
+    status: Status
+    nodes_before: int
+    nodes_after: int
+    sites: int = 0
+    verdict: Verdict | None = None
+    seconds: float = 0.0
+    message: str = ""
+    where: str = ""
+    exit_code: int = 0
+    refusals: tuple[Refused, ...] = field(default=(), repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the fields of the JSON report."""
+        needed = self.verdict.needed if self.verdict is not None else None
+        return {
+            "pass": self.name,
+            "status": self.status,
+            "sites": self.sites,
+            "verdict": self.verdict.status if self.verdict is not None else None,
+            "needed": {"rtol": needed["rtol"], "atol": needed["atol"]} if needed else {"rtol": None, "atol": None},
+            "nodes_before": self.nodes_before,
+            "nodes_after": self.nodes_after,
+            "seconds": round(self.seconds, 4),
+            "message": self.message,
+        }
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """One thing that the recipe expects, and whether it holds."""
+
+    what: str
+    ok: bool
+
+
+@dataclass(frozen=True)
+class Result:
+    """The account of a whole recipe. `proto` is the weightless result, whether it was written or not."""
+
+    recipe: str
+    input: Summary
+    output: Summary
+    steps: tuple[StepRecord, ...]
+    expectations: tuple[Expectation, ...]
+    bindings: tuple[Mapping[str, Any], ...]
+    seconds: float
+    proto: onnx.ModelProto = field(repr=False)
+    stored: storage.StoredModel = field(repr=False)
+
+    @property
+    def failure(self) -> StepRecord | None:
+        """The step that ended the run, if one did."""
+        return next((step for step in self.steps if step.status == "failed"), None)
+
+    @property
+    def ok(self) -> bool:
+        """Whether no step failed and every expectation holds."""
+        return self.failure is None and all(expectation.ok for expectation in self.expectations)
+
+    @property
+    def exit_code(self) -> int:
+        """0 when all is well, 3 when a pass broke, 1 when a verdict or an expectation is negative."""
+        if self.failure is not None:
+            return self.failure.exit_code
+        return 0 if self.ok else 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the JSON report of `apply`."""
+        return {
+            "ok": self.ok,
+            "recipe": self.recipe,
+            "input": self.input.to_json(),
+            "output": self.output.to_json(),
+            "steps": [step.to_json() for step in self.steps],
+            "expectations": [{"what": item.what, "ok": item.ok} for item in self.expectations],
+            "bindings": [dict(binding) for binding in self.bindings],
+            "seconds": round(self.seconds, 4),
+        }
+
+    def save(self, path: str | Path, *, layout: storage.Layout = "keep", force: bool = False) -> Result:
+        """Write the model, atomically; return the account with the written file in it."""
+        stored = self.stored
+        _, *data = storage.save(self.proto, Path(path), stored.weights, layout=layout, force=force)
+        return replace(self, output=summarize(self.proto, [Path(path), *data]))
+
+
+class Observer(Protocol):
+    """Is told what the runner does, so that it can be shown as it happens."""
+
+    def stage(self, step: str, stage: str) -> None:
+        """Report that `step` has come to `stage`, such as "pass", "check" or "parity"."""
+
+    def said(self, step: str, text: str) -> None:
+        """Pass on what the code of a pass has printed."""
+
+    def done(self, record: StepRecord) -> None:
+        """Report that a step has ended."""
+
+
+class Silent:
+    """An observer that keeps all to itself, but for what passes print."""
+
+    def stage(self, step: str, stage: str) -> None:
+        """Do nothing."""
+
+    def said(self, step: str, text: str) -> None:
+        """Write it to stderr: stdout is for data."""
+        sys.stderr.write(text)
+
+    def done(self, record: StepRecord) -> None:
+        """Do nothing."""

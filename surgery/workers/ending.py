@@ -1,0 +1,56 @@
+"""What the end of a process says about the call that ran in it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from typing import IO
+
+from surgery.errors import WorkerError
+
+OUT_OF_MEMORY = "out of memory"
+TIMEOUT = "timeout"
+
+_NO_MEMORY = re.compile(
+    r"bad.?alloc|failed to allocate memory|out of memory|cannot allocate memory|unable to allocate", re.IGNORECASE
+)
+_MESSAGE_LENGTH = 300
+
+
+def died(stage: str, status: int | None, last: str, timeout: float | None, expired: bool = False) -> WorkerError:
+    """Say what ended a process.
+
+    `status` is its exit code or the negative number of a signal, None when nobody knows; `last` its last line of
+    output; `expired` tells that it was ended for taking more than `timeout` seconds.
+    """
+    if expired or status == -signal.SIGXCPU:
+        return WorkerError(f"{stage} took more than {timeout or 0:g} s", stage=stage, signal=TIMEOUT)
+    if status is None or status >= 0:
+        what = f"{stage} ended the process" + ("" if status is None else f" with exit code {status}")
+        return WorkerError(what, stage=stage, signal=None if status is None else f"exit {status}")
+    # Nobody but the kernel's out-of-memory killer sends this to a process that we have not given up.
+    if status == -signal.SIGKILL or tells_of_memory(last):
+        return WorkerError(f"{stage} ran out of memory", stage=stage, signal=OUT_OF_MEMORY)
+    name = signal.Signals(-status).name
+    return WorkerError(f"{stage} crashed with {name}" + (f": {last}" if last else ""), stage=stage, signal=name)
+
+
+def tells_of_memory(message: str) -> bool:
+    """Tell whether a native message says that memory ran out."""
+    return _NO_MEMORY.search(message) is not None
+
+
+def shorten(message: str) -> str:
+    """Reduce a native message to its first line, of at most 300 characters."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    line = lines[0] if lines else ""
+    return line if len(line) <= _MESSAGE_LENGTH else line[: _MESSAGE_LENGTH - 1] + "…"
+
+
+def last_line(log: IO[bytes]) -> str:
+    """Return the last line that a process wrote to its stdout or stderr."""
+    size = os.fstat(log.fileno()).st_size
+    tail = os.pread(log.fileno(), 4096, max(0, size - 4096)).decode(errors="replace")
+    lines = [line for line in tail.splitlines() if line.strip()]
+    return shorten(lines[-1]) if lines else ""

@@ -1,0 +1,138 @@
+"""A call in a fork of this process: it sees all that its caller sees, and can harm none of it.
+
+For code of other people that works on objects of this process, a pass for one. Native code that needs nothing of
+them runs in a `Worker`, which has no threads and locks to inherit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import resource
+import signal
+import socket
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from typing import IO, Any, NoReturn
+
+from surgery.workers import wire
+from surgery.workers.ending import died, last_line
+
+_PR_SET_PDEATHSIG = 1
+_STATUS = "/proc/self/statm"
+_NO_RESULT = 70
+
+
+def call_in_fork(
+    function: Callable[[], Any], *, stage: str, timeout: float | None, memory: int | None
+) -> tuple[Any, str]:
+    """Call a function in a fork of this process; return its result and what it printed.
+
+    `timeout` is in seconds, `memory` in bytes beyond what this process has. The result is plain data (see
+    `workers.wire`). The function is expected to catch what it knows how to tell; anything else that ends the process
+    (a signal, the time limit, memory, an exit) raises `WorkerError`, blamed on `stage`, when the process and all
+    that it started are gone.
+    """
+    ours, theirs = socket.socketpair()
+    with tempfile.TemporaryFile() as log, ours:
+        with theirs:
+            child = _fork()
+            if child == 0:
+                _serve(function, theirs, log, timeout, memory)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        try:
+            answer = wire.receive(ours, deadline)
+        except wire.ExpiredError:
+            raise died(stage, _end(child), last_line(log), timeout, expired=True) from None
+        except wire.ClosedError:
+            raise died(stage, _end(child, kill=False), last_line(log), timeout) from None
+        except BaseException:
+            _end(child)
+            raise
+        _end(child)
+        log.seek(0)
+        return answer, log.read().decode(errors="replace")
+
+
+def _fork() -> int:
+    with warnings.catch_warnings():
+        # The threads of this process, a progress display for one, are lost in the child, which uses none of them.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+def _end(child: int, kill: bool = True) -> int:
+    """Wait for the child, killing it when told or when it lingers, and whatever it has started; return its status."""
+    deadline = time.monotonic() + 2.0
+    while not kill and os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+        kill = time.monotonic() > deadline
+        time.sleep(0.001)
+    # The child is not reaped yet, so that its number still stands for its own group.
+    for end in (os.killpg, os.kill):
+        with suppress(ProcessLookupError, PermissionError):
+            end(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def _serve(
+    function: Callable[[], Any], channel: socket.socket, log: IO[bytes], timeout: float | None, memory: int | None
+) -> NoReturn:
+    """Be the child: confine this process, call the function, send what it returns, and go."""
+    status = _NO_RESULT
+    try:
+        _confine(log, timeout, memory)
+        pieces = wire.pack(function())
+        sys.stdout.flush()
+        wire.send(channel, pieces)
+        status = 0
+    except MemoryError:
+        # A line of the log, from which the parent knows.
+        os.write(log.fileno(), b"\nout of memory\n")
+        os.kill(os.getpid(), signal.SIGABRT)
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with suppress(Exception):
+            sys.stdout.flush()
+        os._exit(status & 0xFF)
+
+
+def _confine(log: IO[bytes], timeout: float | None, memory: int | None) -> None:
+    """Put this process in a group and a session of its own, with limits; what it prints goes to the log."""
+    os.setsid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # A crash is told by the parent, not in the midst of what it shows.
+    faulthandler.disable()
+    null = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((null, 0), (log.fileno(), 1), (log.fileno(), 2)):
+        os.dup2(source, target)
+    # Not the streams that were inherited: another thread may have held their locks.
+    sys.stdout = sys.stderr = os.fdopen(os.dup(1), "w", buffering=1, errors="backslashreplace")
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if memory is not None:
+        limit = memory + _data_bytes()
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    if timeout is not None:
+        # In case nobody is left to end it by the clock.
+        seconds = int(time.process_time() + timeout * (os.cpu_count() or 1)) + 10
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+
+
+def _data_bytes() -> int:
+    """Return the bytes of data, writable and private, that this process has already."""
+    try:
+        with open(_STATUS, encoding="ascii") as file:  # noqa: PTH123 - a file of the kernel
+            return int(file.read().split()[5]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        return 1 << 30
