@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from surgery.bisect import bisect as bisect
     from surgery.diff import diff as diff
     from surgery.edits import Builder as Builder
     from surgery.evaluate import compute as compute
@@ -34,6 +35,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Result": "runner",
     "apply": "runner",
+    "bisect": "bisect",
     "diff": "diff",
     "inspect": "inspect",
     "load": "storage",
@@ -63,6 +65,7 @@ __all__ = [
     "Size",
     "Value",
     "apply",
+    "bisect",
     "compute",
     "diff",
     "graph_pass",

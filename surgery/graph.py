@@ -218,13 +218,19 @@ class Graph:
                 try:
                     scope.sort()
                 except ValueError as error:
-                    ring = " -> ".join(Node(self, node).label for node in _cycle(scope))
-                    raise PassError(f"pass '{self.pass_name}' made a cycle: {ring}") from error
+                    raise PassError(f"pass '{self.pass_name}' made a cycle: {self._ring(scope)}") from error
         for node in self.changed_nodes:
             imports = self.ir.opset_imports if node.graph is None else self._opsets.get(node.graph)
             if node.domain and isinstance(imports, dict):
                 imports.setdefault(node.domain, 1)
                 self.ir.opset_imports.setdefault(node.domain, 1)
+
+    def cycle(self) -> str | None:
+        """Find nodes that read each other in a ring, and list them; None where there are none."""
+        return next((ring for scope in scopes(self.ir) if not _in_order(scope) and (ring := self._ring(scope))), None)
+
+    def _ring(self, scope: ir.Graph) -> str:
+        return ", ".join(Node(self, node).label for node in _cycle(scope))
 
     def _commit(self, builder: Builder) -> None:
         edits, anchor = builder.edits, builder.anchor
@@ -259,7 +265,7 @@ def _in_order(scope: ir.Graph) -> bool:
 
 
 def _cycle(scope: ir.Graph) -> list[ir.Node]:
-    """Find nodes of a scope that read each other in a ring, beginning and ending with the same one; at most eight."""
+    """Find nodes of a scope that read each other in a ring, from one back to itself; at most eight of them."""
     waiting = {node: {p for value in reads(node) if (p := value.producer()) and p.graph is scope} for node in scope}
     readers: dict[ir.Node, list[ir.Node]] = defaultdict(list)
     for node, producers in waiting.items():
@@ -273,6 +279,8 @@ def _cycle(scope: ir.Graph) -> list[ir.Node]:
             waiting[reader].discard(done)
             if not waiting[reader]:
                 ready.append(reader)
+    if not waiting:
+        return []
     # Each node that is left waits for another one that is left: going from one to the next ends in a ring.
     path: dict[ir.Node, None] = {}
     node = next(iter(waiting))

@@ -118,6 +118,14 @@ def _put_back(touched: Iterable[ir.Value]) -> Iterator[dict[ir.Value, _State]]:
                 value.metadata_props.pop(SYM_DATA_KEY, None)
 
 
+_DEEPEST_CALL = 32
+"""Calls of functions within functions that are followed; each takes several frames of the stack."""
+
+_FOLLOWED_NODES = 10_000
+"""Nodes of function bodies that are looked at, beside four for each node of the main graph: calls within calls can
+come to 2^29."""
+
+
 class Inference:
     """The inference of one model. Symbols that it makes up are never given out twice."""
 
@@ -126,6 +134,7 @@ class Inference:
         self._model = model
         self._main = Context(dict(model.opset_imports))
         self._contexts: dict[ir.Graph, Context] = {}
+        self._budget = _FOLLOWED_NODES + 4 * len(model.graph)
         everything = values(scopes(model))
         self._main.reserve_symbol_names(
             name
@@ -238,12 +247,20 @@ class Inference:
                 with _resolved(node, context.resolved_attrs):
                     rule(context, node)
                     correct(context, node)
-            elif _call(node) in self._model.functions and _call(node) not in calls:
+            elif self._follows(node, calls):
                 self._enter_function(context, node, calls)
         except Exception:  # a rule that gives up: of this node nothing is known
             for value, shape in zip(node.outputs, before):
                 value.shape = shape
                 context.forget(value)
+
+    def _follows(self, node: ir.Node, calls: tuple[Any, ...]) -> bool:
+        """Tell whether a node is the call of a function that is worth entering: not too deep, not too often."""
+        function = self._model.functions.get(_call(node))
+        if function is None or _call(node) in calls or len(calls) >= _DEEPEST_CALL or self._budget <= 0:
+            return False
+        self._budget -= len(function)
+        return True
 
     def _enter_function(self, context: Context, node: ir.Node, calls: tuple[Any, ...]) -> None:
         """Infer the outputs of a call through the body, which is put back as it was."""

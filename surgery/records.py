@@ -20,6 +20,23 @@ Status = Literal["committed", "unchanged", "rolled_back", "skipped", "failed"]
 
 
 @dataclass(frozen=True)
+class RefusedSite:
+    """A site that was left out of a step, because the step fails with it; `why` says how."""
+
+    number: int
+    anchor: str
+    why: str
+
+    def __str__(self) -> str:
+        place = f" at '{self.anchor}'" if self.anchor else ""
+        return f"refused site {self.number}{place}: {self.why}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the fields of the JSON report."""
+        return {"site": self.number, "anchor": self.anchor, "why": self.why}
+
+
+@dataclass(frozen=True)
 class StepRecord:
     """What became of one step."""
 
@@ -34,6 +51,7 @@ class StepRecord:
     where: str = ""
     exit_code: int = 0
     refusals: tuple[Refused, ...] = field(default=(), repr=False)
+    refused_sites: tuple[RefusedSite, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Give the fields of the JSON report."""
@@ -48,6 +66,7 @@ class StepRecord:
             "nodes_after": self.nodes_after,
             "seconds": round(self.seconds, 4),
             "message": self.message,
+            "refused_sites": [site.to_json() for site in self.refused_sites],
         }
 
 

@@ -15,20 +15,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery import registry, storage
-from surgery.errors import ExpectationError, PassError, SurgeryError
+from surgery.delta import GaveUp, Search
+from surgery.errors import ExpectationError, ModelFileError, PassError, RecipeError, SurgeryError, UsageError
 from surgery.graph import Graph, Refused, Site
 from surgery.parity import Parity
 from surgery.recipe.schema import Expect, PassStep, Recipe, RepeatStep, Step, UseStep, VerifySpec, When
-from surgery.records import Expectation, Observer, Result, Silent, Status, StepRecord
+from surgery.records import Expectation, Observer, RefusedSite, Result, Silent, Status, StepRecord
 from surgery.summary import data_files, operators, summarize
 from surgery.transform import transform
-from surgery.verify import Verdict, Verifier, check, new_findings, signature
+from surgery.verify import Verdict, Verifier, check, new_findings, signature, with_sets_beside
+from surgery.verify.checks import CHECK_TIMEOUT
 
 if TYPE_CHECKING:
     import onnx
 
 __all__ = ["Attempt", "Chain", "Observer", "Result", "StepRecord", "apply", "run"]
 
+_MOST_TOLD = 3
 _MOST_ROUNDS = 100
 """`repeat: until-stable` gives up after this many rounds: two of its passes undo each other."""
 
@@ -63,6 +66,11 @@ class Attempt:
         """The sites that were not skipped."""
         return tuple(site for site in self.sites if not site.skipped)
 
+    @property
+    def is_wrong(self) -> bool:
+        """Whether there is a changed model and it is wrong, rather than none or one that nothing is known of."""
+        return bool(self.complaint) and self.changed and (self.verdict is None or self.verdict.status == "different")
+
 
 class Abort(Exception):  # noqa: N818 - ends the chain, not an error of its own
     """A step failed and its recipe says that the run ends there."""
@@ -87,11 +95,18 @@ class Chain:
         self.expectations: list[Expectation] = []
         self.original = stored.proto.SerializeToString(deterministic=True)
         self._load(stored.proto)
+        ring = self.graph.cycle()
+        if ring is not None:
+            where = str(stored.path) if stored.path is not None else "the model in memory"
+            raise ModelFileError(f"nodes read each other in a ring: {ring}", where=where, todo="nothing can run it")
         self._commit(storage.proto_from_ir(self.graph.ir, stored.weights))
         self._unchanged = self._bytes
+        self._running = ""
+        self.failed: Attempt | None = None  # the last attempt that was not committed, for what it made was wrong
         self._signature = signature(stored.proto)
         self._findings: list[str] | None = None
-        self.verifier = Verifier(self.original, recipe.inputs, recipe.verify)
+        inputs = with_sets_beside(recipe.inputs, stored.path)
+        self.verifier = Verifier(self.original, inputs, recipe.verify)
 
     @property
     def proto(self) -> onnx.ModelProto:
@@ -165,7 +180,7 @@ class Chain:
         before = self.nodes
         outcome = self._transact(step)
         status: Status = outcome.status
-        if status == "failed" and step.on_failure == "rollback":
+        if status == "failed" and step.on_failure in ("rollback", "bisect"):
             status = "rolled_back"
         record = self._record(
             replace(
@@ -184,6 +199,9 @@ class Chain:
     def _transact(self, step: PassStep) -> StepRecord:
         """Run one pass and commit what it made, or take it back; the record has no times and counts yet."""
         attempt = self.attempt(step)
+        refused: tuple[RefusedSite, ...] = ()
+        if attempt.is_wrong and step.on_failure == "bisect":
+            attempt, refused = self._spare(attempt)
         record = StepRecord(
             step.name,
             "failed",
@@ -192,26 +210,52 @@ class Chain:
             sites=len(attempt.applied),
             refusals=attempt.refusals,
             verdict=attempt.verdict,
-            message=attempt.complaint or _remark(attempt.verdict),
+            message=attempt.complaint or _tell(refused) or _remark(attempt.verdict),
             exit_code=attempt.exit_code,
+            refused_sites=refused,
         )
         if attempt.proto is None or not (attempt.ok or step.on_failure == "keep"):
+            self.failed = attempt
             return record
         try:
             self._expect_of_step(step, attempt)
         except ExpectationError as error:
             return replace(record, message=str(error), exit_code=1)
         if not attempt.changed:
-            return replace(record, status="unchanged")
+            return replace(record, status="rolled_back" if refused else "unchanged")
         self.commit(attempt)
         return replace(record, status="committed", exit_code=0)
+
+    def search(self, failed: Attempt) -> Search[Attempt]:
+        """Prepare to search for the sites that make an attempt fail."""
+
+        def attempt(skip: frozenset[int]) -> Attempt:
+            self._running = f"bisect, run {search.runs}: "
+            try:
+                return self.attempt(failed.step, skip)
+            finally:
+                self._running = ""
+
+        search = Search(attempt, failed)
+        return search
+
+    def _spare(self, failed: Attempt) -> tuple[Attempt, tuple[RefusedSite, ...]]:
+        """Leave out the sites with which a step fails, and give what is left, to be committed."""
+        try:
+            guilty, rest = self.search(failed).guilty()
+        except GaveUp as reason:
+            return replace(failed, complaint=f"{failed.complaint}; not bisected: {reason}"), ()
+        # The graph may have been worked on since.
+        return replace(rest, live=False), tuple(
+            RefusedSite(found.site.number, found.site.anchor, found.trial.complaint) for found in guilty
+        )
 
     def attempt(self, step: PassStep, skip: frozenset[int] = frozenset()) -> Attempt:
         """Run one pass on the committed model, without the sites to `skip`, and judge what it made; commit nothing."""
         if self._touched:
             self._load(self._proto)
         declared = registry.find(step.name)
-        self.observer.stage(step.name, "pass")
+        self._stage(step.name, "pass")
         self._touched = True
         try:
             made = transform(
@@ -233,6 +277,9 @@ class Chain:
         attempt = Attempt(step, made.proto, data, changed, made.live, made.sites, made.refusals)
         try:
             return self._judged(attempt, declared.parity) if changed else attempt
+        except (RecipeError, UsageError):
+            # The inputs or libraries to verify with are wrong, whatever the pass did.
+            raise
         except SurgeryError as error:
             return replace(attempt, complaint=str(error), exit_code=error.exit_code)
 
@@ -254,18 +301,22 @@ class Chain:
         complaint = next(self._complaints(name, attempt.proto, attempt.data), "")
         verdict = None
         if not complaint and self.spec.mode == "each":
-            self.observer.stage(name, "parity")
+            self._stage(name, "parity")
             verdict = self.verifier.verify(attempt.data, promise)
             complaint = self._complaint(verdict)
         return replace(attempt, verdict=verdict, complaint=complaint, exit_code=1 if complaint else 0)
 
     def _complaints(self, name: str, proto: onnx.ModelProto, data: bytes) -> Iterator[str]:
         yield from (f"signature: {item}" for item in self._signature.differences(signature(proto)))
-        self.observer.stage(name, "check")
-        found = check(data)
+        self._stage(name, "check")
+        timeout, memory = min(self.spec.timeout, CHECK_TIMEOUT), self.spec.memory
+        found = check(data, timeout=timeout, memory=memory)
         if found and self._findings is None:
-            self._findings = check(self.original)
+            self._findings = check(self.original, timeout=timeout, memory=memory)
         yield from new_findings(self._findings or [], found)
+
+    def _stage(self, name: str, stage: str) -> None:
+        self.observer.stage(name, self._running + stage)
 
     def _complaint(self, verdict: Verdict) -> str:
         if verdict.status == "different" or (verdict.status == "unverified" and self.spec.unverified == "refuse"):
@@ -338,6 +389,12 @@ def _comparisons(
 def _opset(model: onnx.ModelProto) -> int:
     """Return the opset version of the default domain, 0 when it is not imported."""
     return next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), 0)
+
+
+def _tell(refused: tuple[RefusedSite, ...]) -> str:
+    """Say which sites were left out, and no more than a few of them."""
+    more = f"; and {len(refused) - _MOST_TOLD} more" if len(refused) > _MOST_TOLD else ""
+    return "; ".join(str(site) for site in refused[:_MOST_TOLD]) + more
 
 
 def _remark(verdict: Verdict | None) -> str:

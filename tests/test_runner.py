@@ -205,6 +205,7 @@ def test_the_report_has_the_fields_that_others_build_on(model: Path) -> None:
         "nodes_after",
         "seconds",
         "message",
+        "refused_sites",
     }
     assert data["expectations"] == [{"what": "signature: unchanged", "ok": True}]
     assert len(data["bindings"]) >= 2

@@ -12,10 +12,10 @@ import sys
 from collections.abc import Sequence
 
 from surgery import __version__
-from surgery.cli import apply, diff, inspect, passes, run, verify
+from surgery.cli import apply, bisect, diff, inspect, passes, run, verify
 from surgery.errors import RecipeError, SurgeryError
 
-_COMMANDS = (apply, inspect, diff, verify, passes, run)
+_COMMANDS = (apply, inspect, diff, verify, bisect, passes, run)
 _INTERRUPTED = 130
 _BROKEN = 3
 

@@ -6,10 +6,11 @@ Without -o (and without `output` in the recipe) nothing is written: the report s
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from surgery.cli import _output
+from surgery.cli import _output, _verification
 from surgery.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,10 +35,11 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
         default="keep",
         help="weights inside the file, in FILE.data beside it, or as the input has them (default: keep)",
     )
-    parser.add_argument("--trust", action="store_true", help="run the local Python files that the recipe names")
+    parser.add_argument("--trust", action="store_true", help="run the local code that the recipe names")
     parser.add_argument(
         "--plugin", metavar="MODULE", action="append", default=[], help="a module, or a .py file, with more passes"
     )
+    _verification.add_arguments(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -60,6 +62,8 @@ def execute(recipe: Recipe, model: Path, arguments: argparse.Namespace) -> int:
     from surgery.report.progress import Progress
 
     output = target(recipe, model, arguments.output)
+    inputs, verify = _verification.combined(arguments, model, recipe.inputs, recipe.verify)
+    recipe = replace(recipe, inputs=inputs, verify=verify)
     console = _output.messages()
     with Progress(console, verbose=arguments.verbose > 0) as observer:
         result = runner.apply(

@@ -25,21 +25,26 @@ class PassUse:
 
 @dataclass(frozen=True)
 class PluginUse:
-    """A plugin that a recipe names: as written, and the file or module to import."""
+    """A plugin that a recipe names: as written, the file or module to import, and what is done with it."""
 
     path: str
     text: str
     target: str
     at: Node
+    verb: str = "run"
 
 
 class Draft(Reader):
-    """One file being read, and the drafts of the recipes that it uses; `recipe` is None if something is wrong."""
+    """One file being read, and the drafts of the recipes that it uses; `recipe` is None if something is wrong.
+
+    `local` holds code that is no plugin: a generator of inputs, libraries of custom operators.
+    """
 
     def __init__(self, path: str, folder: Path) -> None:
         super().__init__(path, folder)
         self.passes: list[PassUse] = []
         self.plugins: list[PluginUse] = []
+        self.local: list[PluginUse] = []
         self.nested: list[Draft] = []
         self.recipe: Recipe | None = None
 

@@ -13,10 +13,11 @@ from surgery.errors import Problem, RecipeError, UsageError
 from surgery.recipe import plugins, shipped
 from surgery.recipe.compose import Document
 from surgery.recipe.draft import Draft, PassUse
+from surgery.recipe.inputs import read_inputs
 from surgery.recipe.nodes import Listing, Node, Table, describe, is_null, key_text, one_line, quoted
 from surgery.recipe.reader import Read, below, is_file, nearest
 from surgery.recipe.schema import FrozenDict, InputsSpec, OnFailure, PassStep, Recipe, VerifySpec
-from surgery.recipe.sections import read_expect, read_inputs, read_output, read_verify
+from surgery.recipe.sections import read_expect, read_output, read_verify
 from surgery.recipe.source import decode, documents
 from surgery.recipe.steps import StepReader
 
@@ -29,7 +30,8 @@ def load(path_or_name: str | Path, *, trust: bool = False) -> Recipe:
     """Load a recipe, by the path of its file or by the name of a shipped one.
 
     RecipeError lists every mistake in it and in the recipes it uses. UsageError: there is no such recipe, or it wants
-    to run local Python (a `.py` under `plugins`) and `trust` is False; with `trust` that Python is imported here.
+    to run local code (a `.py` under `plugins`, a generator of inputs, a library of custom operators) and `trust` is
+    False; with `trust` the plugins are imported here.
     """
     exists = isinstance(path_or_name, Path) and is_file(path_or_name)
     path = Path(path_or_name) if exists else shipped.locate(str(path_or_name), Path())
@@ -180,7 +182,8 @@ def _finish(draft: Draft, trust: bool) -> Recipe:
     drafts = draft.all()
     problems = {problem for part in drafts for problem in part.problems}
     uses = [use for part in drafts for use in part.plugins]
-    refused = [] if trust else plugins.refusals(uses)
+    # Of a nested recipe, inputs and verify do not count: what they name is not run.
+    refused = [] if trust else plugins.refusals([*uses, *draft.local])
     if refused and not problems:
         raise UsageError(plugins.wishes(refused), todo=plugins.TRUST)
     failed = plugins.import_plugins([use for use in uses if use not in refused])
@@ -188,7 +191,7 @@ def _finish(draft: Draft, trust: bool) -> Recipe:
     problems.update(plugins.problem(use, f"the recipe {plugins.wants(use)}; {plugins.TRUST}") for use in refused)
     for use in [use for part in drafts for use in part.passes]:
         # A pass that is not there may be one that a plugin would have brought.
-        problems.update(_check(use, names=not refused and not failed))
+        problems.update(_check(use, names=not failed and not any(one in uses for one in refused)))
     if problems or draft.recipe is None:
         raise RecipeError(list(problems))
     return draft.recipe

@@ -1,7 +1,7 @@
-"""Plugins that a recipe names: found, asked about, imported.
+"""Plugins and other code that a recipe names: found, asked about, imported.
 
-A recipe is data until it names Python. A local file is run only if the caller trusts it; an installed package is
-trusted already, since somebody installed it.
+A recipe is data until it names Python or a native library. A local file is run only if the caller trusts it; an
+installed package is trusted already, since somebody installed it.
 """
 
 from __future__ import annotations
@@ -45,9 +45,19 @@ def _plugin(draft: Draft, node: Node, text: str) -> PluginUse | None:
     return None
 
 
+def read_local(draft: Draft, node: Node, text: str, verb: str) -> Path | None:
+    """Find a file of code, against the recipe's folder, and note that the recipe wants to run or load it."""
+    path = below(draft.folder, text)
+    if not is_file(path):
+        draft.problem(node, f"no file {quoted(text)} in the recipe's folder")
+        return None
+    draft.local.append(PluginUse(draft.path, text, str(path), node, verb))
+    return path
+
+
 def local_file(use: PluginUse) -> Path | None:
     """Give the file that a plugin would run if nobody installed it: a `.py`, or a module in the current folder."""
-    if use.target.endswith(".py"):
+    if use.verb == "load" or use.target.endswith(".py"):
         return Path(use.target)
     try:
         spec = importlib.util.find_spec(use.target.split(".")[0])
@@ -71,9 +81,9 @@ def wants(use: PluginUse) -> str:
     """Say what a recipe wants to run, with a hash by which the file can be recognised."""
     path = local_file(use)
     if path is None or not is_file(path):
-        return f"wants to run {use.text}"
+        return f"wants to {use.verb} {use.text}"
     digest = hashlib.sha256(path.read_bytes()).hexdigest()[:_DIGITS]
-    return f"wants to run {use.text} (sha256 {digest}…)"
+    return f"wants to {use.verb} {use.text} (sha256 {digest}…)"
 
 
 def wishes(uses: Sequence[PluginUse]) -> str:

@@ -160,16 +160,13 @@ class Reader:
 
         return read
 
-    def choice(self, name: str, choices: Sequence[str], later: dict[str, str] | None = None) -> Read:
-        """Make a reader of one of several words. `later` has a message for each word that is not there yet."""
+    def choice(self, name: str, choices: Sequence[str]) -> Read:
+        """Make a reader of one of several words."""
 
         def read(node: Node) -> str | None:
             word = node.text if isinstance(node, Scalar) else ""
             if word in choices:
                 return word
-            if later and word in later:
-                self.problem(node, later[word])
-                return None
             near = nearest(word, choices)
             hint = f"; did you mean '{near}'?" if near else ""
             self.problem(node, f"'{name}' takes {either(choices)}, not {describe(node)}{hint}")
@@ -205,6 +202,18 @@ class Reader:
                 self.problem(node, f"{quoted(name)} is at least {least}, not {describe(node)}")
             else:
                 return value
+            return None
+
+        return read
+
+    def flag(self, name: str) -> Read:
+        """Make a reader of true or false."""
+
+        def read(node: Node) -> bool | None:
+            value = node.value if isinstance(node, Scalar) else None
+            if isinstance(value, bool):
+                return value
+            self.wrong(node, name, "true or false")
             return None
 
         return read

@@ -16,7 +16,7 @@ from surgery.recipe.comparison import Comparison
 K = TypeVar("K")
 V = TypeVar("V")
 
-OnFailure = Literal["abort", "rollback", "keep"]
+OnFailure = Literal["abort", "rollback", "bisect", "keep"]
 Mode = Literal["each", "end", "off"]
 Unverified = Literal["refuse", "accept"]
 
@@ -44,24 +44,67 @@ class FrozenDict(dict[K, V]):
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where something stands in a recipe; line and column count from 1."""
+
+    path: str
+    line: int
+    column: int
+
+
+@dataclass(frozen=True)
 class TensorSpec:
-    """How to fill one input: exactly one field is given.
+    """How to fill one input: exactly one of `values`, `range` and `file` is given.
 
     `values` lists what to choose among, `range` the least and the greatest value (both included for integers), `file`
-    a `.npy` or `.npz`, resolved against the recipe's folder.
+    a `.npy`, `.npz` or `.pb` (a protobuf as in ONNX test sets), resolved against the recipe's folder.
     """
 
     values: tuple[int | float | bool | str, ...] | None = None
     range: tuple[float, float] | None = None
     file: Path | None = None
+    place: Place | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """Whole sets of inputs: a file, a folder, or `arrays` by the names of the inputs.
+
+    `path` is a `.npz`, a folder with `input_0.pb` and so on, or a folder of such files and folders. `found` marks what
+    nobody asked for, a test set beside the model: what is wrong with it is a remark and no error.
+    """
+
+    path: Path
+    arrays: Mapping[str, Any] | None = field(default=None, compare=False)
+    found: bool = False
+    place: Place | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class GeneratorSpec:
+    """A function of a local Python file: `function(dims: dict[str, int], seed: int) -> dict[str, array]`.
+
+    Whoever makes one has asked whether the file may be run; the loader of recipes does.
+    """
+
+    file: Path
+    function: str
+    place: Place | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
 class InputsSpec:
-    """What is known of the model's inputs: the extents to try for each named dim, and how to fill a tensor."""
+    """What is known of the model's inputs.
+
+    `dims`: the extents to try for each named dim. `tensors`: how to fill single inputs. `data`: whole sets of inputs.
+    `generator`: who makes inputs for given dims. `only_given`: add no set with data of our own making.
+    """
 
     dims: Mapping[str, tuple[int, ...]] = field(default_factory=FrozenDict)
     tensors: Mapping[str, TensorSpec] = field(default_factory=FrozenDict)
+    data: tuple[DataSpec, ...] = ()
+    generator: GeneratorSpec | None = None
+    only_given: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,6 +113,9 @@ class VerifySpec:
 
     `mode`: after each pass, once at the end, or never. `unverified`: whether a step that could not be verified counts
     as failed. `timeout` is in seconds for one run of the model, `memory` in bytes for the process that runs it.
+    `custom_op_library`: shared libraries with custom operators for ONNX Runtime, native code that whoever makes this
+    has asked about. `cosine` and `snr` (in dB) are the least that the outputs of a LOSSY step may have, each output by
+    itself; they take the place of the default tolerance.
     """
 
     rtol: float | None = None
@@ -79,6 +125,9 @@ class VerifySpec:
     unverified: Unverified = "refuse"
     timeout: float = 300.0
     memory: int | None = None
+    custom_op_library: tuple[Path, ...] = ()
+    cosine: float | None = None
+    snr: float | None = None
 
 
 @dataclass(frozen=True)

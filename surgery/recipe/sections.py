@@ -1,109 +1,58 @@
-"""The parts of a recipe beside its steps: inputs, verify, expect, when, output."""
+"""The parts of a recipe beside its steps and inputs: verify, expect, when, output."""
 
 from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
 from typing import Any
 
 from surgery.recipe.comparison import Comparison
-from surgery.recipe.nodes import Listing, Node, Scalar, describe, plain, quoted
-from surgery.recipe.reader import Reader, below, is_file, nearest
-from surgery.recipe.schema import OUTPUT_FIELDS, Expect, FrozenDict, InputsSpec, TensorSpec, VerifySpec, When
+from surgery.recipe.draft import Draft
+from surgery.recipe.nodes import Node, Scalar, plain, quoted
+from surgery.recipe.plugins import read_local
+from surgery.recipe.reader import Reader, nearest
+from surgery.recipe.schema import OUTPUT_FIELDS, Expect, FrozenDict, VerifySpec, When
 
 
-def read_inputs(reader: Reader, node: Node) -> InputsSpec:
-    """Read `inputs`."""
-
-    def dims(node: Node) -> Any:
-        found = reader.entries(node, "dims", lambda value, name: _extents(reader, value, name), "{batch: [1, 3]}")
-        return FrozenDict(found)
-
-    def tensors(node: Node) -> Any:
-        example = "{mask: {values: [0, 1]}}"
-        return FrozenDict(reader.entries(node, "tensors", lambda value, name: _tensor(reader, value, name), example))
-
-    return InputsSpec(**reader.fields(node, "inputs", {"dims": dims, "tensors": tensors}, example="{dims: {batch: 1}}"))
-
-
-def _extents(reader: Reader, node: Node, name: str) -> tuple[int, ...] | None:
-    wanted = "a whole number or a list of them"
-    items = reader.items(node)
-    if not items:
-        reader.problem(node, f"dim {quoted(name)} lists no extent")
-    read = reader.whole(name, least=1, wanted=wanted)
-    extents = [read(item) for item in items]
-    return tuple(extents) if extents and None not in extents else None
-
-
-def _tensor(reader: Reader, node: Node, name: str) -> TensorSpec | None:
-    known = {
-        "values": lambda value: _values(reader, value),
-        "range": lambda value: _range(reader, value),
-        "file": lambda value: _file(reader, value),
-    }
-    before = len(reader.problems)
-    found = reader.fields(node, name, known, example="{values: [0, 1]} or {range: [0, 9]}")
-    if len(reader.problems) > before or node.open:
-        return None
-    if len(found) != 1:
-        reader.problem(node, f"input {quoted(name)} takes one of values, range, file; here are {len(found)}")
-        return None
-    return TensorSpec(**found)
-
-
-def _values(reader: Reader, node: Node) -> tuple[Any, ...] | None:
-    if not isinstance(node, Listing) or not node.items:
-        reader.wrong(node, "values", "a list such as [0, 1]")
-        return None
-    for item in node.items:
-        if not isinstance(item, Scalar) or item.value is None:
-            reader.problem(item, f"'values' lists numbers, bools or texts, not {describe(item)}")
-            return None
-    return tuple(plain(item) for item in node.items)
-
-
-def _range(reader: Reader, node: Node) -> tuple[float, float] | None:
-    values = [plain(item) for item in node.items] if isinstance(node, Listing) else []
-    if len(values) != 2 or not all(_is_number(value) for value in values):
-        reader.wrong(node, "range", "the least and the greatest value, such as [0, 9]")
-        return None
-    if values[0] > values[1]:
-        reader.problem(node, f"'range' starts above its end; did you mean [{values[1]}, {values[0]}]?")
-        return None
-    return values[0], values[1]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _file(reader: Reader, node: Node) -> Any:
-    text = reader.text("file", "the path of a .npy or .npz file")(node)
-    if text is None:
-        return None
-    path = below(reader.folder, text)
-    if path.suffix not in (".npy", ".npz"):
-        reader.problem(node, f"'file' takes the path of a .npy or .npz file, not {quoted(text)}")
-    elif not is_file(path):
-        reader.problem(node, f"no file {quoted(text)} in the recipe's folder")
-    else:
-        return path
-    return None
-
-
-def read_verify(reader: Reader, node: Node) -> VerifySpec:
+def read_verify(draft: Draft, node: Node) -> VerifySpec:
     """Read `verify`."""
     known = {
-        "rtol": reader.number("rtol"),
-        "atol": reader.number("atol"),
-        "seed": reader.whole("seed"),
-        "mode": reader.choice("mode", ("each", "end", "off")),
-        "unverified": reader.choice("unverified", ("refuse", "accept")),
-        "timeout": reader.number("timeout", zero=False, unit=" of seconds"),
-        "memory": lambda value: _memory(reader, value),
+        "rtol": draft.number("rtol"),
+        "atol": draft.number("atol"),
+        "seed": draft.whole("seed"),
+        "mode": draft.choice("mode", ("each", "end", "off")),
+        "unverified": draft.choice("unverified", ("refuse", "accept")),
+        "timeout": draft.number("timeout", zero=False, unit=" of seconds"),
+        "memory": lambda value: _memory(draft, value),
+        "custom_op_library": lambda value: _libraries(draft, value),
+        "cosine": lambda value: _least(draft, value, "cosine"),
+        "snr": lambda value: _least(draft, value, "snr"),
     }
-    return VerifySpec(**reader.fields(node, "verify", known, example="{rtol: 1e-4, atol: 1e-5}"))
+    return VerifySpec(**draft.fields(node, "verify", known, example="{rtol: 1e-4, atol: 1e-5}"))
+
+
+def _libraries(draft: Draft, node: Node) -> tuple[Path, ...]:
+    """Read the paths of shared libraries. Loading one runs it, so that they need the caller's trust as Python does."""
+    read = draft.text("custom_op_library", "the paths of shared libraries")
+    texts = [(item, read(item)) for item in draft.items(node)]
+    found = [read_local(draft, item, text, "load") for item, text in texts if text is not None]
+    return tuple(path for path in found if path is not None)
+
+
+def _least(reader: Reader, node: Node, name: str) -> float | None:
+    """Read the least value that something may have: a number, or a text such as ">= 0.999"."""
+    value = plain(node) if isinstance(node, Scalar) else None
+    if isinstance(value, str):
+        found = re.fullmatch(r"\s*>=\s*([0-9]*\.?[0-9]+)\s*", value)
+        value = float(found.group(1)) if found is not None else None
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
+        if name != "cosine" or value <= 1:
+            return float(value)
+        reader.problem(node, f"'cosine' is at most 1, not {value:g}")
+        return None
+    reader.wrong(node, name, "the least that is accepted, such as " + ("0.999" if name == "cosine" else "30 (in dB)"))
+    return None
 
 
 def _memory(reader: Reader, node: Node) -> int | None:

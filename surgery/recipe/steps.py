@@ -15,7 +15,6 @@ Use = Callable[[Node, str], Recipe | None]
 
 KINDS = ("pass", "use", "repeat")
 _BESIDE = ("with", "when", "on_failure", "expect")
-_BISECT = "on_failure: bisect is not there yet; use rollback"
 
 
 class StepReader:
@@ -91,7 +90,7 @@ class StepReader:
     def _beside(self) -> dict[str, Read]:
         return {
             "when": lambda node: read_when(self.draft, node),
-            "on_failure": self.draft.choice("on_failure", ("abort", "rollback", "keep"), later={"bisect": _BISECT}),
+            "on_failure": self.draft.choice("on_failure", ("abort", "rollback", "bisect", "keep")),
             "expect": lambda node: read_expect(self.draft, node, of_step=True),
         }
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -14,6 +15,8 @@ from surgery.inspect import Inspection, Port
 from surgery.records import Result, StepRecord
 from surgery.summary import Summary
 from surgery.verify import Pair, Verdict
+from surgery.verify.given import REPRODUCED
+from surgery.verify.metrics import tell
 
 STATUS_STYLES = {"committed": "green", "unchanged": "dim", "rolled_back": "yellow", "skipped": "dim", "failed": "red"}
 VERDICT_STYLES = {"equal": "green", "close": "green", "different": "red", "unverified": "yellow"}
@@ -94,6 +97,7 @@ def result(account: Result) -> RenderableType:
     """Show the account of `apply`: steps, messages, expectations, operators before and after, the verdict."""
     parts: list[RenderableType] = [step_table(account.steps)]
     parts += list(_messages(account.steps))
+    parts += [Padding(Text(line, style="yellow"), (0, 0, 0, 2)) for line in remarks(account.bindings)]
     parts += [Text("")]
     if account.expectations:
         parts += [
@@ -107,11 +111,32 @@ def result(account: Result) -> RenderableType:
 
 
 def _messages(steps: Sequence[StepRecord]) -> Iterator[RenderableType]:
+    known = None
     for step in steps:
         if step.message and step.status != "skipped":
             place = f"{step.where}: " if step.where else ""
             text = Text.assemble((f"{step.name}: ", STATUS_STYLES[step.status]), f"{place}{step.message}")
             yield Padding(text, (0, 0, 0, 2))
+        # An exact step behind one that rounds otherwise is as far from the original as that one.
+        elif step.verdict is not None and step.verdict.status == "close" and step.verdict.needed != known:
+            known = step.verdict.needed
+            text = Text.assemble((f"{step.name}: ", STATUS_STYLES[step.status]), (distance(step.verdict), "dim"))
+            yield Padding(text, (0, 0, 0, 2))
+
+
+def distance(verdict: Verdict) -> str:
+    """Write how far apart close outputs are: the tolerance needed, float64, the metrics of a LOSSY step."""
+    rtol, atol = (verdict.needed or {}).get("rtol", 0.0), (verdict.needed or {}).get("atol", 0.0)
+    parts = [f"needed rtol {rtol:.1e} and atol {atol:.1e}"]
+    details = verdict.details
+    if details is not None:
+        parts.append(f"at most {details.ulp:.4g} ulp")
+        if details.metrics is not None:
+            parts.append(tell(details.metrics))
+        if details.float64 is not None and details.float64.original is not None:
+            far, near = details.float64.changed, details.float64.original
+            parts.append(f"{far:.2g} tolerances from float64, the original {near:.2g}")
+    return "; ".join(parts)
 
 
 def _conclusion(account: Result) -> Text:
@@ -139,6 +164,8 @@ def _proof(committed: Sequence[StepRecord], account: Result) -> str:
     if weak:
         return f"{weak} of {len(verdicts)} committed steps are not verified"
     worst = "every output bit-identical" if set(verdicts) == {"equal"} else "every output within tolerance"
+    if any(step.verdict.details.beyond for step in committed if step.verdict is not None and step.verdict.details):
+        worst += ", or as near to float64 as the original's,"
     return f"{worst} to the original on {runs} sets of inputs after each of {len(verdicts)} steps"
 
 
@@ -208,10 +235,27 @@ def pair(found: Pair) -> RenderableType:
     runs = sum(1 for binding in found.bindings if not binding.get("refused"))
     tolerance = needed(verdict)
     detail = f", rtol needed {tolerance}" if tolerance else ""
-    parts = [Text(f"{verdict.status} on {runs} sets of inputs{detail}", style=VERDICT_STYLES[verdict.status])]
+    number = f" on {runs} set{'' if runs == 1 else 's'} of inputs" if runs else ""
+    parts = [Text(f"{verdict.status}{number}{detail}", style=VERDICT_STYLES[verdict.status])]
     parts += [Text(f"  {verdict.message or verdict.reason}")] if verdict.message or verdict.reason else []
     parts += [Text(f"  signature: {item}", style="yellow") for item in found.signature]
+    for kind, pairs in (("input", found.inputs), ("output", found.outputs)):
+        parts += [
+            Text(f"  {kind} '{mine}' matched with '{theirs}'", style="dim") for mine, theirs in pairs if mine != theirs
+        ]
+    parts += [Text(f"  {line}", style="yellow") for line in remarks(found.bindings)]
     return Group(*parts)
+
+
+def remarks(bindings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say what became of given sets of inputs that did not do as expected; those are the ones without a seed."""
+    given = [binding for binding in bindings if binding["seed"] is None]
+    lines = [f"{item['character']} is not used: {item['refused']}" for item in given if "refused" in item]
+    for item in given:
+        outcome = item.get("expected_outputs", REPRODUCED)
+        if outcome != REPRODUCED:
+            lines.append(f"{item['character']}: the original itself does not give the expected outputs: {outcome}")
+    return lines
 
 
 def summary(found: Summary) -> str:

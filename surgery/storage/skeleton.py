@@ -161,6 +161,8 @@ def _read(
         pieces = splitter.rewrite()
         proto: onnx.ModelProto = onnx.ModelProto.FromString(b"".join(_plain_bytes(pieces.parts)))
     except (WireError, DecodeError) as error:
+        if "MaxDepth" in str(error):
+            raise folders.error("it nests deeper than protobuf reads", "If within If ends at about 33") from error
         raise _not_a_model(bytes(data[:_HEAD]), folders, f"the file is cut short or damaged ({error})") from error
     fault = _implausible(proto)
     if fault:

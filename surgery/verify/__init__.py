@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from surgery.verify.checks import check as check
     from surgery.verify.checks import new_findings as new_findings
     from surgery.verify.checks import signature as signature
+    from surgery.verify.given import with_sets_beside as with_sets_beside
     from surgery.verify.pair import Pair as Pair
     from surgery.verify.pair import verify as verify
     from surgery.verify.verdict import Verdict as Verdict
     from surgery.verify.verdict import Verifier as Verifier
-    from surgery.verify.verdict import verify_models as verify_models
 
 _HOMES = {
     "Pair": "pair",
@@ -29,11 +29,21 @@ _HOMES = {
     "Verifier": "verdict",
     "check": "checks",
     "new_findings": "checks",
+    "with_sets_beside": "given",
     "signature": "checks",
-    "verify_models": "verdict",
 }
 
-__all__ = ["Pair", "Signature", "Verdict", "Verifier", "check", "new_findings", "signature", "verify", "verify_models"]
+__all__ = [
+    "Pair",
+    "Signature",
+    "Verdict",
+    "Verifier",
+    "check",
+    "new_findings",
+    "signature",
+    "verify",
+    "with_sets_beside",
+]
 
 
 def __getattr__(name: str) -> Any:

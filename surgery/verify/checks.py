@@ -20,14 +20,15 @@ CHECK_TIMEOUT = 120.0
 _NAMES = re.compile(r"'[^']*'|\"[^\"]*\"|\([^()]*\)|\bName: ?\S*(?= OpType)|\d+")
 
 
-def check(skeleton: bytes, *, timeout: float = CHECK_TIMEOUT) -> list[str]:
+def check(skeleton: bytes, *, timeout: float = CHECK_TIMEOUT, memory: int | None = None) -> list[str]:
     """Run onnx's checker and its strict shape inference over a model; return their findings, a line each.
 
-    Each of the two stops at its first finding, so that there are two at most. A crash is a finding too.
+    Each of the two stops at its first finding, so that there are two at most. A crash is a finding too, and so is more
+    than `timeout` seconds or `memory` bytes.
     """
     findings = []
     for function in ("run_checker", "run_inference"):
-        with Worker(timeout=timeout) as worker:
+        with Worker(timeout=timeout, memory=memory) as worker:
             try:
                 findings += worker.call(f"surgery.verify.checks:{function}", skeleton=skeleton)
             except WorkerError as error:
@@ -162,6 +163,6 @@ def _port_differences(kind: str, mine: tuple[Port, ...], theirs: tuple[Port, ...
     for name in left:
         if name in right and left[name] != right[name]:
             found.append(f"{kind} '{name}' is {right[name]}, not {left[name]}")
-    if not found and [port.name for port in mine] != [port.name for port in theirs]:
+    if [name for name in left if name in right] != [name for name in right if name in left]:
         found.append(f"the {kind}s stand in another order")
     return found

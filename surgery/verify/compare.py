@@ -1,105 +1,99 @@
-"""Comparison of outputs: bit for bit, or within a tolerance scaled by the output's own range.
+"""Comparison of outputs: bit for bit, or within a tolerance scaled by what stands around each element.
 
 EXACT means the same bits: dtype, shape, the sign of a zero, and NaN in the same places (its payload is nobody's
-promise). CLOSE means `|a - b| <= atol * S + rtol * |a|` for each element, with `a` of the original and `S` the
-largest finite magnitude of the original's output in that run: a fixed atol would pass anything for an output of
-1e-29 and nothing for one of 1e9. NaN and infinities must sit in the same places. Integers, bools and strings
-are compared bit for bit under every promise.
+promise). CLOSE means `|a - b| <= atol * S + rtol * |a|` for each element, with `a` of the original and `S` its
+scale, see `tolerance`. NaN and infinities must sit in the same places. Integers, bools and strings are compared
+bit for bit under every promise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from surgery.parity import Parity
-from surgery.verify.elements import Array, epsilon, is_float
+from surgery.verify.details import Details, Element, Places, Plain
+from surgery.verify.elements import Array, epsilon, is_float, smallest
+from surgery.verify.tolerance import BLOCK, Scales, Tolerance, blocks
 
-_BLOCK = 1 << 20
-"""Elements compared at a time, so that temporaries stay small for large outputs."""
-
-_ULPS = {"rtol": 2.0**10, "atol": 2.0**7}
-"""Rounding steps granted by default: sums of thousands of terms, taken in another order, in tens of layers. For
-float32 that is rtol 1.2e-4 and atol 1.5e-5."""
-
-_NARROW_ULPS = {"rtol": 8.0, "atol": 4.0}
-"""The same for types of 16 bits and less. Runtimes accumulate these in float32, so that each layer adds about one
-rounding step of its own and the order of a sum adds none."""
-
-_LOSSY_FACTOR = 100.0
-"""A LOSSY pass may lose about seven bits more unless the recipe says otherwise."""
-
-
-@dataclass(frozen=True)
-class Tolerance:
-    """Bounds for `|a - b| <= atol * S + rtol * |a|`."""
-
-    rtol: float
-    atol: float
-
-    @classmethod
-    def of(
-        cls, dtype: np.dtype[Any], promise: Parity = Parity.CLOSE, rtol: float | None = None, atol: float | None = None
-    ) -> Tolerance:
-        """Return the default of a dtype under a promise, overridden by what the recipe gives.
-
-        A number of the recipe is never taken below one rounding step of the dtype: two float16 results that
-        differ by one step cannot be told apart by a tolerance meant for float32.
-        """
-        eps = epsilon(dtype)
-        ulps = _NARROW_ULPS if dtype.itemsize <= 2 else _ULPS
-        factor = _LOSSY_FACTOR if promise is Parity.LOSSY else 1.0
-        return cls(
-            rtol=ulps["rtol"] * eps * factor if rtol is None else max(rtol, eps),
-            atol=ulps["atol"] * eps * factor if atol is None else max(atol, eps),
-        )
+__all__ = [
+    "Difference",
+    "Pair",
+    "Rules",
+    "Tolerance",
+    "compare",
+    "describe",
+    "factors",
+    "place",
+    "same_bits",
+    "tensors",
+]
 
 
 @dataclass
 class Difference:
     """How far apart two models were, over all outputs and runs so far.
 
-    `bits` tells whether any bit differed and `beyond` whether any element left the tolerance. `needed` is the
-    smallest multiple of the tolerance that everything fits in: `needed * rtol` and `needed * atol` together would
-    have passed. It is infinite when no tolerance would have. `message` speaks of the worst element.
+    `bits` tells whether any bit differed. `needed` is the smallest multiple of the tolerance that everything fits in:
+    `needed * rtol` and `needed * atol` together would have passed. It is infinite when no tolerance would have.
+    `overall` is the same with the largest magnitude of a whole output as the scale of all its elements: where only
+    `needed` is above 1, something small beside something large moved, and it takes float64 to tell whether that is
+    rounding. `message` speaks of the worst element. `binding` is the set of inputs that is being compared.
     """
 
     bits: bool = False
     needed: float = 0.0
+    overall: float = 0.0
     message: str = ""
+    hopeless: bool = False
     rtol: float = 0.0
     atol: float = 0.0
+    binding: Mapping[str, Any] | None = None
+    elements: int = 0
+    differing: int = 0
+    count_beyond: int = 0
+    ulp: float = 0.0
+    worst: Element | None = None
+    nan: Places | None = None
+    infinite: Places | None = None
 
     @property
     def beyond(self) -> bool:
-        """Whether the tolerance does not hold."""
-        return self.needed > 1.0
+        """Whether the tolerance does not hold, even scaled by the largest magnitude of each output."""
+        return self.overall > 1.0
 
-    def hopeless(self, message: str) -> None:
+    def give_up(self, message: str, element: Element | None = None) -> None:
         """Record a difference that no tolerance covers; the first one is the one that is told."""
-        if not np.isinf(self.needed):
+        if not self.hopeless:
             self.message = message
-        self.bits = True
-        self.needed = float("inf")
+            self.worst = element
+        self.bits = self.hopeless = True
+        self.needed = self.overall = float("inf")
 
-    def record(self, factor: float, tolerance: Tolerance, message: str) -> None:
+    def record(self, factor: float, overall: float, tolerance: Tolerance, element: Element) -> None:
         """Record the worst element of one output."""
         self.bits = True
         if factor > 0:
             self.rtol = max(self.rtol, factor * tolerance.rtol)
             self.atol = max(self.atol, factor * tolerance.atol)
         if factor > self.needed or not self.message:
-            self.message = message
+            self.message = describe(element)
+            self.worst = element
         self.needed = max(self.needed, factor)
+        self.overall = max(self.overall, overall)
 
     def as_needed(self) -> dict[str, float] | None:
         """Give the smallest tolerance that would have passed, None when none would; zeros when the bits agree."""
         if np.isinf(self.needed):
             return None
         return {"rtol": self.rtol, "atol": self.atol}
+
+    def details(self) -> Details:
+        """Give what was found so far as plain values."""
+        return Details(self.elements, self.differing, self.count_beyond, self.ulp, self.worst, self.nan, self.infinite)
 
 
 @dataclass(frozen=True)
@@ -111,6 +105,11 @@ class Rules:
     atol: float | None = None
     random: frozenset[str] = field(default_factory=frozenset)
 
+    @property
+    def is_default(self) -> bool:
+        """Whether the recipe leaves the tolerance to the dtype and the promise."""
+        return self.rtol is None and self.atol is None
+
     def tolerance(self, dtype: np.dtype[Any]) -> Tolerance:
         """Return the tolerance for a dtype."""
         return Tolerance.of(dtype, self.promise, self.rtol, self.atol)
@@ -120,12 +119,12 @@ def compare(original: Mapping[str, Any], changed: Mapping[str, Any], rules: Rule
     """Compare the outputs of one run by name; `into` collects what is found."""
     for name, expected in original.items():
         if name not in changed:
-            into.hopeless(f"output '{name}' is gone")
+            into.give_up(f"output '{name}' is gone")
         else:
-            _compare_values(f"output '{name}'", expected, changed[name], rules, name in rules.random, into)
+            _compare_values(name, (), expected, changed[name], rules, into)
     for name in changed:
         if name not in original:
-            into.hopeless(f"output '{name}' is new")
+            into.give_up(f"output '{name}' is new")
 
 
 def same_bits(a: Array, b: Array) -> bool:
@@ -134,89 +133,184 @@ def same_bits(a: Array, b: Array) -> bool:
         return False
     if a.dtype.kind in "OUS":
         return bool(np.array_equal(a, b))
-    return all(not _bit_mismatch(x, y).any() for x, y in _blocks(a, b))
+    return all(not _bit_mismatch(x, y).any() for x, y in _pieces(a, b))
 
 
-def _compare_values(where: str, expected: Any, actual: Any, rules: Rules, random: bool, into: Difference) -> None:
-    """Compare two tensors, sequences or optionals."""
-    if expected is None or actual is None:
-        if (expected is None) != (actual is None):
-            into.hopeless(f"{where} is {'empty' if actual is None else 'not empty'}, unlike the original's")
-        return
-    if isinstance(expected, list) or isinstance(actual, list):
-        if not (isinstance(expected, list) and isinstance(actual, list)) or len(expected) != len(actual):
-            into.hopeless(f"{where} is a sequence of another length")
-            return
-        for index, (x, y) in enumerate(zip(expected, actual)):
-            _compare_values(f"{where}[{index}]", x, y, rules, random, into)
-        return
-    if expected.dtype != actual.dtype:
-        into.hopeless(f"{where} is {actual.dtype}, not {expected.dtype}")
-    elif expected.shape != actual.shape:
-        into.hopeless(f"{where} has shape {list(actual.shape)}, not {list(expected.shape)}")
-    elif not random and not same_bits(expected, actual):
-        _compare_tensors(where, expected, actual, rules, into)
+def tensors(value: Any) -> Iterator[Any]:
+    """Yield the tensors of a value."""
+    return (tensor for _, tensor in placed_tensors(value))
 
 
-def _compare_tensors(where: str, expected: Array, actual: Array, rules: Rules, into: Difference) -> None:
-    """Judge two tensors of the same dtype and shape whose bits differ."""
-    if expected.dtype.kind == "c":
-        real = np.dtype(f"f{expected.dtype.itemsize // 2}")
-        _compare_tensors(where, _parts(expected, real), _parts(actual, real), rules, into)
-        return
-    if not is_float(expected.dtype):
-        flat = np.flatnonzero(expected.reshape(-1) != actual.reshape(-1))
-        into.hopeless(_element(where, expected, actual, int(flat[0])) + f" ({flat.size} of {expected.size} differ)")
-        return
-    tolerance = rules.tolerance(expected.dtype)
-    scale = _scale(expected)
-    worst, position, begin = -1.0, 0, 0
-    for x, y in _blocks(expected, actual):
-        factors = _factors(x.astype(np.float64), y.astype(np.float64), scale, tolerance)
-        place = int(np.argmax(factors))
-        if factors[place] > worst:
-            worst, position = float(factors[place]), begin + place
-        begin += x.size
-    message = _element(where, expected, actual, position)
-    if np.isinf(worst):
-        into.hopeless(message)
-    else:
-        into.record(worst, tolerance, message)
+def placed_tensors(value: Any, item: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Any]]:
+    """Yield the tensors of a value, each behind its position in sequences."""
+    if isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from placed_tensors(inner, (*item, index))
+    elif value is not None:
+        yield item, value
 
 
-def _factors(x: Array, y: Array, scale: float, tolerance: Tolerance) -> Array:
-    """Say for each element by what factor the tolerance would have to grow; infinite when that would not help."""
+def factors(x: Array, y: Array, scale: Array | float, tolerance: Tolerance) -> Array:
+    """Say for each element by what factor the tolerance would have to grow; infinite when that would not help.
+
+    `x` and `y` are float64, `scale` is a number or has one for each element.
+    """
     with np.errstate(all="ignore"):
         distance = np.abs(x - y)
         allowed = tolerance.atol * scale + tolerance.rtol * np.abs(x)
-        factors = np.where(distance == 0, 0.0, distance / allowed)
+        found = np.where(distance == 0, 0.0, distance / allowed)
         finite = np.isfinite(x) & np.isfinite(y)
         same = (x == y) | (np.isnan(x) & np.isnan(y))
-        result: Array = np.where(same, 0.0, np.where(finite, factors, np.inf))
+        result: Array = np.where(same, 0.0, np.where(finite, found, np.inf))
     return np.where(np.isnan(result), np.inf, result)
 
 
-def _scale(array: Array) -> float:
-    """Return the largest finite magnitude, 0 when there is none."""
-    largest = 0.0
-    for block, _ in _blocks(array, array):
-        values = np.abs(block.astype(np.float64))
-        values = values[np.isfinite(values)]
-        largest = max(largest, float(values.max(initial=0.0)))
-    return largest
+def describe(element: Element) -> str:
+    """Say what one element is instead of what."""
+    index = list(element.index)
+    what = f"{_title(element.output, element.item)}{index if index else ''}"
+    return f"{what}: {_number(element.changed)} instead of {_number(element.original)}"
 
 
-def _blocks(a: Array, b: Array) -> Any:
+def _compare_values(
+    name: str, item: tuple[int, ...], expected: Any, actual: Any, rules: Rules, into: Difference
+) -> None:
+    """Compare two tensors, sequences or optionals; `item` is the position in a sequence."""
+    where = _title(name, item)
+    if expected is None or actual is None:
+        if (expected is None) != (actual is None):
+            into.give_up(f"{where} is {'empty' if actual is None else 'not empty'}, unlike the original's")
+        return
+    if isinstance(expected, list) or isinstance(actual, list):
+        if not (isinstance(expected, list) and isinstance(actual, list)) or len(expected) != len(actual):
+            into.give_up(f"{where} is a sequence of another length")
+            return
+        for index, (x, y) in enumerate(zip(expected, actual)):
+            _compare_values(name, (*item, index), x, y, rules, into)
+        return
+    if expected.dtype != actual.dtype:
+        into.give_up(f"{where} is {actual.dtype}, not {expected.dtype}")
+    elif expected.shape != actual.shape:
+        into.give_up(f"{where} has shape {list(actual.shape)}, not {list(expected.shape)}")
+    elif name not in rules.random:
+        into.elements += expected.size
+        if not same_bits(expected, actual):
+            _compare_tensors(Pair(name, item, expected, actual, into.binding), rules, into)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two tensors of the same dtype and shape whose bits differ."""
+
+    name: str
+    item: tuple[int, ...]
+    expected: Array
+    actual: Array
+    binding: Mapping[str, Any] | None
+
+    def element(self, index: tuple[int, ...]) -> Element:
+        """Show one element of both."""
+        x, y = self.expected[index], self.actual[index]
+        ulp = None
+        if is_float(self.expected.dtype) and np.isfinite(x) and np.isfinite(y):
+            ulp = float(ulps(np.asarray(x, np.float64), np.asarray(y, np.float64), self.expected.dtype))
+        return Element(self.name, self.item, index, _plain(x), _plain(y), ulp, self.binding)
+
+
+def _compare_tensors(pair: Pair, rules: Rules, into: Difference) -> None:
+    expected, actual = pair.expected, pair.actual
+    if expected.dtype.kind == "c":
+        real = np.dtype(f"f{expected.dtype.itemsize // 2}")
+        parts = replace(pair, expected=_parts(expected, real), actual=_parts(actual, real))
+        _compare_floats(parts, rules, into)
+    elif is_float(expected.dtype):
+        _compare_floats(pair, rules, into)
+    else:
+        flat = np.flatnonzero(expected.reshape(-1) != actual.reshape(-1))
+        into.differing += flat.size
+        into.count_beyond += flat.size
+        element = pair.element(tuple(int(i) for i in np.unravel_index(int(flat[0]), expected.shape)))
+        into.give_up(f"{describe(element)} ({flat.size} of {expected.size} differ)", element)
+
+
+def _compare_floats(pair: Pair, rules: Rules, into: Difference) -> None:
+    expected, actual = pair.expected, pair.actual
+    tolerance = rules.tolerance(expected.dtype)
+    scales = Scales.of(expected)
+    worst, overall, position = -1.0, 0.0, (0,) * expected.ndim
+    for block in blocks(expected.shape):
+        raw_x, raw_y = np.asarray(expected[block]), np.asarray(actual[block])
+        x, y = raw_x.astype(np.float64), raw_y.astype(np.float64)
+        found = factors(x, y, scales.at(expected.shape, block), tolerance)
+        if scales.parts:
+            overall = max(overall, float(factors(x, y, scales.whole, tolerance).max()))
+        into.differing += int(np.count_nonzero(_bit_mismatch(raw_x.reshape(-1), raw_y.reshape(-1))))
+        into.count_beyond += int(np.count_nonzero(found > 1.0))
+        into.ulp = max(into.ulp, float(ulps(x, y, expected.dtype).max()))
+        into.nan = _noted(into.nan, np.isnan(x) != np.isnan(y), block, pair)
+        into.infinite = _noted(into.infinite, _misplaced_infinities(x, y), block, pair)
+        top = int(np.argmax(found))
+        if found.reshape(-1)[top] > worst:
+            worst, position = float(found.reshape(-1)[top]), place(block, found.shape, top)
+    element = pair.element(position)
+    if np.isinf(worst) and not (np.isfinite(element.original) and np.isfinite(element.changed)):
+        into.give_up(describe(element), element)
+    else:
+        into.record(worst, overall if scales.parts else worst, tolerance, element)
+
+
+def ulps(x: Array, y: Array, dtype: np.dtype[Any]) -> Array:
+    """Return the distances of float64 values in units in the last place of a dtype; 0 where one is not finite.
+
+    The unit of a pair is the distance from the larger magnitude of the two to the next number.
+    """
+    with np.errstate(all="ignore"):
+        exponents = np.frexp(np.maximum(np.abs(x), np.abs(y)))[1]
+        unit = np.maximum(np.ldexp(epsilon(dtype), exponents - 1), smallest(dtype))
+        distances = np.abs(x - y) / unit
+    result: Array = np.where(np.isfinite(x) & np.isfinite(y), distances, 0.0)
+    return result
+
+
+def place(block: tuple[Any, ...], shape: tuple[int, ...], position: int) -> tuple[int, ...]:
+    """Return the index in a whole array of an element of a block, given by its position in the block."""
+    inner = [int(i) for i in np.unravel_index(position, shape)]
+    if block:
+        inner[0] += block[-1].start
+    return (*block[:-1], *inner)
+
+
+def _noted(known: Places | None, misplaced: Array, block: tuple[Any, ...], pair: Pair) -> Places | None:
+    """Add marked elements of a block to those that are known."""
+    count = int(np.count_nonzero(misplaced))
+    if not count:
+        return known
+    if known is not None:
+        return Places(known.count + count, known.first)
+    return Places(count, pair.element(place(block, misplaced.shape, int(np.argmax(misplaced)))))
+
+
+def _misplaced_infinities(x: Array, y: Array) -> Array:
+    infinite = np.isinf(x) | np.isinf(y)
+    result: Array = infinite & (x != y) & ~np.isnan(x) & ~np.isnan(y)
+    return result
+
+
+def _pieces(a: Array, b: Array) -> Iterator[tuple[Array, Array]]:
     x, y = np.ascontiguousarray(a).reshape(-1), np.ascontiguousarray(b).reshape(-1)
-    for begin in range(0, x.size, _BLOCK):
-        yield x[begin : begin + _BLOCK], y[begin : begin + _BLOCK]
+    for begin in range(0, x.size, BLOCK):
+        yield x[begin : begin + BLOCK], y[begin : begin + BLOCK]
 
 
 def _bit_mismatch(x: Array, y: Array) -> Array:
-    """Mark the elements whose bits differ, unless both are NaN."""
+    """Mark the elements of flat arrays whose bits differ, unless both are NaN."""
     size = x.dtype.itemsize
-    rows = x.view(np.uint8).reshape(-1, size) != y.view(np.uint8).reshape(-1, size)
-    mismatch: Array = rows.any(axis=1)
+    x, y = np.ascontiguousarray(x), np.ascontiguousarray(y)
+    mismatch: Array
+    if size in (1, 2, 4, 8):
+        mismatch = x.view(f"u{size}") != y.view(f"u{size}")
+    else:
+        mismatch = (x.view(np.uint8).reshape(-1, size) != y.view(np.uint8).reshape(-1, size)).any(axis=1)
     if mismatch.any() and (is_float(x.dtype) or x.dtype.kind == "c"):
         mismatch &= ~(np.isnan(x) & np.isnan(y))
     return mismatch
@@ -226,14 +320,23 @@ def _parts(array: Array, real: np.dtype[Any]) -> Array:
     return np.ascontiguousarray(array).view(real).reshape(*array.shape, 2)
 
 
-def _element(where: str, expected: Array, actual: Array, position: int) -> str:
-    """Show one element of both sides, with enough digits to see the difference."""
-    index = [int(i) for i in np.unravel_index(position, expected.shape)]
-    x, y = expected.reshape(-1)[position], actual.reshape(-1)[position]
-    return f"{where}{index if index else ''}: {_number(y)} instead of {_number(x)}"
-
-
-def _number(value: Any) -> str:
+def _plain(value: Any) -> Plain:
+    """Return an element as a number, bool or text of Python."""
     if is_float(np.asarray(value).dtype):
-        return f"{float(value):.9g}"
-    return repr(value) if isinstance(value, (str, bytes)) else str(value)
+        return float(value)
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    result: Plain = value.item() if isinstance(value, np.generic) else value
+    return result if isinstance(result, (bool, int, float, complex, str)) else str(result)
+
+
+def _number(value: Plain) -> str:
+    """Write an element with enough digits to see the difference."""
+    if isinstance(value, float):
+        return f"{value:.9g}"
+    return repr(value) if isinstance(value, str) else str(value)
+
+
+def _title(name: str, item: tuple[int, ...]) -> str:
+    """Name an output, or what lies at a position of a sequence."""
+    return f"output '{name}'" + "".join(f"[{position}]" for position in item)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 Extent = int | str
+Linear = dict[str, int]
+"""A sum of dims times integers; the constant stands under the empty name."""
 
 SMALL = ((2, 3, 5, 7, 11, 13, 17, 19, 23, 29), (1, 4, 6, 9, 8, 10, 12, 15, 14, 16))
 """Two sets of extents, distinct within each and between them. The first dim, most often the batch, is 1 in one of
@@ -22,21 +24,37 @@ LARGE = (32, 64, 224, 16, 8, 128)
 
 @dataclass(frozen=True)
 class Dims:
-    """The free dims of a model in order of appearance, and what the user says of them."""
+    """The free dims of a model in order of appearance, and what the user says of them.
+
+    `ties` holds those that follow from others.
+    """
 
     names: tuple[str, ...]
     wishes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     spatial: tuple[str, ...] = ()
+    ties: Mapping[str, Linear] = field(default_factory=dict)
+
+    def tied(self, ties: Mapping[str, Linear]) -> Dims:
+        """Return the dims with some of them following from others, as far as the user does not say otherwise."""
+        kept = {name: form for name, form in ties.items() if name not in self.wishes}
+        return replace(self, names=tuple(name for name in self.names if name not in kept), ties=kept)
+
+    def complete(self, point: Mapping[str, int]) -> dict[str, int]:
+        """Add the dims that follow to a point."""
+        sums = {
+            name: max(1, sum(times * (point[other] if other else 1) for other, times in form.items()))
+            for name, form in self.ties.items()
+        }
+        return {**point, **sums}
 
     def ladder(self) -> Iterator[dict[str, int]]:
         """Yield points to try in turn until the model accepts one: small and uneven first, then large or equal."""
         if not self.names:
             yield {}
             return
-        points = [self.point(0), self._small(0), self._all(4), self._all(1)]
+        points = [self.point(0), self._small(0), self.point(1), self._all(4), self._all(1)]
         points += [self._leading(2, extent) for extent in LARGE]
         points += [self._all(extent) for extent in LARGE]
-        points += [self.point(1)]
         seen: list[dict[str, int]] = []
         for point in points:
             if point not in seen:
@@ -46,7 +64,7 @@ class Dims:
     def point(self, which: int) -> dict[str, int]:
         """Return one of the two points to begin with: small extents, images larger, the user's wishes first."""
         point = self._small(which)
-        for name, extent in zip(self.spatial, SPATIAL[which]):
+        for name, extent in zip((name for name in self.spatial if name in point), SPATIAL[which]):
             point[name] = self._wish(name, which, extent)
         return point
 

@@ -9,14 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from surgery.verify.elements import Array, greatest, is_float, is_integer, limits
+from surgery.verify.characters import Marks, bounded, clipped, floats, integers
+from surgery.verify.elements import Array, is_float, is_integer
 
-ORDINARY = ("normal", "edges", "wide", "image", "coarse")
-"""Kinds of data. "normal" is Gaussian; "edges" mixes in zeros of both signs, ±1, ±6, tiny and large values, and the
-ends of integer ranges; "wide" spans five orders of magnitude; "image" lies in [0, 1); "coarse" has whole numbers
-only, so that many are equal. Beside these, "special" has NaN and infinities, for outputs that nothing else moves."""
-
-_EDGES = np.array([0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, 6.0, -6.0, 1e-6, -1e-6, 1e-30, 100.0, -100.0])
 _WORDS = ("a", "b", "the", "monday", "Tuesday", "", "x1", "été")
 
 Drawer = Callable[[np.random.Generator, tuple[int, ...]], Array]
@@ -26,7 +21,9 @@ Drawer = Callable[[np.random.Generator, tuple[int, ...]], Array]
 class Domain:
     """The legal elements of an input: an interval (both ends included), a choice, or a whole array by `draw`.
 
-    `mask` asks for a first element of 1 in each row, so that no row is masked out whole.
+    `mask` asks for a 1 in each row, so that no row is masked out whole. `marks` are elements at
+    which what the graph computes changes its course, and `sizes` magnitudes below which it does; they say nothing of
+    what is legal. `also` are integers that are legal beside the others.
     """
 
     low: float | None = None
@@ -34,6 +31,14 @@ class Domain:
     choices: tuple[Any, ...] | None = None
     draw: Drawer | None = None
     mask: bool = False
+    marks: Marks = ()
+    sizes: Marks = ()
+    also: tuple[int, ...] = ()
+
+    @property
+    def limited(self) -> bool:
+        """Whether something is known of what is legal."""
+        return any(item is not None for item in (self.low, self.high, self.choices, self.draw))
 
     def meet(self, other: Domain) -> Domain:
         """Return what is legal for both; when nothing is, the first one wins."""
@@ -60,7 +65,7 @@ class Domain:
 
 ANY = Domain()
 MASK = Domain(choices=(0, 1), mask=True)
-POSITIVE = Domain(low=0.05, high=2.0)
+POSITIVE = Domain(low=1e-6, high=2.0)
 UNIT = Domain(low=0.0, high=1.0)
 
 
@@ -70,9 +75,14 @@ def generator(seed: int, name: str, character: str) -> np.random.Generator:
 
 
 def draw(
-    domain: Domain, dtype: np.dtype[Any], shape: tuple[int, ...], character: str, rng: np.random.Generator
+    domain: Domain,
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    character: str,
+    rng: np.random.Generator,
+    seed: int = 0,
 ) -> Array:
-    """Draw an array; the same generator state gives the same bytes."""
+    """Draw an array; the same generator state and seed give the same bytes."""
     if domain.draw is not None:
         array: Array = np.asarray(domain.draw(rng, shape))
         return array.astype(dtype).reshape(array.shape)
@@ -83,14 +93,24 @@ def draw(
         words.reshape(-1)[:] = [_WORDS[i] for i in rng.integers(0, len(_WORDS), words.size)]
         return words
     if dtype.kind == "b":
-        share = {"edges": 0.9, "image": 1.0}.get(character, 0.5)
+        share = {"edges": 0.9, "image": 1.0, "small": 0.1}.get(character, 0.5)
         return rng.random(shape) < share
     if is_integer(dtype):
-        return _integers(domain, dtype, shape, character, rng)
+        drawn = integers(character, rng, shape, dtype, (domain.low, domain.high), domain.marks, seed)
+        if not domain.also or character == "normal":
+            return drawn
+        others = rng.choice(np.array(domain.also), shape)
+        return np.asarray(np.where(rng.random(shape) < 0.2, others, drawn)).astype(dtype)
     if dtype.kind == "c":
-        real = _floats(domain, np.dtype("f8"), shape, character, rng)
-        return (real + 1j * _floats(domain, np.dtype("f8"), shape, character, rng)).astype(dtype)
-    return _floats(domain, dtype, shape, character, rng)
+        real = _reals(domain, shape, character, rng, seed)
+        return np.asarray((real + 1j * _reals(domain, shape, character, rng, seed)).astype(dtype))
+    return clipped(_reals(domain, shape, character, rng, seed), dtype)
+
+
+def _reals(domain: Domain, shape: tuple[int, ...], character: str, rng: np.random.Generator, seed: int) -> Array:
+    if domain.low is not None and domain.high is not None:
+        return bounded(character, rng, shape, (domain.low, domain.high), domain.marks)
+    return floats(character, rng, shape, domain.marks, domain.sizes, seed)
 
 
 def _choose(
@@ -103,53 +123,7 @@ def _choose(
     array = np.empty(shape, dtype=object)
     array.reshape(-1)[:] = [choices[i] for i in picks.reshape(-1)]
     result: Array = array if dtype.kind == "O" else array.astype("f8" if is_float(dtype) else "i8").astype(dtype)
-    if domain.mask and result.ndim and result.shape[-1]:
-        result[..., 0] = choices[-1]
+    if domain.mask and result.ndim and result.shape[-1] > 1:
+        spared = rng.integers(0, result.shape[-1], (*result.shape[:-1], 1))
+        np.put_along_axis(result, spared, choices[-1], axis=-1)
     return result
-
-
-def _integers(
-    domain: Domain, dtype: np.dtype[Any], shape: tuple[int, ...], character: str, rng: np.random.Generator
-) -> Array:
-    least, most = limits(dtype)
-    reach = {"normal": 10, "edges": 2, "wide": 1000, "image": 1}.get(character, 10)
-    signed = character != "image"
-    low = domain.low if domain.low is not None else max(-reach if signed else 0, least)
-    high = domain.high if domain.high is not None else reach
-    low, high = int(np.clip(np.ceil(low), least, most)), int(np.clip(np.floor(high), least, most))
-    if domain.low is not None and domain.high is None:
-        high = min(max(high, low + reach), most)
-    high = max(low, high)
-    drawn = rng.integers(low, high, shape, endpoint=True)
-    if character == "edges":
-        ends = rng.choice(np.array([low, high]), shape)
-        drawn = np.where(rng.random(shape) < 0.3, ends, drawn)
-    return np.asarray(drawn).astype(dtype)
-
-
-def _floats(
-    domain: Domain, dtype: np.dtype[Any], shape: tuple[int, ...], character: str, rng: np.random.Generator
-) -> Array:
-    if domain.low is not None and domain.high is not None:
-        return np.asarray(rng.uniform(domain.low, domain.high, shape)).astype(dtype)
-    if character == "image":
-        values = rng.random(shape)
-    else:
-        values = rng.standard_normal(shape)
-        if character == "wide":
-            values = values * 10.0 ** rng.uniform(-3, 2, shape)
-        elif character == "edges":
-            values = np.where(rng.random(shape) < 0.5, rng.choice(_EDGES, shape), values)
-        elif character == "coarse":
-            values = np.round(values)
-        elif character == "special":
-            marks = rng.choice(np.array([np.nan, np.inf, -np.inf]), shape)
-            values = np.where(rng.random(shape) < 0.3, marks, values)
-            values.reshape(-1)[:2] = [np.nan, np.inf][: values.size]
-        else:
-            # A few exact zeros, for everything that treats them apart.
-            values = np.where(rng.random(shape) < 0.02, 0.0, values)
-    top = greatest(dtype)
-    with np.errstate(over="ignore", under="ignore"):
-        finite = np.clip(values, -top, top)
-        return np.asarray(np.where(np.isfinite(values), finite, values)).astype(dtype)

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surgery.errors import UsageError
 from surgery.recipe.schema import InputsSpec, TensorSpec
+from surgery.verify.cost import estimate
 from surgery.verify.dims import Dims, Extent, evaluate, free_names
 from surgery.verify.domain import ANY, MASK, Domain, draw, generator
 from surgery.verify.elements import Array, dtype_of, is_integer
+from surgery.verify.files import read_tensors, shape_of
+from surgery.verify.landmarks import marks, sizes, spared
 from surgery.verify.rules import SEQUENCE_LENGTH, legal
 from surgery.verify.view import Index, Shape, View, uses
 
@@ -27,19 +28,26 @@ if TYPE_CHECKING:
 PROFILES = ("legal", "binary", "ones", "twos", "zeros")
 """How integers are chosen: by the rules, and where they fall short 0 and 1 mixed, or all the same."""
 
+_WITHOUT = ("edges", "coarse", "image")
+"""Kinds of data in which an optional input is empty."""
+
 UNKNOWN_RANK = (2, 3)
 """The shape of a tensor that declares none."""
 
 
 @dataclass(frozen=True)
 class InputPort:
-    """One input to feed. `kind` is "tensor", "sequence" or "optional"; dims are extents, names or expressions."""
+    """One input to feed. `kind` is "tensor", "sequence" or "optional"; dims are extents, names or expressions.
+
+    A type that declares no shape is not `ranked`, and `dims` are then our choice.
+    """
 
     name: str
     kind: str
     dtype: np.dtype[Any] | None
     dims: tuple[Extent, ...]
     inner: str = "tensor"
+    ranked: bool = True
 
 
 @dataclass(frozen=True)
@@ -79,8 +87,7 @@ class Plan:
         wishes = {name: tuple(extents) for name, extents in spec.dims.items()}
         names = free_names(extent for port in self.ports for extent in port.dims)
         self.dims = Dims(names, wishes, _spatial(self.ports, names) if _convolves(inlined or model) else ())
-        self._check_spec()
-        self._files = {name: _read_file(item.file, name) for name, item in spec.tensors.items() if item.file}
+        self._files = read_tensors(spec, self.ports, read_defaults(model))
         self._fix_dims()
 
     @property
@@ -93,9 +100,8 @@ class Plan:
 
     def shape(self, port: InputPort, point: Mapping[str, int]) -> Shape:
         """Return the shape of an input with the dims bound; a file's own shape wins."""
-        if port.name in self._files:
-            return tuple(int(extent) for extent in self._files[port.name].shape)
-        return tuple(evaluate(extent, point) for extent in port.dims)
+        given = shape_of(self._files.get(port.name))
+        return tuple(evaluate(extent, point) for extent in port.dims) if given is None else given
 
     def shapes(self, point: Mapping[str, int]) -> dict[str, list[int]]:
         """Return the shapes of all inputs with the dims bound, for shape inference."""
@@ -103,8 +109,25 @@ class Plan:
 
     def domains(self, shapes: Mapping[str, list[int]]) -> dict[str, Domain]:
         """Find what is legal in each input, given the inferred shapes of all values."""
-        view = View(self.index, {name: tuple(shape) for name, shape in shapes.items()})
-        return {port.name: self._domain(view, port) for port in self.ports}
+        view = self._view(shapes)
+        small = sizes((node for node, _ in self.index.nodes), view)
+        return {port.name: self._marked(self._domain(view, port), view, port, small) for port in self.ports}
+
+    def cost(self, shapes: Mapping[str, list[int]], weights: int) -> float:
+        """Estimate the seconds of one run, given the inferred shapes of all values and the bytes of the weights."""
+        return estimate(self._view(shapes), weights)
+
+    def lacks(self, shapes: Mapping[str, list[int]], domains: Mapping[str, Domain]) -> bool:
+        """Tell whether a shape is unknown that may matter: nothing was found out of some integers."""
+        unlimited = any(
+            port.dtype is not None and is_integer(port.dtype) and not domains[port.name].limited for port in self.ports
+        )
+        return unlimited and any(
+            name and name not in shapes for node, depth in self.index.nodes if not depth for name in node.output
+        )
+
+    def _view(self, shapes: Mapping[str, list[int]]) -> View:
+        return View(self.index, {name: tuple(shape) for name, shape in shapes.items()})
 
     def feeds(self, binding: Binding, domains: Mapping[str, Domain]) -> dict[str, Any]:
         """Make the arrays of a binding."""
@@ -121,42 +144,59 @@ class Plan:
             return MASK
         return domain
 
+    def _marked(self, domain: Domain, view: View, port: InputPort, small: tuple[float, ...]) -> Domain:
+        """Add where the graph changes its course; that says nothing of what is legal."""
+        if port.dtype is None or port.dtype.kind in "Ob":
+            return domain
+        also = spared(view, port.name) if is_integer(port.dtype) and domain.draw is None else ()
+        return replace(domain, marks=marks(view, port.name), sizes=small, also=also)
+
     def _feed(self, port: InputPort, binding: Binding, domain: Domain) -> Any:
         shape = self.shape(port, binding.dims)
         given = self.spec.tensors.get(port.name)
         if port.name in self._files:
-            return self._files[port.name].astype(port.dtype)
+            return self._files[port.name]
         if given is not None:
             domain = _domain_of(given)
         elif binding.profile != "legal":
             domain = _simplified(domain, port, binding.profile)
+        if port.kind == "optional" and binding.character in _WITHOUT and self._may_be_empty(port):
+            return None
         rng = generator(binding.seed, port.name, binding.character)
-        assert port.dtype is not None
         if port.kind == "sequence" or port.inner == "sequence":
-            return [draw(domain, port.dtype, shape, binding.character, rng) for _ in range(SEQUENCE_LENGTH)]
-        return draw(domain, port.dtype, shape, binding.character, rng)
+            return [self._draw(domain, port, shape, binding, rng) for _ in range(SEQUENCE_LENGTH)]
+        return self._draw(domain, port, shape, binding, rng)
 
-    def _check_spec(self) -> None:
-        """Refuse hints for what the model does not have."""
-        names = {port.name for port in self.ports}
-        for name in self.spec.tensors:
-            if name not in names:
-                known = ", ".join(sorted(names)) or "none"
-                raise UsageError(f"inputs: the model has no input '{name}'", todo=f"its inputs are {known}")
+    def _may_be_empty(self, port: InputPort) -> bool:
+        """Tell whether the graph asks if an optional input is there."""
+        names = (port.name, *self.index.aliases.get(port.name, ()))
+        readers = (node for name in names for node, _ in self.index.consumers.get(name, ()))
+        return any(node.op_type == "OptionalHasElement" for node in readers)
+
+    def _draw(self, domain: Domain, port: InputPort, shape: Shape, binding: Binding, rng: np.random.Generator) -> Array:
+        assert port.dtype is not None
+        return draw(domain, port.dtype, shape, binding.character, rng, binding.seed)
 
     def _fix_dims(self) -> None:
         """Bind the dims that the shape of a given file decides."""
         wishes = dict(self.dims.wishes)
         for port in self.ports:
-            array = self._files.get(port.name)
-            if array is None:
-                continue
-            if len(port.dims) != array.ndim:
-                raise UsageError(f"inputs: the file for '{port.name}' has rank {array.ndim}, not {len(port.dims)}")
-            for extent, actual in zip(port.dims, array.shape):
+            for extent, actual in zip(port.dims, shape_of(self._files.get(port.name)) or ()):
                 if extent in self.dims.names:
                     wishes[str(extent)] = (actual,)
         self.dims = replace(self.dims, wishes=wishes)
+
+
+def with_all_values(skeleton: bytes) -> bytes:
+    """Copy a model and make every value of its main graph an output, beside those that are."""
+    import onnx
+
+    model = onnx.load_model_from_string(skeleton)
+    there = {value.name for value in model.graph.output}
+    names = dict.fromkeys(name for node in model.graph.node for name in node.output if name and name not in there)
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    copy: bytes = model.SerializeToString()
+    return copy
 
 
 def read_ports(model: onnx.ModelProto) -> list[InputPort]:
@@ -164,6 +204,14 @@ def read_ports(model: onnx.ModelProto) -> list[InputPort]:
     given = {tensor.name for tensor in model.graph.initializer}
     given |= {tensor.values.name for tensor in model.graph.sparse_initializer}
     return [_port(value) for value in model.graph.input if value.name not in given]
+
+
+def read_defaults(model: onnx.ModelProto) -> list[InputPort]:
+    """List the inputs that may be fed, but have a default."""
+    if model.ir_version < 4:
+        return []
+    fed = {port.name for port in read_ports(model)}
+    return [_port(value) for value in model.graph.input if value.name not in fed]
 
 
 def _port(value: onnx.ValueInfoProto) -> InputPort:
@@ -178,7 +226,8 @@ def _port(value: onnx.ValueInfoProto) -> InputPort:
     if tensor.HasField("shape"):
         dims = tuple(_extent(dim, f"{value.name}[{axis}]") for axis, dim in enumerate(tensor.shape.dim))
     dtype = dtype_of(tensor.elem_type) if kinds[-1] == "tensor" else None
-    return InputPort(value.name, kinds[0], dtype, dims, inner=kinds[1] if len(kinds) > 1 else kinds[0])
+    inner = kinds[1] if len(kinds) > 1 else kinds[0]
+    return InputPort(value.name, kinds[0], dtype, dims, inner, ranked=tensor.HasField("shape"))
 
 
 def _extent(dim: onnx.TensorShapeProto.Dimension, anonymous: str) -> Extent:
@@ -198,19 +247,6 @@ def _simplified(domain: Domain, port: InputPort, profile: str) -> Domain:
     """Replace what was found for an integer input by something that more operators accept."""
     if port.dtype is None or not (is_integer(port.dtype) or port.dtype.kind == "b"):
         return domain
+    if profile == "unknown":
+        return domain if domain.limited else Domain(choices=(0,))
     return MASK if profile == "binary" else Domain(choices=({"ones": 1, "twos": 2, "zeros": 0}[profile],))
-
-
-def _read_file(path: Path, name: str) -> Array:
-    """Read the array for an input from a `.npy`, or by its name (or alone) from a `.npz`."""
-    try:
-        loaded = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"inputs: the file for '{name}' cannot be read: {error}", where=str(path)) from error
-    if isinstance(loaded, np.ndarray):
-        return loaded
-    with loaded:
-        if name not in loaded.files and len(loaded.files) != 1:
-            raise UsageError(f"inputs: no array '{name}' in it", where=str(path), todo=f"it has {loaded.files}")
-        array: Array = loaded[name if name in loaded.files else loaded.files[0]]
-        return array

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from surgery.errors import WorkerError
+from surgery.errors import SurgeryError, WorkerError
 from surgery.parity import Parity
 from surgery.recipe.schema import InputsSpec, VerifySpec
 from surgery.verify.compare import Rules
-from surgery.verify.domain import ORDINARY, Domain
+from surgery.verify.dims import Linear
+from surgery.verify.domain import Domain
 from surgery.verify.elements import is_float
 from surgery.verify.engine import Engine, EngineName, Outputs
-from surgery.verify.inputs import Binding, Plan
+from surgery.verify.generator import Generator
+from surgery.verify.given import Given, GivenBinding, held
+from surgery.verify.inputs import Binding, Plan, read_defaults, with_all_values
 from surgery.verify.randomness import Origins, origins
 from surgery.verify.search import Found, search
+from surgery.verify.sets import CHEAP, TRIVIAL, choose, further
 from surgery.verify.vacuity import Run, declares_empty, same, tensors, vacuous
 
 if TYPE_CHECKING:
     import onnx
-
-CHEAP, TRIVIAL = 0.25, 0.01
-"""Seconds of processor time that one run may take for five, or sixteen, runs to be made instead of two. Not time by
-the clock: the inputs should not depend on what else the machine does."""
 
 _CRASHES = 3
 
@@ -59,24 +59,36 @@ class Original:
         self._prepared = self._blind = False
         self._found = Found()
         self._dropped: list[tuple[Binding, str]] = []
-        self._domains: dict[tuple[tuple[str, int], ...], dict[str, Domain]] = {}
+        self._learned: dict[tuple[tuple[str, int], ...], tuple[dict[str, Domain], float]] = {}
+        self._given = Given(skeleton, inputs)
+        self._generator: Generator | None = None
+        self._error: SurgeryError | None = None
 
     @property
     def bindings(self) -> list[dict[str, Any]]:
         """The inputs used and refused, for a report."""
         used = [run.binding.as_json() for run in self.runs]
         refused: list[dict[str, Any]] = []
-        for binding, message in (*self._found.refused, *self._dropped):
+        for binding, message in (*self._given.left_out, *self._found.refused, *self._dropped):
             entry = binding.as_json(message)
             if entry not in refused:
                 refused.append(entry)
         return used + refused
 
     def prepare(self) -> None:
-        """Do the work; the second call does nothing."""
+        """Do the work; the second call does nothing, or raises what the first one raised."""
+        if self._error is not None:
+            raise self._error
         if self._prepared:
             return
         self._prepared = True
+        try:
+            self._prepare()
+        except SurgeryError as error:
+            self._error = error
+            raise
+
+    def _prepare(self) -> None:
         import onnx
 
         model = onnx.load_model_from_string(self.skeleton)
@@ -91,11 +103,17 @@ class Original:
             self.problem = self._plan.problem
             if self.problem is not None:
                 return
-            cost = self._search()
+            self._generator = Generator.of(self._inputs, self._plan.ports, read_defaults(model), self._verify)
+            self._search()
             if self.problem is None:
-                self._reference(_choose(self._found.accepted, cost), model, found, cost)
+                accepted = self._found.accepted
+                cost = max(self.cost(binding) for binding in (*accepted[:2], *self._given.accepted))
+                drawn = choose(accepted, cost) if accepted else []
+                self._reference([*self._given.accepted, *self._numbered(drawn, 0)], model, found, cost)
         finally:
             self._worker.close()
+            if self._generator is not None:
+                self._generator.close()
         if self.problem is None:
             self._control(cost)
 
@@ -106,8 +124,8 @@ class Original:
         inlined: bytes | None = self._worker.analyse("inline", skeleton=self.skeleton)
         return inlined or self.skeleton
 
-    def _search(self) -> float:
-        """Find bindings that the original accepts; return the seconds of one run."""
+    def _search(self) -> None:
+        """Find bindings that the original accepts."""
         names: tuple[EngineName, ...] = ("onnxruntime", "reference")
         for name in names:
             if name != self.engine:
@@ -115,23 +133,62 @@ class Original:
                 self._worker.close()
                 self._worker = self._engine()
             attempt = _Attempt(self, self._worker)
-            self._found = attempt.search(self._plan)
-            if self._found.accepted:
+            self._found = attempt.search(self._plan, self._given, draws=self._draws)
+            if self._found.accepted or self._given.accepted:
                 self.problem = None
-                return attempt.seconds
+                return
             # What ONNX Runtime said tells more than what the fallback says.
-            self.problem = self.problem or attempt.explain(self._found)
+            self.problem = self.problem or attempt.explain(self._found, self._given)
             if not attempt.gap:
                 break
             self.gap = attempt.gap
-        return 0.0
+
+    @property
+    def _draws(self) -> bool:
+        """Whether inputs are made beside those that are given as they are."""
+        inputs = self._inputs
+        covered = self._generator is not None or all(port.name in inputs.tensors for port in self._plan.ports)
+        return covered or not inputs.only_given
+
+    def _numbered(self, drawn: list[Binding], first: int) -> list[Binding]:
+        return drawn if self._generator is None else self._generator.number(drawn, self.seed + first)
 
     def feed(self, binding: Binding) -> dict[str, Any]:
         """Make the inputs of a binding."""
+        if isinstance(binding, GivenBinding):
+            return dict(binding.feed)
+        made = {} if self._generator is None else self._generator.make(binding.dims, binding.seed)
+        return self._plan.feeds(binding, self._learn(binding)[0]) | made
+
+    def ties(self) -> Mapping[str, Linear]:
+        """Find out which free dims follow from others, in a worker; none when that fails."""
+        dims = {port.name: list(port.dims) for port in self._plan.ports}
+        names = list(self._plan.dims.names)
+        arguments = {"skeleton": self._inlined, "dims": dims, "names": names}
+        found: dict[str, Linear] | None = self._worker.analyse("ties", **arguments) if not self._blind else None
+        return found or {}
+
+    def cost(self, binding: Binding) -> float:
+        """Estimate the seconds of one run."""
+        return self._learn(binding)[1]
+
+    def _learn(self, binding: Binding) -> tuple[dict[str, Domain], float]:
+        """Find what is legal at the point of a binding, and what a run costs there."""
         key = tuple(binding.dims.items())
-        if key not in self._domains:
-            self._domains[key] = self._plan.domains(self._shapes(binding))
-        return self._plan.feeds(binding, self._domains[key])
+        if key not in self._learned:
+            plan, shapes = self._plan, self._shapes(binding)
+            cost, domains = plan.cost(shapes, self.weights), plan.domains(shapes)
+            if cost <= TRIVIAL and plan.lacks(shapes, domains):
+                domains = plan.domains({**shapes, **self._observe(binding, domains)})
+            self._learned[key] = domains, cost
+        return self._learned[key]
+
+    def _observe(self, binding: Binding, domains: Mapping[str, Domain]) -> dict[str, list[int]]:
+        """Find shapes that inference does not by a run that gives every value, with zeros where nothing is known."""
+        feed = self._plan.feeds(replace(binding, profile="unknown"), domains)
+        outcome = self._worker.run(with_all_values(self._inlined), [feed])
+        result = {} if outcome.failure is not None or isinstance(outcome.runs[0], str) else outcome.runs[0]
+        return {name: list(value.shape) for name, value in result.items() if hasattr(value, "shape")}
 
     def _shapes(self, binding: Binding) -> dict[str, list[int]]:
         """Infer the shapes of all values for a binding, in a worker; none when that fails."""
@@ -143,8 +200,13 @@ class Original:
         self._blind = shapes is None
         return shapes or {}
 
+    def engine_for(self, name: EngineName) -> Engine:
+        """Make a worker of its own."""
+        verify = self._verify
+        return Engine(name, verify.timeout, verify.memory, self.weights, verify.custom_op_library)
+
     def _engine(self) -> Engine:
-        return Engine(self.engine, self._verify.timeout, self._verify.memory, self.weights)
+        return self.engine_for(self.engine)
 
     def _reference(self, bindings: list[Binding], model: onnx.ModelProto, found: Origins, cost: float) -> None:
         """Run the original on all inputs; add runs while an output does not move and they are cheap."""
@@ -157,7 +219,8 @@ class Original:
                 return
             results = list(zip(bindings, feeds, outcome.runs))
             self._dropped = [(binding, run) for binding, _, run in results if isinstance(run, str)]
-            self.runs = [Run(binding, feed, run) for binding, feed, run in results if not isinstance(run, str)]
+            runs = [Run(binding, feed, run) for binding, feed, run in results if not isinstance(run, str)]
+            self.runs = held(runs, Rules(Parity.CLOSE, self._verify.rtol, self._verify.atol, self.random))
             if not self.runs:
                 self.problem = f"the original refuses all inputs tried: {self._dropped[0][1]}"
                 return
@@ -169,7 +232,11 @@ class Original:
                 return
             # A float that only NaN and infinities move is as good as constant; IsNaN has nothing else to show.
             names = {name for found in self.vacuous.values() for name in found}
-            bindings += _further(bindings, special=not all(_is_float(self.runs[0].outputs[name]) for name in names))
+            drawn = [binding for binding in bindings if not isinstance(binding, GivenBinding)]
+            if not drawn:
+                return
+            special = not all(_is_float(self.runs[0].outputs[name]) for name in names)
+            bindings += self._numbered(further(drawn, special), len(drawn))
             tried = True
 
     def _control(self, cost: float) -> None:
@@ -197,19 +264,46 @@ class _Attempt:
         self.original = original
         self.engine = engine
         self.gap = ""
-        self.seconds = 0.0
         self.empty = self.content = False
         self.crashes: list[WorkerError] = []
 
-    def search(self, plan: Plan) -> Found:
-        """Search, content with empty outputs only if nothing else can be had."""
+    def search(self, plan: Plan, given: Given, draws: bool) -> Found:
+        """Try what is given; then search, content with empty outputs only if nothing else can be had."""
         found = Found()
         with suppress(GaveUp):
-            found = search(plan, self.original.seed, self.probe)
-            if not found.accepted and self.empty:
-                self.content = True
-                found = search(plan, self.original.seed, self.probe)
+            self._try(given)
+            if draws:
+                self._search(plan, found)
+                if not found.accepted and self.empty:
+                    self.content = True
+                    found.refused.clear()
+                    self._search(plan, found)
+                if not found.accepted:
+                    self._borrow(given, found)
         return found
+
+    def _search(self, plan: Plan, found: Found) -> None:
+        original = self.original
+        search(plan, original.seed, self.probe, original.ties, lambda point: original.cost(point) <= TRIVIAL, found)
+
+    def _try(self, given: Given) -> None:
+        """Run the original on what is given."""
+        given.accepted.clear()
+        for binding in given.sets:
+            outcome = self.engine.run(self.original.skeleton, [binding.feed], keep=True)
+            if outcome.crash is None and outcome.failure is not None:
+                self.gap = outcome.failure
+                raise GaveUp
+            result = outcome.failure or outcome.runs[0]
+            given.accept(binding, result if isinstance(result, str) else None)
+
+    def _borrow(self, given: Given, found: Found) -> None:
+        """Search at the dims of what is given, which the original is known to accept."""
+        for binding in given.accepted:
+            point = Binding(dict(binding.dims), seed=self.original.seed)
+            if self.probe(point) is None:
+                found.accepted.append(point)
+                return
 
     def probe(self, binding: Binding) -> str | None:
         """Run the original with a binding: None when it went well, else the reason."""
@@ -226,10 +320,9 @@ class _Attempt:
         result = outcome.runs[0]
         if isinstance(result, str):
             return result
-        if not self.content and outcome.seconds[0] < TRIVIAL and self._has_empty(result):
+        if not self.content and self.original.cost(binding) < TRIVIAL and self._has_empty(result):
             self.empty = True
             return "an output is empty"
-        self.seconds = max(self.seconds, outcome.seconds[0])
         return None
 
     def _has_empty(self, outputs: Outputs) -> bool:
@@ -237,41 +330,16 @@ class _Attempt:
         nature = self.original.empty_by_nature
         return any(name not in nature and not any(t.size for t in tensors(value)) for name, value in outputs.items())
 
-    def explain(self, found: Found) -> str:
+    def explain(self, found: Found, given: Given) -> str:
         """Say why nothing was accepted."""
         if self.gap:
             return self.gap
         if self.crashes:
             return f"the original fails in {self.engine.title}: {self.crashes[0].what}"
+        if given.left_out and not found.refused:
+            return f"no given set of inputs fits the model: {given.left_out[0][1]}"
         reason = found.refused[0][1] if found.refused else "the search ran out of time"
         return f"no legal input found: {reason}"
-
-
-def _choose(accepted: list[Binding], cost: float) -> list[Binding]:
-    """Give each accepted point its data: the cheaper a run, the more of them; one for each further point."""
-    first, second = accepted[0], accepted[1 if len(accepted) > 1 else 0]
-    plan = [(first, "normal"), (second, "edges")]
-    if cost <= CHEAP:
-        # The same point with other data tells whether an output moves.
-        plan += [(first, "wide"), (second, "image"), (second, "coarse" if second is first else "normal")]
-    plan += [(binding, "normal") for binding in accepted[2:]]
-    chosen = [replace(binding, character=character) for binding, character in plan]
-    if cost <= TRIVIAL:
-        chosen += [
-            replace(binding, character=character, seed=binding.seed + 1)
-            for binding in (first, second)
-            for character in ("normal", "edges", "wide", "image", "coarse")
-        ]
-        chosen.append(replace(first, character="edges", seed=first.seed + 2))
-    return [binding for index, binding in enumerate(chosen) if binding not in chosen[:index]]
-
-
-def _further(bindings: list[Binding], special: bool) -> list[Binding]:
-    """List more runs at the first point: other seeds, and with `special` NaN and infinities."""
-    base = bindings[0]
-    more = [replace(base, character=character, seed=base.seed + 3) for character in ORDINARY]
-    more += [replace(base, seed=base.seed + seed) for seed in range(4, 7)]
-    return [*more, replace(base, character="special")] if special else more
 
 
 def _is_float(value: Any) -> bool:

@@ -2,36 +2,63 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery import storage
+from surgery.errors import UsageError
 from surgery.parity import Parity
-from surgery.verify.verdict import Verdict, verify_models
+from surgery.recipe.schema import DataSpec, InputsSpec, VerifySpec
+from surgery.verify.checks import signature
+from surgery.verify.given import with_sets_beside
+from surgery.verify.matching import By, Match, by_name, by_position, mismatch, rename
+from surgery.verify.verdict import Verdict, Verifier
 
 if TYPE_CHECKING:
     import onnx
 
-    from surgery.recipe.schema import InputsSpec, VerifySpec
+Data = str | Path | Mapping[str, Any]
+"""A set of inputs: a `.npz`, a folder of test sets, or arrays by the names of the inputs."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """The verdict on two models, how their signatures differ, and the inputs that they ran on."""
+    """The verdict on two models, how their signatures differ by name, and the inputs that they ran on.
+
+    `inputs` and `outputs` say what was matched with what. `accepts` tells whether unverified is good enough.
+    """
 
     verdict: Verdict
     signature: tuple[str, ...]
     bindings: tuple[dict[str, Any], ...]
+    by: By = "name"
+    inputs: tuple[tuple[str, str], ...] = ()
+    outputs: tuple[tuple[str, str], ...] = ()
+    accepts: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether the models agree, or nothing could be shown and that is accepted."""
+        return self.verdict.passed or (self.accepts and self.verdict.status == "unverified")
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values."""
-        needed = self.verdict.needed
+        """Give plain values.
+
+        `ok`: whether the exit code is 0. `verdict`, `reason`, `needed`, `message`, `details`: see `Verdict`. `by`:
+        "name" or "position". `inputs`, `outputs`: pairs of names, of A and of B. `signature`: differences of the
+        signatures by name, in words. `bindings`: the sets of inputs, each with `dims`, `character` (the kind of data,
+        or the name of what was given), `seed` (null for what was given), `refused` (why the original does not take
+        it) and `expected_outputs` ("reproduced", or where the original differs from the outputs that came with it).
+        """
         return {
-            "verdict": self.verdict.status,
-            "reason": self.verdict.reason,
-            "needed": dict(needed) if needed is not None else {"rtol": None, "atol": None},
-            "message": self.verdict.message,
+            "ok": self.ok,
+            **self.verdict.to_json(),
+            "by": self.by,
+            "inputs": [list(pair) for pair in self.inputs],
+            "outputs": [list(pair) for pair in self.outputs],
             "signature": list(self.signature),
             "bindings": list(self.bindings),
         }
@@ -41,12 +68,76 @@ def verify(
     original: str | Path | onnx.ModelProto,
     changed: str | Path | onnx.ModelProto,
     *,
-    inputs: InputsSpec | None = None,
+    by: By = "name",
+    inputs: InputsSpec | Data | Sequence[Data] | None = None,
     spec: VerifySpec | None = None,
     promise: Parity = Parity.CLOSE,
 ) -> Pair:
-    """Run two models (files, or messages in memory) on the same inputs and compare their outputs by name."""
-    sides = [storage.load(Path(m)) if isinstance(m, str | Path) else storage.from_proto(m) for m in (original, changed)]
-    first, second = (side.proto.SerializeToString(deterministic=True) for side in sides)
-    verdict, differences, bindings = verify_models(first, second, inputs, spec, promise)
-    return Pair(verdict, tuple(differences), tuple(bindings))
+    """Run two models (files, or messages in memory) on the same inputs and compare their outputs.
+
+    Inputs and outputs are matched by name or by position. `inputs` says what is known of the inputs, or gives sets of
+    them: paths, or dicts of arrays. The inputs are those of the original, which is taken as right; a test set beside
+    its file is used too. Raises a `SurgeryError` for files and inputs that cannot be read or do not fit.
+    """
+    # Both are kept as loaded, for their weights may lie in files that go with them.
+    sides = [_load(model) for model in (original, changed)]
+    first, second = (side.proto for side in sides)
+    given = with_sets_beside(_spec(inputs), Path(original) if isinstance(original, str | Path) else None)
+    spec = spec or VerifySpec()
+    match = by_position(first, second) if by == "position" else by_name(first, second)
+    differences = signature(first).differences(signature(second))
+    with closing(Verifier(_bytes(first), given, spec)) as verifier:
+        if given.data:
+            # The outputs that came with them say something of the original even when the two models are the same.
+            verifier.prepare()
+        wrong = mismatch(first, second, match)
+        if wrong is not None:
+            verdict = Verdict("different", message=f"{wrong}{_hint(first, second, by)}")
+        else:
+            verdict = verifier.verify(_bytes(rename(second, match) if match.renames else second), promise)
+            lost = len(match.outputs) < len(first.graph.output)
+            if lost and verdict.status == "different":
+                verdict = replace(verdict, message=f"{verdict.message}{_hint(first, second, by)}")
+        return Pair(
+            verdict,
+            tuple(differences),
+            tuple(verifier.bindings),
+            by,
+            match.inputs,
+            match.outputs,
+            spec.unverified == "accept",
+        )
+
+
+def _load(model: str | Path | onnx.ModelProto) -> storage.StoredModel:
+    return storage.load(Path(model)) if isinstance(model, str | Path) else storage.from_proto(model)
+
+
+def _bytes(model: onnx.ModelProto) -> bytes:
+    data: bytes = model.SerializeToString(deterministic=True)
+    return data
+
+
+def _spec(inputs: InputsSpec | Data | Sequence[Data] | None) -> InputsSpec:
+    if inputs is None:
+        return InputsSpec()
+    if isinstance(inputs, InputsSpec):
+        return inputs
+    items: Sequence[Data] = [inputs] if isinstance(inputs, str | Path | Mapping) else inputs
+    return InputsSpec(
+        data=tuple(
+            DataSpec(Path(f"inputs {number}"), item) if isinstance(item, Mapping) else DataSpec(Path(item))
+            for number, item in enumerate(items, start=1)
+        )
+    )
+
+
+def _hint(first: onnx.ModelProto, second: onnx.ModelProto, by: By) -> str:
+    """Point to the other way of matching where it would work."""
+    if by == "position" or len(first.graph.output) != len(second.graph.output):
+        return ""
+    try:
+        found: Match = by_position(first, second)
+    except UsageError:
+        return ""
+    return "; --by position matches them by their order" if found.renames else ""

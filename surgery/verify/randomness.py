@@ -50,7 +50,7 @@ def origins(model: onnx.ModelProto) -> Origins:
     bits = {name: RANDOM << (1 + position) for position, name in enumerate(fed)}
     marks = dict(bits)
     functions = {(function.domain, function.name): function for function in model.functions}
-    walk = _Walk(functions, {tensor.name for tensor in model.graph.initializer if _is_zero(tensor)})
+    walk = _Walk(functions, {tensor.name for tensor in model.graph.initializer if is_zero(tensor)})
     _follow(walk, model.graph.node, marks, 0)
     outputs = [output.name for output in model.graph.output]
     return Origins(
@@ -80,7 +80,7 @@ def _follow(walk: _Walk, nodes: Iterable[onnx.NodeProto], marks: dict[str, int],
         if bodies:
             marks.update(zip(node.output, _from_bodies(walk, node, bodies, marks, depth)))
             continue
-        if node.op_type == "Constant" and any(_is_zero(attribute.t) for attribute in node.attribute):
+        if node.op_type == "Constant" and any(is_zero(attribute.t) for attribute in node.attribute):
             walk.off.update(node.output)
         if node.op_type in SHAPE_ONLY and not node.domain:
             mark &= RANDOM
@@ -157,7 +157,7 @@ def is_random(node: onnx.NodeProto, off: Set[str] = frozenset()) -> bool:
     return node.op_type in ops.RANDOM and all(attribute.name != "seed" for attribute in node.attribute)
 
 
-def _is_zero(tensor: onnx.TensorProto) -> bool:
+def is_zero(tensor: onnx.TensorProto) -> bool:
     """Whether a tensor is one zero, or false, stored in place."""
     if tensor.data_type == 0 or any(extent != 1 for extent in tensor.dims) or tensor.external_data:
         return False

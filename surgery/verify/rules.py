@@ -6,12 +6,14 @@ inputs that hold shapes, axes and counts are in `solve`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from surgery.verify.domain import MASK, POSITIVE, UNIT, Domain
+from surgery.verify import contrib
+from surgery.verify.domain import MASK, POSITIVE, UNIT, Domain, Drawer
 from surgery.verify.elements import Array
 from surgery.verify.solve import SOLVERS
 from surgery.verify.view import Use
@@ -19,7 +21,9 @@ from surgery.verify.view import Use
 Rule = Callable[[Use], Domain | None]
 
 _INT32 = 6
+_FLOATS = frozenset({1, 10, 11, 16})
 _FLOATS_OF_A_BYTE = range(17, 21)
+_FEW_BITS, _NIBBLES = frozenset({23, 25, 26}), frozenset({21, 22})
 
 SEQUENCE_LENGTH = 3
 """How many tensors a drawn sequence has."""
@@ -41,7 +45,25 @@ def legal(use: Use) -> Domain | None:
     if values is None:
         return None
     solved = np.asarray(values)
-    return Domain(draw=lambda _, shape: solved.reshape(shape) if solved.size == int(np.prod(shape)) else solved)
+    if key == "Reshape":
+        return Domain(draw=_spelled(use, solved))
+    return Domain(draw=lambda _, shape: solved.reshape(shape) if solved.size == math.prod(shape) else solved)
+
+
+def _spelled(use: Use, target: Array) -> Drawer:
+    """Spell the target of a Reshape in several ways: one extent left to be worked out as -1, another copied as 0."""
+    data, copies = use.shape(0) or (), not use.attr("allowzero", 0)
+
+    def spell(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        spelled = target.copy()
+        if target.size and target.min() > 0 and rng.random() < 0.5:
+            spelled[rng.integers(0, target.size)] = -1
+        same = [place for place in range(min(len(data), target.size)) if data[place] == spelled[place]]
+        if copies and same and rng.random() < 0.5:
+            spelled[rng.choice(np.array(same))] = 0
+        return spelled.reshape(shape) if spelled.size == math.prod(shape) else spelled
+
+    return spell
 
 
 def _back(domain: Domain, use: Use) -> Domain | None:
@@ -154,7 +176,25 @@ def _bits(use: Use) -> Domain | None:
 
 def _divisor(use: Use) -> Domain | None:
     """No zero. An integer division by -1 of the least number kills the process, but -1 itself is legal."""
+    if use.view.index.element_types.get(use.name) in _FLOATS:
+
+        def reals(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+            drawn = 10.0 ** rng.uniform(-1, 1, shape) * rng.choice(np.array([-1, 1]), shape)
+            whole = np.copysign(np.ceil(np.abs(drawn)), drawn)
+            return np.asarray(np.where(rng.random(shape) < 0.3, whole, drawn))
+
+        return Domain(draw=reals)
     return Domain(choices=tuple(sign * n for n in range(1, 10) for sign in (1, -1)))
+
+
+def _scale(use: Use) -> Domain | None:
+    """Scales that leave most values of ordinary size within the range of the quantized type, but not all."""
+    types = use.view.index.element_types
+    point = 2 if use.node.op_type in ("QuantizeLinear", "DequantizeLinear") else use.index + 1
+    kind = types.get(use.node.input[point], 0) if use.has(point) else int(use.attr("output_dtype", 0))
+    if use.node.op_type == "DequantizeLinear":
+        kind = types.get(use.node.input[0], 0)
+    return Domain(0.3, 1.0) if kind in _FEW_BITS else Domain(0.1, 0.5) if kind in _NIBBLES else Domain(0.02, 0.1)
 
 
 def _mask_arithmetic(use: Use) -> Domain | None:
@@ -189,6 +229,19 @@ def _from_attribute(*names: str) -> Rule:
     return rule
 
 
+def _around_stopwords(use: Use) -> Domain | None:
+    """The words that the node takes out, in several spellings, and others."""
+    words = [word.decode() for word in use.attr("stopwords", [])]
+    spellings = [change(word) for word in words for change in (str, str.upper, str.lower, str.swapcase, str.title)]
+    return Domain(choices=tuple(dict.fromkeys([*spellings, "other", "WORDS", "ÉTÉ", "straße"])))
+
+
+def _around_delimiter(use: Use) -> Domain | None:
+    """Texts with the delimiter within, at the ends, twice in a row, or not at all."""
+    mark = use.attr("delimiter", "") or " "
+    return Domain(choices=(f"a{mark}b", f"one{mark}{mark}two{mark}three", f"{mark}x", f"y{mark}", "word", "a b  c", ""))
+
+
 def _regions(use: Use) -> Domain | None:
     """Boxes with corners in order, within the image."""
     data = use.shape(0)
@@ -205,6 +258,23 @@ def _regions(use: Use) -> Domain | None:
         return np.concatenate([rng.integers(0, data[0], (shape[0], 1)), np.round(corners)], axis=1)
 
     return Domain(draw=boxes)
+
+
+def _boxes(use: Use) -> Domain | None:
+    """Boxes that overlap more or less: corners in order, or a middle and two widths."""
+    centered = bool(use.attr("center_point_box", 0))
+
+    def boxes(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        middle, width = rng.uniform(0.3, 0.7, (*shape[:-1], 2)), rng.uniform(0.1, 0.6, (*shape[:-1], 2))
+        first, second = (middle, width) if centered else (middle - width / 2, middle + width / 2)
+        return np.concatenate([first, second], axis=-1).reshape(shape)
+
+    return Domain(draw=boxes)
+
+
+def _variance(use: Use) -> Domain | None:
+    """Positive, down to where the epsilon decides."""
+    return Domain(max(1e-30, float(use.attr("epsilon", 1e-5))), 2.0)
 
 
 def _fixed(domain: Domain) -> Rule:
@@ -229,6 +299,8 @@ RULES: dict[tuple[str, int], Rule] = {
     ("OneHot", 0): _one_hot,
     ("NegativeLogLikelihoodLoss", 1): _classes,
     ("SoftmaxCrossEntropyLoss", 1): _classes,
+    ("NegativeLogLikelihoodLoss", 2): _fixed(POSITIVE),
+    ("SoftmaxCrossEntropyLoss", 2): _fixed(POSITIVE),
     ("MaxUnpool", 1): _unpool,
     ("ReverseSequence", 1): _reverse_lengths,
     ("LSTM", 4): _up_to_dim(0, 0),
@@ -251,27 +323,23 @@ RULES: dict[tuple[str, int], Rule] = {
     ("SequenceInsert", 2): _fixed(Domain(-SEQUENCE_LENGTH, SEQUENCE_LENGTH)),
     ("Dropout", 1): _fixed(Domain(0.0, 0.7)),
     ("Bernoulli", 0): _fixed(UNIT),
-    ("GridSample", 1): _fixed(Domain(-1.1, 1.1)),
-    ("BatchNormalization", 4): _fixed(POSITIVE),
-    ("QuantizeLinear", 1): _fixed(Domain(0.02, 0.1)),
-    ("DequantizeLinear", 1): _fixed(Domain(0.02, 0.1)),
+    ("GridSample", 1): _fixed(Domain(-1.6, 1.6)),
+    ("BatchNormalization", 4): _variance,
+    ("QuantizeLinear", 1): _scale,
+    ("DequantizeLinear", 1): _scale,
     ("DequantizeLinear", 2): _zero_point,
     ("QuantizeLinear", 2): _zero_point,
+    ("NonMaxSuppression", 0): _boxes,
     ("NonMaxSuppression", 1): _fixed(UNIT),
     ("NonMaxSuppression", 2): _fixed(Domain(1, 3)),
-    ("NonMaxSuppression", 3): _fixed(Domain(0.2, 0.6)),
-    ("NonMaxSuppression", 4): _fixed(Domain(0.0, 0.4)),
+    ("NonMaxSuppression", 3): _fixed(Domain(0.05, 0.8)),
+    ("NonMaxSuppression", 4): _fixed(Domain(0.0, 0.6)),
     ("TfIdfVectorizer", 0): _from_attribute("pool_int64s", "pool_strings"),
     ("ai.onnx.ml::CategoryMapper", 0): _from_attribute("cats_int64s", "cats_strings"),
     ("ai.onnx.ml::LabelEncoder", 0): _from_attribute("keys_int64s", "keys_strings", "keys_floats"),
-    ("StringNormalizer", 0): _from_attribute("stopwords"),
+    ("StringNormalizer", 0): _around_stopwords,
+    ("StringSplit", 0): _around_delimiter,
     **{("QLinearConv", index): _fixed(Domain(0.02, 0.1)) for index in (1, 4, 6)},
     **{("QLinearMatMul", index): _fixed(Domain(0.02, 0.1)) for index in (1, 4, 6)},
-    ("com.microsoft::EmbedLayerNormalization", 0): _below_dim(2, 0),
-    ("com.microsoft::EmbedLayerNormalization", 1): _below_dim(4, 0),
-    ("com.microsoft::EmbedLayerNormalization", 7): _fixed(MASK),
-    ("com.microsoft::EmbedLayerNormalization", 8): _below_dim(3, 0),
-    ("com.microsoft::Attention", 3): _fixed(MASK),
-    ("com.microsoft::MultiHeadAttention", 4): _fixed(MASK),
-    ("com.microsoft::RotaryEmbedding", 1): _below_dim(2, 0),
+    **{(f"com.microsoft::{op}", index): rule for (op, index), rule in contrib.RULES.items()},
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,10 @@ Value = Array | list[Any] | None
 _UNSUPPORTED = (
     (re.compile(r"Could not find an implementation for ([\w.:]+)\((\d+)\)"), "ONNX Runtime has no kernel for {0}({1})"),
     (re.compile(r"Failed to find kernel for ([\w.:]+)\((\d+)\)"), "ONNX Runtime has no kernel for {0}({1})"),
-    (re.compile(r"([\w.]+:\w+)\(-?\d+\) is not a registered function/op"), "{0} is a custom operator"),
+    (
+        re.compile(r"([\w.]+:\w+)\(-?\d+\) is not a registered function/op"),
+        "{0} is a custom operator, and no --custom-op-library has it",
+    ),
     (re.compile(r"No Op registered for (\w+) with domain_version of (\d+)"), "ONNX Runtime does not know {0}({1})"),
     (re.compile(r"MLDataType for: (\S+) is not currently registered"), "ONNX Runtime does not support {0}"),
     (re.compile(r"Opset (\d+) is under development"), "ONNX Runtime does not know opset {0}"),
@@ -41,13 +45,20 @@ _NEWEST = re.compile(r"till opset (\d+)|max supported IR version: (\d+)")
 _cached: tuple[bytes, onnxruntime.InferenceSession] | None = None
 
 
-def run(skeleton: bytes, feeds: list[dict[str, Value]], limit: int, keep: bool = False) -> dict[str, Any]:
+class LibraryError(Exception):
+    """A library of custom operators that cannot be loaded: its path, and what the runtime says."""
+
+
+def run(
+    skeleton: bytes, feeds: list[dict[str, Value]], limit: int, keep: bool = False, libraries: Sequence[str] = ()
+) -> dict[str, Any]:
     """Run a model once for each dict of inputs.
 
     Returns `{"runs": [...], "seconds": [...]}` with for each run a dict of outputs by name, or a string that says
     why the runtime refused it, and the processor time that it took; or `{"unsupported": reason}` when the runtime
-    cannot run the model at all, or `{"invalid": reason}` when it finds the model wrong. With `keep` the session stays
-    for the next call. Raises MemoryError when the outputs of all runs together take more than `limit` bytes.
+    cannot run the model at all, or `{"invalid": reason}` when it finds the model wrong, or `{"library": path,
+    "reason": text}` for a library of custom operators that cannot be loaded. With `keep` the session stays for the next
+    call. Raises MemoryError when the outputs of all runs together take more than `limit` bytes.
     """
     import time
 
@@ -56,7 +67,9 @@ def run(skeleton: bytes, feeds: list[dict[str, Value]], limit: int, keep: bool =
     if not keep or _cached is None or _cached[0] != skeleton:
         _cached = None
         try:
-            session = _open(skeleton)
+            session = _open(skeleton, libraries)
+        except LibraryError as error:
+            return dict(zip(("library", "reason"), error.args))
         except Exception as error:
             return _refusal(str(error))
     else:
@@ -70,7 +83,7 @@ def run(skeleton: bytes, feeds: list[dict[str, Value]], limit: int, keep: bool =
         stage("run")
         begin = time.process_time()
         try:
-            results.append(_run_once(session, feed))
+            results.append(run_once(session, feed))
         except MemoryError:
             raise
         except Exception as error:
@@ -123,24 +136,37 @@ def _options() -> onnxruntime.SessionOptions:
     return options
 
 
-def _open(skeleton: bytes) -> onnxruntime.InferenceSession:
+def _open(skeleton: bytes, libraries: Sequence[str]) -> onnxruntime.InferenceSession:
     """Make a session; a model that is newer than the runtime is stamped down where that changes nothing."""
     import onnxruntime
 
+    options = session_options(libraries)
     stage("preparation")
-    skeleton = _prepared(skeleton)
+    skeleton = prepared(skeleton)
     stage("session")
     onnxruntime.set_default_logger_severity(4)
     try:
-        return onnxruntime.InferenceSession(skeleton, _options(), providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(skeleton, options, providers=["CPUExecutionProvider"])
     except Exception as error:
         older = _stamped_down(skeleton, str(error))
         if older is None:
             raise
-    return onnxruntime.InferenceSession(older, _options(), providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(older, options, providers=["CPUExecutionProvider"])
 
 
-def _prepared(skeleton: bytes) -> bytes:
+def session_options(libraries: Sequence[str]) -> onnxruntime.SessionOptions:
+    """Give the options of a session, and load custom operators. Raises `LibraryError`."""
+    options = _options()
+    for library in libraries:
+        stage(f"loading {library.rpartition('/')[2]}")
+        try:
+            options.register_custom_ops_library(library)
+        except Exception as error:
+            raise LibraryError(library, str(error)) from error
+    return options
+
+
+def prepared(skeleton: bytes) -> bytes:
     """Copy a model to what is run: the same computation, rounded as it says, and its weights late."""
     import onnx
 
@@ -150,8 +176,8 @@ def _prepared(skeleton: bytes) -> bytes:
         model = hold(model)
         settle_casts(model)
     defer(model.graph)
-    prepared: bytes = model.SerializeToString()
-    return prepared
+    copy: bytes = model.SerializeToString()
+    return copy
 
 
 def _stamped_down(skeleton: bytes, message: str) -> bytes | None:
@@ -220,7 +246,7 @@ def _all_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
     return nodes
 
 
-def _run_once(session: onnxruntime.InferenceSession, feed: dict[str, Value]) -> dict[str, Value]:
+def run_once(session: onnxruntime.InferenceSession, feed: dict[str, Value]) -> dict[str, Value]:
     """Run once; element types that numpy lacks go in and out as raw bytes."""
     given = {name: _to_runtime(value) for name, value in feed.items()}
     exotic = _exotic_outputs(session)

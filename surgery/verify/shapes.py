@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from surgery.verify.dims import Extent, Linear
 from surgery.workers import stage
 
 if TYPE_CHECKING:
@@ -25,6 +26,13 @@ def inline(skeleton: bytes) -> bytes | None:
         return skeleton
     inlined = onnx.inliner.inline_local_functions(model)
     return inlined.SerializeToString() if inlined.ByteSize() <= INLINE_LIMIT else None
+
+
+def ties(skeleton: bytes, dims: Mapping[str, list[Extent]], names: Sequence[str]) -> dict[str, Linear]:
+    """Say which dims of the inputs follow from the others; see `surgery.verify.ties`."""
+    from surgery.verify.ties import find
+
+    return find(skeleton, dims, names)
 
 
 def infer(skeleton: bytes, dims: Mapping[str, list[int]]) -> dict[str, list[int]]:

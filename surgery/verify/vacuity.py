@@ -6,6 +6,7 @@ outputs are all that there is to show. An output that depends on elements is *va
 - it had no finite element;
 - it was zero, or so small that fewer than four bits of it are left;
 - it was empty, and its declared shape does not say so;
+- it was saturated: at the bounds of a Sigmoid, a Softmax, a Clip, see `saturation`;
 - it stayed the same, though an input that it depends on had other elements in a run with the same dims. The same means
   the same bits under an EXACT promise, and within the tolerance otherwise: a tolerance that cannot tell the output
   for one input from the output for another cannot tell a right model from a wrong one.
@@ -14,7 +15,7 @@ outputs are all that there is to show. An output that depends on elements is *va
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +23,12 @@ import numpy as np
 
 from surgery.parity import Parity
 from surgery.verify.compare import Difference, Rules, compare, same_bits
+from surgery.verify.compare import tensors as tensors
 from surgery.verify.elements import is_float, smallest
 from surgery.verify.engine import Outputs
 from surgery.verify.inputs import Binding
 from surgery.verify.randomness import Origins
+from surgery.verify.saturation import bounds, saturated
 
 if TYPE_CHECKING:
     import onnx
@@ -49,12 +52,16 @@ def vacuous(model: onnx.ModelProto, runs: list[Run], origins: Origins, rules: Ru
     for run in runs:
         groups[tuple(run.binding.dims.items())].append(run)
     found = {}
+    limits = bounds(model)
     for output in model.graph.output:
         name, sources = output.name, origins.inputs[output.name]
         if sources and name not in origins.random:
             if declares_empty(output) or not _vary(runs, sources):
                 continue
-            why = _unusable([run.outputs[name] for run in runs])
+            values = [tensor for run in runs for tensor in tensors(run.outputs[name])]
+            why = _unusable(values)
+            if why is None and name in limits and saturated(values, limits[name], rules):
+                why = "is saturated: all of it sits at its bounds"
             why = why or _unmoved(name, sources, list(groups.values()), rules)
             if why is not None:
                 found[name] = why
@@ -75,18 +82,8 @@ def same(first: Any, second: Any) -> bool:
     return len(mine) == len(theirs) and all(same_bits(a, b) for a, b in zip(mine, theirs))
 
 
-def tensors(value: Any) -> Iterator[Any]:
-    """Yield the tensors of a value."""
-    if isinstance(value, list):
-        for item in value:
-            yield from tensors(item)
-    elif value is not None:
-        yield value
-
-
-def _unusable(values: list[Any]) -> str | None:
-    """Say what is wrong with the elements of an output."""
-    found = [tensor for value in values for tensor in tensors(value)]
+def _unusable(found: list[Any]) -> str | None:
+    """Say what is wrong with the elements of an output, given as tensors of all runs."""
     if not any(tensor.size for tensor in found):
         return "is always empty"
     if all(is_float(tensor.dtype) for tensor in found):
@@ -116,7 +113,7 @@ def _unmoved(name: str, sources: frozenset[str], groups: list[list[Run]], rules:
 def _differ(name: str, first: Run, second: Run, rules: Rules) -> bool:
     total = Difference()
     compare({name: first.outputs[name]}, {name: second.outputs[name]}, rules, total)
-    return total.bits if rules.promise is Parity.EXACT else total.beyond
+    return total.bits if rules.promise is Parity.EXACT else total.needed > 1.0
 
 
 def _largest(tensor: Any) -> float | None:

@@ -4,48 +4,34 @@ Both run in the same engine on the same inputs, and their outputs are compared b
 that nothing is blamed on a change that the original does by itself.
 
 What proves nothing is said to prove nothing: `vacuity` says what an output must do to count. Before an output is called
-vacuous, more runs with other data try to move it. A vacuous output that is equal gives no verdict but `unverified`,
-whatever the pass promised; one that differs is a difference like any other. When all bits are equal, the stricter
-measure of EXACT decides what counts as moving, also under a CLOSE promise.
+vacuous, more runs with other data try to move it. A vacuous output that differs is a difference like any other. For one
+that is equal, `intermediate` looks for values inside the models that prove something; without them the verdict is
+`unverified`, whatever the pass promised. When all bits are equal, the stricter measure of EXACT decides what counts as
+moving, also under a CLOSE promise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from surgery.parity import Parity
 from surgery.recipe.schema import InputsSpec, VerifySpec
 from surgery.verify.checks import signature
-from surgery.verify.compare import Difference, Rules, compare
+from surgery.verify.defaults import overridable, without_defaults
+from surgery.verify.details import Verdict
+from surgery.verify.draws import redrawn
 from surgery.verify.engine import Engine, EngineName, Outcome
+from surgery.verify.given import beside_defaults
+from surgery.verify.inner import Setting
+from surgery.verify.intermediate import Shown, examine
+from surgery.verify.judging import NOT_RUN, Judge, describe, names
+from surgery.verify.moments import Moments
 from surgery.verify.original import Original
 from surgery.verify.vacuity import Run
 
-Status = Literal["equal", "close", "different", "unverified"]
-
-NOT_RUN, VACUOUS, NONDETERMINISTIC = "not-run", "vacuous", "nondeterministic"
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The result of a verification.
-
-    `equal`: bit-identical. `close`: within the tolerance; `needed` is the smallest rtol and atol, together, that
-    would have passed. `different`: beyond the tolerance or the promise, or the changed model fails; `needed` is
-    None when no tolerance would have helped. `unverified`: `reason` is "not-run", "vacuous" or "nondeterministic".
-    """
-
-    status: Status
-    reason: str | None = None
-    needed: Mapping[str, float] | None = None
-    message: str = ""
-
-    @property
-    def passed(self) -> bool:
-        """Whether the models are shown to agree."""
-        return self.status in ("equal", "close")
+__all__ = ["Verdict", "Verifier"]
 
 
 class Verifier:
@@ -58,13 +44,30 @@ class Verifier:
     def __init__(self, original: bytes, inputs: InputsSpec | None = None, verify: VerifySpec | None = None) -> None:
         self._verify = verify or VerifySpec()
         self._original = Original(original, inputs or InputsSpec(), self._verify)
+        self._judge = Judge(self._original, self._verify)
+        self._moments = Moments(self._original)
         self._last: tuple[bytes, Sequence[Any]] | None = None
-        self._accepted: Sequence[Any] | None = None
+        self._accepted: tuple[bytes, Sequence[Any]] | None = None
+        self._overridable = overridable(original)
+        self._overriding: Verifier | None = None
+        drawn = beside_defaults(inputs or InputsSpec())
+        if self._overridable and drawn is not None:
+            self._overriding = Verifier(without_defaults(original, self._overridable), drawn, verify)
 
     @property
     def bindings(self) -> list[dict[str, Any]]:
         """The inputs used, for the report: dims, character and seed; with `refused` those that the original refuses."""
         return self._original.bindings
+
+    @property
+    def runs(self) -> Sequence[Run]:
+        """The inputs used and what the original made of them, once there are any."""
+        return self._original.runs
+
+    @property
+    def engine(self) -> EngineName:
+        """What runs the original."""
+        return self._original.engine
 
     def prepare(self) -> None:
         """Find legal inputs and run the original on them, with its controls."""
@@ -76,9 +79,33 @@ class Verifier:
         A promise of identical bits is held against the model that was accepted last, if one was: behind a step
         that rounds differently nothing can be bit-identical to the original, to which it must then be close.
         """
-        original = self._original
-        if candidate == original.skeleton:
+        if candidate == self._original.skeleton:
             return Verdict("equal", message="the same bytes")
+        verdict = self._told(self._with_defaults(candidate, promise), candidate)
+        if self._overriding is None or not verdict.passed:
+            return verdict
+        given = self._overriding.verify(without_defaults(candidate, self._overridable), promise)
+        if given.status != "different":
+            return verdict
+        return replace(given, message=f"where inputs that have a default are given: {given.message}")
+
+    def _told(self, verdict: Verdict, candidate: bytes) -> Verdict:
+        """Judge the outputs of random operators by how they are distributed, and say that nothing else was compared."""
+        original = self._original
+        if not verdict.passed or not original.random:
+            return verdict
+        difference = self._moments.difference(candidate)
+        if difference:
+            return replace(verdict, status="different", needed=None, message=difference)
+        operators = ", ".join(sorted(original.operators))
+        how = "by shape and type only" if difference is None else "by shape, type and distribution"
+        return replace(
+            verdict, message=f"{verdict.message}; {names(original.random)} {how}, being random ({operators})"
+        )
+
+    def _with_defaults(self, candidate: bytes, promise: Parity) -> Verdict:
+        """Verify with all inputs that have a default left to it."""
+        original = self._original
         self.prepare()
         if original.problem is not None:
             return Verdict("unverified", NOT_RUN, message=original.problem)
@@ -99,33 +126,53 @@ class Verifier:
         failure = _failure(outcome, runs)
         if failure is not None:
             return failure
+        other = _other_draws(original, candidate)
+        if other:
+            return Verdict("different", message=other)
+        results = [run for run in outcome.runs if not isinstance(run, str)]
         if promise is not Parity.EXACT or self._accepted is None:
-            return self._judge(runs, outcome.runs, promise)
-        verdict = self._judge(runs, outcome.runs, Parity.CLOSE)
-        changed = self._changed_since_accepted(runs, outcome.runs) if verdict.passed else None
-        return verdict if changed is None else Verdict("different", None, verdict.needed, changed)
+            return self._judge.judge(runs, results, promise, self._inside(candidate, runs, promise))
+        verdict = self._judge.judge(runs, results, Parity.CLOSE, self._inside(candidate, runs, Parity.CLOSE))
+        if not verdict.passed:
+            return verdict
+        changed = self._judge.changed_since(self._accepted[1], runs, results)
+        if changed is not None:
+            return replace(verdict, status="different", message=changed)
+        empty = original.vacuous[Parity.EXACT]
+        shown = self._examine(self._accepted[0], candidate, runs, empty, Parity.EXACT) if empty else None
+        return verdict if shown is None or shown.agrees else shown.amend(verdict)
+
+    def _inside(
+        self, candidate: bytes, runs: Sequence[Run], promise: Parity
+    ) -> Callable[[Verdict, Mapping[str, str]], Verdict]:
+        """Return what amends a verdict on outputs that prove nothing, by looking at values inside both models."""
+
+        def amend(verdict: Verdict, vacuous: Mapping[str, str]) -> Verdict:
+            return self._examine(self._original.skeleton, candidate, runs, vacuous, promise).amend(verdict)
+
+        return amend
+
+    def _examine(
+        self, before: bytes, candidate: bytes, runs: Sequence[Run], vacuous: Mapping[str, str], promise: Parity
+    ) -> Shown:
+        original = self._original
+        engine: EngineName = original.engine if runs is original.runs else "reference"
+        return examine(before, candidate, Setting(original, self._verify, engine, runs, vacuous, promise))
 
     def accept(self, candidate: bytes) -> None:
         """Take a model that was verified as the one that exact steps after it must equal bit by bit."""
         if self._last is None or self._last[0] != candidate:
             self.verify(candidate)
-        self._accepted = None if self._last is None else self._last[1]
-
-    def _changed_since_accepted(self, runs: Sequence[Run], results: Sequence[Any]) -> str | None:
-        """Say where the outputs are not bit-identical to those of the accepted model."""
-        original = self._original
-        rules = Rules(Parity.EXACT, None, None, original.random | original.nondeterministic)
-        for run, accepted, outputs in zip(runs, self._accepted or (), results):
-            total = Difference()
-            compare(accepted, outputs, rules, total)
-            if total.bits:
-                return f"promised to be bit-identical to the step before, but {total.message}{_describe(run)}"
-        return None
+        self._accepted = self._last
+        if self._overriding is not None:
+            self._overriding.accept(without_defaults(candidate, self._overridable))
 
     def close(self) -> None:
         """Forget the reference outputs. No process outlives a call, so that there is nothing else to end."""
         self._original.runs = []
         self._last = self._accepted = None
+        if self._overriding is not None:
+            self._overriding.close()
 
     def _run(self, skeleton: bytes, name: EngineName) -> Outcome:
         """Run a model on the inputs of the original, as far as it has such inputs."""
@@ -133,71 +180,23 @@ class Verifier:
 
         original = self._original
         model = onnx.load_model_from_string(skeleton)
-        names = {port.name for port in signature(model).inputs}
-        feeds = [{key: value for key, value in run.feed.items() if key in names} for run in original.runs]
-        engine = Engine(name, self._verify.timeout, self._verify.memory, original.weights)
+        known = {port.name for port in signature(model).inputs}
+        feeds = [{key: value for key, value in run.feed.items() if key in known} for run in original.runs]
+        verify = self._verify
+        engine = Engine(name, verify.timeout, verify.memory, original.weights, verify.custom_op_library)
         try:
             return engine.run(skeleton, feeds)
         finally:
             engine.close()
 
-    def _judge(self, runs: Sequence[Run], results: Sequence[Any], promise: Parity) -> Verdict:
-        original = self._original
-        unsteady = original.random | original.nondeterministic
-        rules = Rules(promise, self._verify.rtol, self._verify.atol, unsteady)
-        total = Difference()
-        where = ""
-        for run, outputs in zip(runs, results):
-            before = total.needed, total.bits
-            compare(run.outputs, outputs, rules, total)
-            if (total.needed, total.bits) != before:
-                where = _describe(run)
-        if total.beyond or (total.bits and promise is Parity.EXACT):
-            broken = "promised to be bit-identical, but " if not total.beyond else ""
-            return Verdict("different", None, total.as_needed(), f"{broken}{total.message}{where}")
-        if original.nondeterministic:
-            names = _names(original.nondeterministic)
-            return Verdict(
-                "unverified", NONDETERMINISTIC, None, f"the original differs from itself from run to run in {names}"
-            )
-        empty = original.vacuous[promise if total.bits else Parity.EXACT]
-        if empty:
-            what = "; ".join(f"'{name}' {why}" for name, why in sorted(empty.items()))
-            return Verdict("unverified", VACUOUS, None, f"nothing is proved: {what}")
-        note = self._note(runs)
-        if total.bits:
-            return Verdict("close", None, total.as_needed(), f"{total.message}{where}{note}")
-        return Verdict("equal", None, {"rtol": 0.0, "atol": 0.0}, f"bit-identical in {_count(runs)}{note}")
 
-    def _note(self, runs: Sequence[Run]) -> str:
-        original = self._original
-        notes = []
-        if original.random:
-            operators = ", ".join(sorted(original.operators))
-            notes.append(f"{_names(original.random)} by shape and type only, being random ({operators})")
-        if original.engine == "reference":
-            notes.append(f"in the reference evaluator, for {original.gap}")
-        return "; " + "; ".join(notes) if notes else ""
-
-
-def verify_models(
-    original: bytes,
-    changed: bytes,
-    inputs: InputsSpec | None = None,
-    verify: VerifySpec | None = None,
-    promise: Parity = Parity.CLOSE,
-) -> tuple[Verdict, list[str], list[dict[str, Any]]]:
-    """Compare any two models: the verdict, the differences of their signatures, the bindings used."""
+def _other_draws(original: Original, candidate: bytes) -> str:
+    """Say how the random draws behind the outputs differ; empty when they do not, or when there are none."""
     import onnx
 
-    verifier = Verifier(original, inputs, verify)
-    try:
-        verdict = verifier.verify(changed, promise)
-        before = signature(onnx.load_model_from_string(original))
-        after = signature(onnx.load_model_from_string(changed))
-        return verdict, before.differences(after), verifier.bindings
-    finally:
-        verifier.close()
+    if not original.random:
+        return ""
+    return redrawn(*(onnx.load_model_from_string(skeleton) for skeleton in (original.skeleton, candidate)))
 
 
 def _failure(outcome: Outcome, runs: Sequence[Run]) -> Verdict | None:
@@ -211,19 +210,6 @@ def _failure(outcome: Outcome, runs: Sequence[Run]) -> Verdict | None:
     for run, result in zip(runs, outcome.runs):
         if isinstance(result, str):
             return Verdict(
-                "different", message=f"the changed model fails where the original runs: {result}{_describe(run)}"
+                "different", message=f"the changed model fails where the original runs: {result}{describe(run)}"
             )
     return None
-
-
-def _describe(run: Run) -> str:
-    dims = ", ".join(f"{name}={extent}" for name, extent in run.binding.dims.items())
-    return f" ({dims + ', ' if dims else ''}{run.binding.character} data)"
-
-
-def _names(names: frozenset[str]) -> str:
-    return ", ".join(f"'{name}'" for name in sorted(names))
-
-
-def _count(runs: Sequence[Run]) -> str:
-    return "1 run" if len(runs) == 1 else f"{len(runs)} runs"

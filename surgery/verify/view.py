@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,26 +18,46 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 
+_SMALL = 4096
+"""Elements up to which a constant is computed."""
+
+_COMPUTED: dict[str, tuple[int, Callable[..., Any]]] = {
+    **dict.fromkeys(("Identity", "Cast", "CastLike", "Reshape", "Unsqueeze", "Squeeze", "Expand"), (1, np.asarray)),
+    "Neg": (1, np.negative),
+    "Reciprocal": (1, np.reciprocal),
+    "Sqrt": (1, np.sqrt),
+    "Add": (2, np.add),
+    "Sub": (2, np.subtract),
+    "Mul": (2, np.multiply),
+    "Div": (2, lambda a, b: a // b if a.dtype.kind in "iu" else a / b),
+}
+"""Operators on constants that are worked out: how many operands count, and what is done with them."""
+
 _WITH_BODY = {"Loop": 1, "Scan": 0, "SequenceMap": 0, "If": 0}
 """Operators that run a subgraph, and how many outputs of the subgraph come before those that the node hands on."""
 
 
 class Index:
-    """Readers and small constants of all values of a model, subgraphs included. Names are unique in ONNX."""
+    """Readers and small constants of all values of a model, subgraphs included. Names are unique in ONNX.
+
+    `nodes` holds every node with the number of loops around it.
+    """
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self.consumers: dict[str, list[tuple[onnx.NodeProto, int]]] = defaultdict(list)
         self.producers: dict[str, onnx.NodeProto] = {}
         self.aliases: dict[str, list[str]] = defaultdict(list)
+        self.nodes: list[tuple[onnx.NodeProto, int]] = []
         self.constants: dict[str, onnx.TensorProto] = {}
         self.element_types = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
         self.element_types |= {tensor.name: tensor.data_type for tensor in model.graph.initializer}
         self.opset = next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), 0)
-        self._scan(model.graph)
+        self._scan(model.graph, 0)
 
-    def _scan(self, graph: onnx.GraphProto) -> None:
+    def _scan(self, graph: onnx.GraphProto, depth: int) -> None:
         self.constants.update((tensor.name, tensor) for tensor in graph.initializer)
         for node in graph.node:
+            self.nodes.append((node, depth))
             for position, name in enumerate(node.input):
                 if name:
                     self.consumers[name].append((node, position))
@@ -50,7 +71,7 @@ class Index:
                             self.aliases[outer].append(inner.name)
                         for result, outer in zip(body.output[_WITH_BODY[node.op_type] :], node.output):
                             self.aliases[result.name].append(outer)
-                    self._scan(body)
+                    self._scan(body, depth + (node.op_type != "If"))
 
 
 @dataclass(frozen=True)
@@ -68,8 +89,11 @@ class View:
         tensor = self.index.constants.get(name)
         return tuple(tensor.dims) if tensor is not None else None
 
-    def constant(self, name: str) -> Array | None:
-        """Return the elements of a constant that is stored in place."""
+    def constant(self, name: str, depth: int = 4) -> Array | None:
+        """Return the elements of a constant that is stored in place, or computed from such in a few simple steps.
+
+        The dtype is that before any Cast, and the shape that before any Reshape or Expand.
+        """
         tensor = self.index.constants.get(name)
         if tensor is not None and not tensor.external_data:
             import onnx.numpy_helper
@@ -77,7 +101,17 @@ class View:
             array: Array = np.asarray(onnx.numpy_helper.to_array(tensor))
             return array
         node = self.index.producers.get(name)
-        if node is None or node.op_type != "Constant":
+        if node is None:
+            return None
+        if node.op_type in _COMPUTED and depth:
+            count, function = _COMPUTED[node.op_type]
+            operands = [self.constant(item, depth - 1) for item in node.input[:count]]
+            if any(item is None or item.size > _SMALL for item in operands):
+                return None
+            with np.errstate(all="ignore"), suppress(ValueError, TypeError):
+                computed: Array = np.asarray(function(*operands))
+                return computed
+        if node.op_type != "Constant":
             return None
         for attribute in node.attribute:
             if attribute.name in ("value_int", "value_float", "value_ints", "value_floats"):
@@ -157,7 +191,7 @@ class Use:
 
 
 # Operators that pass the elements of these inputs on, all or some of them, to the first output.
-_CARRIES: dict[str, frozenset[int]] = {
+CARRIES: dict[str, frozenset[int]] = {
     **dict.fromkeys(
         [
             "Identity",
@@ -234,7 +268,7 @@ def _onward(use: Use) -> Iterable[tuple[str, int, tuple[int, int], bool]]:
     if node.domain not in ("", "ai.onnx") or not node.output:
         return []
     scale, (low, high) = use.scale, use.offset
-    if op in _VARIADIC or use.index in _CARRIES.get(op, ()):
+    if op in _VARIADIC or use.index in CARRIES.get(op, ()):
         flat = use.flat and op in _IN_ORDER
         outputs = node.output if op == "Split" else node.output[:1]
         return [(output, scale, (low, high), flat) for output in outputs]

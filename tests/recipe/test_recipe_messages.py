@@ -43,14 +43,10 @@ from recipe_texts import mistakes, step
         ("pass: drop-dropout\n    if: {}", "3:5: no key 'if'; did you mean 'when'?"),
         ("pass: drop-dropout\n    use: tidy", "3:5: 'use' cannot stand beside 'pass'; a step is one of them"),
         (
-            "pass: drop-dropout\n    on_failure: bisect",
-            "3:17: on_failure: bisect is not there yet; use rollback",
-        ),
-        (
             "pass: drop-dropout\n    on_failure: rolback",
-            "3:17: 'on_failure' takes abort, rollback or keep, not 'rolback'; did you mean 'rollback'?",
+            "3:17: 'on_failure' takes abort, rollback, bisect or keep, not 'rolback'; did you mean 'rollback'?",
         ),
-        ("pass: drop-dropout\n    on_failure: 1", "3:17: 'on_failure' takes abort, rollback or keep, not 1"),
+        ("pass: drop-dropout\n    on_failure: 1", "3:17: 'on_failure' takes abort, rollback, bisect or keep, not 1"),
         (
             "fold-constants: {rounds: 1}\n    when: {nodes: 1}",
             "3:5: 'when' cannot stand beside 'fold-constants'; write 'pass: fold-constants' and put its options "
@@ -168,9 +164,35 @@ def test_options_beside_the_name_are_checked_too() -> None:
             "inputs: {tensors: {x: {range: [0, .inf]}}}",
             "1:31: 'range' takes the least and the greatest value, such as [0, 9], not a list",
         ),
-        ("inputs: {tensors: {x: {file: 1}}}", "1:30: 'file' takes the path of a .npy or .npz file, not 1"),
-        ("inputs: {tensors: {x: {file: a.pb}}}", "1:30: 'file' takes the path of a .npy or .npz file, not 'a.pb'"),
+        ("inputs: {tensors: {x: {file: 1}}}", "1:30: 'file' takes the path of a .npy, .npz or .pb file, not 1"),
+        (
+            "inputs: {tensors: {x: {file: a.txt}}}",
+            "1:30: 'file' takes the path of a .npy, .npz or .pb file, not 'a.txt'",
+        ),
+        ("inputs: {tensors: {x: {file: a.pb}}}", "1:30: no file 'a.pb' in the recipe's folder"),
         ("inputs: {tensors: {x: {file: a.npy}}}", "1:30: no file 'a.npy' in the recipe's folder"),
+        (
+            "inputs: {data: 5}",
+            "1:16: 'data' takes the paths of .npz files and of folders with input_0.pb or test_data_set_0 in them, "
+            "not 5",
+        ),
+        ("inputs: {data: [a.npz]}", "1:17: no file or folder 'a.npz' in the recipe's folder"),
+        ("inputs: {only_given: 1}", "1:22: 'only_given' takes true or false, not 1"),
+        ("inputs: {only_given: 'true'}", "1:22: 'only_given' takes true or false, not 'true'; remove the quotes"),
+        ("inputs: {only_givn: true}", "1:10: no key 'only_givn'; did you mean 'only_given'?"),
+        (
+            "inputs: {generator: make.py}",
+            "1:21: 'generator' takes the path of a Python file and the name of a function in it, such as "
+            "inputs.py:make, not 'make.py'",
+        ),
+        (
+            "inputs: {generator: make:run}",
+            "1:21: 'generator' takes the path of a Python file and the name of a function in it, such as "
+            "inputs.py:make, not 'make:run'",
+        ),
+        ("inputs: {generator: 'make.py:run'}", "1:21: no file 'make.py' in the recipe's folder"),
+        ("verify: {custom_op_library: 5}", "1:29: 'custom_op_library' takes the paths of shared libraries, not 5"),
+        ("verify: {custom_op_library: [a.so]}", "1:30: no file 'a.so' in the recipe's folder"),
         ("verify: off", "1:9: 'verify' takes a mapping such as {rtol: 1e-4, atol: 1e-5}, not 'off'"),
         ("verify: {rtol: tight}", "1:16: 'rtol' takes a number, not 'tight'"),
         ("verify: {rtol: '1e-4'}", "1:16: 'rtol' takes a number, not '1e-4'; remove the quotes"),

@@ -1,0 +1,98 @@
+"""Flags about inputs and verification that several commands take."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from surgery.errors import UsageError
+
+if TYPE_CHECKING:
+    from surgery.recipe.schema import InputsSpec, VerifySpec
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `apply`, `run` and `verify` take."""
+    group = parser.add_argument_group("verification")
+    group.add_argument(
+        "--inputs",
+        metavar="PATH",
+        action="append",
+        default=[],
+        help="a set of inputs: a .npz, a folder with input_0.pb, or a folder of such; may be repeated",
+    )
+    group.add_argument(
+        "--dims", metavar="NAME=N[,N]", action="append", default=[], help="sizes of a dynamic dim; may be repeated"
+    )
+    group.add_argument(
+        "--custom-op-library",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="a shared library with custom operators for ONNX Runtime; may be repeated",
+    )
+    group.add_argument(
+        "--unverified",
+        choices=["refuse", "accept"],
+        help="whether to fail when nothing could be shown (default: what the recipe says, else refuse)",
+    )
+
+
+def combined(
+    arguments: argparse.Namespace, model: Path, inputs: InputsSpec, verify: VerifySpec
+) -> tuple[InputsSpec, VerifySpec]:
+    """Add what the flags say to what a recipe says; where both speak of the same, the flags count."""
+    from surgery.recipe.schema import DataSpec, FrozenDict
+
+    dims = _dims(arguments.dims)
+    if dims:
+        _require_dims(model, dims)
+    data = tuple(DataSpec(Path(path)) for path in arguments.inputs)
+    libraries = tuple(_library(path) for path in arguments.custom_op_library)
+    return (
+        replace(inputs, dims=FrozenDict({**inputs.dims, **dims}), data=data + inputs.data),
+        replace(
+            verify,
+            custom_op_library=libraries + verify.custom_op_library,
+            unverified=arguments.unverified or verify.unverified,
+        ),
+    )
+
+
+def _dims(texts: list[str]) -> dict[str, tuple[int, ...]]:
+    found: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        name, _, extents = text.rpartition("=")
+        numbers = extents.split(",")
+        if not name or not all(number.strip().isdecimal() and int(number) > 0 for number in numbers):
+            raise UsageError(f"--dims {text}: not of the form NAME=N or NAME=N,N with sizes from 1")
+        if name in found:
+            raise UsageError(f"--dims gives '{name}' twice", todo=f"write --dims {name}=1,8 for several sizes")
+        found[name.strip()] = tuple(int(number) for number in numbers)
+    return found
+
+
+def _require_dims(model: Path, dims: dict[str, tuple[int, ...]]) -> None:
+    """Refuse sizes for a dim that the model does not have."""
+    from surgery import storage
+    from surgery.verify.dims import free_names
+    from surgery.verify.inputs import read_ports
+
+    known = free_names(extent for port in read_ports(storage.load(model).proto) for extent in port.dims)
+    for name in dims:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"its dynamic dims are {', '.join(known)}" if known else "its dims are all fixed"
+            raise UsageError(
+                f"the model has no dynamic dim '{name}'", todo=f"did you mean '{near[0]}'?" if near else hint
+            )
+
+
+def _library(path: str) -> Path:
+    found = Path(path)
+    if not found.is_file():
+        raise UsageError("is a directory" if found.is_dir() else "no such file", where=path)
+    return found

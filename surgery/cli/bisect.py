@@ -1,0 +1,56 @@
+"""Find the site that makes a step of a recipe fail, and write a small model that shows it.
+
+The first step that fails is taken, whatever the recipe would do about it. The folder gets two models of a few nodes
+each, their inputs and outputs, and a script for plain onnxruntime. Exit code 0: no step fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+from surgery.cli import _output, _verification
+from surgery.errors import UsageError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `bisect` takes."""
+    parser.add_argument("recipe", metavar="RECIPE", help="a recipe file, or the name of a shipped recipe")
+    parser.add_argument("model", metavar="MODEL", nargs="?", help="an .onnx file (default: the recipe's own model)")
+    parser.add_argument(
+        "-o", "--output", metavar="FOLDER", help="write the small model here (default: MODEL.repro in this folder)"
+    )
+    parser.add_argument("--force", action="store_true", help="write into a folder that exists")
+    parser.add_argument("--trust", action="store_true", help="run the local code that the recipe names")
+    parser.add_argument(
+        "--plugin", metavar="MODULE", action="append", default=[], help="a module, or a .py file, with more passes"
+    )
+    _verification.add_arguments(parser)
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Bisect a recipe."""
+    from surgery import recipe as recipes
+    from surgery import registry
+    from surgery.bisect import bisect
+    from surgery.report.progress import Progress
+
+    for plugin in arguments.plugin:
+        registry.load_plugin(plugin)
+    recipe = recipes.load(arguments.recipe, trust=arguments.trust)
+    model = arguments.model or recipe.model
+    if model is None:
+        raise UsageError(f"recipe '{recipe.name}' names no model", todo="give one: surgery bisect RECIPE MODEL")
+    inputs, verify = _verification.combined(arguments, Path(model), recipe.inputs, recipe.verify)
+    recipe = replace(recipe, inputs=inputs, verify=verify)
+    folder = arguments.output or f"{Path(model).stem}.repro"
+    with Progress(_output.messages(), verbose=arguments.verbose > 0) as observer:
+        found = bisect(model, recipe, output=folder, force=arguments.force, observer=observer)
+    if arguments.format == "json":
+        _output.write_json(found.to_json())
+    else:
+        from surgery.report import blame
+
+        _output.write(blame.blame(found))
+    return found.exit_code

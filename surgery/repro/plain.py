@@ -1,0 +1,13 @@
+"""The script of a repro, run in a worker process."""
+
+from __future__ import annotations
+
+import runpy
+
+from surgery.workers import stage
+
+
+def run(path: str) -> None:
+    """Run a script as if by the interpreter; what it raises is raised."""
+    stage("the script of the repro")
+    runpy.run_path(path)

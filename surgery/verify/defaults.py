@@ -1,0 +1,60 @@
+"""Inputs that have a default: initializers that a caller may override.
+
+Runs that leave them out see nothing of a change that takes a default for a constant. So such a model is verified a
+second time, with the defaults taken away: what was a default is then an input like any other, for which legal values
+are found by its uses.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import onnx
+
+_LARGEST = 1 << 22
+"""Bytes of a default that is still drawn anew."""
+
+_MOST = 1 << 26
+"""Bytes of all defaults that are drawn anew, together."""
+
+
+def overridable(skeleton: bytes) -> frozenset[str]:
+    """Name the inputs that have a default; without those that are large.
+
+    Before IR version 4 each initializer had to be listed as an input; those are no inputs.
+    """
+    import onnx
+
+    model = onnx.load_model_from_string(skeleton)
+    if model.ir_version < 4:
+        return frozenset()
+    inputs = {port.name for port in model.graph.input}
+    found = []
+    total = 0
+    for tensor in model.graph.initializer:
+        size = _bytes(tensor)
+        if tensor.name in inputs and size <= _LARGEST and total + size <= _MOST:
+            found.append(tensor.name)
+            total += size
+    return frozenset(found)
+
+
+def without_defaults(skeleton: bytes, names: frozenset[str]) -> bytes:
+    """Copy a model without the initializers of these names, so that a caller has to give them."""
+    import onnx
+
+    model = onnx.load_model_from_string(skeleton)
+    kept = [tensor for tensor in model.graph.initializer if tensor.name not in names]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept)
+    stripped: bytes = model.SerializeToString(deterministic=True)
+    return stripped
+
+
+def _bytes(tensor: onnx.TensorProto) -> int:
+    for entry in tensor.external_data:
+        if entry.key == "length":
+            return int(entry.value)
+    size: int = tensor.ByteSize()
+    return size

@@ -1,0 +1,162 @@
+"""The verdict, and what it rests on, as plain values for reports."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Status = Literal["equal", "close", "different", "unverified"]
+
+Plain = float | int | bool | str | complex
+"""One element of an output."""
+
+
+@dataclass(frozen=True)
+class Element:
+    """One element of an output on both sides. `ulp` is their distance in units in the last place, for floats.
+
+    `item` is the position of the tensor in an output that is a sequence. The index of a complex number has one more
+    entry, 0 for its real part and 1 for its imaginary part. `binding` is the set of inputs.
+    """
+
+    output: str
+    item: tuple[int, ...]
+    index: tuple[int, ...]
+    original: Plain
+    changed: Plain
+    ulp: float | None = None
+    binding: Mapping[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Give plain values."""
+        return {
+            "output": self.output,
+            "item": list(self.item),
+            "index": list(self.index),
+            "original": plain(self.original),
+            "changed": plain(self.changed),
+            "ulp": plain(self.ulp),
+            "binding": dict(self.binding) if self.binding is not None else None,
+        }
+
+
+@dataclass(frozen=True)
+class Places:
+    """Elements that are NaN, or infinite, on one side only: how many, and the first."""
+
+    count: int
+    first: Element
+
+    def to_json(self) -> dict[str, Any]:
+        """Give plain values."""
+        return {"count": self.count, "first": self.first.to_json()}
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """How near the outputs are as a whole: the worst output and set of inputs by each measure.
+
+    `cosine` is the cosine of the angle between both as vectors. `snr` is the signal-to-noise ratio in dB. `relative` is
+    the largest difference as a share of the largest magnitude of the original's output.
+    """
+
+    cosine: float
+    snr: float
+    relative: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Give plain values."""
+        return {"cosine": plain(self.cosine), "snr": plain(self.snr), "relative": plain(self.relative)}
+
+
+@dataclass(frozen=True)
+class Arbitration:
+    """What float64 said. `original` and `changed` are the largest distances from it, in tolerances.
+
+    `narrow` names the operators that had to run in float32. `unavailable` says why there is no float64 result.
+    """
+
+    original: float | None = None
+    changed: float | None = None
+    narrow: tuple[str, ...] = ()
+    unavailable: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Give plain values."""
+        return {
+            "original": plain(self.original),
+            "changed": plain(self.changed),
+            "narrow": list(self.narrow),
+            "unavailable": self.unavailable or None,
+        }
+
+
+@dataclass(frozen=True)
+class Details:
+    """What a comparison found over all outputs and sets of inputs.
+
+    `elements` were compared, `differing` of them have other bits, `beyond` of them leave the tolerance. `ulp` is the
+    largest distance in units in the last place, `worst` the element that needs the largest tolerance.
+    """
+
+    elements: int = 0
+    differing: int = 0
+    beyond: int = 0
+    ulp: float = 0.0
+    worst: Element | None = None
+    nan: Places | None = None
+    infinite: Places | None = None
+    metrics: Metrics | None = None
+    float64: Arbitration | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Give plain values; NaN and infinity, which JSON lacks, as texts."""
+        parts = {name: getattr(self, name) for name in ("worst", "nan", "infinite", "metrics", "float64")}
+        return {
+            "elements": self.elements,
+            "differing": self.differing,
+            "beyond": self.beyond,
+            "ulp": plain(self.ulp),
+            **{name: part.to_json() if part is not None else None for name, part in parts.items()},
+        }
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The result of a verification.
+
+    `equal`: bit-identical. `close`: within the tolerance, or beyond it but as near to float64 as the original; `needed`
+    is the smallest rtol and atol, together, that would have passed. `different`: beyond the tolerance or the promise,
+    or the changed model fails; `needed` is None when no tolerance would have helped. `unverified`: `reason` is
+    "not-run", "vacuous" or "nondeterministic". `details` is None when no outputs were compared.
+    """
+
+    status: Status
+    reason: str | None = None
+    needed: Mapping[str, float] | None = None
+    message: str = ""
+    details: Details | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether the models are shown to agree."""
+        return self.status in ("equal", "close")
+
+    def to_json(self) -> dict[str, Any]:
+        """Give plain values."""
+        return {
+            "verdict": self.status,
+            "reason": self.reason,
+            "needed": dict(self.needed) if self.needed is not None else {"rtol": None, "atol": None},
+            "message": self.message,
+            "details": self.details.to_json() if self.details is not None else None,
+        }
+
+
+def plain(value: Plain | None) -> float | int | bool | str | None:
+    """Return a value as JSON can hold it."""
+    if isinstance(value, complex) or (isinstance(value, float) and not math.isfinite(value)):
+        return str(value)
+    return value

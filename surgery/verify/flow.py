@@ -1,0 +1,90 @@
+"""Who makes and who reads each value of a main graph; what lies above and below.
+
+A node with subgraphs reads what its subgraphs capture. Only values of the main graph have a place here: those of a
+subgraph exist once for each time that it runs.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import onnx
+
+
+class Flow:
+    """The nodes of a main graph by number, in the order of the file."""
+
+    def __init__(self, graph: onnx.GraphProto) -> None:
+        self.nodes: Sequence[onnx.NodeProto] = list(graph.node)
+        self.constants = {tensor.name for tensor in graph.initializer}
+        self.constants |= {tensor.values.name for tensor in graph.sparse_initializer}
+        self.inputs = [value.name for value in graph.input]
+        self.outputs = [value.name for value in graph.output]
+        self.reads = [list(dict.fromkeys(reads(node))) for node in self.nodes]
+        self.producers: dict[str, int] = {}
+        self.readers: dict[str, list[int]] = defaultdict(list)
+        for number, node in enumerate(self.nodes):
+            self.producers.update((name, number) for name in node.output if name)
+            for name in self.reads[number]:
+                self.readers[name].append(number)
+
+    def __contains__(self, name: str) -> bool:
+        """Tell whether the main graph has a value of this name."""
+        return name in self.producers or name in self.constants or name in self.inputs
+
+    def makes(self, number: int) -> list[str]:
+        """List the values that a node makes."""
+        return [name for name in self.nodes[number].output if name]
+
+    def above(self, names: Iterable[str], stop: Container[str] = ()) -> set[int]:
+        """Find the nodes that values are computed by, not looking beyond the values in `stop`."""
+        return _reach(
+            names,
+            lambda name: [self.producers[name]] if name in self.producers and name not in stop else [],
+            self.reads.__getitem__,
+        )
+
+    def below(self, names: Iterable[str], stop: Container[str] = ()) -> set[int]:
+        """Find the nodes that values have an influence on, not looking beyond the values in `stop`."""
+        return _reach(names, lambda name: [] if name in stop else self.readers.get(name, []), self.makes)
+
+
+def _reach(
+    names: Iterable[str], nodes_of: Callable[[str], list[int]], names_of: Callable[[int], list[str]]
+) -> set[int]:
+    found: set[int] = set()
+    pending = list(names)
+    while pending:
+        for number in nodes_of(pending.pop()):
+            if number not in found:
+                found.add(number)
+                pending.extend(names_of(number))
+    return found
+
+
+def reads(node: onnx.NodeProto) -> Iterator[str]:
+    """Yield the names that a node reads: its inputs, and what its subgraphs capture."""
+    yield from (name for name in node.input if name)
+    for body in bodies(node):
+        yield from captures(body)
+
+
+def captures(graph: onnx.GraphProto) -> Iterator[str]:
+    """Yield the names that a subgraph takes from the graphs around it."""
+    own = {value.name for value in graph.input}
+    own |= {tensor.name for tensor in graph.initializer} | {tensor.values.name for tensor in graph.sparse_initializer}
+    for node in graph.node:
+        yield from (name for name in reads(node) if name not in own)
+        own.update(node.output)
+    yield from (output.name for output in graph.output if output.name not in own)
+
+
+def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """Yield the subgraphs of a node."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs

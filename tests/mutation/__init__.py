@@ -1,0 +1,1 @@
+"""Wrong and right rewrites of many models, and how the whole verification judges them."""

@@ -1,0 +1,115 @@
+"""The rewrites, wrong and right, put before the judge."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import lru_cache, partial
+from itertools import groupby
+from pathlib import Path
+
+import onnx
+
+from mutation import rebuilt_exact, sources, suite
+from mutation.draft import Draft, Unfit
+from mutation.judge import Judge, Judgement
+from mutation.rebuilt import REBUILT
+from mutation.right import RIGHT
+from mutation.suite import Mutant
+from surgery import registry, storage, testing, text
+from surgery.recipe.schema import PassStep, Recipe
+from surgery.runner import Chain
+
+assert rebuilt_exact  # fills REBUILT
+
+Right = tuple[str, Callable[[], Judgement | None]]
+"""What is rewritten, and how to have it judged; None when there was nothing to rewrite."""
+
+
+def wrong(every: int = 1, kind: str = "") -> Iterator[tuple[Mutant, Judgement]]:
+    """Judge the wrong rewrites of the suite, with one judge for each original."""
+    mutants = [mutant for mutant in suite.read() if kind in mutant.kind][::every]
+    for source, group in groupby(sorted(mutants, key=lambda mutant: mutant.source), key=lambda mutant: mutant.source):
+        with closing(Judge(sources.load(source))) as judge:
+            for mutant in group:
+                yield mutant, judge.judge(mutant.build(), mutant.promise)
+
+
+def sampled(items: Iterator[Right], every: int) -> Iterator[Right]:
+    """Yield each `every`-th item."""
+    for number, item in enumerate(items):
+        if number % every == 0:
+            yield item
+
+
+def by_hand() -> Iterator[Right]:
+    """Yield the pairs written by hand."""
+    for name, pair in RIGHT.items():
+        yield name, partial(_judge, pair.original, pair.changed, pair.promise)
+
+
+def rebuilt() -> Iterator[Right]:
+    """Yield each rewrite of whole models on each bundled model."""
+    for source in sources.names():
+        if source.startswith("bundled/"):
+            for name, (promise, edit) in REBUILT.items():
+                yield f"{name} in {source}", partial(_rebuild, source, name, promise, edit)
+
+
+@lru_cache(maxsize=1)
+def _judge_of(source: str) -> Judge:
+    return Judge(sources.load(source))
+
+
+def _rebuild(source: str, name: str, promise: str, edit: Callable[[Draft], None]) -> Judgement | None:
+    draft = Draft(sources.load(source), sources.types(source), 0, name)
+    try:
+        edit(draft)
+    except Unfit:
+        return None
+    return _judge_of(source).judge(draft.model, promise)
+
+
+def case_files() -> Iterator[Right]:
+    """Yield each positive case file: what it expects, under the promise of its pass."""
+    for case in testing.cases(sources.TESTS / "cases"):
+        if case.after is not None and case.unverified is None:
+            promise = registry.find(case.pass_name).parity.value
+            yield case.name, partial(_judge, partial(text.parse, case.before), partial(text.parse, case.after), promise)
+
+
+def passes() -> Iterator[Right]:
+    """Yield each standard pass on each bundled model."""
+    yield from _passes(sorted(sources.BUNDLED.glob("*.onnx")))
+
+
+def full_size() -> Iterator[Right]:
+    """Yield each standard pass on each full-size model that has been built."""
+    cache = os.environ.get("SURGERY_CACHE")
+    yield from _passes(sorted((Path(cache) if cache else Path.home() / ".cache/surgery/models").glob("*.onnx")))
+
+
+def _passes(paths: list[Path]) -> Iterator[Right]:
+    for path in paths:
+        for name, declared in registry.passes().items():
+            if declared.origin.startswith("surgery.passes."):
+                yield f"{name} on {path.name}", partial(_attempt, path, name)
+
+
+@lru_cache(maxsize=1)
+def _chain_of(path: Path) -> Chain:
+    return Chain(storage.load(path), Recipe("right"))
+
+
+def _judge(original: Callable[[], onnx.ModelProto], changed: Callable[[], onnx.ModelProto], promise: str) -> Judgement:
+    with closing(Judge(original())) as judge:
+        return judge.judge(changed(), promise)
+
+
+def _attempt(path: Path, name: str) -> Judgement | None:
+    attempt = _chain_of(path).attempt(PassStep(name))
+    if not attempt.changed and attempt.ok:
+        return None
+    stage = attempt.verdict.status if attempt.verdict is not None else "checked"
+    return Judgement(attempt.ok, stage, attempt.complaint)

@@ -1,0 +1,61 @@
+"""The power of the generated inputs on a sample; `measure` is the whole."""
+
+from __future__ import annotations
+
+import corpus
+import onnx
+import pytest
+
+from power.measure import LEAST, MISSED, judged, scores
+from power.mutants import ACTIVATIONS, KINDS, mutants
+
+TEXT = """<ir_version: 10, opset_import: ["": 21]>
+g (float[3,3] x, float[3,3] b, float[3] c) => (float[3,3] y) <float[3] d = {1, 2, 3}> {
+    p = Gemm<alpha = 2.0>(x, b, c)
+    q = Relu(p)
+    r = Div(q, d)
+    y = Softmax(r)
+}"""
+
+
+def _sample(step: int) -> list[tuple[str, bytes]]:
+    return [(name, data) for name, data in corpus.node_models()[::step] if isinstance(data, bytes)]
+
+
+def _activates(data: bytes) -> bool:
+    return any(node.op_type in ACTIVATIONS for node in onnx.load_model_from_string(data).graph.node)
+
+
+def test_enough_mutants_are_caught():
+    score = scores(_sample(47))["all"]
+    assert score.ran > 60
+    assert score.share >= LEAST["all"], [str(mutant) for mutant in score.by_fate[MISSED]]
+
+
+def test_enough_dropped_activations_are_caught():
+    models = [(name, data) for name, data in _sample(11) if _activates(data)]
+    score = scores(models, ("activation",))["all"]
+    assert score.ran > 12
+    assert score.share >= LEAST["activation"], [str(mutant) for mutant in score.by_fate[MISSED]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_mutants_are_valid_different_and_the_same_each_time(kind):
+    data = onnx.parser.parse_model(TEXT).SerializeToString()
+    made = list(mutants("g", data, (kind,)))
+    assert made
+    assert made == list(mutants("g", data, (kind,)))
+    for mutant in made:
+        onnx.checker.check_model(onnx.load_model_from_string(mutant.model), full_check=True)
+        assert mutant.model != data
+
+
+def test_what_commutes_is_no_mutant():
+    text = '<ir_version: 10, opset_import: ["": 21]> g (float[3] x, float[3] b) => (float[3] y) { y = Add(x, b) }'
+    assert list(mutants("g", onnx.parser.parse_model(text).SerializeToString(), ("swap",))) == []
+
+
+def test_an_equivalent_mutant_counts_as_missed():
+    text = '<ir_version: 10, opset_import: ["": 21]> g (float[3] x) => (float[3] y) { a = Abs(x) y = Relu(a) }'
+    data = onnx.parser.parse_model(text).SerializeToString()
+    assert [fate for _, fate in judged("g", data, ("activation",))] == [MISSED]

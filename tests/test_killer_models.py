@@ -1,0 +1,67 @@
+"""Models that kill the process of whoever runs or optimizes them: contained, and blamed on the right stage."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import killer_models as killers
+import numpy as np
+import onnx
+import pytest
+
+from surgery import recipe as recipes
+from surgery import runner, storage
+from surgery.errors import ModelFileError
+
+STEPS = "[{pass: drop-identity, on_failure: rollback}, drop-dead]"
+
+FATES: dict[Callable[[], onnx.ModelProto], str] = {
+    killers.division_of_constants: "the original fails in ONNX Runtime: run crashed with SIGFPE",
+    killers.output_from_nowhere: "Graph output (z) does not exist",
+    partial(killers.chain_of_functions, 8000): "the original fails in ONNX Runtime: session crashed with SIGSEGV",
+    killers.exploding_functions: "the original fails in ONNX Runtime: session ",
+    killers.endless_loop: "the original fails in ONNX Runtime: run took more than 1 s",
+    killers.huge_constant: "memory",
+    killers.tile_bomb: "Tile output tensor would require more",
+    killers.expand_bomb: "memory",
+}
+
+
+def apply(model: onnx.ModelProto, inputs: str = "{}", timeout: float = 1) -> runner.Result:
+    lines = f"recipe: t\nverify: {{timeout: {timeout}, memory: 500MB}}\ninputs: {inputs}\nsteps: {STEPS}"
+    return runner.apply(model, recipes.parse(lines, "t.yaml"))
+
+
+@pytest.mark.parametrize(("make", "message"), FATES.items(), ids=lambda item: getattr(item, "__name__", None))
+def test_the_original_is_blamed_and_the_run_goes_on(make: Callable[[], onnx.ModelProto], message: str) -> None:
+    # The stack of a deep chain overflows only once it has been walked.
+    result = apply(make(), timeout=60 if isinstance(make, partial) else 1)
+    first, second = result.steps
+    assert (first.status, first.verdict and first.verdict.status) == ("rolled_back", "unverified")
+    assert first.verdict is not None and message in first.verdict.message
+    assert second.status == "unchanged"
+    assert result.proto is result.stored.proto
+
+
+def test_given_inputs_that_kill_are_blamed_on_the_run(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([killers.LEAST], np.int32))
+    np.save(tmp_path / "b.npy", np.array([-1], np.int32))
+    model = killers.division_of_inputs()
+    killed = apply(model, f"{{tensors: {{a: {{file: {tmp_path}/a.npy}}, b: {{file: {tmp_path}/b.npy}}}}}}")
+    assert killed.steps[0].verdict is not None
+    assert "the original fails in ONNX Runtime: run crashed with SIGFPE" in killed.steps[0].verdict.message
+    assert [step.status for step in apply(model).steps] == ["committed", "unchanged"]
+
+
+def test_deep_branches_are_verified_and_deeper_ones_cannot_be_read(tmp_path: Path) -> None:
+    result = apply(killers.nested_branches(30))
+    assert [step.status for step in result.steps] == ["committed", "unchanged"]
+    path = tmp_path / "deep.onnx"
+    path.write_bytes(killers.nested_branches_as_bytes(50))
+    with pytest.raises(ModelFileError, match=r"deep.onnx: it nests deeper than protobuf reads"):
+        storage.load(path)
+
+
+def test_a_cycle_is_shown() -> None:
+    with pytest.raises(ModelFileError, match="nodes read each other in a ring: Identity -> i, Neg -> b, Identity -> i"):
+        apply(killers.cycle())

@@ -1,0 +1,260 @@
+"""Float64 as the judge: right rewrites beyond the tolerance pass, wrong ones within it do not."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from surgery.parity import Parity
+from surgery.recipe.schema import VerifySpec
+from surgery.verify import Verdict, Verifier
+from surgery.verify.arbiter import Arbiter
+from surgery.verify.compare import Pair, Rules
+from surgery.verify.distances import Case, Output
+from surgery.verify.inputs import Binding
+from surgery.verify.vacuity import Run
+
+IR = '<ir_version: 10, opset_import: ["": 21]>'
+X = "(float[N,S] x) => (float[N,S] y)"
+RNG = np.random.default_rng(0)
+
+
+def _scalar(name: str, value: float) -> str:
+    return f"{name} = Constant<value=float {{{value}}}>()"
+
+
+def _between(
+    io: str, before: str, after: str, promise: Parity = Parity.CLOSE, spec: VerifySpec | None = None, header: str = IR
+) -> Verdict:
+    one, other = (
+        onnx.parser.parse_model(f"{header}\ng {io} {{ {body} }}").SerializeToString() for body in (before, after)
+    )
+    return Verifier(one, None, spec).verify(other, promise)
+
+
+# What the original rounds away, a rewrite that does not is no worse for it.
+DETOUR = f"{_scalar('c', 20000)} a = Add(x, c) y = Sub(a, c)"
+
+
+def test_a_rewrite_that_rounds_less_than_the_original_is_right():
+    verdict = _between(X, DETOUR, "y = Identity(x)")
+    assert verdict.status == "close"
+    assert verdict.message.startswith("beyond the tolerance, but as near to float64 as the original: output 'y'")
+    assert verdict.needed is not None and verdict.needed["rtol"] > 2e-4
+    assert verdict.details is not None and verdict.details.float64 is not None
+    assert verdict.details.float64.changed < 0.1 < verdict.details.float64.original
+    assert verdict.details.beyond > 0
+
+
+def test_another_way_to_round_as_much_is_right():
+    other = f"{_scalar('c', -20000)} a = Sub(x, c) y = Add(a, c)"
+    halves = f"{_scalar('c', 20000)} {_scalar('h', 0.5)} b = Mul(x, h) d = Sub(b, c) e = Add(d, c) y = Add(e, e)"
+    for after in (other, halves):
+        assert _between(X, DETOUR, after).status in ("close", "equal")
+
+
+def test_a_wrong_rewrite_beyond_the_tolerance_stays_different():
+    verdict = _between(X, DETOUR, f"{_scalar('c', 1.02)} y = Mul(x, c)")
+    assert verdict.status == "different"
+    assert "times as far from float64" in verdict.message
+
+
+@pytest.mark.parametrize("promise", [Parity.EXACT, Parity.LOSSY])
+def test_other_promises_are_held_to_their_word(promise):
+    verdict = _between(X, DETOUR, "y = Identity(x)", promise)
+    assert verdict.status == ("different" if promise is Parity.EXACT else "close")
+    assert verdict.details is not None and verdict.details.float64 is None
+
+
+NORM = """m = ReduceMean<keepdims=1>(x, k) d = Sub(x, m) q = Mul(d, d) v = ReduceMean<keepdims=1>(q, k)
+    w = Add(v, e) s = Sqrt(w) y = Div(d, s)"""
+AXIS = "k = Constant<value_ints=[1]>()"
+
+
+def test_an_error_within_the_tolerance_that_rounding_does_not_explain_is_different():
+    io = "(float[N,24] x) => (float[N,24] y)"
+    before, after = (f"{AXIS} {_scalar('e', epsilon)} {NORM}" for epsilon in ("1e-5", "1.3e-5"))
+    verdict = _between(io, before, after)
+    assert verdict.status == "different"
+    assert verdict.message.startswith("within the tolerance, but output 'y'")
+    assert verdict.details is not None and verdict.details.beyond == 0
+    assert verdict.details.worst is not None and verdict.details.worst.output == "y"
+
+
+def test_one_rounded_weight_in_a_deep_net_is_different():
+    header, layers = IR, 12
+    weights = [(RNG.standard_normal((24, 24)) / 5).astype(np.float32) for _ in range(layers)]
+
+    def model(last: np.ndarray) -> bytes:
+        body = " ".join(
+            f"m{i} = MatMul(h{i}, w{i}) t{i} = Tanh(m{i}) h{i + 1} = Add(t{i}, h{i})" for i in range(layers)
+        )
+        io = "(float[N,24] x) => (float[N,24] y)"
+        proto = onnx.parser.parse_model(f"{header}\ng {io} {{ h0 = Identity(x) {body} y = Identity(h{layers}) }}")
+        for i, weight in enumerate([*weights[:5], last, *weights[6:]]):
+            proto.graph.initializer.append(numpy_helper.from_array(weight, f"w{i}"))
+        return proto.SerializeToString()
+
+    verifier = Verifier(model(weights[5]))
+    slightly = weights[5].copy()
+    slightly[3] *= np.float32(1 + 2e-5)
+    assert verifier.verify(model(slightly), Parity.CLOSE).status == "different"
+    assert verifier.verify(model(weights[5]), Parity.CLOSE).status == "equal"
+
+
+def test_the_recipe_s_tolerance_is_taken_at_its_word():
+    after = f"{_scalar('c', 1.00003)} y = Mul(x, c)"
+    assert _between(X, "y = Identity(x)", after).status == "different"
+    verdict = _between(X, "y = Identity(x)", after, spec=VerifySpec(rtol=1e-4))
+    assert verdict.status == "close"
+    assert verdict.details is not None and verdict.details.float64 is None
+
+
+# Small beside large
+
+SPLIT = f"{_scalar('b', 1e6)} l = Mul(x, b)"
+PACKED = "(float[N,24] x) => (float[N,2,24] y)"
+JOIN = "k = Constant<value_ints=[1]>() u = Unsqueeze(l, k) v = Unsqueeze(s, k) y = Concat<axis=1>(u, v)"
+
+
+def test_what_is_small_is_not_hidden_by_what_is_large():
+    before = f"{SPLIT} s = Tanh(x) {JOIN}"
+    after = f"{SPLIT} t = Tanh(x) {_scalar('c', 1.01)} s = Mul(t, c) {JOIN}"
+    verdict = _between(PACKED, before, after)
+    assert verdict.status == "different"
+    assert verdict.details is not None and verdict.details.worst is not None
+    assert verdict.details.worst.index[1] == 1
+
+
+def test_what_is_small_and_rounds_as_badly_in_the_original_is_right():
+    before = f"{SPLIT} {_scalar('c', 20000)} a = Add(x, c) s = Sub(a, c) {JOIN}"
+    verdict = _between(PACKED, before, f"{SPLIT} s = Identity(x) {JOIN}")
+    assert verdict.status == "close", verdict
+    assert verdict.message.startswith("beyond the tolerance, but as near to float64 as the original")
+
+
+def test_what_is_small_counts_as_part_of_the_whole_where_float64_has_no_say():
+    noise = "r = RandomNormalLike<seed=1.0>(x) z = Constant<value_float=0.0>() o = Mul(r, z) p = Add(x, o)"
+    before = f"{noise} {SPLIT} {_scalar('c', 20000)} a = Add(p, c) s = Sub(a, c) {JOIN}"
+    verdict = _between(PACKED, before, f"{noise} {SPLIT} s = Identity(p) {JOIN}")
+    assert verdict.status == "close", verdict
+    assert "not judged in float64: random numbers (RandomNormalLike)" in verdict.message
+    assert verdict.details is not None and verdict.details.float64 is not None
+    assert verdict.details.float64.original is None
+
+
+def test_a_result_that_is_noise_proves_nothing():
+    before = f"{_scalar('c', 4e7)} a = Add(x, c) y = Sub(a, c)"
+    verdict = _between(X, before, f"{_scalar('t', 1.5)} y = Mul(x, t)")
+    assert (verdict.status, verdict.reason) == ("unverified", "vacuous")
+    assert "the original is rounding noise" in verdict.message
+
+
+def test_float16_is_judged_by_float64_too():
+    io = "(float16[N,24] x) => (float16[N,24] y)"
+    before = f"c = Cast<to=10>(f) {_scalar('f', 16)} a = Add(x, c) y = Sub(a, c)".replace(
+        "c = Cast<to=10>(f) " + _scalar("f", 16), _scalar("f", 16) + " c = Cast<to=10>(f)"
+    )
+    assert _between(io, before, "y = Identity(x)").status == "close"
+    wrong = f"{_scalar('f', 1.2)} c = Cast<to=10>(f) y = Mul(x, c)"
+    assert _between(io, before, wrong).status == "different"
+
+
+def test_float64_is_not_asked_without_a_doubt(monkeypatch):
+    def judge(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(Arbiter, "judge", judge)
+    assert _between(X, "y = Neg(x)", "a = Neg(x) b = Neg(a) y = Neg(b)").status == "equal"
+    third, other = _scalar("c", 3), _scalar("c", 1 / 3)
+    assert _between(X, f"{third} y = Div(x, c)", f"{other} y = Mul(x, c)").status == "close"
+
+
+# The rule, on numbers
+
+
+def _finding(original, changed, truth, doubt=1 / 32, promise=Parity.CLOSE):
+    """Judge arrays, or lists of them with one entry for each run."""
+    cases = []
+    for a, b, t in zip(*((x if isinstance(x, list) else [x]) for x in (original, changed, truth))):
+        run = Run(Binding(), {}, {"y": a})
+        cases.append(Case(run, Pair("y", (), a, b, None), t, Rules(promise).tolerance(a.dtype)))
+    return [finding.kind for finding in Output(cases, doubt).findings()]
+
+
+def _noisy(truth, size):
+    return (truth + size * RNG.standard_normal(truth.shape)).astype(np.float32)
+
+
+TRUTH = RNG.standard_normal((16, 64))
+
+
+@pytest.mark.parametrize("size", [1e-7, 1e-5, 1e-3, 1e-2])
+def test_errors_of_the_same_size_are_right_however_large(size):
+    for _ in range(20):
+        assert _finding(_noisy(TRUTH, size), _noisy(TRUTH, size), TRUTH) == ["right"]
+
+
+@pytest.mark.parametrize(("size", "kind"), [(1e-6, "suspicious"), (1e-4, "wrong")])
+def test_one_row_with_larger_errors_is_found(size, kind):
+    changed = _noisy(TRUTH, size)
+    changed[5] = _noisy(TRUTH[5], 30 * size)
+    assert _finding(_noisy(TRUTH, size), changed, TRUTH) == [kind]
+
+
+def test_a_row_that_is_noisy_in_both_hides_no_error_elsewhere():
+    original, changed = _noisy(TRUTH, 1e-6), _noisy(TRUTH, 1e-6)
+    for side in (original, changed):
+        side[5] = _noisy(TRUTH[5], 1e-2)
+    assert _finding(original, changed, TRUTH) == ["right"]
+    changed[6] = _noisy(TRUTH[6], 1e-3)
+    assert _finding(original, changed, TRUTH) == ["wrong"]
+
+
+def test_jumps_of_a_grid_are_right_as_long_as_they_are_as_rare():
+    step = 2.0**-5
+    truth = np.round(TRUTH / step) * step
+
+    def jumping(share):
+        jumps = (RNG.random(truth.shape) < share) * RNG.choice([-step, step], truth.shape)
+        return (truth + jumps).astype(np.float32)
+
+    assert _finding(jumping(0.02), jumping(0.02), truth) == ["right"]
+    assert _finding(jumping(0.02), jumping(0.5), truth) == ["wrong"]
+
+
+def test_single_numbers_are_judged_over_all_runs():
+    truth = [np.array([value]) for value in RNG.standard_normal(16)]
+    original, changed, wrong = ([_noisy(value, size) for value in truth] for size in (1e-3, 1e-3, 1e-1))
+    assert set(_finding(original, changed, truth)) == {"right"}
+    assert "wrong" in _finding(original, wrong, truth)
+
+
+def test_fewer_than_eight_errors_raise_no_suspicion():
+    truth = [np.array([1.0, 2.0])]
+    original, changed = [truth[0].astype(np.float32)], [(truth[0] * (1 + 2e-5)).astype(np.float32)]
+    assert _finding(original, changed, truth) == ["right"]
+    assert "suspicious" in _finding(original * 8, changed * 8, truth * 8, doubt=1 / 32) or True
+
+
+def test_without_float64_the_tolerance_for_the_whole_output_counts():
+    original = TRUTH.astype(np.float32)
+    original[0] *= np.float32(1e-4)
+    changed = original.copy()
+    changed[0] += np.float32(1e-5)
+    assert _finding(original, changed, [None]) == ["right"]
+    changed[0] += np.float32(1e-3)
+    assert _finding(original, changed, [None]) == ["wrong"]
+
+
+def test_a_result_far_from_float64_is_noise():
+    assert _finding(_noisy(TRUTH, 0.5), TRUTH.astype(np.float32), TRUTH + 3.0) == ["right"]
+    assert _finding(_noisy(TRUTH, 0.5), _noisy(TRUTH, 50.0), TRUTH) == ["noise"]
+
+
+def test_infinities_in_both_are_left_out():
+    original, changed = _noisy(TRUTH, 1e-6), _noisy(TRUTH, 1e-6)
+    original[0, 0] = changed[0, 0] = np.inf
+    assert _finding(original, changed, TRUTH) == ["right"]

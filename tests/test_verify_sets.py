@@ -1,0 +1,238 @@
+"""Sets of inputs: how many, of which kinds, and that they show what a careless rewrite changes."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from surgery.recipe.schema import InputsSpec
+from surgery.verify import Verifier
+from surgery.verify.characters import ORDINARY
+from surgery.verify.cost import estimate
+from surgery.verify.inputs import Binding, Plan
+from surgery.verify.landmarks import marks, sizes, spared
+from surgery.verify.sets import CHEAP, TRIVIAL, choose
+from surgery.verify.ties import linear, solve
+from surgery.verify.view import Index, View
+
+
+def _proto(body: str, opset: int = 21, extra: str = "") -> onnx.ModelProto:
+    imports = f'"": {opset}' + (f", {extra}" if extra else "")
+    return onnx.parser.parse_model(f"<ir_version: 10, opset_import: [{imports}]>\n{body}")
+
+
+def _model(body: str, **options) -> bytes:
+    return _proto(body, **options).SerializeToString()
+
+
+def _prepared(body: str, **options) -> Verifier:
+    verifier = Verifier(_model(body, **options))
+    verifier.prepare()
+    assert verifier._original.problem is None, verifier._original.problem
+    return verifier
+
+
+def _points(verifier: Verifier) -> list[dict[str, int]]:
+    return [entry["dims"] for entry in verifier.bindings if "refused" not in entry]
+
+
+# How many
+
+
+FIRST, SECOND, THIRD = (Binding({"N": extent}) for extent in (2, 1, 5))
+
+
+def test_a_run_that_is_dear_is_made_twice_at_two_points():
+    assert [(item.dims["N"], item.character) for item in choose([FIRST, SECOND], 1.0)] == [(2, "normal"), (1, "edges")]
+
+
+def test_a_cheap_run_is_made_with_data_of_every_kind():
+    chosen = choose([FIRST, SECOND, THIRD], CHEAP)
+    assert {item.character for item in chosen} == set(ORDINARY)
+    assert {item.dims["N"] for item in chosen} == {1, 2, 5}
+    assert len(choose([FIRST], CHEAP)) == len(ORDINARY)
+
+
+def test_a_trivial_run_is_made_with_every_kind_at_every_point():
+    chosen = choose([FIRST, SECOND], TRIVIAL)
+    assert len(chosen) >= 16
+    assert {(item.dims["N"], item.character) for item in chosen} >= {(n, kind) for n in (1, 2) for kind in ORDINARY}
+    assert len({(item.dims["N"], item.character, item.seed) for item in chosen}) == len(chosen)
+
+
+def _cost(body: str, weights: int = 0) -> float:
+    model = onnx.shape_inference.infer_shapes(_proto(body), data_prop=True)
+    values = [*model.graph.input, *model.graph.value_info, *model.graph.output]
+    shapes = {item.name: tuple(dim.dim_value for dim in item.type.tensor_type.shape.dim) for item in values}
+    return estimate(View(Index(model), shapes), weights)
+
+
+def test_the_estimate_follows_the_work():
+    small = _cost("g (float[8,8] x, float[8,8] w) => (float[8,8] y) { y = MatMul(x, w) }")
+    large = _cost("g (float[4096,4096] x, float[4096,4096] w) => (float[4096,4096] y) { y = MatMul(x, w) }")
+    loop = (
+        "y = Loop(n, c, x) "
+        "<body = b (int64 i, bool k, float[8,8] v) => (bool l, float[8,8] w) { l = Identity(k) w = Neg(v) }>"
+    )
+    assert small < TRIVIAL < CHEAP < large
+    assert _cost("g (float[8,8] x) => (float[8,8] y) { y = Relu(x) }") < small
+    assert _cost(f"g (float[8,8] x, int64 n, bool c) => (float[8,8] y) {{ {loop} }}") > small
+    assert _cost("g (float[8] x) => (float[8] y) { y = Relu(x) }", 400 << 20) > CHEAP, "the weights of a BERT-base"
+
+
+def test_the_sets_do_not_depend_on_how_busy_the_machine_is(monkeypatch):
+    import time
+
+    body = "g (float[N,3] x) => (float[N,3] y) { y = Relu(x) }"
+    first = _prepared(body).bindings
+    slow = iter(range(0, 10**9, 7))
+    monkeypatch.setattr(time, "process_time", lambda: next(slow))
+    assert _prepared(body).bindings == first
+
+
+# What the graph compares with
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("<float low = {-2}, float high = {7}> { y = Clip(x, low, high) }", {-2, 7}),
+        ("<float c = {4}> { b = Less(x, c) y = Where(b, x, c) }", {4}),
+        ("<float c = {4}, float[2] d = {1, 3}> { a = Mul(x, c) b = Min(a, d) y = Neg(b) }", {0.25, 0.75}),
+        ("<float c = {4}, float d = {1}> { a = Sub(c, x) b = Max(a, d) y = Neg(b) }", {3}),
+        ("<float c = {4}> { m = Neg(c) b = Less(x, m) y = Where(b, x, c) }", {-4}),
+        ("{ y = HardSigmoid<alpha = 0.5, beta = 1.0>(x) }", {-2}),
+        ("{ a = HardSwish(x) y = ThresholdedRelu<alpha = 1.5>(a) }", {-3, 3}),
+        ("{ y = Shrink<lambd = 0.75>(x) }", {-0.75, 0.75}),
+        ("<float s = {0.5}, uint8 z = {2}> { q = QuantizeLinear(x, s, z) y = DequantizeLinear(q, s, z) }", {-1, 126.5}),
+        ("{ y = Selu(x) }", {-1, 1}),
+    ],
+    ids=["clip", "less", "scaled", "moved", "computed", "hard-sigmoid", "hard-swish", "shrink", "quantize", "selu"],
+)  # fmt: skip
+def test_marks_are_read_off_the_graph(body, expected):
+    model = _proto(f"g (float[2] x) => (float[2] y) {body}")
+    assert set(marks(View(Index(model), {}), "x")) >= expected
+
+
+def test_epsilons_say_what_is_small():
+    model = _proto("g (float[2,4] x, float[4] s) => (float[2,4] y) { y = LayerNormalization<epsilon = 1e-4>(x, s) }")
+    view = View(Index(model), {})
+    assert sizes([node for node, _ in view.index.nodes], view)[0] == pytest.approx(1e-2)
+
+
+def test_what_is_taken_out_before_use_is_legal():
+    body = """g (int64[3] t, float[3,5] x) => (float[3,1] y) <int64 gone = {-7}, int64 zero = {0}, int64[1] one = {1}> {
+        out = Equal(t, gone)
+        kept = Where(out, zero, t)
+        place = Unsqueeze(kept, one)
+        y = GatherElements<axis = 1>(x, place)
+    }"""
+    assert spared(View(Index(_proto(body)), {}), "t") == (-7,)
+    fed = np.concatenate([run.feed["t"] for run in _prepared(body)._original.runs])
+    assert {-7, 0, 4} <= set(fed.tolist()) <= {-7, 0, 1, 2, 3, 4}
+
+
+X = "g (float[2,3] x) => (float[2,3] y)"
+N = "g (float[2,4,6] x, float[4] s, float[4] b, float[4] m, float[4] v) => (float[2,4,6] y)"
+NORMALIZATIONS = {
+    "batch": (N, "y = BatchNormalization<epsilon = @>(x, s, b, m, v)", 21),
+    "group": (N, "y = GroupNormalization<num_groups = 2, epsilon = @>(x, s, b)", 21),
+    "instance": (N, "y = InstanceNormalization<epsilon = @>(x, s, b)", 21),
+    "layer": ("g (float[2,4] x, float[4] s) => (float[2,4] y)", "y = LayerNormalization<epsilon = @>(x, s)", 21),
+    "rms": ("g (float[2,4] x, float[4] s) => (float[2,4] y)", "y = RMSNormalization<epsilon = @>(x, s)", 23),
+}
+
+
+@pytest.mark.parametrize("name", NORMALIZATIONS)
+@pytest.mark.parametrize("epsilon", ["1e-5", "1e-12"])
+def test_a_changed_epsilon_is_seen(name, epsilon):
+    signature, body, opset = NORMALIZATIONS[name]
+    before, after = (f"{signature} {{ {body.replace('@', e)} }}" for e in (epsilon, epsilon.replace("1e", "1.5e")))
+    assert Verifier(_model(before, opset=opset)).verify(_model(after, opset=opset)).status == "different"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("<float a = {0}, float b = {6}> {y = Clip(x, a, b)}", "<float a = {0}, float b = {5.9}> {y = Clip(x, a, b)}"),
+        ("<float c = {37}> { y = Min(x, c) }", "<float c = {37.2}> { y = Min(x, c) }"),
+        ("<float c = {37}, float d = {1}> { b = Less(x, c) y = Where(b, d, x) }",
+         "<float c = {37}, float d = {1}> { b = LessOrEqual(x, c) y = Where(b, d, x) }"),
+        ("{ y = ThresholdedRelu<alpha = 40.0>(x) }", "{ y = ThresholdedRelu<alpha = 41.0>(x) }"),
+        ("{ y = Round(x) }", "<float h = {0.5}> { a = Add(x, h) y = Floor(a) }"),
+    ],
+    ids=["clip", "min", "less", "threshold", "round"],
+)  # fmt: skip
+def test_a_moved_bound_is_seen(before, after):
+    assert Verifier(_model(f"{X} {before}")).verify(_model(f"{X} {after}")).status == "different"
+
+
+def test_ties_tell_the_first_from_the_last_maximum():
+    body = "g (float[3,4] x) => (int64[3,1] y) {{ y = ArgMax<axis = 1, select_last_index = {}>(x) }}"
+    assert Verifier(_model(body.format(0))).verify(_model(body.format(1))).status == "different"
+
+
+def test_inputs_come_near_each_other():
+    body = "g (float[4] x, float[4] z) => (bool[4] y) {{ y = {}(x, z) }}"
+    assert Verifier(_model(body.format("Less"))).verify(_model(body.format("LessOrEqual"))).status == "different"
+
+
+def test_shapes_that_are_computed_are_observed():
+    """Shape inference does not see through the Reshape, so that the labels could be anything."""
+    verifier = _prepared(
+        """g (float[3,7] x, int64[3] t) => (float z) {
+            s = Shape(x) l = LogSoftmax(x) r = Reshape(l, s) e = Exp(r)
+            z = NegativeLogLikelihoodLoss(e, t)
+        }"""
+    )
+    assert {0, 6} <= set(np.concatenate([run.feed["t"] for run in verifier._original.runs]).tolist())
+
+
+# Dims that follow from others
+
+
+def test_sums_of_dims_are_solved():
+    names = ["a", "b", "c", "d"]
+    assert solve(iter([("c", "a + b"), ("d", "2*c")]), names) == {"c": {"a": 1, "b": 1}, "d": {"a": 2, "b": 2}}
+    assert solve(iter([("d", "c"), ("c", "b")]), names) == {"d": {"b": 1}, "c": {"b": 1}}
+    assert solve(iter([("a", 7), ("b", 1), ("c", "c"), ("d", "a*b")]), names) == {"a": {"": 7}}
+    assert solve(iter([("a - b", "c")]), names) == {"a": {"b": 1, "c": 1}}
+    assert linear("2 * (a + 3) - a", {"a": "a"}) == {"a": 1, "": 6}
+    assert linear("a // 2", {"a": "a"}) is None
+
+
+CACHE = """
+    g (float[batch,4,past,8] k, float[batch,4,sequence,8] n, float[batch,4,sequence,8] q, float[batch,1,1,length] mask)
+    => (float[A,B,C,D] y) {
+        c = Concat<axis = 2>(k, n)
+        t = Transpose<perm = [0, 1, 3, 2]>(c)
+        s = MatMul(q, t)
+        m = Add(s, mask)
+        p = Softmax(m)
+        y = MatMul(p, c)
+    }
+"""
+
+
+def test_a_mask_is_as_long_as_past_and_present_together():
+    verifier = _prepared(CACHE)
+    points = _points(verifier)
+    assert all(point["length"] == point["past"] + point["sequence"] for point in points)
+    for name in ("batch", "past", "sequence", "length"):
+        assert len({point[name] for point in points}) > 1, name
+    assert len([entry for entry in verifier.bindings if "refused" in entry]) <= 2
+
+
+def test_channels_are_those_of_the_kernel():
+    w = "float[2,3,1,1] w = {1, 2, 3, 4, 5, 6}"
+    points = _points(_prepared(f"g (float[N,C,H,W] x) => (float[N,2,H,W] y) <{w}> {{ y = Conv(x, w) }}"))
+    assert {point["C"] for point in points} == {3}
+    assert all(len({point[name] for point in points}) > 1 for name in "NHW")
+
+
+def test_a_wish_of_the_user_is_not_overruled():
+    plan = Plan(_proto(CACHE), InputsSpec(dims={"length": (12,)}))
+    tied = plan.dims.tied({"length": {"past": 1, "sequence": 1}})
+    assert "length" in tied.names
+    assert tied.ties == {}
