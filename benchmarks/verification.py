@@ -82,8 +82,8 @@ def main() -> None:
     for binding in verifier.bindings:
         print(f"  inputs: {binding}")
     with tempfile.TemporaryDirectory() as folder:
-        for number, feed in enumerate(verifier.feeds):
-            np.savez(Path(folder) / f"feed{number}.npz", **feed)
+        for number, run in enumerate(verifier.runs):
+            np.savez(Path(folder) / f"feed{number}.npz", **run.feed)
         ours, theirs = measure(stored, verifier, Path(folder), arguments.steps)
     ratio = statistics.median(b / a for a, b in zip(ours, theirs))
     print(f"surgery: {statistics.median(ours):.2f} s a step (worst {max(ours):.2f})")

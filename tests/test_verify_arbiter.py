@@ -17,7 +17,8 @@ from surgery.verify.inputs import Binding
 from surgery.verify.vacuity import Run
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'
-X = "(float[N,S] x) => (float[N,S] y)"
+X = "(float[N,24] x) => (float[N,24] y)"
+SMALL = "(float[2,3] x) => (float[2,3] y)"
 RNG = np.random.default_rng(0)
 
 
@@ -42,7 +43,6 @@ def test_a_rewrite_that_rounds_less_than_the_original_is_right():
     verdict = _between(X, DETOUR, "y = Identity(x)")
     assert verdict.status == "close"
     assert verdict.message.startswith("beyond the tolerance, but as near to float64 as the original: output 'y'")
-    assert verdict.needed is not None and verdict.needed["rtol"] > 2e-4
     assert verdict.details is not None and verdict.details.float64 is not None
     assert verdict.details.float64.changed < 0.1 < verdict.details.float64.original
     assert verdict.details.beyond > 0
@@ -61,22 +61,15 @@ def test_a_wrong_rewrite_beyond_the_tolerance_stays_different():
     assert "times as far from float64" in verdict.message
 
 
-@pytest.mark.parametrize("promise", [Parity.EXACT, Parity.LOSSY])
-def test_other_promises_are_held_to_their_word(promise):
-    verdict = _between(X, DETOUR, "y = Identity(x)", promise)
-    assert verdict.status == ("different" if promise is Parity.EXACT else "close")
+def test_a_promise_of_identical_bits_is_held_to_its_word():
+    verdict = _between(X, DETOUR, "y = Identity(x)", Parity.EXACT)
+    assert verdict.status == "different"
     assert verdict.details is not None and verdict.details.float64 is None
 
 
-NORM = """m = ReduceMean<keepdims=1>(x, k) d = Sub(x, m) q = Mul(d, d) v = ReduceMean<keepdims=1>(q, k)
-    w = Add(v, e) s = Sqrt(w) y = Div(d, s)"""
-AXIS = "k = Constant<value_ints=[1]>()"
-
-
 def test_an_error_within_the_tolerance_that_rounding_does_not_explain_is_different():
-    io = "(float[N,24] x) => (float[N,24] y)"
-    before, after = (f"{AXIS} {_scalar('e', epsilon)} {NORM}" for epsilon in ("1e-5", "1.3e-5"))
-    verdict = _between(io, before, after)
+    before, after = (f"{_scalar('c', factor)} t = Tanh(x) m = Mul(t, c) y = Sin(m)" for factor in (0.7071068, 0.707125))
+    verdict = _between(X, before, after)
     assert verdict.status == "different"
     assert verdict.message.startswith("within the tolerance, but output 'y'")
     assert verdict.details is not None and verdict.details.beyond == 0
@@ -146,8 +139,8 @@ def test_what_is_small_counts_as_part_of_the_whole_where_float64_has_no_say():
 
 
 def test_a_result_that_is_noise_proves_nothing():
-    before = f"{_scalar('c', 4e7)} a = Add(x, c) y = Sub(a, c)"
-    verdict = _between(X, before, f"{_scalar('t', 1.5)} y = Mul(x, t)")
+    before = f"{_scalar('c', 1.6e7)} t = Tanh(x) a = Add(t, c) y = Sub(a, c)"
+    verdict = _between(X, before, f"{_scalar('c', 90)} t = Tanh(x) y = Mul(t, c)")
     assert (verdict.status, verdict.reason) == ("unverified", "vacuous")
     assert "the original is rounding noise" in verdict.message
 
@@ -197,7 +190,7 @@ def test_errors_of_the_same_size_are_right_however_large(size):
         assert _finding(_noisy(TRUTH, size), _noisy(TRUTH, size), TRUTH) == ["right"]
 
 
-@pytest.mark.parametrize(("size", "kind"), [(1e-6, "suspicious"), (1e-4, "wrong")])
+@pytest.mark.parametrize(("size", "kind"), [(1e-7, "suspicious"), (1e-4, "wrong")])
 def test_one_row_with_larger_errors_is_found(size, kind):
     changed = _noisy(TRUTH, size)
     changed[5] = _noisy(TRUTH[5], 30 * size)
@@ -236,7 +229,7 @@ def test_fewer_than_eight_errors_raise_no_suspicion():
     truth = [np.array([1.0, 2.0])]
     original, changed = [truth[0].astype(np.float32)], [(truth[0] * (1 + 2e-5)).astype(np.float32)]
     assert _finding(original, changed, truth) == ["right"]
-    assert "suspicious" in _finding(original * 8, changed * 8, truth * 8, doubt=1 / 32) or True
+    assert "suspicious" in _finding(original * 16, changed * 16, truth * 16)
 
 
 def test_without_float64_the_tolerance_for_the_whole_output_counts():

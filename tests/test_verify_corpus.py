@@ -23,11 +23,8 @@ STEP = 40
 EXCEPTIONS = {
     "test_attention_4d_diff_heads_mask4d_padded_kv": "ONNX Runtime refuses even the inputs of the test",
     "test_convinteger_with_padding": "ONNX Runtime refuses even the inputs of the test",
-    "light_": "the weights have no content, so the output does not follow the input",
     "test_gradient": "an operator of the training preview",
     "test_image_decoder": "no kernel, and the reference evaluator needs another package",
-    "test_regex_full_match": "no drawn string matches",
-    "test_unique": "a value that counts equal rows hardly moves",
 }
 
 

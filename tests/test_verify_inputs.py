@@ -144,6 +144,37 @@ def test_operators_get_what_they_accept_at_the_first_try(body):
     assert not verifier._original.vacuous[next(iter(verifier._original.vacuous))], verifier._original.vacuous
 
 
+def test_the_condition_of_where_takes_both_values_everywhere():
+    verifier = _prepared("g (bool[2,3] c, float[2,3] x, float[2,3] y) => (float[2,3] z) { z = Where(c, x, y) }")
+    conditions = np.stack([run.feed["c"] for run in verifier._original.runs])
+    assert conditions.any(axis=0).all()
+    assert not conditions.all(axis=0).any()
+
+
+def test_boxes_overlap_and_thresholds_decide():
+    body = """g (float[1,9,4] b, float[1,1,9] s, int64 n, float i, float t) => (int64[K,3] y)
+              {{ y = NonMaxSuppression<center_point_box = {}>(b, s, n, i, t) }}"""
+    assert Verifier(_model(body.format(0))).verify(_model(body.format(1))).status == "different"
+    kept = [run.outputs["y"].shape[0] for run in _prepared(body.format(0))._original.runs]
+    assert len(set(kept)) > 1
+
+
+def test_words_are_drawn_around_those_that_are_taken_out():
+    body = 'g (string[4] x) => (string[N] y) { y = StringNormalizer<stopwords = ["Monday"]>(x) }'
+    words = set(_fed(_prepared(body), "x").tolist())
+    assert {"Monday", "monday", "MONDAY"} < words
+
+
+def test_the_target_of_a_reshape_is_spelled_in_several_ways():
+    fed = _fed(_prepared("g (float[2,3] x, int64[2] s) => (float[A,B] y) { y = Reshape(x, s) }"), "s")
+    assert {-1, 0, 2} <= set(fed.tolist())
+
+
+def test_an_optional_input_is_empty_at_times():
+    verifier = _prepared("g (optional(float[2]) o) => (bool y) { y = OptionalHasElement(o) }", opset=18)
+    assert {run.feed["o"] is None for run in verifier._original.runs} == {True, False}
+
+
 @pytest.mark.parametrize(
     ("dtype", "kind"),
     [

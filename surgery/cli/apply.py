@@ -39,6 +39,9 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plugin", metavar="MODULE", action="append", default=[], help="a module, or a .py file, with more passes"
     )
+    parser.add_argument(
+        "--in-process", action="store_true", help="run all passes in this process, for a debugger; a crash ends it"
+    )
     _verification.add_arguments(parser)
 
 
@@ -67,7 +70,13 @@ def execute(recipe: Recipe, model: Path, arguments: argparse.Namespace) -> int:
     console = _output.messages()
     with Progress(console, verbose=arguments.verbose > 0) as observer:
         result = runner.apply(
-            model, recipe, output=output, force=arguments.force, layout=arguments.layout, observer=observer
+            model,
+            recipe,
+            output=output,
+            force=arguments.force,
+            layout=arguments.layout,
+            observer=observer,
+            contained=not arguments.in_process,
         )
     report(result, output, arguments)
     return result.exit_code

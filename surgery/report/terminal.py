@@ -118,17 +118,17 @@ def _messages(steps: Sequence[StepRecord]) -> Iterator[RenderableType]:
             text = Text.assemble((f"{step.name}: ", STATUS_STYLES[step.status]), f"{place}{step.message}")
             yield Padding(text, (0, 0, 0, 2))
         # An exact step behind one that rounds otherwise is as far from the original as that one.
-        elif step.verdict is not None and step.verdict.status == "close" and step.verdict.needed != known:
-            known = step.verdict.needed
+        elif step.verdict is not None and step.verdict.status == "close" and step.verdict.details != known:
+            known = step.verdict.details
             text = Text.assemble((f"{step.name}: ", STATUS_STYLES[step.status]), (distance(step.verdict), "dim"))
             yield Padding(text, (0, 0, 0, 2))
 
 
 def distance(verdict: Verdict) -> str:
     """Write how far apart close outputs are: the tolerance needed, float64, the metrics of a LOSSY step."""
-    rtol, atol = (verdict.needed or {}).get("rtol", 0.0), (verdict.needed or {}).get("atol", 0.0)
-    parts = [f"needed rtol {rtol:.1e} and atol {atol:.1e}"]
-    details = verdict.details
+    parts, details = ["no tolerance would do"], verdict.details
+    if verdict.needed is not None:
+        parts = [f"needed rtol {verdict.needed['rtol']:.1e} and atol {verdict.needed['atol']:.1e}"]
     if details is not None:
         parts.append(f"at most {details.ulp:.4g} ulp")
         if details.metrics is not None:

@@ -46,10 +46,11 @@ def floats(
             if marks:
                 mixed = np.where(rng.random(shape) < 0.3, _near(marks, rng, shape), mixed)
             # Whatever the dice say: only a negative zero tells x from x + 0.
-            mixed.reshape(-1)[rng.integers(0, max(1, mixed.size), 1 if mixed.size > 1 else 0)] = -0.0
+            if mixed.size > 1:
+                mixed.reshape(-1)[rng.integers(mixed.size)] = -0.0
             return mixed
         case "coarse":
-            return np.copysign(rng.integers(-2, 3, shape), values)
+            return _repeated(np.copysign(rng.integers(-2, 3, shape), values), seed)
         case "small":
             scales = sizes or _SMALL
             return np.asarray(values * scales[seed % len(scales)])
@@ -62,6 +63,15 @@ def floats(
             return values
     # A few exact zeros, for everything that treats them apart.
     return np.where(rng.random(shape) < 0.02, 0.0, values)
+
+
+def _repeated(values: Array, seed: int) -> Array:
+    """Make the last slice along an axis equal to the first, with two seeds of three, each along another axis."""
+    axis = seed % 3
+    if axis < 2 and axis < values.ndim and values.shape[axis] > 2:
+        moved = np.moveaxis(values, axis, 0)
+        moved[-1] = moved[0]
+    return values
 
 
 def _near(marks: Marks, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:

@@ -238,6 +238,7 @@ def _compare_floats(pair: Pair, rules: Rules, into: Difference) -> None:
     tolerance = rules.tolerance(expected.dtype)
     scales = Scales.of(expected)
     worst, overall, position = -1.0, 0.0, (0,) * expected.ndim
+    misplaced: tuple[int, ...] | None = None
     for block in blocks(expected.shape):
         raw_x, raw_y = np.asarray(expected[block]), np.asarray(actual[block])
         x, y = raw_x.astype(np.float64), raw_y.astype(np.float64)
@@ -249,11 +250,14 @@ def _compare_floats(pair: Pair, rules: Rules, into: Difference) -> None:
         into.ulp = max(into.ulp, float(ulps(x, y, expected.dtype).max()))
         into.nan = _noted(into.nan, np.isnan(x) != np.isnan(y), block, pair)
         into.infinite = _noted(into.infinite, _misplaced_infinities(x, y), block, pair)
+        broken = np.isinf(found) & ~(np.isfinite(x) & np.isfinite(y))
+        if misplaced is None and broken.any():
+            misplaced = place(block, broken.shape, int(np.argmax(broken)))
         top = int(np.argmax(found))
         if found.reshape(-1)[top] > worst:
             worst, position = float(found.reshape(-1)[top]), place(block, found.shape, top)
-    element = pair.element(position)
-    if np.isinf(worst) and not (np.isfinite(element.original) and np.isfinite(element.changed)):
+    element = pair.element(position if misplaced is None else misplaced)
+    if misplaced is not None:
         into.give_up(describe(element), element)
     else:
         into.record(worst, overall if scales.parts else worst, tolerance, element)

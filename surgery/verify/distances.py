@@ -21,14 +21,25 @@ _LARGEST = 1 << 25
 _ENOUGH = 32
 """Errors of which the largest tells well what the others may be."""
 
-_MANY, _FEW = 4.0, 8.0
-"""How many times the largest error of the original an error may be, where there are so many of them, and fewer."""
+_MANY, _FEW, _SCARCE = 4.0, 8.0, 16.0
+"""How many times the largest error of the original an error may be, and how many times their geometric mean that of
+all errors: where there are so many of them, down to `LEAST_SLICE`, and fewer."""
 
-_SPREAD = 3.0
-"""How many times the root mean square error may be that of the original."""
+_HEAVY = 32.0
+"""How many times its usual size the largest error of the original may be; above, as where values are rounded to a grid
+on the way and single elements jump, it is as uncertain as that of a few."""
 
 _SUSPICIOUS = 2.0
 """How many times more than that it takes to be suspicious within the tolerance."""
+
+_BINS = 32
+"""Binary exponents that are told apart, from the largest magnitude down."""
+
+_ENOUGH_FOR_A_LINE = 256
+"""Errors from which it can be told how they grow with the magnitude."""
+
+_INERTIA = 16.0
+"""Errors that it takes to move the size of a slice half way from that of all: few errors tell little."""
 
 _NOISE = 1 / 16
 """The share of an output's range from which the original's own distance from float64 leaves nothing to compare."""
@@ -82,8 +93,8 @@ class Case:
 class Distances:
     """Distances from float64, for each element: `near` of the original, `far` of the changed model.
 
-    `unit` is the size of the original's errors around an element. `allowed` is the tolerance there. `lost` tells whether
-    the original has a number where float64 has none, and `share` is its largest distance as a share of the range.
+    `unit` is the size of the original's errors around an element. `allowed` is the tolerance there. `lost` tells
+    whether the original has a number where float64 has none, `share` is its largest distance as a share of the range.
     """
 
     near: Array
@@ -103,39 +114,54 @@ class Distances:
         scales = Scales.of(x)
         largest = float(np.abs(x - t).max(initial=0.0))
         # What is right to the last bit is so by luck: it had to be rounded.
-        near = np.maximum(np.abs(x - t), epsilon(original.dtype) / 2 * np.abs(x))
+        least = epsilon(original.dtype) / 2 * np.abs(x)
+        near = np.maximum(np.abs(x - t), least)
         return cls(
             near=near,
-            far=np.abs(y - t),
-            unit=typical(near),
-            allowed=_positive(tolerance.atol * scales.at(x.shape, ()) + tolerance.rtol * np.abs(x)),
+            far=np.maximum(np.abs(y - t), least),
+            unit=typical(near, np.abs(x)),
+            allowed=tolerance.atol * scales.at(x.shape, ()) + tolerance.rtol * np.abs(x),
             share=largest / scales.whole if scales.whole else float(largest > 0),
             lost=lost,
         )
 
 
-def typical(errors: Array) -> Array:
-    """Return the size that errors have around each element: a product of one factor for each slice along each axis.
+def typical(errors: Array, magnitudes: Array) -> Array:
+    """Return the size that errors have around each element.
 
-    The factors are geometric means, so that one large error among small ones, or a small one among large ones, counts
-    little: a noisy row makes the size of its elements large, but not that of the columns that it crosses. Where
-    errors are 0 they say nothing.
+    It is a power of the magnitude, with an exponent from 0 (the same everywhere) to 1 (the same share of each), times a
+    factor for each binary exponent of the magnitude and for each slice along each axis. The factors are geometric
+    means, so that one large error among small ones, or a small one among large ones, counts little: a noisy row makes
+    the size of its elements large, but not that of the columns that it crosses. Where errors are 0 they say nothing.
     """
     known = errors > 0
     if not known.any():
-        return np.full(errors.shape, np.finfo(np.float64).tiny)
+        return np.zeros(errors.shape)
     logarithms = np.log(errors, out=np.zeros(errors.shape), where=known)
-    total = float(logarithms.sum() / known.sum())
-    rest = np.where(known, logarithms - total, 0.0)
-    size = np.full(errors.shape, total)
+    size = _power(logarithms, magnitudes, known)
+    exponents = np.frexp(magnitudes)[1]
+    bins = np.clip(exponents.max() - exponents, 0, _BINS - 1)
+    rest, counts = (logarithms - size)[known], np.bincount(bins[known], minlength=_BINS)
+    size = size + (np.bincount(bins[known], rest, _BINS) / (counts + _INERTIA))[bins]
     for axis, extent in enumerate(errors.shape):
         if errors.ndim > 1 and extent > 1 and errors.size // extent >= LEAST_SLICE:
             others = tuple(other for other in range(errors.ndim) if other != axis)
-            # A slice of few errors keeps near the average of all.
-            mean = rest.sum(axis=others, keepdims=True) / (known.sum(axis=others, keepdims=True) + 1.0)
-            rest = np.where(known, rest - mean, 0.0)
-            size = size + mean
+            rest = np.where(known, logarithms - size, 0.0).sum(axis=others, keepdims=True)
+            size = size + rest / (known.sum(axis=others, keepdims=True) + _INERTIA)
     return np.asarray(np.exp(size))
+
+
+def _power(logarithms: Array, magnitudes: Array, known: Array) -> Array:
+    """Fit a line to logarithms of errors over those of magnitudes, by least squares."""
+    mean = float(logarithms[known].mean())
+    present = known & (magnitudes > 0)
+    if present.sum() < _ENOUGH_FOR_A_LINE:
+        return np.full(logarithms.shape, mean)
+    least = float(magnitudes[present].min())
+    places = np.log(np.maximum(magnitudes, least))
+    x, y = places[present] - places[present].mean(), logarithms[present] - logarithms[present].mean()
+    slope = float(np.clip((x @ y) / max(float(x @ x), np.finfo(np.float64).tiny), 0.0, 1.0))
+    return np.asarray(mean + slope * (places - places[known].mean()))
 
 
 class Output:
@@ -145,10 +171,11 @@ class Output:
         self.cases = cases
         self.doubt = doubt
         measured = [case.distances for case in cases if case.truth is not None]
-        self.near, self.far = (
-            max((float((getattr(item, side) / item.allowed).max()) for item in measured), default=0.0)
-            for side in ("near", "far")
-        )
+        # An output of zeros has no tolerance to measure by.
+        sized = [item for item in measured if item.allowed.any()]
+        self.near = max((_largest(item.near, item.allowed) for item in sized), default=0.0)
+        self.far = max((_largest(item.far, item.allowed) for item in sized), default=0.0)
+        self.raw = max((float(item.near.max()) for item in measured), default=0.0)
         self.count = sum(item.near.size for item in measured)
 
     def findings(self) -> Iterator[Finding]:
@@ -159,32 +186,35 @@ class Output:
 
     def _by_distance(self, case: Case) -> Finding:
         """Find the element that is farthest from float64, measured by the size of the original's errors around it."""
-        found, count = case.distances, case.pair.expected.size
-        if count < LEAST_SLICE:
-            # The errors of all runs, in tolerances.
-            unit, largest, spread, count = found.allowed, self.near, np.inf, self.count
-        else:
-            unit, largest = found.unit, float((found.near / found.unit).max())
-            spread = _SPREAD * _mean_square(found.near / unit)
-        limit = (_MANY if count >= _ENOUGH else _FEW) * largest
-        distances = found.far / unit
-        factor, _ = case.factors
-        wide = _mean_square(distances) > spread
-        wrong = (factor > 1.0) & ((distances > limit) | wide)
-        suspicious = np.zeros_like(wrong)
+        found, (factor, _) = case.distances, case.factors
+        times = _ratio(found.far, found.unit) / _largest(found.near, found.unit)
+        limit, wide, doubt = _limit(found), False, self.doubt
         if found.near.size >= LEAST_SLICE:
-            suspicious = (factor > self.doubt) & (distances > _SUSPICIOUS * limit)
+            wide = _mean(found.far) > limit * _mean(found.near)
+        else:
+            # Too few errors to know their size: those of all runs, in tolerances and as they are.
+            by_tolerance = np.where(found.allowed > 0, _ratio(found.far, found.allowed * self.near), 0.0)
+            times, limit = np.maximum(by_tolerance, _ratio(found.far, self.raw)), _SCARCE
+            doubt = doubt if self.count >= _ENOUGH else np.inf
+        wrong = (factor > 1.0) & ((times > limit) | wide)
+        suspicious = (factor > doubt) & (times > _SUSPICIOUS * limit)
         marked = wrong if wrong.any() else suspicious
         if not marked.any():
             return Finding("right", case.run)
         kind: Kind = "wrong" if wrong.any() else "suspicious"
         if kind == "wrong" and (found.lost or found.share > _NOISE):
             kind = "noise"
-        top = int(np.argmax(np.where(marked, distances, -1.0)))
+        top = int(np.argmax(np.where(marked, times, -1.0)))
         index = tuple(int(i) for i in np.unravel_index(top, marked.shape))
         assert case.truth is not None
-        times = float(distances[index]) / max(largest, np.finfo(np.float64).tiny)
-        return Finding(kind, case.run, case.pair.element(index), times, float(case.truth[index]))
+        return Finding(kind, case.run, case.pair.element(index), float(times[index]), float(case.truth[index]))
+
+
+def _limit(found: Distances) -> float:
+    """Return how many times the original's largest error an error may be."""
+    if _largest(found.near, found.unit) > _HEAVY:
+        return _SCARCE
+    return _MANY if found.near.size >= _ENOUGH else _FEW
 
 
 def _by_tolerance(case: Case) -> Finding:
@@ -205,19 +235,27 @@ def cases(run: Run, outputs: Mapping[str, Any], truth: Mapping[str, Any], rules:
         for item, tensor in mine.items():
             if is_float(tensor.dtype) and item in theirs and tensor.size:
                 known = right.get(item)
-                if tensor.dtype == np.float64 or known is None or known.shape != tensor.shape:
-                    known = None
-                elif tensor.size > _LARGEST:
+                fits = known is not None and known.shape == tensor.shape and tensor.size <= _LARGEST
+                if not fits or tensor.dtype == np.float64:
                     known = None
                 pair = Pair(name, item, tensor, theirs[item], run.binding.as_json())
                 yield Case(run, pair, known, rules.tolerance(tensor.dtype))
 
 
-def _mean_square(values: Array) -> float:
-    return float(np.sqrt(np.mean(np.square(values))))
+def _largest(values: Array, units: Array) -> float:
+    """Return the largest value in units; positive, so that one can divide by it."""
+    return max(float(_ratio(values, units).max()), np.finfo(np.float64).tiny)
 
 
-def _positive(values: Array) -> Array:
-    """Return positive numbers to divide by."""
-    result: Array = np.maximum(values, np.finfo(np.float64).tiny)
-    return result
+def _ratio(values: Array, units: Array | float) -> Array:
+    """Divide, by zeros too: nothing is no units of zero, and anything else infinitely many."""
+    units = np.broadcast_to(units, values.shape)
+    with np.errstate(over="ignore", invalid="ignore"):
+        quotient = np.divide(values, units, out=np.where(values > 0, np.inf, 0.0), where=units > 0)
+    return np.asarray(np.where(np.isnan(quotient), 0.0, quotient))
+
+
+def _mean(values: Array) -> float:
+    """Return the geometric mean of what is not zero."""
+    known = values[values > 0]
+    return float(np.exp(np.log(known).mean())) if known.size else 0.0
