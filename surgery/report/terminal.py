@@ -235,6 +235,8 @@ def pair(found: Pair) -> RenderableType:
     runs = sum(1 for binding in found.bindings if not binding.get("refused"))
     tolerance = needed(verdict)
     detail = f", rtol needed {tolerance}" if tolerance else ""
+    if verdict.status == "close" and verdict.details is not None:
+        detail = f", {distance(verdict)}"
     number = f" on {runs} set{'' if runs == 1 else 's'} of inputs" if runs else ""
     parts = [Text(f"{verdict.status}{number}{detail}", style=VERDICT_STYLES[verdict.status])]
     parts += [Text(f"  {verdict.message or verdict.reason}")] if verdict.message or verdict.reason else []

@@ -20,7 +20,10 @@ that many are equal; "small" lies around the size at which an epsilon matters; "
 the graph compares with, on both sides. Beside these, "special" has NaN and infinities, for outputs that nothing
 else moves."""
 
-_EDGES = np.array([0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, 6.0, -6.0, 1e-6, -1e-6, 1e-30, 100.0, -100.0])
+_EDGES = np.array([100.0, 0.0, 1.0, -1.0, 0.5, -100.0, -0.0, 2.0, -2.0, -0.5, 6.0, -6.0, 3.0, -3.0, 1e-6, 1e-30, -1e-6])
+_DEALT = 5
+"""By how many places each seed goes on in them, for tensors too small to leave it to chance."""
+
 _MEETING = (1.0, -1.0, 3.0, 0.5)
 """Where the inputs of a model without marks come near each other, in turn by the seed."""
 
@@ -43,11 +46,16 @@ def floats(
             return np.asarray(values * 10.0 ** rng.uniform(-3, 2, shape))
         case "edges":
             mixed = np.where(rng.random(shape) < 0.5, rng.choice(_EDGES, shape), values)
+            if mixed.size < 2 * _EDGES.size:
+                mixed = np.resize(np.roll(_EDGES, -seed * _DEALT), shape)
             if marks:
                 mixed = np.where(rng.random(shape) < 0.3, _near(marks, rng, shape), mixed)
             # Whatever the dice say: only a negative zero tells x from x + 0.
             if mixed.size > 1:
                 mixed.reshape(-1)[rng.integers(mixed.size)] = -0.0
+            if seed % 4 == 3 and mixed.ndim > 1 and mixed.shape[-2] > 1:
+                # A row of nothing: what is divided by its length, its sum or its spread.
+                mixed[..., 0, :] = 0.0
             return mixed
         case "coarse":
             return _repeated(np.copysign(rng.integers(-2, 3, shape), values), seed)

@@ -18,6 +18,12 @@ SPATIAL = ((45, 37, 21), (50, 68, 24))
 """Two sets of extents for the height, width and depth of an image: so many that a deep network still has several
 positions in its last layer. With few, all taps of a kernel but its middle see padding, and prove nothing."""
 
+LONG = (2, 37, 41, 31, 29)
+"""One set of larger extents: a window, a bucket or a slice may treat the first few positions all alike."""
+
+WIDE = (101, 118, 52)
+"""The same for images: strides and windows of the last layers of a deep network need several positions."""
+
 LARGE = (32, 64, 224, 16, 8, 128)
 """Extents for dims that must be a multiple of a window or a stride, or large enough for a kernel."""
 
@@ -67,6 +73,14 @@ class Dims:
         for name, extent in zip((name for name in self.spatial if name in point), SPATIAL[which]):
             point[name] = self._wish(name, which, extent)
         return point
+
+    def long(self) -> dict[str, int]:
+        """Return a point with larger extents, but for the first dim, most often the batch."""
+        point = {name: self._wish(name, 0, _nth(LONG, index)) for index, name in enumerate(self.names)}
+        return point | {
+            name: self._wish(name, 0, extent)
+            for name, extent in zip((name for name in self.spatial if name in point), WIDE)
+        }
 
     def _small(self, which: int) -> dict[str, int]:
         return {name: self._wish(name, which, _nth(SMALL[which], index)) for index, name in enumerate(self.names)}

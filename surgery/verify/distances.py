@@ -21,6 +21,10 @@ _LARGEST = 1 << 25
 _ENOUGH = 32
 """Errors of which the largest tells well what the others may be."""
 
+_PLENTY = 64
+"""Errors, over all runs, whose geometric mean says whether those of the changed model are larger: of two sets of so
+many normally distributed ones, one has twice the mean of the other in 1 case of 5,000."""
+
 _MANY, _FEW, _SCARCE = 4.0, 8.0, 16.0
 """How many times the largest error of the original an error may be, and how many times their geometric mean that of
 all errors: where there are so many of them, down to `LEAST_SLICE`, and fewer."""
@@ -104,6 +108,12 @@ class Distances:
     share: float
     lost: bool
 
+    @property
+    def ratios(self) -> Array:
+        """How many times as far as the original the changed model is, element by element, where that can be said."""
+        known = (self.near > 0) & (self.far > 0)
+        return np.asarray(self.far[known] / self.near[known])
+
     @classmethod
     def of(cls, original: Array, changed: Array, truth: Array, tolerance: Tolerance) -> Distances:
         """Measure both sides; an element that is not finite everywhere is at no distance."""
@@ -177,6 +187,7 @@ class Output:
         self.far = max((_largest(item.far, item.allowed) for item in sized), default=0.0)
         self.raw = max((float(item.near.max()) for item in measured), default=0.0)
         self.count = sum(item.near.size for item in measured)
+        self.ratio = _mean(np.concatenate([item.ratios for item in measured])) if measured else 1.0
 
     def findings(self) -> Iterator[Finding]:
         """Judge run by run."""
@@ -190,7 +201,7 @@ class Output:
         times = _ratio(found.far, found.unit) / _largest(found.near, found.unit)
         limit, wide, doubt = _limit(found), False, self.doubt
         if found.near.size >= LEAST_SLICE:
-            wide = _mean(found.far) > limit * _mean(found.near)
+            wide = _mean(found.ratios) > limit
         else:
             # Too few errors to know their size: those of all runs, in tolerances and as they are.
             by_tolerance = np.where(found.allowed > 0, _ratio(found.far, found.allowed * self.near), 0.0)
@@ -198,6 +209,8 @@ class Output:
             doubt = doubt if self.count >= _ENOUGH else np.inf
         wrong = (factor > 1.0) & ((times > limit) | wide)
         suspicious = (factor > doubt) & (times > _SUSPICIOUS * limit)
+        if self.count >= _PLENTY and self.ratio > _MANY:
+            suspicious |= factor > self.doubt
         marked = wrong if wrong.any() else suspicious
         if not marked.any():
             return Finding("right", case.run)
@@ -255,7 +268,6 @@ def _ratio(values: Array, units: Array | float) -> Array:
     return np.asarray(np.where(np.isnan(quotient), 0.0, quotient))
 
 
-def _mean(values: Array) -> float:
-    """Return the geometric mean of what is not zero."""
-    known = values[values > 0]
-    return float(np.exp(np.log(known).mean())) if known.size else 0.0
+def _mean(ratios: Array) -> float:
+    """Return the geometric mean."""
+    return float(np.exp(np.log(ratios).mean())) if ratios.size else 1.0

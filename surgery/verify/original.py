@@ -284,7 +284,7 @@ class _Attempt:
 
     def _search(self, plan: Plan, found: Found) -> None:
         original = self.original
-        search(plan, original.seed, self.probe, original.ties, lambda point: original.cost(point) <= TRIVIAL, found)
+        search(plan, original.seed, self.probe, original.ties, original.cost, found)
 
     def _try(self, given: Given) -> None:
         """Run the original on what is given."""

@@ -175,13 +175,17 @@ def _bits(use: Use) -> Domain | None:
 
 
 def _divisor(use: Use) -> Domain | None:
-    """No zero. An integer division by -1 of the least number kills the process, but -1 itself is legal."""
+    """No zero among integers; to divide the least of them by -1 kills the process, but -1 itself is legal."""
     if use.view.index.element_types.get(use.name) in _FLOATS:
 
         def reals(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
             drawn = 10.0 ** rng.uniform(-1, 1, shape) * rng.choice(np.array([-1, 1]), shape)
             whole = np.copysign(np.ceil(np.abs(drawn)), drawn)
-            return np.asarray(np.where(rng.random(shape) < 0.3, whole, drawn))
+            drawn = np.asarray(np.where(rng.random(shape) < 0.3, whole, drawn))
+            if drawn.size > 3 and rng.random() < 0.25:
+                # Only a zero tells x / x from 1.
+                drawn.reshape(-1)[rng.integers(drawn.size)] = 0.0
+            return drawn
 
         return Domain(draw=reals)
     return Domain(choices=tuple(sign * n for n in range(1, 10) for sign in (1, -1)))

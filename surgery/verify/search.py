@@ -9,6 +9,7 @@ from itertools import combinations
 
 from surgery.verify.dims import Dims, Linear
 from surgery.verify.inputs import PROFILES, Binding, Plan
+from surgery.verify.sets import CHEAP, TRIVIAL
 
 Probe = Callable[[Binding], "str | None"]
 """Run the original with a binding: None when it went well, else what the runtime said."""
@@ -28,25 +29,25 @@ class Found:
     refused: list[tuple[Binding, str]] = field(default_factory=list)
 
 
-Cheap = Callable[[Binding], bool]
-"""Tell whether a run is so cheap that one point more does not matter."""
+Cost = Callable[[Binding], float]
+"""Estimate the seconds of one run."""
 
 
-def search(plan: Plan, seed: int, probe: Probe, ties: Ties, cheap: Cheap, found: Found) -> None:
+def search(plan: Plan, seed: int, probe: Probe, ties: Ties, cost: Cost, found: Found) -> None:
     """Find at least two points for the free dims, distinct in each dim where the model allows it.
 
     Adds to `found` as it goes, so that what was found is there even if `probe` raises.
     """
-    _Search(plan, seed, probe, ties, cheap, found).run()
+    _Search(plan, seed, probe, ties, cost, found).run()
 
 
 class _Search:
-    def __init__(self, plan: Plan, seed: int, probe: Probe, ties: Ties, cheap: Cheap, found: Found) -> None:
+    def __init__(self, plan: Plan, seed: int, probe: Probe, ties: Ties, cost: Cost, found: Found) -> None:
         self.free = self.dims = plan.dims
         self.seed = seed
         self.probe = probe
         self.ties = ties
-        self.cheap = cheap
+        self.cost = cost
         self.tied: Dims | None = None
         self.deadline = time.monotonic() + BUDGET
         self.found = found
@@ -60,8 +61,10 @@ class _Search:
         if self.dims.names:
             self._vary(base.dims)
             self._vary_beside_one(base.dims)
-            if self.cheap(base):
-                self._add_ones(base.dims)
+            if self.cost(base) <= TRIVIAL:
+                ones = {name: 1 for name in self.dims.names[1:] if name not in self.dims.spatial}
+                self._add({**base.dims, **ones}, TRIVIAL)
+            self._add(self.dims.long(), CHEAP)
 
     def _first(self) -> Binding | None:
         """Try each point of the ladder as the graph suggests, then with simpler integers."""
@@ -148,12 +151,16 @@ class _Search:
                 if not wished and not self._late() and self._accept({**base, name: extent or 1, other: 1}):
                     break
 
-    def _add_ones(self, base: Mapping[str, int]) -> None:
-        """Add a point where every dim but the first, most often the batch, is 1; nobody asked for it."""
-        point = {**base, **{name: 1 for name in self.dims.names[1:] if name not in self.dims.spatial}}
+    def _add(self, point: Mapping[str, int], most: float) -> None:
+        """Add a point that nobody asked for, if it is accepted and a run costs no more than `most` seconds.
+
+        One is where every dim but the first, most often the batch, is 1; another where they are large.
+        """
         binding = self._binding(point)
         there = any(binding.dims == other.dims for other in self.found.accepted)
-        if not there and not self._is_wished([*self.dims.names]) and self.probe(binding) is None:
+        if there or self._late() or self._is_wished([*self.dims.names]) or self.cost(binding) > most:
+            return
+        if self.probe(binding) is None:
             self.found.accepted.append(binding)
 
     def _is_wished(self, names: list[str]) -> bool:

@@ -64,6 +64,12 @@ def test_options_of_any_shape() -> None:
     assert only(recipe).options == {"dims": {"batch": [1, 3], "length": [8], "width": [8]}}
 
 
+@pytest.mark.parametrize("text", ["0.999", '">= 0.999"', "'>=0.999'"])
+def test_the_least_cosine_is_a_number_or_a_comparison(text: str) -> None:
+    recipe = parse(f"verify: {{cosine: {text}, snr: 30}}\nsteps: [drop-dropout]")
+    assert (recipe.verify.cosine, recipe.verify.snr) == (0.999, 30.0)
+
+
 def test_steps_know_their_place() -> None:
     recipe = parse(EXAMPLE, "r.yaml")
     places = [(step.line, step.column) for step in recipe.steps]

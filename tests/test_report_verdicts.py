@@ -1,0 +1,45 @@
+"""How a verdict is shown."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from surgery.report import terminal
+from surgery.verify import Pair, Verdict
+from surgery.verify.details import Arbitration, Details, Metrics
+
+NEEDED = {"rtol": 1.2e-5, "atol": 1.5e-6}
+
+
+@pytest.mark.parametrize(
+    ("details", "text"),
+    [
+        (Details(ulp=12.0), "needed rtol 1.2e-05 and atol 1.5e-06; at most 12 ulp"),
+        (
+            Details(ulp=12.0, float64=Arbitration(0.5, 0.75)),
+            "needed rtol 1.2e-05 and atol 1.5e-06; at most 12 ulp; 0.75 tolerances from float64, the original 0.5",
+        ),
+        (
+            Details(ulp=1e6, metrics=Metrics(0.9999, 40.0, 0.01), float64=Arbitration(unavailable="random numbers")),
+            "needed rtol 1.2e-05 and atol 1.5e-06; at most 1e+06 ulp; "
+            "cosine 0.9999, SNR 40 dB, largest error 0.01 of the range",
+        ),
+    ],
+)
+def test_what_is_close_tells_how_close(details, text):
+    verdict = Verdict("close", None, NEEDED, "", details)
+    assert terminal.distance(verdict) == text
+    assert terminal.distance(replace(verdict, needed=None)).startswith("no tolerance would do; at most")
+
+
+def test_a_pair_is_shown_with_its_distance():
+    console = Console(file=io.StringIO(), width=200)
+    verdict = Verdict("close", None, NEEDED, "output 'y'[0]: 1 instead of 2", Details(ulp=3.0))
+    console.print(terminal.pair(Pair(verdict, (), ({"dims": {}, "character": "normal", "seed": 0},))))
+    text = console.file.getvalue()
+    assert "close on 1 set of inputs, needed rtol 1.2e-05 and atol 1.5e-06; at most 3 ulp" in text
+    assert "output 'y'[0]: 1 instead of 2" in text
