@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from surgery.registry import Pass
 
+
 @dataclass(frozen=True)
 class Transformed:
     """What a pass made of a graph. `live` tells whether the graph itself holds it; otherwise that is as it was."""

@@ -10,9 +10,11 @@ from onnx import numpy_helper
 from surgery.parity import Parity
 from surgery.recipe.schema import VerifySpec
 from surgery.verify import Verdict, Verifier
+from surgery.verify import original as original_module
 from surgery.verify.arbiter import Arbiter
 from surgery.verify.compare import Pair, Rules
 from surgery.verify.distances import Case, Output
+from surgery.verify.engine import Engine
 from surgery.verify.inputs import Binding
 from surgery.verify.vacuity import Run
 
@@ -163,6 +165,24 @@ def test_float64_is_not_asked_without_a_doubt(monkeypatch):
     assert _between(X, "y = Neg(x)", "a = Neg(x) b = Neg(a) y = Neg(b)").status == "equal"
     third, other = _scalar("c", 3), _scalar("c", 1 / 3)
     assert _between(X, f"{third} y = Div(x, c)", f"{other} y = Mul(x, c)").status == "close"
+
+
+def test_float64_runs_once_for_one_original(monkeypatch):
+    ran = []
+
+    class Counting(Engine):
+        def run(self, *arguments, **options):
+            ran.append(self.name)
+            return super().run(*arguments, **options)
+
+    monkeypatch.setattr(original_module, "Engine", Counting)
+    models = [
+        onnx.parser.parse_model(f"{IR}\ng {X} {{ {body} }}") for body in (DETOUR, "y = Identity(x)", "y = Abs(x)")
+    ]
+    before, right, wrong = (model.SerializeToString() for model in models)
+    verifier = Verifier(before)
+    assert [verifier.verify(model).status for model in (right, wrong, right)] == ["close", "different", "close"]
+    assert ran.count("float64") == 1
 
 
 # The rule, on numbers

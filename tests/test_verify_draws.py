@@ -107,11 +107,10 @@ def test_a_verdict_on_random_outputs(signature, before, after, expected):
 
 
 def test_a_draw_may_be_made_by_another_operator():
-    """By the specification these are the same; ONNX Runtime draws ones with the probability of zeros in Bernoulli."""
+    """ONNX Runtime draws ones with the probability of zeros in Bernoulli, so that distributions say nothing here."""
     original = model(ONE, "y = Bernoulli(x)")
     changed = model(ONE, "r = RandomUniformLike(x) g = Greater(x, r) y = Cast<to=1>(g)")
-    swapped = model(ONE, "r = RandomUniformLike(x) g = Less(x, r) y = Cast<to=1>(g)")
-    assert redrawn(original, changed) == redrawn(original, swapped) == ""
-    verifier = Verifier(original.SerializeToString())
-    assert "the mean of an element" in verifier.verify(changed.SerializeToString()).message
-    assert verifier.verify(swapped.SerializeToString()).status == "equal"
+    assert redrawn(original, changed) == ""
+    verdict = Verifier(original.SerializeToString()).verify(changed.SerializeToString())
+    assert verdict.status == "equal"
+    assert "by shape and type only" in verdict.message

@@ -8,8 +8,9 @@ import onnx
 import pytest
 from onnx import TensorProto
 
+from surgery.verify import float64
 from surgery.verify.float64 import run
-from surgery.verify.kernels import choose
+from surgery.verify.kernels import Kernels, choose
 from surgery.verify.kinds import FLOATS
 from surgery.verify.widen import widen
 
@@ -156,6 +157,22 @@ def test_what_has_no_float64_form_is_said(body, why):
     model = _model(f"g {X} {{ {body} }}", '<ir_version: 10, opset_import: ["": 21, "acme": 1]>')
     answer = run(model.SerializeToString(), [{"x": _f32(2, 3)}], LIMIT)
     assert why in answer["unsupported"]
+
+
+def test_what_the_runtime_cannot_run_goes_to_the_reference_evaluator(monkeypatch):
+    monkeypatch.setattr(float64, "_in_runtime", lambda *_: {"unsupported": "ONNX Runtime has no kernel for Neg(13)"})
+    x = _f32(2, 3)
+    found, narrow = _wide(_model(f"g {X} {{ e = Erf(x) y = Add(e, x) }}"), x=x)
+    assert found["y"].dtype == np.float64
+    assert narrow == []
+    assert np.any(found["y"] != found["y"].astype(np.float32))
+
+
+def test_a_kernel_that_turns_out_to_be_missing_is_done_without(monkeypatch):
+    monkeypatch.setattr(Kernels, "of", lambda *_: [{"T": ["tensor(double)"]}])
+    found, narrow = _wide(_model(f"g {X} {{ e = Erf(x) y = Add(e, x) }}"), x=_f32(2, 3))
+    assert narrow == ["Erf"]
+    assert found["y"].dtype == np.float64
 
 
 def test_kernels_are_chosen_with_as_much_float64_as_they_take():

@@ -10,8 +10,8 @@ for the original around it (`distances.typical`: by its row, its column, its mag
 
 - beyond the tolerance: k times the largest such distance of the original, and the geometric mean of all of them four
   times that of the original;
-- within the tolerance, but above a share of it: 2 * k times the largest, and the geometric mean over all runs four times
-  that of the original. More is wrong there too.
+- within the tolerance, but above a share of it: 2 * k times the largest, and the geometric mean over all runs four
+  times that of the original. More is wrong there too.
 
 `k` is 4 for 32 elements or more. The largest of 32 normally distributed errors is below one standard deviation in 1
 case of 200,000, and then an error of four happens in 1 case of 16,000. Down to 8 elements `k` is 8. Below, the errors
@@ -45,8 +45,8 @@ _EXACT = 1e6
 """How many times as far from float64 as the original a result may be for the number to tell anything."""
 
 _CANCELLING = {"Celu", "Elu", "Gelu", "HardSwish", "Mish", "Selu", "Softplus", "Swish"}
-"""Functions of one element that, spelled out in smaller operators, lose digits by a difference of near numbers. A kernel
-in float32 that does not lose them must not be taken for the truth."""
+"""Functions of one element that, spelled out in smaller operators, lose digits by a difference of near numbers. A
+kernel in float32 that does not lose them must not be taken for the truth."""
 
 _HARMLESS = (
     (ops.UNARY_ELEMENTWISE - _CANCELLING)

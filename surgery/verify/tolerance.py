@@ -31,8 +31,12 @@ _ULPS = {"rtol": 2.0**10, "atol": 2.0**7}
 """Rounding steps granted by default to types of 32 bits and more: for float32 rtol 1.2e-4 and atol 1.5e-5."""
 
 _NARROW_ULPS = {"rtol": 8.0, "atol": 4.0}
-"""The same for types of 16 bits and less. Runtimes accumulate these in float32, so that each layer adds about one
-rounding step of its own and the order of a sum adds none."""
+"""The same for types of 16 bits. Runtimes accumulate these in float32, so that each layer adds about one rounding step
+of its own and the order of a sum adds none."""
+
+_BYTE_ULPS = {"rtol": 2.0, "atol": 2.0**-4}
+"""The same for types of a byte and less: what is rounded so far is stored and not computed with, so that two results
+that nearly agree become the same number or neighbours."""
 
 _LOSSY_FACTOR = 100.0
 """A LOSSY pass may lose about seven bits more unless the recipe says otherwise. For float32 that is rtol 1.2e-2 and
@@ -63,7 +67,7 @@ class Tolerance:
         differ by one step cannot be told apart by a tolerance meant for float32.
         """
         eps = epsilon(dtype)
-        ulps = _NARROW_ULPS if dtype.itemsize <= 2 else _ULPS
+        ulps = {1: _BYTE_ULPS, 2: _NARROW_ULPS}.get(dtype.itemsize, _ULPS)
         factor = _LOSSY_FACTOR if promise is Parity.LOSSY else 1.0
         return cls(
             rtol=ulps["rtol"] * eps * factor if rtol is None else max(rtol, eps),
