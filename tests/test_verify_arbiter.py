@@ -140,6 +140,24 @@ def test_what_is_small_counts_as_part_of_the_whole_where_float64_has_no_say():
     assert verdict.details.float64.original is None
 
 
+def test_a_float32_sum_in_the_float64_result_convicts_nobody():
+    """A GRU has no float64 form, and shares its rounding with the original: only the tolerance can speak against it."""
+    cell = "h = GRU<hidden_size=2>(u, w, r) k = Constant<value_ints=[0]>() q = ReduceSum<keepdims=0>(h, k)"
+    io = "(float[3,2,4] x) => (float[A,B,C] y)"
+    models = []
+    for factor in (1.0, 1.00005, 1.05):
+        model = onnx.parser.parse_model(f"{IR}\ng {io} {{ {_scalar('c', factor)} u = Mul(x, c) {cell} y = Tanh(q) }}")
+        rng = np.random.default_rng(0)
+        for name, shape in (("w", (1, 6, 4)), ("r", (1, 6, 2))):
+            array = rng.standard_normal(shape).astype(np.float32)
+            model.graph.initializer.append(numpy_helper.from_array(array, name))
+        models.append(model.SerializeToString())
+    verifier = Verifier(models[0])
+    near, far = (verifier.verify(model, Parity.CLOSE) for model in models[1:])
+    assert (near.status, far.status) == ("close", "different")
+    assert "GRU ran in float32" in far.message
+
+
 def test_a_result_that_is_noise_proves_nothing():
     before = f"{_scalar('c', 1.6e7)} t = Tanh(x) a = Add(t, c) y = Sub(a, c)"
     verdict = _between(X, before, f"{_scalar('c', 90)} t = Tanh(x) y = Mul(t, c)")

@@ -134,6 +134,14 @@ def test_what_has_no_kernel_runs_in_float32_and_is_named():
     assert np.any(found["y"] != found["y"].astype(np.float32))
 
 
+def test_an_input_that_no_kernel_tells_the_type_of_goes_with_the_others():
+    body = """s = Constant<value_ints=[1,2,4,4]>() r = Constant<value_floats=[0.0,0.0,0.1,0.1,1.0,1.0,0.9,0.9]>()
+        y = Resize<coordinate_transformation_mode="tf_crop_and_resize">(x, r, , s)"""
+    found, narrow = _wide(_model(f"g (float[1,2,6,6] x) => (float[A,B,C,D] y) {{ {body} }}"), x=_f32(1, 2, 6, 6))
+    assert narrow == ["Resize"]
+    assert found["y"].dtype == np.float64
+
+
 def test_an_operator_outside_the_standard_keeps_its_types():
     model = _model(
         "g (float[N,8] x) => (float[N,8] y) { a = com.microsoft.QuickGelu(x) y = Mul(a, x) }",

@@ -53,8 +53,8 @@ _HARMLESS = (
     | ops.BINARY_ELEMENTWISE
     | {"DequantizeLinear", "GlobalMaxPool", "Hardmax", "MaxUnpool", "NonZero", "OneHot", "QuantizeLinear", "Resize"}
 )
-"""Operators that round once or twice: run in float32, they leave the float64 result good enough to suspect others by.
-A sum in float32 would share its rounding with the original."""
+"""Operators that round once or twice: run in float32, they leave the float64 result good enough to find others wrong
+by. A sum in float32 would share its rounding with the original."""
 
 
 @dataclass(frozen=True)
@@ -96,13 +96,18 @@ class Arbiter:
         if outcome.failure is not None:
             return Ruling("unknown", outcome.failure, Arbitration(unavailable=outcome.failure))
         truths = {id(run.feed): truth for run, truth in zip(self._original.runs, outcome.runs)}
-        doubt = self.doubt(rules) if _HARMLESS.issuperset(outcome.narrow) else 1.0
+        shared = sorted(set(outcome.narrow) - _HARMLESS)
+        doubt = self.doubt(rules) if not shared else 1.0
         found: dict[str, list[Case]] = {}
         for run, outputs in zip(runs, results):
             truth = truths[id(run.feed)]
             for case in cases(run, outputs, {} if isinstance(truth, str) else truth, rules):
                 found.setdefault(case.pair.name, []).append(case)
-        return _together([Output(items, doubt if doubt < 1.0 else inf) for items in found.values()], outcome.narrow)
+        outputs = [Output(items, doubt if doubt < 1.0 else inf) for items in found.values()]
+        ruling = _together(outputs, outcome.narrow)
+        if ruling.kind == "wrong" and shared:
+            return Ruling("unknown", f"{', '.join(shared)} ran in float32", ruling.arbitration)
+        return ruling
 
     def _truth(self) -> Outcome:
         """Run the original in float64 on the inputs of all runs."""

@@ -321,7 +321,13 @@ class Scope:
         names = _names(schema)
         actual = {key: (single(kind), names.get(key, frozenset({key}))) for key, kind in kinds.items()}
         chosen = choose(found, actual, wanted) or {}
-        return {key: chosen.get(key, False) for key in floats}
+        result = {key: chosen.get(key, False) for key in floats}
+        told = {key for constraints in found for key in constraints}
+        for key in floats:
+            # What kernels do not say anything of, they expect to be like the rest.
+            if not actual[key][1] & told:
+                result[key] = all(result.values())
+        return result
 
     def _kind(self, name: str) -> Value:
         return self.values.get(name, _UNKNOWN)
