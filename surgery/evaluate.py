@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from surgery.views import Value
 
 # What verification runs models with, so that a folded value has the very bits that the model would compute.
-RUNTIME = "surgery.verify.sessions:run"
-REFERENCE = "surgery.verify.reference:run"
+RUNTIME = "surgery.verify.running.sessions:run"
+REFERENCE = "surgery.verify.running.reference:run"
 
 TIMEOUT = 60.0
 MEMORY = 2 << 30

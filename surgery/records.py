@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 Status = Literal["committed", "unchanged", "rolled_back", "skipped", "failed"]
 
 
+_NO_VERDICT = {"verdict": None, "reason": None, "needed": {"rtol": None, "atol": None}, "details": None}
+"""What a report says of a step that was not verified."""
+
+
 @dataclass(frozen=True)
 class RefusedSite:
     """A site that was left out of a step, because the step fails with it; `why` says how."""
@@ -55,13 +59,12 @@ class StepRecord:
 
     def to_json(self) -> dict[str, Any]:
         """Give the fields of the JSON report."""
-        needed = self.verdict.needed if self.verdict is not None else None
+        verdict = self.verdict.to_json() if self.verdict is not None else _NO_VERDICT
         return {
             "pass": self.name,
             "status": self.status,
             "sites": self.sites,
-            "verdict": self.verdict.status if self.verdict is not None else None,
-            "needed": {"rtol": needed["rtol"], "atol": needed["atol"]} if needed else {"rtol": None, "atol": None},
+            **{key: verdict[key] for key in _NO_VERDICT},
             "nodes_before": self.nodes_before,
             "nodes_after": self.nodes_after,
             "seconds": round(self.seconds, 4),

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from surgery.report import terminal
 from surgery.verify import Pair, Verdict
-from surgery.verify.details import Arbitration, Details, Metrics
+from surgery.verify.comparing.details import Arbitration, Details, Metrics
 
 NEEDED = {"rtol": 1.2e-5, "atol": 1.5e-6}
 

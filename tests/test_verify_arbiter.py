@@ -11,12 +11,12 @@ from surgery.parity import Parity
 from surgery.recipe.schema import VerifySpec
 from surgery.verify import Verdict, Verifier
 from surgery.verify import original as original_module
-from surgery.verify.arbiter import Arbiter
-from surgery.verify.compare import Pair, Rules
-from surgery.verify.distances import Case, Output
-from surgery.verify.engine import Engine
-from surgery.verify.inputs import Binding
-from surgery.verify.vacuity import Run
+from surgery.verify.comparing.arbiter import Arbiter
+from surgery.verify.comparing.compare import Pair, Rules
+from surgery.verify.comparing.distances import Case, Output
+from surgery.verify.comparing.vacuity import Run
+from surgery.verify.inputs.plan import Binding
+from surgery.verify.running.engine import Engine
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'
 X = "(float[N,24] x) => (float[N,24] y)"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from surgery.parity import Parity
-from surgery.verify.compare import Difference, Rules, Tolerance, compare, same_bits
+from surgery.verify.comparing.compare import Difference, Rules, Tolerance, compare, same_bits
 
 NAN2 = np.array([0xFFC00001], np.uint32).view(np.float32)
 

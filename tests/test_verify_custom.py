@@ -15,7 +15,7 @@ from surgery.parity import Parity
 from surgery.recipe import load, parse
 from surgery.recipe.schema import Recipe, VerifySpec
 from surgery.verify import Verdict, Verifier, check, new_findings, verify
-from surgery.verify.engine import Engine
+from surgery.verify.running.engine import Engine
 
 PORTS = "(string[n] s) => (string[n] y, int64[n] z)"
 UPPER = "u = ai.onnx.contrib.StringUpper(s) k = Identity(u) y = Identity(k) z = ai.onnx.contrib.StringLength(s)"

@@ -4,7 +4,7 @@ import pytest
 
 from surgery import text
 from surgery.parity import Parity
-from surgery.verify.defaults import overridable, without_defaults
+from surgery.verify.inputs.defaults import overridable, without_defaults
 from surgery.verify.verdict import Verifier
 
 HEAD = '<ir_version: {}, opset_import: ["": 21]>'

@@ -12,11 +12,11 @@ import pytest
 from surgery.parity import Parity
 from surgery.recipe.schema import VerifySpec
 from surgery.verify import Verdict, Verifier
-from surgery.verify import tolerance as tolerance_module
-from surgery.verify.compare import Difference, Rules, compare, ulps
-from surgery.verify.details import Details, Element, Metrics
-from surgery.verify.metrics import Meter, measure
-from surgery.verify.tolerance import Scales, blocks
+from surgery.verify.comparing import tolerance as tolerance_module
+from surgery.verify.comparing.compare import Difference, Rules, compare, ulps
+from surgery.verify.comparing.details import Details, Element, Metrics
+from surgery.verify.comparing.metrics import Meter, measure
+from surgery.verify.comparing.tolerance import Scales, blocks
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'
 X = "(float[N,24] x) => (float[N,24] y)"

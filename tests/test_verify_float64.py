@@ -8,11 +8,11 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from surgery.verify import float64
-from surgery.verify.float64 import run
-from surgery.verify.kernels import Kernels, choose
-from surgery.verify.kinds import FLOATS
-from surgery.verify.widen import widen
+from surgery.verify.running import float64
+from surgery.verify.running.float64 import run
+from surgery.verify.running.kernels import Kernels, choose
+from surgery.verify.running.kinds import FLOATS
+from surgery.verify.running.widen import widen
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'
 LIMIT = 1 << 28

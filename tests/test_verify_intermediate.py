@@ -8,7 +8,8 @@ import pytest
 from onnx import helper, numpy_helper
 
 from surgery.parity import Parity
-from surgery.verify import Verdict, Verifier, inner, intermediate
+from surgery.verify import Verdict, Verifier
+from surgery.verify.inside import inner, intermediate
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'
 X = "(float[N,4] x) => (float[N,4] y)"

@@ -8,8 +8,8 @@ import pytest
 
 from surgery.parity import Parity
 from surgery.verify import Verdict, Verifier
-from surgery.verify import moments as moments_module
-from surgery.verify.moments import REPEATS, SEEDS, compare
+from surgery.verify.comparing import moments as moments_module
+from surgery.verify.comparing.moments import REPEATS, SEEDS, compare
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'
 ONE = "(float[N,S] x) => (float[N,S] y)"

@@ -8,8 +8,8 @@ import pytest
 
 from surgery.parity import Parity
 from surgery.verify import Verifier
-from surgery.verify.compare import Rules
-from surgery.verify.saturation import bounds, saturated
+from surgery.verify.comparing.compare import Rules
+from surgery.verify.comparing.saturation import bounds, saturated
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'
 

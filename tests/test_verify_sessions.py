@@ -11,11 +11,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from surgery.verify import engine as engine_module
-from surgery.verify.engine import Engine, shorten_native
-from surgery.verify.ordering import defer, settle_casts
-from surgery.verify.rounding import hold
-from surgery.verify.shapes import infer
+from surgery.verify.inputs.shapes import infer
+from surgery.verify.running import engine as engine_module
+from surgery.verify.running.engine import Engine, shorten_native
+from surgery.verify.running.ordering import defer, settle_casts
+from surgery.verify.running.rounding import hold
 from surgery.workers import Worker
 
 

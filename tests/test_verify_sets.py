@@ -8,13 +8,13 @@ import pytest
 
 from surgery.recipe.schema import InputsSpec
 from surgery.verify import Verifier
-from surgery.verify.characters import ORDINARY
-from surgery.verify.cost import estimate
-from surgery.verify.inputs import Binding, Plan
-from surgery.verify.landmarks import marks, sizes, spared
-from surgery.verify.sets import CHEAP, TRIVIAL, choose
-from surgery.verify.ties import linear, solve
-from surgery.verify.view import Index, View
+from surgery.verify.inputs.characters import ORDINARY
+from surgery.verify.inputs.cost import estimate
+from surgery.verify.inputs.landmarks import marks, sizes, spared
+from surgery.verify.inputs.plan import Binding, Plan
+from surgery.verify.inputs.sets import CHEAP, TRIVIAL, choose
+from surgery.verify.inputs.ties import linear, solve
+from surgery.verify.inputs.view import Index, View
 
 
 def _proto(body: str, opset: int = 21, extra: str = "") -> onnx.ModelProto:

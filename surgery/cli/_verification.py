@@ -78,8 +78,8 @@ def _dims(texts: list[str]) -> dict[str, tuple[int, ...]]:
 def _require_dims(model: Path, dims: dict[str, tuple[int, ...]]) -> None:
     """Refuse sizes for a dim that the model does not have."""
     from surgery import storage
-    from surgery.verify.dims import free_names
-    from surgery.verify.inputs import read_ports
+    from surgery.verify.inputs.dims import free_names
+    from surgery.verify.inputs.plan import read_ports
 
     known = free_names(extent for port in read_ports(storage.load(model).proto) for extent in port.dims)
     for name in dims:

@@ -15,8 +15,8 @@ from surgery.inspect import Inspection, Port
 from surgery.records import Result, StepRecord
 from surgery.summary import Summary
 from surgery.verify import Pair, Verdict
-from surgery.verify.given import REPRODUCED
-from surgery.verify.metrics import tell
+from surgery.verify.comparing.metrics import tell
+from surgery.verify.inputs.given import REPRODUCED
 
 STATUS_STYLES = {"committed": "green", "unchanged": "dim", "rolled_back": "yellow", "skipped": "dim", "failed": "red"}
 VERDICT_STYLES = {"equal": "green", "close": "green", "different": "red", "unverified": "yellow"}

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surgery.summary import nodes
-from surgery.verify.cut import cut, describe
-from surgery.verify.flow import Flow
-from surgery.verify.lineage import trace
+from surgery.verify.inside.cut import cut, describe
+from surgery.verify.inside.flow import Flow
+from surgery.verify.inside.lineage import trace
 
 if TYPE_CHECKING:
     import onnx

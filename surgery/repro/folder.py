@@ -14,8 +14,8 @@ from surgery import storage
 from surgery.errors import OutputError, WorkerError
 from surgery.parity import Parity
 from surgery.repro.make import Repro
-from surgery.verify.cut import describe
-from surgery.verify.tolerance import Tolerance
+from surgery.verify.comparing.tolerance import Tolerance
+from surgery.verify.inside.cut import describe
 from surgery.workers import Worker, WorkerRaised
 
 if TYPE_CHECKING:

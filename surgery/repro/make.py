@@ -15,8 +15,8 @@ from surgery.recipe.schema import VerifySpec
 from surgery.repro.cuts import MOST_NODES, Cut, Cutter, count_nodes
 from surgery.repro.probe import Prober, Shown, weights_of
 from surgery.repro.shrink import shrink
-from surgery.verify.compare import Rules
-from surgery.verify.cut import record
+from surgery.verify.comparing.compare import Rules
+from surgery.verify.inside.cut import record
 
 if TYPE_CHECKING:
     import onnx

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from surgery.parity import Parity
-from surgery.verify.compare import Difference, Rules, compare
-from surgery.verify.engine import Engine, Outcome
-from surgery.verify.reference import external_tensors, length
+from surgery.verify.comparing.compare import Difference, Rules, compare
+from surgery.verify.running.engine import Engine, Outcome
+from surgery.verify.running.reference import external_tensors, length
 
 if TYPE_CHECKING:
     import onnx

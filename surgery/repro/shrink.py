@@ -52,7 +52,7 @@ def _sliced_model(model: onnx.ModelProto, feed: Mapping[str, Any], extent: int, 
     import onnx
     import onnx.numpy_helper
 
-    from surgery.verify.cut import describe
+    from surgery.verify.inside.cut import describe
 
     result = onnx.ModelProto()
     result.CopyFrom(model)

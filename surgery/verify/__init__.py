@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from surgery.verify.checks import check as check
     from surgery.verify.checks import new_findings as new_findings
     from surgery.verify.checks import signature as signature
-    from surgery.verify.given import with_sets_beside as with_sets_beside
+    from surgery.verify.inputs.given import with_sets_beside as with_sets_beside
     from surgery.verify.pair import Pair as Pair
     from surgery.verify.pair import verify as verify
     from surgery.verify.verdict import Verdict as Verdict
@@ -29,7 +29,7 @@ _HOMES = {
     "Verifier": "verdict",
     "check": "checks",
     "new_findings": "checks",
-    "with_sets_beside": "given",
+    "with_sets_beside": "inputs.given",
     "signature": "checks",
 }
 

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 from surgery.errors import SurgeryError, WorkerError
 from surgery.parity import Parity
 from surgery.recipe.schema import InputsSpec, VerifySpec
-from surgery.verify.compare import Rules
-from surgery.verify.dims import Linear
-from surgery.verify.domain import Domain
-from surgery.verify.elements import is_float
-from surgery.verify.engine import Engine, EngineName, Outputs
-from surgery.verify.generator import Generator
-from surgery.verify.given import Given, GivenBinding, held
-from surgery.verify.inputs import Binding, Plan, read_defaults, with_all_values
+from surgery.verify.comparing.compare import Rules
+from surgery.verify.comparing.vacuity import Run, declares_empty, same, tensors, vacuous
+from surgery.verify.inputs.dims import Linear
+from surgery.verify.inputs.domain import Domain
+from surgery.verify.inputs.generator import Generator
+from surgery.verify.inputs.given import Given, GivenBinding, held
+from surgery.verify.inputs.plan import Binding, Plan, read_defaults, with_all_values
+from surgery.verify.inputs.search import Found, search
+from surgery.verify.inputs.sets import CHEAP, TRIVIAL, choose, further
 from surgery.verify.randomness import Origins, origins
-from surgery.verify.search import Found, search
-from surgery.verify.sets import CHEAP, TRIVIAL, choose, further
-from surgery.verify.vacuity import Run, declares_empty, same, tensors, vacuous
+from surgery.verify.running.elements import is_float
+from surgery.verify.running.engine import Engine, EngineName, Outputs
 
 if TYPE_CHECKING:
     import onnx
@@ -348,6 +348,6 @@ def _is_float(value: Any) -> bool:
 
 def _external_bytes(message: Any) -> Iterator[int]:
     """Yield the sizes of the weights that a skeleton refers to."""
-    from surgery.verify.reference import external_tensors, length
+    from surgery.verify.running.reference import external_tensors, length
 
     return (length(tensor) for tensor in external_tensors(message))

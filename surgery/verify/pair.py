@@ -13,7 +13,7 @@ from surgery.errors import UsageError
 from surgery.parity import Parity
 from surgery.recipe.schema import DataSpec, InputsSpec, VerifySpec
 from surgery.verify.checks import signature
-from surgery.verify.given import with_sets_beside
+from surgery.verify.inputs.given import with_sets_beside
 from surgery.verify.matching import By, Match, by_name, by_position, mismatch, rename
 from surgery.verify.verdict import Verdict, Verifier
 

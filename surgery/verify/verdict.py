@@ -19,17 +19,17 @@ from typing import Any
 from surgery.parity import Parity
 from surgery.recipe.schema import InputsSpec, VerifySpec
 from surgery.verify.checks import signature
-from surgery.verify.defaults import overridable, without_defaults
-from surgery.verify.details import Verdict
+from surgery.verify.comparing.details import Verdict
+from surgery.verify.comparing.judging import NOT_RUN, Judge, describe, names
+from surgery.verify.comparing.moments import Moments
+from surgery.verify.comparing.vacuity import Run
 from surgery.verify.draws import redrawn
-from surgery.verify.engine import Engine, EngineName, Outcome
-from surgery.verify.given import beside_defaults
-from surgery.verify.inner import Setting
-from surgery.verify.intermediate import Shown, examine
-from surgery.verify.judging import NOT_RUN, Judge, describe, names
-from surgery.verify.moments import Moments
+from surgery.verify.inputs.defaults import overridable, without_defaults
+from surgery.verify.inputs.given import beside_defaults
+from surgery.verify.inside.inner import Setting
+from surgery.verify.inside.intermediate import Shown, examine
 from surgery.verify.original import Original
-from surgery.verify.vacuity import Run
+from surgery.verify.running.engine import Engine, EngineName, Outcome
 
 __all__ = ["Verdict", "Verifier"]
 

@@ -24,7 +24,7 @@ import corpus
 from power.mutants import KINDS, Mutant, mutants
 from surgery.parity import Parity
 from surgery.verify import Verifier
-from surgery.verify.engine import Engine
+from surgery.verify.running.engine import Engine
 
 LEAST = {"activation": 0.70, "all": 0.85}
 """The shares that have to be caught."""

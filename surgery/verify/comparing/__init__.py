@@ -1,0 +1,1 @@
+"""Outputs side by side: tolerances, distances, distributions, what proves nothing, and the judgement."""

@@ -1,0 +1,99 @@
+"""Outputs that sit at the bounds of what they can be.
+
+Behind a Sigmoid that is fed 50, or a Softmax of which one entry is far above the others, nothing of what came before is
+left but its sign, or its place. Such an output agrees for most wrong models too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from surgery.parity import Parity
+from surgery.verify.comparing.compare import Rules
+from surgery.verify.running.elements import is_float
+
+if TYPE_CHECKING:
+    import onnx
+
+_BOUNDS = {
+    "Erf": (-1.0, 1.0),
+    "HardSigmoid": (0.0, 1.0),
+    "Sigmoid": (0.0, 1.0),
+    "Softmax": (0.0, 1.0),
+    "Tanh": (-1.0, 1.0),
+}
+"""The least and the greatest value of operators that come close to both for large inputs."""
+
+_MOVING = frozenset(
+    {"Cast", "Dropout", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Tile"}
+    | {"Transpose", "Unsqueeze"}
+)
+"""Operators that hand on the elements of their first input."""
+
+_SHARE = 1e-3
+"""The share of elements between the bounds up to which an output is saturated."""
+
+_LEAST = 16
+"""Elements over all runs, below which being at a bound is no more than chance."""
+
+
+def bounds(model: onnx.ModelProto) -> dict[str, tuple[float, float]]:
+    """Find the outputs of the main graph that have bounds, and these."""
+    producers = {name: node for node in model.graph.node for name in node.output if name}
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type == "Constant":
+            constants.update((name, attribute.t) for name in node.output for attribute in node.attribute)
+    found = {}
+    for output in model.graph.output:
+        node = producers.get(output.name)
+        seen = 0
+        while node is not None and node.op_type in _MOVING and not node.domain and node.input and seen < len(producers):
+            node, seen = producers.get(node.input[0]), seen + 1
+        limits = _limits(node, constants) if node is not None and not node.domain else None
+        if limits is not None:
+            found[output.name] = limits
+    return found
+
+
+def saturated(values: Sequence[Any], limits: tuple[float, float], rules: Rules) -> bool:
+    """Tell whether tensors have next to no element that can be told from the bounds: by its bits, or the tolerance."""
+    total = between = 0
+    for tensor in values:
+        if not is_float(tensor.dtype):
+            return False
+        wide = tensor.astype(np.float64)
+        apart = np.ones(tensor.shape, bool)
+        for limit in limits:
+            # The bound as the runtime computes with it.
+            bound = np.asarray(limit).astype(tensor.dtype).astype(np.float64)
+            tolerance = rules.tolerance(tensor.dtype)
+            margin = 0.0 if rules.promise is Parity.EXACT else (tolerance.atol + tolerance.rtol) * max(map(abs, limits))
+            apart &= ~(np.abs(wide - bound) <= margin)
+        total += tensor.size
+        between += int(np.count_nonzero(apart))
+    return total >= _LEAST and between <= _SHARE * total
+
+
+def _limits(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> tuple[float, float] | None:
+    if node.op_type != "Clip":
+        return _BOUNDS.get(node.op_type)
+    given = {attribute.name: attribute.f for attribute in node.attribute}
+    for name, key in zip(node.input[1:], ("min", "max")):
+        value = _number(constants.get(name))
+        if value is not None:
+            given[key] = value
+    return (given["min"], given["max"]) if given.keys() == {"min", "max"} else None
+
+
+def _number(tensor: onnx.TensorProto | None) -> float | None:
+    """Read a tensor of one element that is stored in place."""
+    from onnx import numpy_helper
+
+    if tensor is None or tensor.external_data or any(extent != 1 for extent in tensor.dims) or not tensor.data_type:
+        return None
+    array = numpy_helper.to_array(tensor)
+    return float(array.reshape(-1)[0]) if is_float(array.dtype) else None

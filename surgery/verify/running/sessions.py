@@ -1,0 +1,300 @@
+"""Runs of a model in ONNX Runtime, from skeleton bytes. The functions here run in a worker process.
+
+Optimizations are off: they blur the last bits, and some are wrong. Weights stay file pages: ONNX Runtime maps the
+ranges that the skeleton names, and without prepacking and arena it makes no copy of them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from surgery.verify.running.elements import ONNX_TYPES, Array, pack_nibbles, type_of_name, unpack_nibbles
+from surgery.verify.running.ordering import defer, settle_casts
+from surgery.verify.running.rounding import hold
+from surgery.workers import stage
+
+if TYPE_CHECKING:
+    import onnx
+    import onnxruntime
+
+Value = Array | list[Any] | None
+"""A tensor, a sequence, or an empty optional."""
+
+_UNSUPPORTED = (
+    (re.compile(r"Could not find an implementation for ([\w.:]+)\((\d+)\)"), "ONNX Runtime has no kernel for {0}({1})"),
+    (re.compile(r"Failed to find kernel for ([\w.:]+)\((\d+)\)"), "ONNX Runtime has no kernel for {0}({1})"),
+    (
+        re.compile(r"([\w.]+:\w+)\(-?\d+\) is not a registered function/op"),
+        "{0} is a custom operator, and no --custom-op-library has it",
+    ),
+    (re.compile(r"No Op registered for (\w+) with domain_version of (\d+)"), "ONNX Runtime does not know {0}({1})"),
+    (re.compile(r"MLDataType for: (\S+) is not currently registered"), "ONNX Runtime does not support {0}"),
+    (re.compile(r"Opset (\d+) is under development"), "ONNX Runtime does not know opset {0}"),
+    (re.compile(r"Unsupported model IR version: (\d+)"), "ONNX Runtime does not know IR version {0}"),
+    (re.compile(r"(?i)no opset import for domain '?([\w.]*)'?"), "domain {0} is not imported"),
+)
+_NEWEST = re.compile(r"till opset (\d+)|max supported IR version: (\d+)")
+
+_cached: tuple[bytes, onnxruntime.InferenceSession] | None = None
+
+
+class LibraryError(Exception):
+    """A library of custom operators that cannot be loaded: its path, and what the runtime says."""
+
+
+def run(
+    skeleton: bytes, feeds: list[dict[str, Value]], limit: int, keep: bool = False, libraries: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Run a model once for each dict of inputs.
+
+    Returns `{"runs": [...], "seconds": [...]}` with for each run a dict of outputs by name, or a string that says
+    why the runtime refused it, and the processor time that it took; or `{"unsupported": reason}` when the runtime
+    cannot run the model at all, or `{"invalid": reason}` when it finds the model wrong, or `{"library": path,
+    "reason": text}` for a library of custom operators that cannot be loaded. With `keep` the session stays for the next
+    call. Raises MemoryError when the outputs of all runs together take more than `limit` bytes.
+    """
+    import time
+
+    global _cached
+    # A run that will be compared begins with a fresh session: a seeded random operator counts its runs.
+    if not keep or _cached is None or _cached[0] != skeleton:
+        _cached = None
+        try:
+            session = _open(skeleton, libraries)
+        except LibraryError as error:
+            return dict(zip(("library", "reason"), error.args))
+        except Exception as error:
+            return _refusal(str(error))
+    else:
+        session = _cached[1]
+    _cached = (skeleton, session) if keep else None
+    if _exotic_outputs(session) and any(not _is_numeric(value) for feed in feeds for value in feed.values()):
+        return {"unsupported": "ONNX Runtime does not return such element types when fed strings or sequences"}
+    results: list[dict[str, Value] | str] = []
+    seconds: list[float] = []
+    for feed in feeds:
+        stage("run")
+        begin = time.process_time()
+        try:
+            results.append(run_once(session, feed))
+        except MemoryError:
+            raise
+        except Exception as error:
+            results.append(str(error) or type(error).__name__)
+        if _size(results) > limit:
+            raise MemoryError(f"the outputs take more than {limit >> 20} MiB")
+        seconds.append(time.process_time() - begin)
+    return {"runs": results, "seconds": seconds}
+
+
+def _size(value: Any) -> int:
+    """Return the bytes of all arrays in a result."""
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return sum(_size(item) for item in items)
+
+
+def unsupported(message: str) -> str | None:
+    """Say in short what a native message means when it tells of a gap in the runtime, not of a wrong model."""
+    for expression, text in _UNSUPPORTED:
+        found = expression.search(message)
+        if found is not None:
+            return text.format(*found.groups())
+    return None
+
+
+def _refusal(message: str) -> dict[str, Any]:
+    gap = unsupported(message)
+    return {"invalid": message} if gap is None else {"unsupported": gap}
+
+
+def _options() -> onnxruntime.SessionOptions:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    options.enable_cpu_mem_arena = False
+    options.enable_mem_pattern = False
+    options.use_deterministic_compute = True
+    # The default order computes all that depends on weights only (a Transpose of each, say) before the rest, and
+    # holds it: 250 MiB more for a BERT-base.
+    options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
+    options.intra_op_num_threads = min(4, os.cpu_count() or 1)
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", "/")
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    # Idle threads that spin take the processor from the other workers.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options
+
+
+def _open(skeleton: bytes, libraries: Sequence[str]) -> onnxruntime.InferenceSession:
+    """Make a session; a model that is newer than the runtime is stamped down where that changes nothing."""
+    import onnxruntime
+
+    options = session_options(libraries)
+    stage("preparation")
+    skeleton = prepared(skeleton)
+    stage("session")
+    onnxruntime.set_default_logger_severity(4)
+    try:
+        return onnxruntime.InferenceSession(skeleton, options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        older = _stamped_down(skeleton, str(error))
+        if older is None:
+            raise
+    return onnxruntime.InferenceSession(older, options, providers=["CPUExecutionProvider"])
+
+
+def session_options(libraries: Sequence[str]) -> onnxruntime.SessionOptions:
+    """Give the options of a session, and load custom operators. Raises `LibraryError`."""
+    options = _options()
+    for library in libraries:
+        stage(f"loading {library.rpartition('/')[2]}")
+        try:
+            options.register_custom_ops_library(library)
+        except Exception as error:
+            raise LibraryError(library, str(error)) from error
+    return options
+
+
+def prepared(skeleton: bytes) -> bytes:
+    """Copy a model to what is run: the same computation, rounded as it says, and its weights late."""
+    import onnx
+
+    model = onnx.load_model_from_string(skeleton)
+    with suppress(Exception):
+        # Shape inference may fail on a model that runs all the same.
+        model = hold(model)
+        settle_casts(model)
+    defer(model.graph)
+    copy: bytes = model.SerializeToString()
+    return copy
+
+
+def _stamped_down(skeleton: bytes, message: str) -> bytes | None:
+    """Copy the model with the IR version and opset that the runtime knows, when it means the same there.
+
+    The IR version says how a model is stored, not what it computes. An opset may be stamped down when no operator
+    of the model has changed since: then both versions name the same definitions. The model itself keeps its stamps.
+    """
+    import onnx
+
+    if _NEWEST.search(message) is None and "domain_version" not in message:
+        return None
+    model = onnx.load_model_from_string(skeleton)
+    newest_ir, newest_opset = _newest()
+    model.ir_version = min(model.ir_version, newest_ir)
+    for holder in (model, *model.functions):
+        for imported in holder.opset_import:
+            if imported.domain in ("", "ai.onnx") and imported.version > newest_opset:
+                _require_unchanged(model, newest_opset, imported.version)
+                imported.version = newest_opset
+    stamped: bytes = model.SerializeToString()
+    return stamped
+
+
+def _newest() -> tuple[int, int]:
+    """Ask the runtime for the newest IR version and opset that it knows: its refusals name them."""
+    import onnx
+    import onnxruntime
+
+    found = []
+    for ir_version, opset in ((1 << 20, 1), (10, 1 << 20)):
+        graph = onnx.GraphProto(name="probe")
+        graph.output.append(onnx.helper.make_tensor_value_info("y", onnx.TensorProto.INT64, []))
+        graph.initializer.append(onnx.helper.make_tensor("y", onnx.TensorProto.INT64, [], [0]))
+        model = onnx.helper.make_model(
+            graph, ir_version=ir_version, opset_imports=[onnx.helper.make_opsetid("", opset)]
+        )
+        try:
+            onnxruntime.InferenceSession(model.SerializeToString(), _options(), providers=["CPUExecutionProvider"])
+            found.append(1 << 20)
+        except Exception as error:
+            named = _NEWEST.search(str(error))
+            found.append(int(named.group(1) or named.group(2)) if named else 1 << 20)
+    return found[0], found[1]
+
+
+def _require_unchanged(model: onnx.ModelProto, old: int, new: int) -> None:
+    """Raise unless each operator of the default domain that the model uses is the same in both opsets."""
+    import onnx.defs
+
+    for op in sorted({node.op_type for node in _all_nodes(model) if node.domain in ("", "ai.onnx")}):
+        known = onnx.defs.has(op) and new <= onnx.defs.onnx_opset_version()
+        if not known or onnx.defs.get_schema(op, new, "").since_version > old:
+            raise ValueError(f"No Op registered for {op} with domain_version of {new}")
+
+
+def _all_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
+    nodes: list[onnx.NodeProto] = []
+    pending = [*model.graph.node, *(node for function in model.functions for node in function.node)]
+    while pending:
+        node = pending.pop()
+        nodes.append(node)
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                pending.extend(graph.node)
+    return nodes
+
+
+def run_once(session: onnxruntime.InferenceSession, feed: dict[str, Value]) -> dict[str, Value]:
+    """Run once; element types that numpy lacks go in and out as raw bytes."""
+    given = {name: _to_runtime(value) for name, value in feed.items()}
+    exotic = _exotic_outputs(session)
+    plain = [output.name for output in session.get_outputs() if output.name not in exotic]
+    results: dict[str, Value] = {}
+    if plain or not exotic:
+        results.update(zip(plain, session.run(plain, given)))
+    if exotic:
+        boxed = {name: _boxed(value) for name, value in given.items()}
+        values = session.run_with_ort_values(exotic, boxed)
+        results.update((name, _from_runtime(value)) for name, value in zip(exotic, values))
+    return {output.name: results[output.name] for output in session.get_outputs()}
+
+
+def _exotic_outputs(session: onnxruntime.InferenceSession) -> list[str]:
+    """Name the outputs whose element type numpy lacks."""
+    found = ((output.name, re.fullmatch(r"tensor\((\w+)\)", output.type)) for output in session.get_outputs())
+    return [name for name, tensor in found if tensor is not None and type_of_name(tensor.group(1)) in ONNX_TYPES]
+
+
+def _is_numeric(value: Value) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind != "O"
+
+
+def _to_runtime(value: Value) -> Any:
+    """Give the runtime a value in the form that it takes."""
+    import onnxruntime
+
+    if isinstance(value, list):
+        return [_to_runtime(item) for item in value]
+    if value is None or value.dtype.kind == "O":
+        return value
+    found = next((number for number, dtype in ONNX_TYPES.items() if dtype == value.dtype), None)
+    if found is None:
+        return value
+    boxed = onnxruntime.OrtValue.ortvalue_from_shape_and_type(list(value.shape), found)
+    data = pack_nibbles(value).tobytes()
+    ctypes.memmove(boxed.data_ptr(), data, len(data))
+    return boxed
+
+
+def _boxed(value: Any) -> Any:
+    import onnxruntime
+
+    return onnxruntime.OrtValue.ortvalue_from_numpy(value) if isinstance(value, np.ndarray) else value
+
+
+def _from_runtime(value: Any) -> Array:
+    """Read a tensor of an element type that numpy lacks out of the runtime's memory."""
+    raw = np.frombuffer(ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes()), dtype=np.uint8)
+    return unpack_nibbles(raw, ONNX_TYPES[value.element_type()], tuple(value.shape()))
