@@ -47,6 +47,12 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Apply a recipe."""
+    recipe, model = recipe_and_model(arguments, "apply")
+    return execute(recipe, model, arguments)
+
+
+def recipe_and_model(arguments: argparse.Namespace, command: str) -> tuple[Recipe, Path]:
+    """Load the plugins and the recipe that the caller names, and say which model it is for."""
     from surgery import recipe as recipes
     from surgery import registry
 
@@ -55,8 +61,8 @@ def main(arguments: argparse.Namespace) -> int:
     recipe = recipes.load(arguments.recipe, trust=arguments.trust)
     model = arguments.model or recipe.model
     if model is None:
-        raise UsageError(f"recipe '{recipe.name}' names no model", todo="give one: surgery apply RECIPE MODEL")
-    return execute(recipe, Path(model), arguments)
+        raise UsageError(f"recipe '{recipe.name}' names no model", todo=f"give one: surgery {command} RECIPE MODEL")
+    return recipe, Path(model)
 
 
 def execute(recipe: Recipe, model: Path, arguments: argparse.Namespace) -> int:

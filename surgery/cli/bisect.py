@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from pathlib import Path
 
-from surgery.cli import _output, _verification
-from surgery.errors import UsageError
+from surgery.cli import _output, _verification, apply
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,20 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Bisect a recipe."""
-    from surgery import recipe as recipes
-    from surgery import registry
     from surgery.bisect import bisect
     from surgery.report.progress import Progress
 
-    for plugin in arguments.plugin:
-        registry.load_plugin(plugin)
-    recipe = recipes.load(arguments.recipe, trust=arguments.trust)
-    model = arguments.model or recipe.model
-    if model is None:
-        raise UsageError(f"recipe '{recipe.name}' names no model", todo="give one: surgery bisect RECIPE MODEL")
-    inputs, verify = _verification.combined(arguments, Path(model), recipe.inputs, recipe.verify)
+    recipe, model = apply.recipe_and_model(arguments, "bisect")
+    inputs, verify = _verification.combined(arguments, model, recipe.inputs, recipe.verify)
     recipe = replace(recipe, inputs=inputs, verify=verify)
-    folder = arguments.output or f"{Path(model).stem}.repro"
+    folder = arguments.output or f"{model.stem}.repro"
     with Progress(_output.messages(), verbose=arguments.verbose > 0) as observer:
         found = bisect(model, recipe, output=folder, force=arguments.force, observer=observer)
     if arguments.format == "json":

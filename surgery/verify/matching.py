@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from surgery.errors import UsageError
 from surgery.verify.checks import Port, signature
+from surgery.verify.inputs.shapes import graphs
 
 if TYPE_CHECKING:
     import onnx
@@ -113,19 +114,9 @@ def rename(model: onnx.ModelProto, match: Match) -> onnx.ModelProto:
     return copy
 
 
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    pending = [graph]
-    while pending:
-        item = pending.pop()
-        yield item
-        for node in item.node:
-            for attribute in node.attribute:
-                pending += [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
-
-
 def _names(graph: onnx.GraphProto) -> Iterator[str]:
     """Yield the names of all values, of subgraphs too."""
-    for item in _graphs(graph):
+    for item in graphs(graph):
         yield from (value.name for value in (*item.input, *item.output, *item.value_info, *item.initializer))
         yield from (tensor.values.name for tensor in item.sparse_initializer)
         for node in item.node:
@@ -133,7 +124,7 @@ def _names(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 def _rename(graph: onnx.GraphProto, new: Mapping[str, str]) -> None:
-    for item in _graphs(graph):
+    for item in graphs(graph):
         for value in (*item.input, *item.output, *item.value_info, *item.initializer):
             value.name = new.get(value.name, value.name)
         for sparse in item.sparse_initializer:

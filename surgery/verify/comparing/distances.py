@@ -112,7 +112,8 @@ class Distances:
     def ratios(self) -> Array:
         """How many times as far as the original the changed model is, element by element, where that can be said."""
         known = (self.near > 0) & (self.far > 0)
-        return np.asarray(self.far[known] / self.near[known])
+        with np.errstate(over="ignore"):
+            return np.asarray(self.far[known] / self.near[known])
 
     @classmethod
     def of(cls, original: Array, changed: Array, truth: Array, tolerance: Tolerance) -> Distances:
