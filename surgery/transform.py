@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from surgery import bridges, storage
 from surgery.errors import PassError, SurgeryError
 from surgery.graph import Graph, Refused, Site
+from surgery.workers import default_memory
 from surgery.workers.fork import call_in_fork
 
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ def _transform_in_fork(
             "refusals": [[refused.anchor, refused.reason] for refused in graph.refusals],
         }
 
-    answer, printed = call_in_fork(work, stage=f"pass '{declared.name}'", timeout=timeout, memory=memory)
+    limit = memory if memory is not None else default_memory()
+    answer, printed = call_in_fork(work, stage=f"pass '{declared.name}'", timeout=timeout, memory=limit)
     if "problem" in answer:
         raise PassError(answer["problem"])
     return Transformed(

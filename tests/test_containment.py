@@ -117,3 +117,9 @@ def test_uncontained_passes_run_in_this_process(model: onnx.ModelProto) -> None:
     assert seen == []
     apply(model, f"[{name}]", contained=False)
     assert seen == [os.getpid()]
+
+
+def test_memory_is_limited_though_no_recipe_says_so(model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("surgery.transform.default_memory", lambda: 300 << 20)
+    (step,) = apply(model, "[kill-memory]").steps
+    assert "pass 'kill-memory' ran out of memory" in step.message

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
+from contextlib import suppress
 from typing import IO
 
 from surgery.errors import WorkerError
@@ -34,6 +36,23 @@ def died(stage: str, status: int | None, last: str, timeout: float | None, expir
         return WorkerError(f"{stage} ran out of memory", stage=stage, signal=OUT_OF_MEMORY)
     name = signal.Signals(-status).name
     return WorkerError(f"{stage} crashed with {name}" + (f": {last}" if last else ""), stage=stage, signal=name)
+
+
+def reap(pid: int, kill: bool) -> int:
+    """Wait for a child's end, killing it when told or when it lingers, then kill what it has left behind.
+
+    The child leads a process group of its own. Returns its exit code or the negative number of a signal.
+    """
+    deadline = time.monotonic() + 2.0
+    while not kill and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+        kill = time.monotonic() > deadline
+        time.sleep(0.001)
+    # The child is not reaped yet, so that its number still stands for its own group.
+    for end in (os.killpg, os.kill):
+        with suppress(ProcessLookupError, PermissionError):
+            end(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status)
 
 
 def tells_of_memory(message: str) -> bool:

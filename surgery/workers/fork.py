@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import IO, Any, NoReturn
 
 from surgery.workers import wire
-from surgery.workers.ending import died, last_line
+from surgery.workers.ending import died, last_line, reap
 
 _PR_SET_PDEATHSIG = 1
 _STATUS = "/proc/self/statm"
@@ -49,13 +49,13 @@ def call_in_fork(
         try:
             answer = wire.receive(ours, deadline)
         except wire.ExpiredError:
-            raise died(stage, _end(child), last_line(log), timeout, expired=True) from None
+            raise died(stage, reap(child, kill=True), last_line(log), timeout, expired=True) from None
         except wire.ClosedError:
-            raise died(stage, _end(child, kill=False), last_line(log), timeout) from None
+            raise died(stage, reap(child, kill=False), last_line(log), timeout) from None
         except BaseException:
-            _end(child)
+            reap(child, kill=True)
             raise
-        _end(child)
+        reap(child, kill=True)
         log.seek(0)
         return answer, log.read().decode(errors="replace")
 
@@ -65,20 +65,6 @@ def _fork() -> int:
         # The threads of this process, a progress display for one, are lost in the child, which uses none of them.
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
-
-
-def _end(child: int, kill: bool = True) -> int:
-    """Wait for the child, killing it when told or when it lingers, and whatever it has started; return its status."""
-    deadline = time.monotonic() + 2.0
-    while not kill and os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
-        kill = time.monotonic() > deadline
-        time.sleep(0.001)
-    # The child is not reaped yet, so that its number still stands for its own group.
-    for end in (os.killpg, os.kill):
-        with suppress(ProcessLookupError, PermissionError):
-            end(child, signal.SIGKILL)
-    _, status = os.waitpid(child, 0)
-    return os.waitstatus_to_exitcode(status)
 
 
 def _serve(

@@ -17,13 +17,13 @@ import select
 import signal
 import socket
 import sys
-import time
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from surgery.workers import wire
+from surgery.workers.ending import reap
 
 PRELOAD = ("numpy", "ml_dtypes", "onnx", "onnx.shape_inference", "onnx.checker", "onnxruntime")
 ALLOWED = "surgery."
@@ -125,17 +125,7 @@ class _Server:
         if pid not in self.living:
             return {"status": None}
         self.living.discard(pid)
-        deadline = time.monotonic() + 2.0
-        while not kill and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
-            kill = time.monotonic() > deadline
-            time.sleep(0.001)
-        # The worker itself is not reaped yet, so that its number still stands for its own group.
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        _, status = os.waitpid(pid, 0)
-        return {"status": os.waitstatus_to_exitcode(status)}
+        return {"status": reap(pid, kill)}
 
 
 def _become_worker(server: int, descriptors: list[int], memory: int | None) -> None:
