@@ -211,6 +211,9 @@ def test_workers_die_with_the_server():
 
 
 SCRIPT = """
+    import signal
+    # A shell starts what runs in the background with SIGINT ignored, tests too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     from surgery.workers import Worker
     from surgery.workers.client import forkserver
     worker = Worker()
