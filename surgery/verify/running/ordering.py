@@ -18,24 +18,29 @@ from surgery.verify.inputs.shapes import graphs
 if TYPE_CHECKING:
     import onnx
 
+_GRAPHS = frozenset({5, 10})
+"""GRAPH and GRAPHS, by their number in `AttributeProto.AttributeType`."""
+
 
 def defer(graph: onnx.GraphProto) -> None:
     """Move each node that depends on no input of the graph to just before its first reader, in place."""
-    nodes = list(graph.node)
+    nodes = [(node, list(_reads(node))) for node in graph.node]
     moving = {value.name for value in graph.input}
-    waiting: dict[str, onnx.NodeProto] = {}
+    waiting: dict[str, tuple[onnx.NodeProto, list[str]]] = {}
+    later: set[int] = set()
+    for node, reads in nodes:
+        if moving.isdisjoint(reads):
+            waiting.update((name, (node, reads)) for name in node.output if name)
+            later.add(id(node))
+        else:
+            moving.update(name for name in node.output if name)
+    if all(node.op_type == "Constant" for node, _ in waiting.values()):
+        return
     ordered: list[onnx.NodeProto] = []
     done: set[int] = set()
-    for node in nodes:
-        reads = list(_reads(node))
-        if any(name in moving for name in reads):
-            moving.update(name for name in node.output if name)
-            _emit(node, reads, waiting, ordered, done)
-        else:
-            waiting.update((name, node) for name in node.output if name)
-    for node in nodes:
+    for node, reads in [*(item for item in nodes if id(item[0]) not in later), *nodes]:
         if id(node) not in done:
-            _emit(node, list(_reads(node)), waiting, ordered, done)
+            _emit(node, reads, waiting, ordered, done)
     del graph.node[:]
     graph.node.extend(ordered)
 
@@ -66,7 +71,7 @@ def settle_casts(model: onnx.ModelProto) -> None:
 def _emit(
     node: onnx.NodeProto,
     reads: list[str],
-    waiting: dict[str, onnx.NodeProto],
+    waiting: dict[str, tuple[onnx.NodeProto, list[str]]],
     ordered: list[onnx.NodeProto],
     done: set[int],
 ) -> None:
@@ -77,10 +82,10 @@ def _emit(
     while pending:
         current, names = pending[-1]
         sources = (waiting[name] for name in names if name in waiting)
-        missing = next((source for source in sources if id(source) not in done and id(source) not in entered), None)
+        missing = next((source for source in sources if id(source[0]) not in done and id(source[0]) not in entered), None)
         if missing is not None:
-            entered.add(id(missing))
-            pending.append((missing, list(_reads(missing))))
+            entered.add(id(missing[0]))
+            pending.append(missing)
             continue
         pending.pop()
         if id(current) not in done:
@@ -90,11 +95,10 @@ def _emit(
 
 def _reads(node: onnx.NodeProto) -> Iterator[str]:
     """Yield the names that a node reads, and those that its subgraphs may read from outside."""
-    pending = [node]
-    while pending:
-        current = pending.pop()
-        yield from (name for name in current.input if name)
-        for attribute in current.attribute:
+    yield from filter(None, node.input)
+    for attribute in node.attribute:
+        if attribute.type in _GRAPHS:
             for graph in (attribute.g, *attribute.graphs):
                 yield from (output.name for output in graph.output)
-                pending.extend(graph.node)
+                for inner in graph.node:
+                    yield from _reads(inner)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 NARROW = frozenset({10, 16})
 """float16 and bfloat16, by their number in `TensorProto.DataType`."""
 
+_INT, _TENSOR = 2, 4
+"""By their number in `AttributeProto.AttributeType`."""
+
 _SUFFIX = "/before_rounding"
 
 
@@ -70,7 +73,11 @@ def _mentions_narrow(model: onnx.ModelProto) -> bool:
             if _is_narrow(value):
                 return True
         for node in body.node:
-            if any(attribute.i in NARROW or attribute.t.data_type in NARROW for attribute in node.attribute):
+            if any(
+                (attribute.type == _INT and attribute.i in NARROW)
+                or (attribute.type == _TENSOR and attribute.t.data_type in NARROW)
+                for attribute in node.attribute
+            ):
                 return True
     return False
 

@@ -28,7 +28,7 @@ def draw(
 
     stage("preparation")
     onnxruntime.set_default_logger_severity(4)
-    copy, options = prepared(skeleton), session_options(libraries)
+    (copy, _), options = prepared(skeleton), session_options(libraries)
     options.intra_op_num_threads = 1
     results: dict[str, list[Any]] = {}
     begin = time.process_time()

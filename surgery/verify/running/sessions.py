@@ -116,6 +116,10 @@ def _refusal(message: str) -> dict[str, Any]:
     return {"invalid": message} if gap is None else {"unsupported": gap}
 
 
+_MANY_NODES = 500
+"""From here on buffers are not used again. Each is freed after its last use all the same."""
+
+
 def _options() -> onnxruntime.SessionOptions:
     import onnxruntime
 
@@ -142,7 +146,9 @@ def _open(skeleton: bytes, libraries: Sequence[str]) -> onnxruntime.InferenceSes
 
     options = session_options(libraries)
     stage("preparation")
-    skeleton = prepared(skeleton)
+    skeleton, nodes = prepared(skeleton)
+    # The search for a buffer to use again compares all that are free: quadratic in nodes where dims are unknown.
+    options.enable_mem_reuse = nodes < _MANY_NODES
     stage("session")
     onnxruntime.set_default_logger_severity(4)
     try:
@@ -166,8 +172,11 @@ def session_options(libraries: Sequence[str]) -> onnxruntime.SessionOptions:
     return options
 
 
-def prepared(skeleton: bytes) -> bytes:
-    """Copy a model to what is run: the same computation, rounded as it says, and its weights late."""
+def prepared(skeleton: bytes) -> tuple[bytes, int]:
+    """Copy a model to what is run: the same computation, rounded as it says, its weights late; with its nodes' number.
+
+    Nodes in subgraphs are not counted.
+    """
     import onnx
 
     model = onnx.load_model_from_string(skeleton)
@@ -176,8 +185,7 @@ def prepared(skeleton: bytes) -> bytes:
         model = hold(model)
         settle_casts(model)
     defer(model.graph)
-    copy: bytes = model.SerializeToString()
-    return copy
+    return model.SerializeToString(), len(model.graph.node)
 
 
 def _stamped_down(skeleton: bytes, message: str) -> bytes | None:
