@@ -29,6 +29,8 @@ from surgery.verify.checks import CHECK_TIMEOUT
 if TYPE_CHECKING:
     import onnx
 
+    from surgery.registry import Pass
+
 __all__ = ["Attempt", "Chain", "Observer", "Result", "StepRecord", "apply", "run"]
 
 _MOST_TOLD = 3
@@ -102,6 +104,8 @@ class Chain:
         self._commit(storage.proto_from_ir(self.graph.ir, stored.weights))
         self._unchanged = self._bytes
         self._running = ""
+        # Attempts of standard passes that changed nothing: as long as the model is the same, so is what they do.
+        self._settled: dict[tuple[str, str, frozenset[int]], Attempt] = {}
         self.failed: Attempt | None = None  # the last attempt that was not committed, for what it made was wrong
         self._signature = signature(stored.proto)
         self._findings: list[str] | None = None
@@ -252,9 +256,19 @@ class Chain:
 
     def attempt(self, step: PassStep, skip: frozenset[int] = frozenset()) -> Attempt:
         """Run one pass on the committed model, without the sites to `skip`, and judge what it made; commit nothing."""
+        declared = registry.find(step.name)
+        key = (step.name, repr(step.options), skip)
+        seen = self._settled.get(key)
+        if seen is not None and seen.data is self._bytes:
+            return seen
+        attempt = self._attempt(step, declared, skip)
+        if declared.is_standard and not attempt.changed and attempt.ok:
+            self._settled[key] = attempt
+        return attempt
+
+    def _attempt(self, step: PassStep, declared: Pass, skip: frozenset[int]) -> Attempt:
         if self._touched:
             self._load(self._proto)
-        declared = registry.find(step.name)
         self._stage(step.name, "pass")
         self._touched = True
         try:
@@ -271,10 +285,11 @@ class Chain:
             return Attempt(step, complaint=str(error), exit_code=3)
         if made.printed:
             self.observer.said(step.name, made.printed)
-        data = made.proto.SerializeToString(deterministic=True)
+        data = self._bytes if made.proto is None else made.proto.SerializeToString(deterministic=True)
         changed = data != self._bytes
         self._touched = changed and made.live
-        attempt = Attempt(step, made.proto, data, changed, made.live, made.sites, made.refusals)
+        proto, data = (made.proto, data) if changed else (self._proto, self._bytes)
+        attempt = Attempt(step, proto, data, changed, made.live, made.sites, made.refusals)
         try:
             return self._judged(attempt, declared.parity) if changed else attempt
         except (RecipeError, UsageError):

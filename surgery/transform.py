@@ -24,9 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Transformed:
-    """What a pass made of a graph. `live` tells whether the graph itself holds it; otherwise that is as it was."""
+    """What a pass made of a graph; `proto` is None where it applied nothing.
 
-    proto: onnx.ModelProto
+    `live` tells whether the graph itself holds it; otherwise that is as it was.
+    """
+
+    proto: onnx.ModelProto | None
     sites: tuple[Site, ...]
     refusals: tuple[Refused, ...]
     live: bool
@@ -52,7 +55,10 @@ def transform(
     if contained and not declared.is_standard:
         return _transform_in_fork(declared, graph, options, timeout, memory)
     try:
-        proto = _run(declared, graph, options)
+        bridges.apply(declared, graph, options)
+        # Standard passes edit by sites alone. Any other may have worked on the graph below.
+        untouched = declared.is_standard and all(site.skipped for site in graph.sites)
+        proto = None if untouched else _export(graph)
     except SurgeryError:
         raise
     except Exception as error:
@@ -60,8 +66,7 @@ def transform(
     return Transformed(proto, tuple(graph.sites), tuple(graph.refusals), live=True)
 
 
-def _run(declared: Pass, graph: Graph, options: Mapping[str, Any]) -> onnx.ModelProto:
-    bridges.apply(declared, graph, options)
+def _export(graph: Graph) -> onnx.ModelProto:
     assert graph.weights is not None
     return storage.proto_from_ir(graph.ir, graph.weights)
 
@@ -89,7 +94,8 @@ def _transform_in_fork(
 
     def work() -> dict[str, Any]:
         try:
-            proto = _run(declared, graph, options)
+            bridges.apply(declared, graph, options)
+            proto = _export(graph)
         except MemoryError:
             raise
         except Exception as error:
