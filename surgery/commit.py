@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_ir as ir
 
 from surgery.edits import Edits, NewNode
-from surgery.facts import subgraphs
+from surgery.facts import subgraphs, values
 from surgery.views import Node, Refusal, Value
 
 if TYPE_CHECKING:
@@ -35,12 +35,12 @@ class Commit:
         for value, wish, before in edits.constants:
             self._add_constant(value, wish, self._scope(before), before)
         origins: dict[ir.Node | None, list[ir.Node]] = defaultdict(list)
-        places: dict[ir.Node | None, list[ir.Node]] = defaultdict(list)
+        places: dict[ir.Node | None, dict[ir.Node, None]] = defaultdict(dict)
         for old, _, before in edits.replacements:
             origins[before] += [producer for producer in (before, old.producer()) if producer is not None]
         for made in edits.nodes:
             origin = origins[made.before] or ([made.before] if made.before is not None else [])
-            places[made.before].append(self._add_node(made, self._scope(made.before), made.before, origin))
+            places[made.before][self._add_node(made, self._scope(made.before), made.before, origin)] = None
         added = [node for nodes in places.values() for node in nodes]
         orphans = self._adjust(edits)
         for old, new, before in edits.replacements:
@@ -88,6 +88,8 @@ class Commit:
         for function, domain, version in edits.opsets:
             imports = self.graph.ir.opset_imports if function is None else function.opset_imports
             imports[domain] = version
+            if not version:
+                del imports[domain]
         if self.graph.ir.ir_version < 4 <= edits.ir_version:
             # Until IR version 4 each initializer had to be listed as an input; from then on, to be listed means
             # that callers may override it. A constant stays one.
@@ -138,7 +140,7 @@ class Commit:
         """Whether `new` can become the graph output `old`, under its name."""
         return new.producer() is not None and new.graph is old.graph and not new.is_graph_output()
 
-    def _replace(self, old: ir.Value, new: ir.Value, added: list[ir.Node], origin: list[ir.Node]) -> list[ir.Node]:
+    def _replace(self, old: ir.Value, new: ir.Value, added: Container[ir.Node], origin: list[ir.Node]) -> list[ir.Node]:
         """Redirect the readers of `old`; at an output, rename `new` or stand an Identity in between."""
         extra: list[ir.Node] = []
         readers = [use for use in old.uses() if use.node not in added]
@@ -168,9 +170,12 @@ class Commit:
         anchor_name = before.name if before is not None and before.name else ""
         name = self.graph.fresh(new.name or (f"{anchor_name}/{new.op}" if anchor_name else new.op))
         for position, value in enumerate(new.outputs):
-            if not value.name:
-                value.name = self.graph.fresh(f"{name}_output_{position}")
+            if new.like is not None and not (new.like.outputs[position].name or ""):
+                value.name = ""
+            elif new.like is not None or not value.name:
+                value.name = self.graph.fresh(value.name or f"{name}_output_{position}")
         metadata = dict(before.metadata_props) if before is not None else {}
+        metadata.update(new.like.metadata_props if new.like is not None else {})
         metadata[PASS_KEY] = self.graph.pass_name
         metadata[FROM_KEY] = ", ".join(dict.fromkeys(Node(self.graph, node).label for node in origin))
         node = ir.Node(
@@ -178,8 +183,10 @@ class Commit:
             new.op,
             new.inputs,
             [_attribute(key, content) for key, content in new.attributes.items() if content is not None],
+            overload=new.like.overload if new.like is not None else "",
             outputs=new.outputs,
             name=name,
+            doc_string=new.like.doc_string if new.like is not None else None,
             metadata_props=metadata,
         )
         if before is not None:
@@ -188,7 +195,21 @@ class Commit:
             scope.append(node)
         self.graph.index[node.domain, node.op_type][node] = None
         self.graph.changed_nodes.append(node)
+        for subgraph in subgraphs(node):
+            self._enter(subgraph, scope)
         return node
+
+    def _enter(self, subgraph: ir.Graph, around: ir.Graph) -> None:
+        """Take note of a new subgraph, at any depth, and name what it holds: names outside must not be hidden."""
+        self.graph.enter(subgraph, around)
+        for value in list(values([subgraph])):
+            if value.name:
+                value.name = self.graph.fresh(value.name)
+        for node in subgraph:
+            self.graph.index[node.domain, node.op_type][node] = None
+            node.name = self.graph.fresh(node.name) if node.name else node.name
+            for inner in subgraphs(node):
+                self._enter(inner, subgraph)
 
     def _add_constant(self, value: ir.Value, wish: str, scope: ir.Graph, before: ir.Node | None) -> None:
         value.name = self.graph.fresh(wish)
@@ -268,6 +289,23 @@ class Commit:
                 return
             scope.inputs.remove(value)
         del scope.initializers[value.name]
+
+
+def discard(edits: Edits) -> None:
+    """Let the copies of subgraphs that a site made read nothing, for they will not be part of the graph."""
+    copies = [attribute for made in edits.nodes if made.like is not None for attribute in made.attributes.values()]
+    pending = [graph for attribute in copies for graph in _graphs(attribute)]
+    while pending:
+        for node in pending.pop():
+            for index in range(len(node.inputs)):
+                node.replace_input_with(index, None)
+            pending.extend(subgraphs(node))
+
+
+def _graphs(attribute: ir.Attr) -> list[ir.Graph]:
+    if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
+        return [attribute.as_graph()]
+    return list(attribute.as_graphs()) if attribute.type == ir.AttributeType.GRAPHS and not attribute.is_ref() else []
 
 
 def _attribute(name: str, content: Any) -> ir.Attr:

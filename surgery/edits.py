@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir as ir
 
+from surgery.copies import Copier
 from surgery.facts import Dim
 from surgery.views import Node, Refusal, Value
 
@@ -27,6 +28,8 @@ class NewNode:
     outputs: tuple[ir.Value, ...]
     name: str | None
     before: ir.Node | None = None
+    like: ir.Node | None = None
+    """The node that it is a copy of."""
 
 
 @dataclass
@@ -118,12 +121,43 @@ class Builder:
         self.edits.nodes.append(new)
         return tuple(Value(self._graph, value) for value in new.outputs)
 
+    def inline(
+        self,
+        body: ir.Graph | ir.Function,
+        inputs: Sequence[Value | None],
+        attributes: Mapping[str, ir.Attr] | None = None,
+    ) -> tuple[Value, ...]:
+        """Add copies of all nodes of a subgraph, or of the body of a function, and return what its outputs become.
+
+        Its inputs become `inputs`, None where one is omitted; `attributes` are those of the call of a function.
+        """
+        pairs = zip(body.inputs, inputs)
+        copier = Copier({formal: None if value is None else value.ir for formal, value in pairs}, attributes)
+        for value in body.initializers.values() if isinstance(body, ir.Graph) else ():
+            if value.const_value is not None and value not in copier.values:
+                copier.values[value] = self._kept(value.const_value, value.name or "constant").ir
+        for node in body:
+            inner = tuple(copier.read(value) for value in node.inputs)
+            held = {attribute.name: attribute for attribute in copier.attributes_of(node)}
+            made = tuple(copier.made(value) for value in node.outputs)
+            self.edits.nodes.append(
+                NewNode(node.op_type, node.domain, inner, held, made, node.name, self._before, like=node)
+            )
+        outputs = [copier.read(value) for value in body.outputs]
+        if any(value is None for value in outputs):
+            raise Refusal("an output is an operand that is omitted")
+        return tuple(Value(self._graph, value) for value in outputs if value is not None)
+
+    def _kept(self, tensor: ir.TensorProtocol, name: str) -> Value:
+        """Add a constant that is no input of the graph: until IR version 4 each initializer had to be one."""
+        return self.constant(tensor, name) if self._graph.ir.ir_version >= 4 else self.node("Constant", value=tensor)
+
     def constant(self, array: np.ndarray[Any, Any] | ir.TensorProtocol, name: str = "constant") -> Value:
         """Add an initializer (in a function: a Constant node); `name` is a wish."""
         tensor = (
-            array
-            if isinstance(array, ir.TensorProtocol)
-            else ir.Tensor(np.ascontiguousarray(array).reshape(array.shape))
+            ir.Tensor(np.ascontiguousarray(array).reshape(array.shape))
+            if isinstance(array, np.ndarray)  # to ask for the protocol is slow
+            else array
         )
         value = ir.Value(type=ir.TensorType(tensor.dtype), shape=ir.Shape(tensor.shape.numpy()), const_value=tensor)
         self.edits.constants.append((value, name, self._before))
@@ -158,7 +192,7 @@ class Builder:
         self.edits.functions.append(function)
 
     def set_opset(self, version: int, domain: str = "", *, function: ir.Function | None = None) -> None:
-        """Import a domain at this version: in the model, or in the one function that is given."""
+        """Import a domain at this version, or not at all for 0: in the model, or in the one function that is given."""
         self.edits.opsets.append((function, domain, version))
 
     def raise_ir_version(self, version: int) -> None:

@@ -66,7 +66,10 @@ def compute(
     seconds, bounds one run. The values must not depend on inputs, on random operators, on control flow or on
     functions of the model.
     """
-    known = {value.ir: ir.tensor(content) for value, content in (given or {}).items()}
+    known = {
+        value.ir: ir.Tensor(content) if isinstance(content, np.ndarray) else content
+        for value, content in (given or {}).items()
+    }
     results: dict[ir.Value, Computed] = {}
     groups: dict[tuple[tuple[str, int], ...], dict[ir.Value, int]] = {}
     for value in values:

@@ -8,7 +8,7 @@ purpose.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -35,22 +35,21 @@ NOTHING = Fact()
 
 def scopes(model: ir.Model) -> Iterator[ir.Graph]:
     """Yield the main graph, its subgraphs at any depth, and the bodies of functions with theirs."""
-    yield model.graph
-    yield from model.graph.subgraphs()
-    for function in model.functions.values():
-        yield function.graph
-        yield from function.graph.subgraphs()
+    pending = [model.graph, *(function.graph for function in model.functions.values())][::-1]
+    while pending:
+        scope = pending.pop()
+        yield scope
+        pending += [inner for node in scope for inner in subgraphs(node)][::-1]
 
 
-def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
-    """Yield the graphs that the attributes of a node hold."""
-    for attribute in node.attributes.values():
-        if attribute.is_ref():
-            continue
-        if attribute.type == ir.AttributeType.GRAPH:
-            yield attribute.as_graph()
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            yield from attribute.as_graphs()
+def subgraphs(node: ir.Node) -> Sequence[ir.Graph]:
+    """List the graphs that the attributes of a node hold."""
+    found: list[ir.Graph] = []
+    for attribute in node.attributes.data.values():  # asked of every node, over and over
+        kind = attribute.type
+        if (kind == ir.AttributeType.GRAPH or kind == ir.AttributeType.GRAPHS) and not attribute.is_ref():
+            found += [attribute.as_graph()] if kind == ir.AttributeType.GRAPH else attribute.as_graphs()
+    return found
 
 
 def values(graphs: Iterable[ir.Graph]) -> Iterator[ir.Value]:

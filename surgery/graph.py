@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
-from surgery.commit import Commit, reads
+from surgery.commit import Commit, discard, reads
 from surgery.edits import Builder
 from surgery.errors import PassError
 from surgery.facts import Facts, scopes, subgraphs, values
@@ -141,6 +141,17 @@ class Graph:
         """Tell whether a node stands in the body of a model-local function."""
         return node.scope in self.function_scopes
 
+    def uncalled(self) -> list[ir.Function]:
+        """List the model-local functions that no chain of calls from the main graph reaches."""
+        functions = self.ir.functions
+        called: set[Any] = set()
+        bodies: list[ir.Graph | ir.Function] = [self.ir.graph]
+        while bodies:
+            calls = {node.op_identifier() for node in bodies.pop().all_nodes()} & functions.keys()
+            bodies += [functions[identifier] for identifier in calls - called]
+            called |= calls
+        return [function for identifier, function in functions.items() if identifier not in called]
+
     def to_networkx(self) -> networkx.MultiDiGraph[Any]:
         """Give the nodes of the main graph as a networkx multigraph; an edge carries the value's name."""
         import networkx
@@ -175,6 +186,7 @@ class Graph:
                 raise Refusal("the node was removed by an earlier site")
             self._commit(builder)
         except Refusal as refusal:
+            discard(builder.edits)
             self.refusals.append(Refused(anchor.label if anchor is not None else "", refusal.reason))
 
     def replace(self, old: Value, new: Value) -> None:
@@ -200,6 +212,13 @@ class Graph:
             name = f"{wish}_{self._suffixes[wish]}"
         self._names.add(name)
         return name
+
+    def enter(self, subgraph: ir.Graph, around: ir.Graph) -> None:
+        """Take note of a new subgraph of a node that stands in the scope `around`."""
+        if around in self._opsets:
+            self._opsets[subgraph] = self._opsets[around]
+        if around in self.function_scopes:
+            self.function_scopes.add(subgraph)
 
     def adopt(self, model: ir.Model) -> None:
         """Take another model in the place of this one, made from it by other means."""
@@ -240,6 +259,7 @@ class Graph:
         label = anchor.label if anchor is not None else ""
         if number in self.skip:
             self.sites.append(Site(number, label, (), (), skipped=True))
+            discard(edits)
             return
         removed, added = Commit(self, edits).run()
         self.sites.append(Site(number, label, tuple(removed), tuple(node.name or "" for node in added)))

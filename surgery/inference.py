@@ -10,7 +10,6 @@ One assumption stays: a symbolic dim is at least 1.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,13 +17,14 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from onnx_shape_inference import SYM_DATA_KEY, ShapeInferenceContext, registry
+from onnx_shape_inference import ShapeInferenceContext, registry
 
 from surgery.facts import Fact, scopes, subgraphs, values
+from surgery.inference_contents import MOST_ELEMENTS, Content, as_content, constant_of, follow
 from surgery.inference_rules import correct
+from surgery.inference_shapes import tell
+from surgery.inference_symbols import Element, element, names, normal, number
 
-MOST_ELEMENTS = 1024
-_NAME = re.compile(r"[A-Za-z_]\w*")
 _HOLDS_ELEMENTS = {
     ir.DataType.BOOL,
     ir.DataType.INT8,
@@ -36,16 +36,22 @@ _HOLDS_ELEMENTS = {
     ir.DataType.UINT32,
     ir.DataType.UINT64,
 }
+_HOLDS_SYMBOLS = {ir.DataType.BOOL, ir.DataType.INT32, ir.DataType.INT64}
+_LIMITS = {
+    dtype: (int(np.iinfo(dtype.numpy()).min), int(np.iinfo(dtype.numpy()).max))
+    for dtype in _HOLDS_ELEMENTS - {ir.DataType.BOOL}
+}
 
 
 class Context(ShapeInferenceContext):  # type: ignore[misc]
-    """What the operator rules write to, with a check on the contents of tensors that they claim to know."""
+    """What the operator rules write to. The contents of tensors are ours: `surgery.inference_contents`."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.elements: dict[ir.Value, list[int | ir.SymbolicDim]] = {}
+        self.elements: dict[ir.Value, list[Element]] = {}
         self.wild: set[str] = set()
         """Symbols that stand for elements of which nothing is known, not even that they are positive."""
+        self._constants: dict[ir.Value, Content | None] = {}
 
     def child(self, opset_imports: Any, resolved_attrs: dict[str, ir.Attr]) -> Context:
         """Return the context for the body of a function; symbols stay distinct from ours."""
@@ -53,37 +59,72 @@ class Context(ShapeInferenceContext):  # type: ignore[misc]
         made.wild = self.wild
         return made
 
-    def set_symbolic_value(self, value: ir.Value, data: Sequence[int | ir.SymbolicDim]) -> None:
-        """Take note of the elements of a value; claims that cannot be are dropped.
+    def know(self, value: ir.Value, content: Content, dtype: ir.DataType | None) -> bool:
+        """Take note of the contents of a value, and so of its shape; False when the type cannot hold them."""
+        dtype = value.dtype or dtype
+        if dtype not in _HOLDS_ELEMENTS or content.size > MOST_ELEMENTS:
+            return False
+        items = content.reshape(-1).tolist()
+        numbers = [item for item in items if isinstance(item, int)]
+        if dtype != ir.DataType.BOOL:
+            lowest, highest = _LIMITS[dtype]
+            if numbers and (min(numbers) < lowest or max(numbers) > highest):
+                return False
+            if len(numbers) < len(items) and dtype not in _HOLDS_SYMBOLS:
+                return False
+        self.elements[value] = items
+        if value.type is None:
+            value.type = ir.TensorType(dtype)
+        value.shape = ir.Shape(content.shape)
+        if len(numbers) == len(items) and value.const_value is None:
+            value.const_value = ir.Tensor(np.array(numbers, dtype=dtype.numpy()).reshape(content.shape))
+        return True
 
-        The rules carry elements in a flat list. For more than one axis that may go wrong, and then the number
-        of elements is wrong too.
-        """
-        shape = value.shape
-        if shape is None or value.dtype not in _HOLDS_ELEMENTS or len(data) > MOST_ELEMENTS:
-            return
-        extents = [dim for dim in shape if isinstance(dim, int)]
-        if len(extents) != len(shape) or int(np.prod(extents, dtype=np.int64)) != len(data):
-            return
-        numbers = [item for item in data if isinstance(item, int)]
-        dtype = value.dtype.numpy()
-        if numbers and value.dtype != ir.DataType.BOOL:
-            limits = np.iinfo(dtype)
-            if min(numbers) < limits.min or max(numbers) > limits.max:
-                return
-        self.elements[value] = list(data)
-        if len(numbers) == len(data) and value.const_value is None:
-            value.const_value = ir.Tensor(np.array(numbers, dtype=dtype).reshape(extents))
+    def content(self, value: ir.Value) -> Content | None:
+        """Return the contents of a small integer tensor, known from the rules or constant."""
+        items = self.elements.get(value)
+        if items is not None and value.shape is not None:
+            return as_content(items, value.shape.numpy())
+        if value not in self._constants:
+            self._constants[value] = _constant_content(value)
+        return self._constants[value]
 
-    def get_symbolic_value(self, value: ir.Value) -> list[int | ir.SymbolicDim] | None:
+    def set_symbolic_value(self, value: ir.Value, data: Sequence[Element]) -> None:
+        """Disregard what a rule of the package claims to know of contents."""
+
+    def get_symbolic_value(self, value: ir.Value) -> list[Element] | None:
         """Return the elements of a value of at most one axis, known from the rules or constant."""
-        known = self.elements.get(value)
-        return known if known is not None else super().get_symbolic_value(value)
+        content = self.content(value)
+        return None if content is None or content.ndim > 1 else content.reshape(-1).tolist()
 
     def forget(self, value: ir.Value) -> None:
         """Drop the elements of a value."""
         if self.elements.pop(value, None) is not None and not value.is_initializer():
             value.const_value = None
+
+    def normal(self, extent: Element) -> Element:
+        """Return an extent in normal form."""
+        return extent if isinstance(extent, int) else element(normal(str(extent.value)))
+
+    def new_wild(self) -> ir.SymbolicDim:
+        """Return a symbol for an element of which nothing is known."""
+        symbol: ir.SymbolicDim = self.new_symbolic_dim()
+        self.wild.add(str(symbol.value))
+        return symbol
+
+    def is_wild(self, item: Element) -> bool:
+        """Tell whether an element has a wild symbol in it."""
+        if isinstance(item, int) or not self.wild:
+            return False
+        return not self.wild.isdisjoint(names(item.value or ""))
+
+
+def _constant_content(value: ir.Value) -> Content | None:
+    """Return the contents of an integer constant that is small."""
+    tensor = constant_of(value)
+    if tensor is None or tensor.dtype not in _HOLDS_ELEMENTS or tensor.size > MOST_ELEMENTS:
+        return None
+    return tensor.numpy().astype(np.int64 if tensor.dtype == ir.DataType.BOOL else object).astype(object)
 
 
 @dataclass(frozen=True)
@@ -108,14 +149,11 @@ class _State:
 def _put_back(touched: Iterable[ir.Value]) -> Iterator[dict[ir.Value, _State]]:
     """Restore values when the block ends; yields their states before it."""
     before = {value: _State.of(value) for value in touched}
-    marks = {value: value.metadata_props.get(SYM_DATA_KEY) for value in before}
     try:
         yield before
     finally:
         for value, state in before.items():
             state.restore(value)
-            if marks[value] is None:
-                value.metadata_props.pop(SYM_DATA_KEY, None)
 
 
 _DEEPEST_CALL = 32
@@ -141,7 +179,7 @@ class Inference:
             for value in everything
             for dim in value.shape or ()
             if isinstance(dim, ir.SymbolicDim) and dim.value
-            for name in _NAME.findall(dim.value)
+            for name in names(dim.value)
         )
 
     def everything(self) -> dict[ir.Value, Fact]:
@@ -171,10 +209,10 @@ class Inference:
         with _put_back([*inputs, *node.outputs, *values(inner)]) as before:
             for value, fact in inputs.items():
                 value.type, value.shape = fact.type or value.type, fact.shape or value.shape
-                if fact.data is not None:
-                    context.set_symbolic_value(
-                        value, [item if isinstance(item, int) else ir.SymbolicDim(item) for item in fact.data]
-                    )
+                if self._is_default(value):
+                    value.const_value = None
+                if fact.data is not None and value.shape is not None:
+                    context.know(value, as_content([*map(element, fact.data)], value.shape.numpy()), value.dtype)
             for graph in inner:
                 self._contexts[graph] = context
                 self._forget_declarations(graph)
@@ -183,7 +221,7 @@ class Inference:
 
     def is_made_up(self, dim: str) -> bool:
         """Tell whether a dim is known only by a symbol that inference made up."""
-        return any(self._main.is_generated_symbol(name) for name in _NAME.findall(dim))
+        return any(self._main.is_generated_symbol(name) for name in names(dim))
 
     def _forget_declarations(self, graph: ir.Graph) -> None:
         """Drop what is declared of values that a rule can tell more truly, and defaults that a caller can replace."""
@@ -192,8 +230,12 @@ class Inference:
                 for value in node.outputs:
                     value.shape = None
         for value in graph.inputs:
-            if value.is_initializer() and self._model.ir_version >= 4:
+            if self._is_default(value):
                 value.const_value = None
+
+    def _is_default(self, value: ir.Value) -> bool:
+        """Tell whether a caller can replace an initializer."""
+        return value.is_initializer() and value.is_graph_input() and self._model.ir_version >= 4
 
     def _can_infer(self, node: ir.Node) -> bool:
         return registry.has(node.domain, node.op_type) or _call(node) in self._model.functions
@@ -204,8 +246,8 @@ class Inference:
         data = context.elements.get(value)
         return Fact(
             value.type,
-            self._merged(value.shape, declared.shape),
-            None if data is None else tuple(item if isinstance(item, int) else str(item.value) for item in data),
+            self._normal(self._merged(value.shape, declared.shape)),
+            None if data is None else tuple(map(number, data)),
         )
 
     def _merged(self, found: ir.Shape | None, declared: ir.Shape | None) -> ir.Shape | None:
@@ -219,6 +261,13 @@ class Inference:
             named = not isinstance(there, int) and there.value is not None
             merged.append(there if better or (named and not known) else here)
         return ir.Shape(merged)
+
+    @staticmethod
+    def _normal(shape: ir.Shape | None) -> ir.Shape | None:
+        """Write the dims of a shape in normal form, so that equal ones are written the same."""
+        if shape is None or all(isinstance(dim, int) or dim.value is None or dim.value.isidentifier() for dim in shape):
+            return shape
+        return ir.Shape([dim if isinstance(dim, int) or not dim.value else element(normal(dim.value)) for dim in shape])
 
     def _walk(self, context: Context, graph: ir.Graph, calls: tuple[Any, ...]) -> None:
         for value in graph.initializers.values():
@@ -238,15 +287,17 @@ class Inference:
             if value is not None:
                 context.name_anonymous_dims(value)
         if node.op_type == "Constant" and "value" in node.attributes and not node.attributes["value"].is_ref():
-            # Else the rules ask onnx-ir for the tensor, which then renames it.
-            node.outputs[0].const_value = node.attributes["value"].value
+            # The package's rule asks onnx-ir for the tensor, which then renames it.
+            _write_constant(node.outputs[0], node.attributes["value"].value)
+            return
         before = [value.shape for value in node.outputs]
         rule = registry.get(node.domain, node.op_type, context.get_opset_version(node.domain))
         try:
             if rule is not None:
                 with _resolved(node, context.resolved_attrs):
-                    rule(context, node)
-                    correct(context, node)
+                    if not (follow(context, node) or tell(context, node)):
+                        rule(context, node)
+                        correct(context, node)
             elif self._follows(node, calls):
                 self._enter_function(context, node, calls)
         except Exception:  # a rule that gives up: of this node nothing is known
@@ -279,13 +330,20 @@ class Inference:
                     if actual in context.elements:
                         inner.elements[formal] = context.elements[actual]
             self._walk(inner, function.graph, (*calls, _call(node)))
-            results = [(value.type, value.shape, inner.get_symbolic_value(value)) for value in function.outputs]
-        for value, (type_, shape, data) in zip(node.outputs, results):
+            results = [(value.type, value.shape, inner.content(value)) for value in function.outputs]
+        for value, (type_, shape, content) in zip(node.outputs, results):
             value.type = value.type or type_
             if shape is not None:
                 context.set_shape(value, shape)
-            if data is not None:
-                context.set_symbolic_value(value, data)
+            if content is not None:
+                context.know(value, content, value.dtype)
+
+
+def _write_constant(value: ir.Value, tensor: ir.TensorProtocol) -> None:
+    value.const_value = tensor
+    value.shape = ir.Shape(tensor.shape.numpy())
+    if value.type is None:
+        value.type = ir.TensorType(tensor.dtype)
 
 
 def _call(node: ir.Node) -> tuple[str, str, str]:

@@ -110,7 +110,7 @@ class Pass:
     parity: Parity
     kind: Literal["graph", "pattern"]
     function: Callable[..., Any]
-    match: str | None = None
+    match: tuple[str, ...] = ()
 
     @property
     def doc(self) -> str:
@@ -205,15 +205,19 @@ def graph_pass(name: str, *, parity: Parity = Parity.CLOSE) -> Callable[[F], F]:
     return declare
 
 
-def pattern_pass(name: str, *, match: str, parity: Parity = Parity.CLOSE) -> Callable[[F], F]:
+def pattern_pass(name: str, *, match: str | Iterable[str], parity: Parity = Parity.CLOSE) -> Callable[[F], F]:
     """Declare a pass by a pattern: `def f(m: Match, new: Builder, *, option: int = 1) -> Value`.
 
     The function is called once for each match. It checks its conditions with `m.require`, builds with `new`, and
     returns the value that takes the place of the pattern's output (a tuple when there are several).
+
+    `match` may be several patterns, ways to write the same thing. They are tried one after the other over the whole
+    graph, so a longer one goes before a shorter one that it contains.
     """
+    patterns = (match,) if isinstance(match, str) else tuple(match)
 
     def declare(function: F) -> F:
-        _register(Pass(name, parity, "pattern", function, match))
+        _register(Pass(name, parity, "pattern", function, patterns))
         return function
 
     return declare

@@ -173,9 +173,14 @@ class Value(_View):
         return [Node(self.graph, node) for node in dict.fromkeys(use.node for use in self.ir.uses())]
 
     @property
+    def reads(self) -> int:
+        """How many inputs of nodes it is, in subgraphs too."""
+        return len(self.ir._uses)  # `uses()` would copy a long list
+
+    @property
     def is_used(self) -> bool:
         """Whether anything reads it: a node, a subgraph, the caller."""
-        return self.is_output or bool(self.ir.uses())
+        return self.is_output or bool(self.ir._uses)
 
 
 class Node(_View):

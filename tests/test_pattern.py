@@ -9,7 +9,7 @@ from surgery import text
 from surgery.edits import Builder
 from surgery.errors import PassError, PatternError
 from surgery.graph import Graph
-from surgery.pattern import Match, compile_pattern, rewrite
+from surgery.pattern import Match, compile_pattern, rewrite, rewrite_any
 from surgery.views import Value
 
 Function = Callable[[Match, Builder], Value | tuple[Value | None, ...] | None]
@@ -97,6 +97,25 @@ def test_optional_inputs(call: str, fires: bool) -> None:
 def test_scalar_constants(constant: str, fires: bool) -> None:
     source = f"g (float[2] x) => (float[2] y) <{constant}> {{ y = Mul(h, x) }}"
     assert ops(fire("y = Mul(x, 0.5)", source, mark)) == (["Softsign"] if fires else ["Mul"])
+
+
+@pytest.mark.parametrize(
+    ("constant", "fires"),
+    [
+        ("float h = {1.4142135}", True),
+        ("float h = {1.4142133}", True),
+        ("float h = {1.414}", False),
+        ("double h = {1.4142135}", False),
+        ("float16 h = {15784}", True),  # 1.4140625
+        ("int32 h = {1}", False),
+    ],
+)
+def test_constants_up_to_rounding(constant: str, fires: bool) -> None:
+    kind = constant.split()[0]
+    g = fire(
+        "y = Div(x, ~1.4142135623730951)", f"g ({kind}[2] x) => ({kind}[2] y) <{constant}> {{ y = Div(x, h) }}", mark
+    )
+    assert ops(g) == (["Softsign"] if fires else ["Div"])
 
 
 @pytest.mark.parametrize(("elements", "fires"), [("{0, -1}", True), ("{-1, 0}", False), ("{0}", False)])
@@ -236,6 +255,32 @@ def test_a_rewrite_without_end_is_stopped() -> None:
 
     with pytest.raises(PassError, match="without end"):
         fire("y = Neg(x)", "g (float[n] x) => (float[n] y) { y = Neg(x) }", again)
+
+
+def test_several_patterns_are_tried_in_turn() -> None:
+    source = "g (float[n] x) => (float[n] y, float[n] z) { a = Neg(x) y = Abs(a) b = Exp(x) z = Abs(b) }"
+    g = Graph(ir.from_proto(text.parse(source)), pass_name="test")
+    rewrite_any(g, ("a = Neg(x)\ny = Abs(a)", "y = Abs(x)"), mark, {})
+    assert ops(g) == ["Softsign", "Exp", "Softsign"]
+
+
+def test_what_a_later_pattern_makes_may_suit_an_earlier_one() -> None:
+    source = "g (float[n] x) => (float[n] y) { a = Exp(x) y = Abs(a) }"
+    g = Graph(ir.from_proto(text.parse(source)), pass_name="test")
+    rewrite_any(
+        g,
+        ("a = Neg(x)\ny = Abs(a)", "y = Exp(x)"),
+        lambda m, new: new.node("Neg" if m.root.op == "Exp" else "Softsign", m.x),
+        {},
+    )
+    assert ops(g) == ["Softsign"]
+
+
+def test_a_skipped_site_is_not_taken_by_another_pattern() -> None:
+    source = "g (float[n] x) => (float[n] y) { a = Neg(x) y = Abs(a) }"
+    g = Graph(ir.from_proto(text.parse(source)), pass_name="test", skip=frozenset({1}))
+    rewrite_any(g, ("a = Neg(x)\ny = Abs(a)", "y = Abs(x)"), mark, {})
+    assert ops(g) == ["Neg", "Abs"]
 
 
 def test_cost_follows_the_sites() -> None:

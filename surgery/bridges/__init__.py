@@ -23,10 +23,10 @@ def apply(declared: Pass, graph: Graph, options: Mapping[str, Any]) -> None:
         from surgery.bridges import proto
 
         proto.apply(declared, graph, options)
-    elif declared.match is not None:
-        from surgery.pattern import rewrite
+    elif declared.match:
+        from surgery.pattern import rewrite_any
 
-        rewrite(graph, declared.match, declared.function, options)
+        rewrite_any(graph, declared.match, declared.function, options)
     else:
         declared.function(graph, **options)
     graph.finish(whole=not declared.is_standard)

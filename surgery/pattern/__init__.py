@@ -2,6 +2,6 @@
 
 from surgery.pattern.match import Match
 from surgery.pattern.plan import compile_pattern
-from surgery.pattern.rewrite import rewrite
+from surgery.pattern.rewrite import rewrite, rewrite_any
 
-__all__ = ["Match", "compile_pattern", "rewrite"]
+__all__ = ["Match", "compile_pattern", "rewrite", "rewrite_any"]

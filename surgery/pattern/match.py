@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
 import numpy as np
 
 from surgery import ops
@@ -181,13 +182,23 @@ def _fit_operand(operand: Operand, value: Value | None, bound: Bindings) -> bool
     if operand.elements is not None:
         return tensor.size == len(operand.elements) and _equals(tensor.numpy(), operand.elements)
     # Only a small tensor is read: a large one of equal elements is no constant that somebody wrote down.
-    return 0 < tensor.size <= 4096 and operand.scalar is not None and _equals(tensor.numpy(), operand.scalar)
+    if not 0 < tensor.size <= 4096 or operand.scalar is None:
+        return False
+    nearly = operand.nearly and tensor.dtype.is_floating_point()
+    return (_is_near if nearly else _equals)(tensor.numpy(), operand.scalar)
+
+
+def _is_near(array: np.ndarray[Any, Any], expected: float) -> bool:
+    """Compare up to the rounding errors of computing a number in a few steps in the type of the tensor."""
+    error = 4 * float(ml_dtypes.finfo(array.dtype).eps) * abs(expected)  # type: ignore[no-untyped-call]
+    return bool(np.all(np.abs(array.astype(np.float64) - expected) <= error))
 
 
 def _equals(array: np.ndarray[Any, Any], expected: tuple[int | float, ...] | float) -> bool:
-    """Compare in the type of the tensor, so that 0.1 finds the float32 nearest to it."""
+    """Compare in the type of a tensor of floats, so that 0.1 finds the float32 nearest to it."""
     try:
-        wanted = np.asarray(expected).astype(array.dtype)
+        wanted = np.asarray(expected)
+        wanted = wanted if array.dtype.kind in "iu" else wanted.astype(array.dtype)
     except (TypeError, ValueError, OverflowError):
         return False
     return bool(np.all(array.reshape(-1) == wanted.reshape(-1)))

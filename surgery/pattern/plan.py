@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -36,6 +36,10 @@ class Plan:
     def anchor_ops(self) -> tuple[str, ...]:
         """The operators that a match can start from, as `Graph.nodes` takes them."""
         return tuple(f"{domain}::{op}" if domain else op for domain, op in self.nodes[self.anchor].ops)
+
+    def fits_in(self, present: Container[tuple[str, str]]) -> bool:
+        """Tell whether each line finds an operator among those that are present, as pairs of domain and operator."""
+        return all(any(op in present for op in node.ops) for node in self.nodes)
 
 
 @cache

@@ -19,14 +19,41 @@ _GROWTH = 10
 """A pass that fires more often than this many times per node of the graph does not end."""
 
 
-def rewrite(graph: Graph, match: str, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
-    """Call `function` for each match of the pattern and put what it returns in place of the pattern's outputs."""
+def rewrite_any(
+    graph: Graph, patterns: Iterable[str], function: Callable[..., Any], options: Mapping[str, Any]
+) -> None:
+    """Rewrite by each pattern in turn, and again from the first as long as what a later one made may suit it."""
+    ways = tuple(patterns)
+    settled: set[Node] = set()
+    again = True
+    while again:
+        again = False
+        for position, match in enumerate(ways):
+            sites = len(graph.sites)
+            rewrite(graph, match, function, options, settled)
+            again |= position > 0 and any(not site.skipped for site in graph.sites[sites:])
+    graph.refusals = list(dict.fromkeys(graph.refusals))
+
+
+def rewrite(
+    graph: Graph,
+    match: str,
+    function: Callable[..., Any],
+    options: Mapping[str, Any],
+    settled: set[Node] | None = None,
+) -> None:
+    """Call `function` for each match of the pattern and put what it returns in place of the pattern's outputs.
+
+    Anchors in `settled` are left alone; those of sites that must not be applied join them.
+    """
+    settled = set() if settled is None else settled
     plan = compile_pattern(match)
+    if not plan.fits_in({op for op, nodes in graph.index.items() if nodes}):
+        return
     anchors = frozenset(plan.anchor_ops)
     queue = deque(graph.nodes(*plan.anchor_ops))
     queued = set(queue)
-    settled: set[Node] = set()
-    limit = _GROWTH * len(graph.nodes()) + 100
+    limit = _GROWTH * sum(len(nodes) for nodes in graph.index.values()) + 100
     while queue:
         anchor = queue.popleft()
         queued.discard(anchor)

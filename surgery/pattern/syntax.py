@@ -4,6 +4,7 @@
     y, mask? = Dropout(c, ratio?)           # an output that may be absent
     y = Relu|Clip(c, limits...)             # either operator; all remaining inputs
     y = Mul(x, 0.5)                         # a constant whose elements all equal 0.5 (of any shape)
+    y = Div(x, ~1.4142135623730951)         # the same, but for a few rounding errors of its type
     y = Reshape(x, {0, -1})                 # a constant with just these elements
     y = Transpose<perm=p>(x)                # the attribute is bound to m.p
     y = Softmax<axis=-1>(x)                 # the attribute, or its default, has this value
@@ -31,7 +32,7 @@ _TOKEN = re.compile(
   | (?P<number>[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?(?![\w.])|[-+]?inf\b)
   | (?P<name>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)
   | (?P<string>"[^"\n]*")
-  | (?P<mark>\.\.\.|::|[=(),<>|?{}\[\]])
+  | (?P<mark>\.\.\.|::|[=(),<>|?~{}\[\]])
     """,
     re.VERBOSE,
 )
@@ -45,6 +46,7 @@ class Operand:
     optional: bool = False
     variadic: bool = False
     scalar: int | float | None = None
+    nearly: bool = False
     elements: tuple[int | float, ...] | None = None
 
 
@@ -204,8 +206,9 @@ class _Line:
                     self.expect(",")
                 elements.append(self.number_literal())
             return Operand(elements=tuple(elements))
-        if self.next < len(self.tokens) and self.tokens[self.next][0] == "number":
-            return Operand(scalar=self.number_literal())
+        nearly = self.accept("~")
+        if nearly or (self.next < len(self.tokens) and self.tokens[self.next][0] == "number"):
+            return Operand(scalar=self.number_literal(), nearly=nearly)
         name = self.take("name", "an input: a name, a number or {...}")
         if self.accept("..."):
             return Operand(name, variadic=True)

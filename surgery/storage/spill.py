@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 from onnx_ir import serde
@@ -16,6 +17,7 @@ from surgery.storage.weights import Weights
 
 # In the `meta` of a tensor that was written to a scratch file
 _SPILLED: Final = "surgery.spilled"
+_ROWS = 64  # read at once by a transposition, so that a page is not read for one element
 
 
 def rewrite_tensors(
@@ -116,9 +118,7 @@ def _spilled(tensor: ir.TensorProtocol, weights: Weights) -> StoredTensor | None
     if known is not None and known[0] is weights:
         reference = known[1]
     else:
-        # A large tensor protocol object need not have `tofile`.
-        data: Any = tensor if hasattr(tensor, "tofile") else tensor.tobytes()
-        reference = weights.spill(data)
+        reference = weights.spill(_payload(tensor))
         meta[_SPILLED] = (weights, reference)
     dims = tuple(tensor.shape.numpy())
     if reference.length != payload_size(int(tensor.dtype), dims):
@@ -135,3 +135,13 @@ def _spilled(tensor: ir.TensorProtocol, weights: Weights) -> StoredTensor | None
     if KEY in meta:
         new.meta[KEY] = meta[KEY]
     return new
+
+
+def _payload(tensor: ir.TensorProtocol) -> Any:
+    """Return what is to be written of a tensor."""
+    view = tensor.raw if isinstance(tensor, ir.Tensor) else None
+    if isinstance(view, np.ndarray) and not view.flags.c_contiguous and tensor.dtype.bitwidth >= 8:
+        # A transposed weight: numpy would write it element by element, and a copy of it whole takes memory.
+        return (np.ascontiguousarray(view[row : row + _ROWS]) for row in range(0, len(view), _ROWS))
+    # A large tensor protocol object need not have `tofile`.
+    return tensor if hasattr(tensor, "tofile") else tensor.tobytes()

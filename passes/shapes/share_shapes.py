@@ -1,0 +1,230 @@
+"""Shapes that are computed again and again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+import numpy as np
+
+from surgery import Builder, Graph, Node, Parity, Refusal, Value, graph_pass
+
+from ._sources import Run, find_sources
+from ._targets import COPY, Extent, expand_target, reshape_target
+
+Piece = Run | tuple[int, ...]
+"""A part of a vector: extents of a tensor, or numbers."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """An input that reads what is known of a shape, and the pieces of it; or the value that it may read as well.
+
+    `place` is where the reader, or the node that holds it, stands in the main graph.
+    """
+
+    node: Node
+    index: int
+    place: int
+    pieces: tuple[Piece, ...] = ()
+    is_scalar: bool = False
+    value: Value | None = None
+
+
+@graph_pass("share-shapes", parity=Parity.EXACT)
+def share_shapes(graph: Graph) -> None:
+    """Compute each shape and each extent once, from the graph inputs where they have it, by the fewest nodes.
+
+    Right because two extents of the same name, or the same expression in such names, are equal in every run. What
+    reads a shape that is computed gets it anew: by one Shape for neighbouring extents of one tensor, by a Concat
+    with the numbers between; a Reshape or an Expand reads 0, -1 or 1 for what need not be computed. All of it is
+    done at once, or nothing when it takes no fewer nodes. Bodies of functions stay, for their inputs differ.
+
+    Example:
+        g (float[batch,seq] x, float[n] v) => (float[batch,seq] y, float[batch,n] z)
+        <int64 first = {0}, int64 second = {1}, int64[1] axis = {0}, int64[1] one = {1}, float[1] zero = {0}>
+        {
+            s = Shape(x)
+            b = Gather(s, first)
+            t = Gather(s, second)
+            b1 = Unsqueeze(b, axis)
+            t1 = Unsqueeze(t, axis)
+            u = Concat<axis = 0>(b1, t1)
+            y = Expand(zero, u)
+            w = Concat<axis = 0>(b1, one)
+            z = Expand(v, w)
+        }
+    """
+    if not graph.nodes("Shape", "Size"):
+        return
+    sharing = _Sharing(graph)
+    if not sharing.demands:
+        return
+    with graph.site(sharing.demands[0].node) as new:
+        maker = _Maker(new, sharing)
+        for demand in sharing.demands:
+            maker.meet(demand)
+        gain = len(sharing.computing) - len(sharing.kept) - len(maker.made)
+        new.require(gain > 0, "the shapes are computed by the fewest nodes already")
+
+
+class _Sharing:
+    """What reads shapes in the main graph, and which nodes compute them now."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.nodes = [Node(graph, node) for node in graph.ir.graph]
+        self.places = {node: place for place, node in enumerate(self.nodes)}
+        self.sources = find_sources(graph, self.places)
+        self.computing = {node: None for node in self.nodes if _only_computes(node)}
+        self.kept: set[Node] = set()
+        self.first: dict[tuple[object, ...], Value] = {}
+        for value in (value for node in self.computing for value in node.outputs):
+            self.first.setdefault(_key(value), value)
+        self.demands = sorted(self._demands(), key=lambda demand: demand.place)
+
+    def _demands(self) -> Iterator[Demand]:
+        """Yield what is read by others than the computing nodes, and by those of them that must stay."""
+        pending = self._readers()
+        while pending:
+            node, place = pending.pop()
+            for index, value in enumerate(node.inputs):
+                if value is None or value.producer not in self.computing:
+                    continue
+                pieces = self._pieces(_wanted(node, index, value), place) if _is_plain(value) else None
+                if pieces is not None:
+                    yield Demand(node, index, place, pieces, value.rank == 0)
+                    continue
+                same = self.first[_key(value)]
+                yield Demand(node, index, place, value=same)
+                producer = same.producer
+                if producer is not None and producer not in self.kept:
+                    self.kept.add(producer)
+                    pending.append((producer, self.places[producer]))
+
+    def _readers(self) -> list[tuple[Node, int]]:
+        """List the nodes that need what others compute, with their places; those in subgraphs too."""
+        found = [(node, place) for node, place in self.places.items() if node not in self.computing]
+        holders = self.graph.holders()
+        for node in self.graph.nodes() if holders else ():
+            if node in self.places or self.graph.in_function(node):
+                continue
+            outer = node
+            while outer not in self.places:
+                outer = holders[outer.scope]
+            found.append((node, self.places[outer]))
+        return found
+
+    def _pieces(self, wanted: tuple[Extent, ...], place: int) -> tuple[Piece, ...] | None:
+        """Divide a vector into pieces, as long as can be; None when no tensor has one of the extents."""
+        pieces: list[Piece] = []
+        while wanted:
+            numbers = tuple(takewhile(lambda item: isinstance(item, int), wanted))
+            if numbers:
+                pieces.append(tuple(item for item in numbers if isinstance(item, int)))
+                wanted = wanted[len(numbers) :]
+                continue
+            run = self.sources.longest(wanted, place)
+            if run is None:
+                return None
+            length = run.length
+            while length < len(wanted) and isinstance(wanted[length - 1], int):
+                length -= 1
+            pieces.append(Run(run.source, run.start, length))
+            wanted = wanted[length:]
+        return tuple(pieces)
+
+
+def _only_computes(node: Node) -> bool:
+    """Tell whether all that a node gives are shapes that are known."""
+    return all(not value.is_output and not value.is_constant and value.elements is not None for value in node.outputs)
+
+
+def _key(value: Value) -> tuple[object, ...]:
+    return value.dtype, value.shape, value.elements
+
+
+def _is_plain(value: Value) -> bool:
+    """Tell whether a value is what Shape gives, or one element of it."""
+    return value.dtype is not None and value.dtype.name == "INT64" and value.rank in (0, 1)
+
+
+def _wanted(node: Node, index: int, value: Value) -> tuple[Extent, ...]:
+    """Return the elements that an input must have, in the shortest way to write them."""
+    try:
+        if index == 1 and node.op == "Reshape" and node.opset >= 5:
+            return tuple(reshape_target(node))
+        if index == 1 and node.op == "Expand":
+            return tuple(expand_target(node))
+    except Refusal:
+        pass
+    return value.elements or ()
+
+
+class _Maker:
+    """Makes the nodes that demands are met with, each once, before the first node that needs it."""
+
+    def __init__(self, new: Builder, sharing: _Sharing) -> None:
+        self.new = new
+        self.sharing = sharing
+        self.opset = sharing.graph.opset
+        self.made: dict[tuple[object, ...], Value] = {}
+        self.constants: dict[tuple[object, ...], Value] = {}
+        scalars = {piece for demand in sharing.demands if demand.is_scalar for piece in demand.pieces}
+        self.scalars = Counter(piece.source for piece in scalars if isinstance(piece, Run))
+
+    def meet(self, demand: Demand) -> None:
+        """Let an input read what it demands."""
+        new = self.new.at(self.sharing.nodes[demand.place])
+        old = demand.node.required_input(demand.index)
+        value = demand.value or self._vector(new, demand)
+        if value != old:
+            new.set_input(demand.node, demand.index, value)
+        numbers = [item for piece in demand.pieces if isinstance(piece, tuple) for item in piece]
+        if COPY in numbers and demand.node.has_attr("allowzero") and COPY not in (old.elements or ()):
+            new.set_attribute(demand.node, "allowzero", None)
+
+    def _vector(self, new: Builder, demand: Demand) -> Value:
+        if demand.is_scalar and isinstance(demand.pieces[0], Run):
+            return self._scalar(new, demand.pieces[0])
+        parts = [
+            self._run(new, piece) if isinstance(piece, Run) else self._constant(new, piece, demand.is_scalar)
+            for piece in demand.pieces
+        ]
+        if not parts:
+            return self._constant(new, (), False)
+        return parts[0] if len(parts) == 1 else self._node(new, "Concat", *parts, axis=0)
+
+    def _scalar(self, new: Builder, run: Run) -> Value:
+        if self.opset >= 15 and self.scalars[run.source] == 1:
+            return self._node(new, "Squeeze", self._run(new, run))
+        return self._node(new, "Gather", self._whole(new, run), self._constant(new, (run.start,), True))
+
+    def _run(self, new: Builder, run: Run) -> Value:
+        rank, end = len(self.sharing.sources.extents[run.source]), run.start + run.length
+        if run.length == rank:
+            return self._whole(new, run)
+        if self.opset >= 15:
+            return self._node(new, "Shape", run.source, start=run.start or None, end=None if end == rank else end)
+        return self._node(
+            new, "Gather", self._whole(new, run), self._constant(new, tuple(range(run.start, end)), False)
+        )
+
+    def _whole(self, new: Builder, run: Run) -> Value:
+        return self._node(new, "Shape", run.source)
+
+    def _constant(self, new: Builder, numbers: tuple[int, ...], is_scalar: bool) -> Value:
+        key = (numbers, is_scalar)
+        if key not in self.constants:
+            array = np.array(numbers, dtype=np.int64)
+            self.constants[key] = new.constant(array.reshape(()) if is_scalar else array, name="extents")
+        return self.constants[key]
+
+    def _node(self, new: Builder, op: str, *inputs: Value, **attributes: Any) -> Value:
+        key = (op, inputs, tuple(attributes.items()))
+        if key not in self.made:
+            self.made[key] = new.node(op, *inputs, attributes=attributes)
+        return self.made[key]

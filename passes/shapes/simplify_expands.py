@@ -1,0 +1,41 @@
+"""Expands that others do as well, or whose shape is computed."""
+
+import numpy as np
+
+from surgery import Graph, Parity, graph_pass
+
+from ._broadcasting import declare, shrink
+from ._targets import expand_target
+
+
+@graph_pass("simplify-expands", parity=Parity.EXACT)
+def simplify_expands(graph: Graph) -> None:
+    """Remove an Expand where those that read it broadcast to the same shape without it; else let its shape be short.
+
+    Right because an operator such as Add expands its inputs itself: the other inputs alone must have the extents
+    that the result has now, there or further on, where only elementwise operators stand between. An Expand that
+    stays reads 1 for each extent that the input already has, which makes most computed shapes constant.
+
+    Example:
+        g (float[batch,1] mask, float[batch,seq] x) => (float[batch,seq] y)
+        {
+            s = Shape(x)
+            m = Expand(mask, s)
+            y = Add(x, m)
+        }
+    """
+    for node in graph.nodes("Expand"):
+        data, output, shape = node.required_input(0), node.outputs[0], node.required_input(1)
+        if not output.is_used:
+            continue
+        with graph.site(node) as new:
+            changed = None if data.shape is None else shrink(output, data.shape)
+            if changed is not None:
+                declare(new, {value: dims for value, dims in changed.items() if value != output})
+                new.replace(output, data)
+                continue
+            new.require(not shape.is_constant, "the shape is constant, and a reader needs it")
+            target = expand_target(node)
+            numbers = [item for item in target if isinstance(item, int)]
+            new.require(len(numbers) == len(target), "the extents that change are dynamic")
+            new.set_input(node, 1, new.constant(np.array(numbers, dtype=np.int64), name="shape"))

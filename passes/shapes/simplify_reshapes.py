@@ -1,0 +1,48 @@
+"""Reshapes by a shape that is computed."""
+
+import numpy as np
+
+from surgery import Graph, Node, Parity, Value, graph_pass
+
+from ._targets import reshape_target, reshaped
+
+
+@graph_pass("simplify-reshapes", parity=Parity.EXACT)
+def simplify_reshapes(graph: Graph) -> None:
+    """Let a Reshape whose shape is computed from other shapes read a constant, with 0 and -1 for what is dynamic.
+
+    Right because the elements of the computed shape are followed through the nodes that compute it: an element
+    that is the extent of the input at the same place is written 0, and one more may be written -1, as the number of
+    elements leaves no other extent for it. Where the input is itself reshaped, the extents before may be the ones
+    to copy: then the Reshape reads that. Where two or more extents are at another place, or one of the others may
+    be 0, the computed shape stays.
+
+    Example:
+        g (float[batch,seq,12] x) => (float[batch,seq,3,4] y) <int64[2] first = {0, 1}, int64[2] heads = {3, 4}>
+        {
+            s = Shape(x)
+            t = Gather(s, first)
+            u = Concat<axis = 0>(t, heads)
+            y = Reshape(x, u)
+        }
+    """
+    for node in graph.nodes("Reshape"):
+        shape = node.input(1)
+        if shape is None or shape.is_constant or node.opset < 5:
+            continue
+        with graph.site(node) as new:
+            targets = ((value, _constant(node, value)) for value in reshaped(node.required_input(0)))
+            source, target = next((pair for pair in targets if pair[1] is not None), (None, None))
+            new.require(target is not None, "more than one extent is at another place than before")
+            if source != node.input(0):
+                new.set_input(node, 0, source)
+            new.set_input(node, 1, new.constant(np.array(target, dtype=np.int64), name="shape"))
+            if node.has_attr("allowzero"):
+                new.set_attribute(node, "allowzero", None)
+
+
+def _constant(node: Node, source: Value) -> list[int] | None:
+    """Return the shape by which a Reshape can read a source, if nothing of it needs to be computed."""
+    target = reshape_target(node, None if source == node.input(0) else source)
+    numbers = [item for item in target if isinstance(item, int)]
+    return numbers if len(numbers) == len(target) else None
