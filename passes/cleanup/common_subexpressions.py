@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from surgery import Graph, Node, Parity, graph_pass
+from surgery import Graph, Node, Parity, Value, graph_pass
 
 STANDARD = {"", "ai.onnx", "ai.onnx.ml"}
 SAMPLES = 64
+SMALL = 256
+"""Elements up to which two constants are compared wherever they stand; larger ones are shared beforehand."""
 
 
 @graph_pass("common-subexpressions", parity=Parity.EXACT)
@@ -18,8 +20,9 @@ def common_subexpressions(graph: Graph) -> None:
 
     Right because the operators of the ONNX standard give the same result for the same inputs and attributes,
     compared by bits, and so do functions made of them; two operands of Add, Mul and others may stand in either
-    order. Random operators differ from call to call, and another domain's operators may. A node in a subgraph
-    may read a result from outside when that is computed before the subgraph runs.
+    order, and small constants are the same when their bits are. Random operators differ from call to call, and
+    another domain's operators may. A node in a subgraph may read a result from outside when that is computed
+    before the subgraph runs.
 
     Example:
         g (float[2] x, float[2] w) => (float[2] y)
@@ -30,9 +33,10 @@ def common_subexpressions(graph: Graph) -> None:
         }
     """
     inner = graph.holders()
+    operands: dict[Any, Hashable] = {}
     for scope in graph.scopes:
         if scope not in inner:
-            _merge(graph, scope)
+            _merge(graph, scope, operands)
 
 
 @dataclass
@@ -43,7 +47,7 @@ class _Level:
     seen: dict[Hashable, list[Node]] = field(default_factory=dict)
 
 
-def _merge(graph: Graph, scope: Any) -> None:
+def _merge(graph: Graph, scope: Any, operands: dict[Any, Hashable]) -> None:
     levels = [_nodes(graph, scope)]
     while levels:
         node = next(levels[-1].nodes, None)
@@ -53,7 +57,7 @@ def _merge(graph: Graph, scope: Any) -> None:
             # What stands in front of the node is computed before its subgraphs run.
             levels.extend(_nodes(graph, subgraph) for subgraph in _subgraphs(node))
         elif node.ir.graph is not None:
-            key = _key(node)
+            key = _key(node, operands)
             first = next((one for level in levels for one in level.seen.get(key, ()) if _same(one, node)), None)
             if first is None:
                 levels[-1].seen.setdefault(key, []).append(node)
@@ -101,16 +105,29 @@ def _is_known(graph: Graph, node: Node) -> bool:
     return True
 
 
-def _key(node: Node) -> Hashable:
+def _key(node: Node, operands: dict[Any, Hashable]) -> Hashable:
     """Describe what a node computes; of large tensors only a sample is looked at."""
     inputs = list(node.ir.inputs)
     while inputs and inputs[-1] is None:
         inputs.pop()
-    if node.commutes and len(inputs) == 2:
-        inputs.sort(key=id)
+    described = [_operand(node.graph, value, operands) for value in inputs]
+    read = frozenset(described) if node.commutes and len(described) == 2 else tuple(described)
     outputs = tuple(bool(value.name) for value in node.ir.outputs)
     attributes = tuple(sorted((name, _plain(item)) for name, item in node.ir.attributes.items()))
-    return node.ir.op_identifier(), tuple(inputs), outputs, attributes
+    return node.ir.op_identifier(), read, outputs, attributes
+
+
+def _operand(graph: Graph, value: Any, operands: dict[Any, Hashable]) -> Hashable:
+    """Describe what a node reads: a small constant by its bits, anything else by itself."""
+    if value is None:
+        return None
+    if value not in operands:
+        tensor = Value(graph, value).tensor
+        if tensor is None or tensor.size > SMALL:
+            operands[value] = value
+        else:
+            operands[value] = str(tensor.dtype), str(tensor.shape), _bytes(tensor).tobytes()
+    return operands[value]
 
 
 def _plain(attribute: Any) -> Any:

@@ -2,15 +2,18 @@
 
 from surgery import Graph, Parity, graph_pass
 
+from ._selection import UP_TO_SIGN
 from ._shared import beside_unit
 
 
 @graph_pass("drop-added-zero", parity=Parity.CLOSE)
 def drop_added_zero(graph: Graph) -> None:
-    """Remove Add and Sub of zero, whatever the sign of the zero.
+    """Remove Add and Sub of zero, whatever the sign of the zero, and what else changes at most that sign.
 
-    Right because x + 0 is x for each number x, where the zeros do not enlarge x. Only the sign of a zero may
-    change: -0.0 + 0.0 is 0.0. Few models care, but a division by that zero does, so this is not part of
+    Right because x + 0 is x for each number x, where the zeros do not enlarge x; because the sum and the mean of
+    one element are that element; and because Where selects x when its condition is true everywhere, or when it
+    selects between x and x. Only the sign of a zero may change: -0.0 + 0.0 is 0.0, sums begin at 0.0, and ONNX
+    Runtime's Where gives 0.0 for -0.0. Few models care, but a division by that zero does, so this is not part of
     drop-no-op, which keeps each bit.
 
     Example:
@@ -24,3 +27,8 @@ def drop_added_zero(graph: Graph) -> None:
             found = beside_unit(node)
             if found is not None:
                 new.replace(node.outputs[0], found[0])
+    for node in graph.nodes(*UP_TO_SIGN):
+        with graph.site(node) as new:
+            same = UP_TO_SIGN[node.op](node)
+            if same is not None:
+                new.replace(node.outputs[0], same)

@@ -1,7 +1,5 @@
 """Nodes, functions and initializers that nothing reads."""
 
-from typing import Any
-
 from surgery import Graph, Parity, graph_pass
 
 
@@ -34,15 +32,7 @@ def drop_dead(graph: Graph) -> None:
 
 
 def _drop_functions(graph: Graph) -> None:
-    """Remove the functions that no chain of calls from the main graph reaches."""
-    functions = graph.ir.functions
-    called: set[Any] = set()
-    bodies: list[Any] = [graph.ir.graph]
-    while bodies:
-        calls = {node.op_identifier() for node in bodies.pop().all_nodes()} & functions.keys()
-        bodies += [functions[identifier] for identifier in calls - called]
-        called |= calls
-    unused = [function for identifier, function in functions.items() if identifier not in called]
+    unused = graph.uncalled()
     if unused:
         with graph.site() as new:
             for function in unused:

@@ -2,9 +2,11 @@
 
 import numpy as np
 
-from surgery import Graph, Parity, Value, graph_pass
+from surgery import Builder, Graph, Node, Parity, Value, graph_pass
 
+from ._selection import SELECTIONS
 from ._shared import COPIES, UNITS, beside_unit
+from ._twice import TWICE
 
 
 @graph_pass("drop-no-op", parity=Parity.EXACT)
@@ -14,8 +16,13 @@ def drop_no_op(graph: Graph) -> None:
     Right because of what each is asked to do: Cast and CastLike to the type that is there; x*1, x/1, x-0, integer
     x+0, float x^1, logic with its unit, where the constant does not enlarge x; Reshape and Expand to the shape
     that is there, also a symbolic one; Flatten of a matrix; Transpose by the identity; Pad by nothing; Slice of
-    everything; Concat, Sum, Mean, Max and Min of one input; Split into one part; Tile by 1; Squeeze and Unsqueeze
-    of no axis; a reduction over no axes that may do nothing. A constant that a caller can override is not one.
+    everything; Concat, Sum, Mean, Max and Min of one input; Split into one part; Tile and Resize by 1; Squeeze and
+    Unsqueeze of no axis; a reduction over no axes that may do nothing; the largest, the smallest and the product of
+    single elements; Gather of all positions in order; Where of other types than floats with a condition that is the
+    same everywhere, or of a value and itself; And, Or, Max and Min of a value and itself; ScatterND and
+    ScatterElements that overwrite all; Einsum "ij->ij"; Relu, Abs, Sign, Clip, Ceil, Floor and Round of what they
+    leave alone; Neg of Neg, Not of Not. Of Concat's inputs those go that are empty. A constant that a caller can
+    override is not one.
 
     Adding 0.0 to floats is not among them: it turns -0.0 into 0.0 (adding -0.0, or subtracting 0.0, does not).
     See drop-added-zero.
@@ -28,11 +35,15 @@ def drop_no_op(graph: Graph) -> None:
             y = Relu(c)
         }
     """
-    for node in graph.nodes(*COPIES):
+    for rules in (COPIES, SELECTIONS, TWICE):
+        for node in graph.nodes(*rules):
+            with graph.site(node) as new:
+                same = rules[node.op](node)
+                if same is not None:
+                    new.replace(node.outputs[0], same)
+    for node in graph.nodes("Concat"):
         with graph.site(node) as new:
-            same = COPIES[node.op](node)
-            if same is not None:
-                new.replace(node.outputs[0], same)
+            _drop_empty(node, new)
     for node in graph.nodes(*UNITS):
         with graph.site(node) as new:
             found = beside_unit(node)
@@ -40,6 +51,22 @@ def drop_no_op(graph: Graph) -> None:
                 new.require(node.op != "Pow" or _is_float(found[0]), "the power of an integer is rounded as a float")
                 new.require(_keeps_sign(node.op, found[1]), "the sum turns -0.0 into 0.0")
                 new.replace(node.outputs[0], found[0])
+
+
+def _drop_empty(concat: Node, new: Builder) -> None:
+    """Let a Concat read only the inputs that are not empty along its axis; one stays in any case."""
+    inputs, axis = concat.inputs, concat.attr("axis", 1)
+    shapes = [() if value is None else value.shape or () for value in inputs]
+    if not any(0 in shape for shape in shapes):
+        return
+    full = [
+        value for value, shape in zip(inputs, shapes) if not (-len(shape) <= axis < len(shape) and shape[axis] == 0)
+    ]
+    full = full or inputs[:1]
+    if len(full) == 1 and full[0] is not None:
+        new.replace(concat.outputs[0], full[0])
+    elif len(full) < len(inputs):
+        new.replace(concat.outputs[0], new.node("Concat", *full, axis=axis))
 
 
 def _is_float(value: Value) -> bool:

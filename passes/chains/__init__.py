@@ -1,0 +1,1 @@
+"""Chains of operators that move elements or bound them, merged into fewer."""

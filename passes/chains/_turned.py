@@ -1,0 +1,234 @@
+"""Regions of elementwise operators that would have fewer Transposes around them if their values were turned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from surgery import Builder, Node, Value
+
+from ._shared import has_parameters
+
+UNARY = frozenset(
+    [
+        "Abs",
+        "Acos",
+        "Acosh",
+        "Asin",
+        "Asinh",
+        "Atan",
+        "Atanh",
+        "BitwiseNot",
+        "Cast",
+        "Ceil",
+        "Celu",
+        "Clip",
+        "Cos",
+        "Cosh",
+        "Elu",
+        "Erf",
+        "Exp",
+        "Floor",
+        "Gelu",
+        "HardSigmoid",
+        "HardSwish",
+        "Identity",
+        "IsInf",
+        "IsNaN",
+        "LeakyRelu",
+        "Log",
+        "Mish",
+        "Neg",
+        "Not",
+        "Reciprocal",
+        "Relu",
+        "Round",
+        "Selu",
+        "Shrink",
+        "Sigmoid",
+        "Sign",
+        "Sin",
+        "Sinh",
+        "Softplus",
+        "Softsign",
+        "Sqrt",
+        "Swish",
+        "Tan",
+        "Tanh",
+        "ThresholdedRelu",
+    ]
+)
+"""Operators that map each element of their first input; the others, if any, are numbers."""
+
+JOINING = frozenset(
+    [
+        "Add",
+        "And",
+        "BitwiseAnd",
+        "BitwiseOr",
+        "BitwiseXor",
+        "Div",
+        "Equal",
+        "Greater",
+        "GreaterOrEqual",
+        "Less",
+        "LessOrEqual",
+        "Max",
+        "Mean",
+        "Min",
+        "Mod",
+        "Mul",
+        "Or",
+        "Pow",
+        "Sub",
+        "Sum",
+        "Where",
+        "Xor",
+    ]
+)
+"""Operators that combine elements of all inputs, after broadcasting."""
+
+ALONG_AN_AXIS = frozenset({"Concat", "LogSoftmax", "Softmax"})
+"""Operators that work along the axis that an attribute names, whichever it is."""
+
+LARGEST = 256
+SMALL = 1 << 12
+"""Constants of at most so many elements are turned themselves."""
+
+
+def turns(node: Node) -> bool:
+    """Tell whether a node does the same in another order of the axes."""
+    if has_parameters(node) or node.opset < (13 if node.op in ALONG_AN_AXIS else 7):
+        return False
+    return node.op in UNARY or node.op in JOINING or node.op in ALONG_AN_AXIS
+
+
+def operands(node: Node) -> list[Value]:
+    """Return the inputs that are turned with the node."""
+    found = [value for value in node.inputs if value is not None]
+    return found if node.op in JOINING or node.op == "Concat" else found[:1]
+
+
+def stays(value: Value, rank: int) -> bool:
+    """Tell whether an operand is one number, which has no axes to turn."""
+    return value.rank == 0 or (value.tensor is not None and value.tensor.size == 1 and (value.rank or 0) <= rank)
+
+
+@dataclass
+class Region:
+    """Nodes that read and make one another's values, and the permutation that is taken out of them."""
+
+    perm: list[int]
+    nodes: dict[Node, None] = field(default_factory=dict)
+    made: dict[Value, Value] = field(default_factory=dict)
+
+    def grow(self, first: Node) -> bool:
+        """Take in what is connected to a node; tell whether all of it can be turned."""
+        pending = [first]
+        while pending:
+            node = pending.pop()
+            if node in self.nodes:
+                continue
+            self.nodes[node] = None
+            if len(self.nodes) > LARGEST or not all(self._fits(value) for value in operands(node)):
+                return False
+            near = [value.producer for value in operands(node) if not stays(value, len(self.perm))]
+            near += node.outputs[0].consumers
+            pending += [n for n in near if n is not None and n.ir.graph is first.ir.graph and self._joins(n)]
+        return True
+
+    def _joins(self, node: Node) -> bool:
+        return turns(node) and node.outputs[0].rank == len(self.perm)
+
+    def _fits(self, value: Value) -> bool:
+        return value.rank == len(self.perm) or stays(value, len(self.perm)) or self._is_small(value)
+
+    def _is_small(self, value: Value) -> bool:
+        tensor = value.tensor
+        return tensor is not None and tensor.size <= SMALL and len(tensor.shape) <= len(self.perm)
+
+    def _inputs(self) -> Iterator[Value]:
+        """Yield the values from outside, each once."""
+        values = dict.fromkeys(value for node in self.nodes for value in operands(node))
+        yield from (v for v in values if not stays(v, len(self.perm)) and v.producer not in self.nodes)
+
+    def _comes_turned(self, value: Value) -> bool:
+        maker = value.producer
+        return (
+            maker is not None
+            and maker.op == "Transpose"
+            and not has_parameters(maker)
+            and self._perm(maker) == self.perm
+        )
+
+    def _perm(self, node: Node) -> list[int]:
+        return node.attr("perm") or list(range(len(self.perm)))[::-1]
+
+    def _leaves(self, value: Value) -> bool:
+        """Tell whether something outside, other than Transposes, reads a value of the region."""
+        outside = [node for node in value.consumers if node not in self.nodes]
+        return value.is_output or any(node.op != "Transpose" or has_parameters(node) for node in outside)
+
+    def _cancels(self, node: Node) -> bool:
+        return [self.perm[axis] for axis in self._perm(node)] == list(range(len(self.perm)))
+
+    def saved(self) -> int:
+        """How many nodes are saved by turning all."""
+        total = 0
+        for value in self._inputs():
+            if self._comes_turned(value):
+                total += not value.is_output and all(node in self.nodes for node in value.consumers)
+            else:
+                total -= not self._is_small(value)
+        for node in self.nodes:
+            value = node.outputs[0]
+            total -= self._leaves(value)
+            outside = [reader for reader in value.consumers if reader not in self.nodes and reader.op == "Transpose"]
+            total += sum(self._cancels(reader) for reader in outside if not has_parameters(reader))
+        return total
+
+    def turn(self, new: Builder) -> None:
+        """Make all nodes anew, and Transposes around them where they are needed."""
+        for node in self.nodes:
+            self._make(node, new)
+        for node in self.nodes:
+            old, value = node.outputs[0], self.made[node.outputs[0]]
+            for reader in old.consumers:
+                if reader in self.nodes or reader.op != "Transpose" or has_parameters(reader):
+                    continue
+                perm = [self.perm[axis] for axis in self._perm(reader)]
+                cancels = perm == sorted(perm)
+                new.replace(reader.outputs[0], value if cancels else new.at(reader).node("Transpose", value, perm=perm))
+            if self._leaves(old):
+                new.replace(old, new.at(node).node("Transpose", value, perm=self.perm))
+
+    def _make(self, node: Node, new: Builder) -> None:
+        if node.outputs[0] in self.made:
+            return
+        turned = {value: self._turned(value, node, new) for value in operands(node)}
+        attributes = dict(node.ir.attributes)
+        if node.op in ALONG_AN_AXIS:
+            attributes["axis"] = self.perm[node.attr("axis")]
+        inputs = [turned.get(value, value) if value is not None else None for value in node.inputs]
+        self.made[node.outputs[0]] = new.at(node).node(node.op, *inputs, attributes=attributes)
+
+    def _turned(self, value: Value, reader: Node, new: Builder) -> Value:
+        """Return what takes the place of an operand."""
+        maker, rank = value.producer, len(self.perm)
+        if stays(value, rank):
+            return value
+        if value not in self.made and maker is not None and maker in self.nodes:
+            self._make(maker, new)
+        if value not in self.made and maker is not None and self._comes_turned(value):
+            self.made[value] = maker.required_input(0)
+        if value not in self.made:
+            back = [self.perm.index(axis) for axis in range(rank)]
+            array = value.constant if self._is_small(value) else None
+            if array is None:
+                self.made[value] = new.at(reader).node("Transpose", value, perm=back)
+            else:
+                full = array.reshape((1,) * (rank - array.ndim) + array.shape)
+                self.made[value] = new.at(reader).constant(np.ascontiguousarray(full.transpose(back)), value.name)
+        return self.made[value]

@@ -1,0 +1,41 @@
+"""Negated operands of sums and products."""
+
+from surgery import Builder, Match, Parity, Value, pattern_pass
+
+
+@pattern_pass(
+    "absorb-neg",
+    match=[
+        """
+        n = Neg(b)
+        y = Add(a, n)
+        """,
+        """
+        n = Neg(b)
+        y = Sub(a, n)
+        """,
+        """
+        k = Neg(a)
+        n = Neg(b)
+        y = Mul|Div(k, n)
+        """,
+    ],
+    parity=Parity.EXACT,
+)
+def absorb_neg(m: Match, new: Builder) -> Value:
+    """Turn a + (-b) into a - b, a - (-b) into a + b, and (-a) · (-b) into a · b; so for quotients.
+
+    Right because Neg changes nothing but the sign: a difference is by definition the sum with the negated operand,
+    and two signs cancel in a product. Integers wrap around alike, but the quotient of the smallest one and -1 is
+    left to itself. When something else reads the negation it has to stay, and nothing is saved.
+
+    Example:
+        g (float[N] a, float[N] b) => (float[N] y) {
+            n = Neg(b)
+            y = Add(a, n)
+        }
+    """
+    m.require(m.root.opset >= 7, "before opset 7 operands are broadcast in another way")
+    op = {"Add": "Sub", "Sub": "Add"}.get(m.root.op, m.root.op)
+    m.require(op != "Div" or (m.a.dtype is not None and m.a.dtype.is_floating_point()), "the quotient is not of floats")
+    return new.node(op, m.a, m.b)

@@ -1,0 +1,110 @@
+"""Signs of joined pieces, moved into the factor behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from surgery import Graph, Node, Parity, Value, graph_pass
+
+from ._shared import has_parameters
+
+LARGEST = 4096
+
+
+@graph_pass("factor-out-neg", parity=Parity.EXACT)
+def factor_out_neg(graph: Graph) -> None:
+    """Turn Concat(-a, b) · c into Concat(a, b) · (c · signs), where several products share the factor c.
+
+    Right because the sign of a product is the product of the signs, and that changes no other bit. The signs are a
+    constant along the axis that is joined, whose pieces have to be of known extent. The product with them is
+    computed once for all, so that one node less is left for each place but one; a constant c takes them in. This is
+    how rotary embeddings are exported, with the same sine in each layer. What something else reads stays.
+
+    Example:
+        g (float[N,4] a, float[N,4] b, float[4] c) => (float[N,4] y) <int64[2] halves = {2, 2}> {
+            p, q = Split<axis = 1>(a, halves)
+            m = Neg(q)
+            r = Concat<axis = 1>(m, p)
+            s = Mul(r, c)
+            t, u = Split<axis = 1>(b, halves)
+            n = Neg(u)
+            v = Concat<axis = 1>(n, t)
+            w = Mul(v, c)
+            y = Add(s, w)
+        }
+    """
+    groups: dict[Any, list[_Product]] = {}
+    for node in graph.nodes("Mul"):
+        for position in (0, 1):
+            found = _product(node, position)
+            if found is not None:
+                groups.setdefault(found.key, []).append(found)
+                break
+    for products in groups.values():
+        if len(products) > 1 or products[0].factor.is_constant:
+            _rewrite(graph, products)
+
+
+@dataclass(frozen=True)
+class _Product:
+    """A product of joined pieces, some of them negated, and a factor."""
+
+    node: Node
+    concat: Node
+    factor: Value
+    pieces: tuple[Value, ...]
+    signs: tuple[int, ...]
+    behind: int
+    """How many axes lie behind the one that is joined."""
+
+    @property
+    def key(self) -> Any:
+        """What has to agree for two products to share the factor with the signs."""
+        return self.factor, self.signs, self.behind, self.node.ir.graph, self.concat.outputs[0].dtype
+
+
+def _product(node: Node, position: int) -> _Product | None:
+    value, factor = node.input(position), node.input(1 - position)
+    concat = None if value is None else value.producer
+    if value is None or factor is None or concat is None or concat.op != "Concat" or node.opset < 7:
+        return None
+    rank, kind = value.rank, value.dtype
+    if not _is_only_for(value, node) or rank is None or kind is None or not kind.is_floating_point():
+        return None
+    if has_parameters(concat):
+        return None
+    axis = concat.attr("axis") % rank
+    pieces, signs = [], list[int]()
+    for part in concat.inputs:
+        extent = None if part is None or part.shape is None else part.shape[axis]
+        if part is None or not isinstance(extent, int):
+            return None
+        maker = part.producer
+        negated = maker is not None and maker.op == "Neg" and _is_only_for(part, concat)
+        pieces.append(maker.required_input(0) if maker is not None and negated else part)
+        signs += [-1 if negated else 1] * extent
+    if -1 not in signs or len(signs) > LARGEST:
+        return None
+    return _Product(node, concat, factor, tuple(pieces), tuple(signs), rank - 1 - axis)
+
+
+def _is_only_for(value: Value, reader: Node) -> bool:
+    maker = value.producer
+    same_scope = maker is not None and maker.ir.graph is reader.ir.graph
+    return same_scope and not value.is_output and value.consumers == [reader]
+
+
+def _rewrite(graph: Graph, products: list[_Product]) -> None:
+    first = products[0]
+    kind = first.concat.outputs[0].dtype
+    assert kind is not None
+    with graph.site(first.node) as new:
+        signs = np.array(first.signs).astype(kind.numpy()).reshape(-1, *(1,) * first.behind)
+        signed = new.node("Mul", first.factor, new.constant(signs, "signs"))
+        for product in products:
+            place = new.at(product.node)
+            joined = place.node("Concat", *product.pieces, attributes=product.concat.ir.attributes)
+            new.replace(product.node.outputs[0], place.node("Mul", joined, signed))

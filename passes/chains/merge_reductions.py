@@ -1,0 +1,65 @@
+"""Reductions whose axes are dropped or put back afterwards."""
+
+from surgery import Builder, Graph, Node, Parity, graph_pass
+
+from ._shared import VIEWS, constant_ints, has_parameters
+
+REDUCTIONS = (
+    "ArgMax",
+    "ArgMin",
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ReduceMax",
+    "ReduceMean",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceSum",
+    "ReduceSumSquare",
+)
+
+
+@graph_pass("merge-reductions", parity=Parity.EXACT)
+def merge_reductions(graph: Graph) -> None:
+    """Merge a Reshape, Flatten, Squeeze or Unsqueeze that drops or adds the axes of a reduction into it.
+
+    Right because with keepdims = 1 a reduction gives the same elements as with keepdims = 0, and an axis of extent
+    1 for each axis that it reduces. So the axes that the reduction keeps and the next node drops, or the other way
+    round, are a matter of that attribute. The shapes, which may be symbolic, have to say that nothing else changes.
+
+    Example:
+        g (float[N,3,4] x) => (float[N,4] y) <int64[1] axis = {1}> {
+            a = ReduceMax(x, axis)
+            y = Squeeze(a, axis)
+        }
+    """
+    for node in graph.nodes(*REDUCTIONS):
+        readers = node.outputs[0].consumers
+        if len(readers) == 1 and readers[0].op in VIEWS and readers[0].required_input(0) == node.outputs[0]:
+            with graph.site(readers[0]) as new:
+                _merge(node, readers[0], new)
+
+
+def _merge(node: Node, reader: Node, new: Builder) -> None:
+    new.require(not node.outputs[0].is_output, "the reduction is a graph output")
+    new.require(not has_parameters(node), "the caller of the function gives an attribute of the reduction")
+    keeps = bool(node.attr("keepdims", 1))
+    axes = _axes(node)
+    shape, wanted = node.required_input(0).shape, reader.outputs[0].shape
+    new.require(axes is not None and shape is not None and wanted is not None, "the axes or the shapes are not known")
+    assert axes is not None and shape is not None and wanted is not None
+    reduced = {axis % len(shape) for axis in axes} if shape else set()
+    other = [dim if axis not in reduced else 1 for axis, dim in enumerate(shape) if not (keeps and axis in reduced)]
+    new.require(None not in wanted and list(wanted) == other, "more changes than the axes of the reduction")
+    attributes = {**node.ir.attributes, "keepdims": int(not keeps)}
+    new.replace(reader.outputs[0], new.at(node).node(node.op, *node.inputs, attributes=attributes))
+
+
+def _axes(node: Node) -> tuple[int, ...] | None:
+    """Return the axes that a node reduces, at least one, or None; without any named it may be all or none."""
+    if node.op.startswith("Arg"):
+        return (node.attr("axis", 0),)
+    by_attribute = node.opset < (13 if node.op == "ReduceSum" else 18)
+    axes = tuple(node.attr("axes") or ()) if by_attribute else constant_ints(node.input(1))
+    return axes or None

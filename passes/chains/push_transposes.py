@@ -1,0 +1,46 @@
+"""Transposes around elementwise operators."""
+
+from surgery import Graph, Node, Parity, graph_pass
+
+from ._shared import has_parameters
+from ._turned import Region, operands, turns
+
+
+@graph_pass("push-transposes", parity=Parity.EXACT)
+def push_transposes(graph: Graph) -> None:
+    """Move Transposes out of regions of elementwise operators, Softmax and Concat, where that leaves fewer of them.
+
+    Right because such an operator does with each element what it does in whichever order the axes stand; an axis that
+    it names stands elsewhere then. All operators that read one another's values are turned together: a Transpose in
+    front of them goes, one behind them that undoes it goes too, and where something else comes in or goes out a
+    Transpose has to be put. That is done only when fewer nodes are left, so that it ends. Small constants are turned
+    themselves. Before opset 7 operands are broadcast in another way, and before 13 Softmax joins axes; those stay.
+
+    Example:
+        g (float[N,3,4,5] x) => (float[N,3,4,5] y) {
+            a = Transpose<perm = [0, 2, 3, 1]>(x)
+            b = Sigmoid(a)
+            c = Mul(a, b)
+            d = Transpose<perm = [0, 3, 1, 2]>(c)
+            y = Exp(d)
+        }
+    """
+    settled: set[Node] = set()
+    for transpose in graph.nodes("Transpose"):
+        if has_parameters(transpose):
+            continue
+        rank = transpose.outputs[0].rank
+        perm = transpose.attr("perm") or list(range(rank or 0))[::-1]
+        readers = transpose.outputs[0].consumers
+        for reader in readers:
+            if reader in settled or reader.ir.graph is not transpose.ir.graph or not turns(reader):
+                continue
+            if rank != len(perm) or transpose.outputs[0] not in operands(reader) or reader.outputs[0].rank != rank:
+                continue
+            region = Region(perm)
+            fits = region.grow(reader)
+            settled.update(region.nodes)
+            if fits and region.saved() > 0:
+                with graph.site(reader) as new:
+                    region.turn(new)
+                break

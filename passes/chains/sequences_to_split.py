@@ -1,0 +1,56 @@
+"""Sequences that are made by splitting, and read element by element."""
+
+from surgery import Builder, Graph, Node, Parity, graph_pass
+
+from ._shared import constant_ints, new_split
+
+
+@graph_pass("sequences-to-split", parity=Parity.EXACT)
+def sequences_to_split(graph: Graph) -> None:
+    """Turn a SplitToSequence whose parts are taken out by constant positions into one Split.
+
+    Right because both cut an axis into the same neighbouring blocks: into parts of equal length, but for the last
+    one, when one number is given, else into parts of the given lengths. The lengths and the extent of the axis have
+    to be known, the axis has to stay in the parts (keepdims), and nothing may read the sequence as such.
+
+    Example:
+        g (float[N,4] x) => (float[N,2] y) <int64 two = {2}, int64 zero = {0}, int64 one = {1}> {
+            s = SplitToSequence<axis = 1>(x, two)
+            a = SequenceAt(s, zero)
+            b = SequenceAt(s, one)
+            y = Mul(a, b)
+        }
+    """
+    for node in graph.nodes("SplitToSequence"):
+        with graph.site(node) as new:
+            _split(node, new)
+
+
+def _split(node: Node, new: Builder) -> None:
+    sequence, readers = node.outputs[0], node.outputs[0].consumers
+    taken = [constant_ints(reader.input(1)) for reader in readers if reader.op == "SequenceAt"]
+    alone = not sequence.is_output and len(taken) == len(readers) > 0
+    alone = alone and all(reader.ir.graph is node.ir.graph for reader in readers)
+    new.require(alone and None not in taken, "the sequence is read in another way than by constant positions")
+    lengths = _lengths(node)
+    new.require(lengths is not None, "the lengths of the parts are not known")
+    assert lengths is not None
+    positions = [index for item in taken if item is not None for index in item]
+    new.require(all(-len(lengths) <= index < len(lengths) for index in positions), "there is no such part")
+    parts = new_split(node.required_input(0), node.attr("axis", 0), lengths, node.opset, new)
+    for reader, index in zip(readers, positions):
+        new.replace(reader.outputs[0], parts[index])
+
+
+def _lengths(node: Node) -> list[int] | None:
+    """Return the lengths of the parts; None when they are not known, or when the parts lose the axis."""
+    shape, axis, split = node.required_input(0).shape, node.attr("axis", 0), node.input(1)
+    given = None if split is None else constant_ints(split)
+    if shape is None or not given or not -len(shape) <= axis < len(shape) or split is None:
+        return None
+    whole = shape[axis]
+    if not isinstance(whole, int) or min(given) < 1:
+        return None
+    if split.rank == 0:
+        return [min(given[0], whole - start) for start in range(0, whole, given[0])]
+    return list(given) if sum(given) == whole else None
