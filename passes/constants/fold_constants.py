@@ -1,13 +1,13 @@
 """Subexpressions that are the same in every run as constants."""
 
-from collections import Counter
 from typing import Any
 
 import numpy as np
 
 from surgery import Builder, Graph, Node, Parity, Size, Value, compute, graph_pass
 
-from ._shared import value_bytes
+from ._growth import Room, expected_growth
+from ._moves import moved, moved_from
 
 STANDARD = {"", "ai.onnx", "ai.onnx.ml"}
 MOVES = frozenset(
@@ -37,17 +37,18 @@ MOVES = frozenset(
 )
 """Operators that only move elements."""
 HALF = {"FLOAT16", "BFLOAT16"}
-SMALL = 1024
-"""Bytes below which a constant does not count as growth."""
-GROWTH_KEY = "surgery.growth"
-"""In the metadata of a tensor: by how many bytes it is larger than what it once was made of."""
+MOST_ELEMENTS = 1024
+"""Elements above which shape inference looks at no contents."""
+
+Array = np.ndarray[Any, Any]
 
 
 @graph_pass("fold-constants", parity=Parity.EXACT)
 def fold_constants(
     graph: Graph,
     *,
-    max_growth: Size = 1_000_000,
+    max_growth: Size = 2_000_000,
+    max_percent: float = 1.0,
     keep_dequantize: bool = True,
     lift_constants: bool = True,
 ) -> None:
@@ -60,11 +61,14 @@ def fold_constants(
     stays too: where ONNX Runtime has no kernel for it, it computes in single precision and drops roundings between.
 
     The file never grows by more than `max_growth`, however often the pass runs: results that are larger than what
-    they are made of, as of an Expand, are folded smallest first, as long as they fit, and carry a note of it.
+    they are made of, as of an Expand, are folded as long as they fit, those first for which most nodes go, and carry
+    a note of it. A
+    weight that something else reads too is never stored a second time in another order.
 
     Options:
         max_growth: By how many bytes the file may grow: new constants less those that nothing reads any more,
             where a constant has 1024 bytes or more.
+        max_percent: By how much of all constants the file may grow at most, in percent; 16 KiB are always granted.
         keep_dequantize: Keep DequantizeLinear of constants, for the result takes four times the space or more.
         lift_constants: Turn Constant nodes into initializers, outside of functions.
 
@@ -77,7 +81,7 @@ def fold_constants(
             y = Reshape(x, u)
         }
     """
-    folding = _Folding(graph, max_growth, keep_dequantize)
+    folding = _Folding(graph, Room(graph, max_growth, max_percent), keep_dequantize)
     while folding.round():
         pass
     if lift_constants and graph.ir.ir_version >= 4:
@@ -98,59 +102,36 @@ def _lift(graph: Graph, node: Node) -> None:
 class _Folding:
     """The state of one run. `stays` are nodes that were looked at and are not folded."""
 
-    def __init__(self, graph: Graph, max_growth: int, keep_dequantize: bool) -> None:
+    def __init__(self, graph: Graph, room: Room, keep_dequantize: bool) -> None:
         self.graph = graph
-        self.room = max_growth - _noted(graph)
+        self.room = room
         self.keep_dequantize = keep_dequantize
         self.stays: set[Node] = set()
-        self.known: dict[Value, np.ndarray[Any, Any] | None] = {}
+        self.known: dict[Value, Array | None] = {}
 
     def round(self) -> bool:
         """Fold what can be folded now; tell whether another round may find more."""
+        self._find_known()
+        wanted = self._wanted()
         before = len(self.stays)
-        wanted = self._search()
-        contents = {value: content for value, content in self.known.items() if content is not None}
-        results = compute([value for value in wanted if _copied(value) is None], given=contents)
-        tensors = dict(zip((value for value in wanted if _copied(value) is None), results))
+        results = self._results(wanted)
         news = False
         for value in wanted:
-            node, result = value.producer, tensors.get(value)
+            node = value.producer
             if node is None or node.ir.graph is None:
                 continue
+            teaches = self._teaches(value)
             with self.graph.site(node) as new:
+                result = results.get(value)
                 new.require(result is None or result.tensor is not None, result.reason if result else "")
-                tensor = result.tensor if result else None
-                freed, noted = _freed(value, Counter())
-                growth = _growth(tensor.nbytes, freed) if tensor is not None else 0
-                new.require(growth <= self.room, "the file would grow by more than max_growth")
-                if tensor is not None and growth + noted > 0:
-                    tensor.metadata_props[GROWTH_KEY] = str(growth + noted)
-                new.replace(value, _copied(value) or self._constant(new, value, tensor))
-                self.room -= growth
+                self._replace(new, value, result.tensor if result else None)
             if value.is_used:
                 self.stays.add(node)
             else:
-                news = news or (value not in contents and value.dtype is not None and value.dtype.is_integer())
+                news = news or teaches
         if news:
             self.graph.facts.forget()
         return news or len(self.stays) > before
-
-    def _search(self) -> list[Value]:
-        """List the values to fold, the one first that makes the file grow least.
-
-        A value that is too large is dropped and the search begun anew: what it is computed from may be folded.
-        """
-        while True:
-            self._find_known()
-            wanted = {value: _expected_growth(value) for value in self.known if self._is_wanted(value)}
-            large = [value for value, growth in wanted.items() if growth > self.room]
-            if not large:
-                return sorted(wanted, key=wanted.__getitem__)
-            for value in large:
-                with self.graph.site(value.producer) as new:
-                    new.require(False, "the file would grow by more than max_growth")
-                if value.producer is not None:
-                    self.stays.add(value.producer)
 
     def _find_known(self) -> None:
         """List the values that are the same in every run: with their contents, or None where they must be computed."""
@@ -187,11 +168,65 @@ class _Folding:
             self.stays.add(node)
         return foldable
 
+    def _wanted(self) -> list[Value]:
+        """List the values to fold, the one first that makes the file grow least for each node that goes.
+
+        Where one is too large to be stored, what it is computed from may be folded.
+        """
+        prices: dict[Value, float] = {}
+        pending = [value for value in self.known if self._is_wanted(value)]
+        for value in pending:
+            node = value.producer
+            if node is None or node in self.stays or value in prices:
+                continue
+            growth, price = expected_growth(value) if _copied(value) is None else (0, 0)
+            with self.graph.site(node) as new:
+                new.require(not growth or moved_from(value) is None, "a tied weight would become two")
+                new.require(self.room.has(growth), "the file would grow by more than max_growth")
+                prices[value] = price
+            if value not in prices:
+                self.stays.add(node)
+                pending += [operand for operand in node.inputs if operand is not None and operand in self.known]
+        return sorted((value for value in prices if value.producer not in self.stays), key=prices.__getitem__)
+
     def _is_wanted(self, value: Value) -> bool:
         """Tell whether something reads a known value that is not known itself."""
         if value.is_output:
             return True
         return any(not all(v in self.known for v in reader.outputs if v.name) for reader in value.consumers)
+
+    def _results(self, wanted: list[Value]) -> dict[Value, Any]:
+        """Compute what is not a copy of a constant; weights that are only moved are not read here."""
+        values = [value for value in wanted if _copied(value) is None]
+        given = {value: content for value, content in self.known.items() if content is not None}
+        for value in values:
+            view = moved(value) if value not in given else None
+            if view is not None:
+                given[value] = view
+        return dict(zip(values, compute(values, given=given)))
+
+    def _teaches(self, value: Value) -> bool:
+        """Tell whether the contents of a value, of which inference has none, may tell it more of what reads them."""
+        if self.known[value] is not None or value.dtype is None or not value.dtype.is_integer():
+            return False
+        if value.size is not None and value.size > MOST_ELEMENTS:
+            return False
+        read = [made for reader in value.consumers for made in reader.outputs if made.name and made not in self.known]
+        return any(
+            made.static_shape is None or made.dtype is None or (made.dtype.is_integer() and made.elements is None)
+            for made in read
+        )
+
+    def _replace(self, new: Builder, value: Value, tensor: Any) -> None:
+        """Let a constant take the place of a value: `tensor`, or the one that the value is a copy of."""
+        copied = _copied(value)
+        if tensor is not None:
+            growth = self.room.growth(value, tensor)
+            new.require(self.room.has(growth), "the file would grow by more than max_growth")
+            self.room.take(growth)
+            copied = self._constant(new, value, tensor)
+        if copied is not None:
+            new.replace(value, copied)
 
     def _constant(self, new: Builder, value: Value, tensor: Any) -> Value:
         # An initializer cannot be an output of its graph; before IR version 4 it would be an input of it.
@@ -200,7 +235,7 @@ class _Folding:
         return new.constant(tensor, name=value.name)
 
 
-def _content(value: Value) -> np.ndarray[Any, Any] | None:
+def _content(value: Value) -> Array | None:
     """Return what shape inference proves a value to hold, if it does."""
     elements, shape, dtype = value.elements, value.static_shape, value.dtype
     if elements is None or shape is None or dtype is None or value.is_constant:
@@ -216,53 +251,3 @@ def _copied(value: Value) -> Value | None:
     node = value.producer
     source = node.input(0) if node is not None and node.op == "Identity" else None
     return source if source is not None and source.is_constant else None
-
-
-def _growth(size: int, freed: int) -> int:
-    return size - freed if freed < size and size >= SMALL else 0
-
-
-def _expected_growth(value: Value) -> int:
-    """Return by how many bytes the file grows when a value is folded, 0 when its size is not known yet."""
-    size = value_bytes(value)
-    return 0 if size is None or _copied(value) is not None else _growth(size, _freed(value, Counter())[0])
-
-
-def _noted(graph: Graph) -> int:
-    """Return the bytes of growth that earlier runs have noted."""
-    tensors = [value.tensor for value in graph.constants()]
-    tensors += [node.outputs[0].tensor for node in graph.nodes("Constant")]
-    return sum(_note(tensor) for tensor in tensors if tensor is not None)
-
-
-def _note(tensor: Any) -> int:
-    text = tensor.metadata_props.get(GROWTH_KEY, "0")
-    return int(text) if text.isdecimal() else 0
-
-
-def _freed(value: Value, gone: Counter[Value]) -> tuple[int, int]:
-    """Return the bytes of constants that nothing reads any more once a value is replaced, and those noted on them.
-
-    `gone` counts the readers of each value that are no longer there.
-    """
-    freed = noted = 0
-    gone[value] = _readers(value)
-    pending = [value]
-    while pending:
-        here = pending.pop()
-        tensor = here.tensor
-        if tensor is not None:
-            freed += tensor.nbytes
-            noted += _note(tensor)
-        node = here.producer
-        if node is None or any(output.name and gone[output] < _readers(output) for output in node.outputs):
-            continue
-        for operand in {operand for operand in node.inputs if operand is not None}:
-            gone[operand] += 1
-            if gone[operand] == _readers(operand):
-                pending.append(operand)
-    return freed, noted
-
-
-def _readers(value: Value) -> int:
-    return len(value.consumers) + value.is_output

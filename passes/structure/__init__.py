@@ -1,0 +1,1 @@
+"""Take control flow and functions apart."""

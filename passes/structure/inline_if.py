@@ -1,0 +1,39 @@
+"""Branches that are always taken."""
+
+from surgery import Builder, Graph, Node, Parity, graph_pass
+
+from ._shared import inside_out, known_scalar, same_graphs
+
+
+@graph_pass("inline-if", parity=Parity.EXACT)
+def inline_if(graph: Graph) -> None:
+    """Put the nodes of a branch in the place of an If that always takes it, or whose branches are the same.
+
+    Right because a branch is evaluated with the values around it, and so are its nodes when they stand beside the
+    If; a random operator is still evaluated once. The condition is known when it is a constant or when it follows
+    from shapes that inference proves; an initializer that a caller can override is not constant. Two branches are
+    the same when they hold the same operators in the same order, with attributes and constants equal by bits.
+
+    Example:
+        g (float[2] x) => (float[2] y) <bool c = {1}>
+        {
+            y = If (c) <
+                then_branch = t () => (float[2] p) { p = Neg(x) },
+                else_branch = e () => (float[2] q) { q = Exp(x) }
+            >
+        }
+    """
+    for node in inside_out(graph, "If"):
+        with graph.site(node) as new:
+            _inline(node, new)
+
+
+def _inline(node: Node, new: Builder) -> None:
+    branches = {name: node.ir.attributes[name].as_graph() for name in ("then_branch", "else_branch")}
+    taken = known_scalar(node.required_input(0))
+    if taken is None:
+        new.require(same_graphs(*branches.values()), "the condition is not known, and the branches differ")
+    outputs = new.inline(branches["else_branch" if taken is False else "then_branch"], [])
+    for old, value in zip(node.outputs, outputs):
+        if old.name:
+            new.replace(old, value)
