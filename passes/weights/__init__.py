@@ -1,0 +1,1 @@
+"""Move arithmetic with constants into weights and attributes."""

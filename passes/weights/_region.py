@@ -1,0 +1,206 @@
+"""Regions of values that all carry a factor, from where it stands up to the constants that take it in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from surgery import Node, Value
+
+from ._shared import SMALL
+
+FIRST = {
+    *("AveragePool", "DepthToSpace", "Expand", "Flatten", "Gather", "GlobalAveragePool", "Identity", "Neg"),
+    *("ReduceMean", "ReduceSum", "Reshape", "RotaryEmbedding", "Slice", "SpaceToDepth", "Split", "Squeeze"),
+    *("Tile", "Transpose", "Unsqueeze"),
+}
+"""Operators that are linear in their first input."""
+
+ALL = {"Add", "Concat", "Sub", "Sum"}
+"""Operators that carry a factor when all their inputs do."""
+
+EITHER = {"MatMul", "Mul"}
+"""Operators that carry a factor when one of their two inputs does."""
+
+PARAMETERS = {"Conv", "ConvTranspose", "Gemm", "InstanceNormalization", "LayerNormalization", "RMSNormalization"}
+"""Operators that carry a factor when their weight and their bias do."""
+
+HANDING_ON = {*FIRST, *ALL, *EITHER, "Div"}
+"""Operators that carry a factor when data does."""
+
+LARGEST = 64
+"""Values in a region."""
+STEPS = 200
+"""Steps of a search."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Some of the elements along the last axis of a value."""
+
+    start: int
+    stop: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A constant that a node reads and that takes the factor in, the whole or a part of it."""
+
+    reader: Node
+    position: int
+    value: Value
+    part: Any = ...
+
+
+@dataclass(frozen=True)
+class Region:
+    """The values that carry the factor, the nodes that compute them, and the constants that they come from."""
+
+    values: dict[Value, Span | None] = field(default_factory=dict)
+    nodes: dict[Node, None] = field(default_factory=dict)
+    constants: tuple[Taken, ...] = ()
+
+    def is_closed(self, end: Node) -> bool:
+        """Tell whether nothing but the factor itself reads what carries it."""
+        for node in self.nodes:
+            is_part = node.op == "Split" and self.values.get(node.required_input(0)) is not None
+            if not is_part and any(value.is_used and value not in self.values for value in node.outputs):
+                return False
+        inside = {*self.nodes, end}
+        return all(set(value.consumers) <= inside for value in self.values)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """An input that must carry the factor."""
+
+    reader: Node
+    position: int
+    span: Span | None
+
+    @property
+    def value(self) -> Value:
+        return self.reader.required_input(self.position)
+
+
+def regions(value: Value, end: Node) -> Iterator[Region]:
+    """Yield the ways to let `value`, which the node `end` reads, carry a factor; the nearest first."""
+    position = next(place for place, operand in enumerate(end.inputs) if operand == value)
+    yield from _search((_Wanted(end, position, None),), Region(), [STEPS])
+
+
+def _search(wanted: tuple[_Wanted, ...], region: Region, steps: list[int]) -> Iterator[Region]:
+    steps[0] -= 1
+    if not wanted:
+        yield region
+    if not wanted or steps[0] < 0 or len(region.values) > LARGEST:
+        return
+    first, rest = wanted[0], wanted[1:]
+    value, span = first.value, first.span
+    if value.is_constant:
+        taken = _taken(first)
+        if taken is not None:
+            yield from _search(rest, Region(region.values, region.nodes, (*region.constants, taken)), steps)
+        return
+    if value in region.values:
+        if region.values[value] == span:
+            yield from _search(rest, region, steps)
+        return
+    producer = value.producer
+    if (
+        producer is None
+        or producer.op not in HANDING_ON | PARAMETERS
+        or producer.scope is not first.reader.scope
+        or value.is_output
+    ):
+        return
+    if any(reader != first.reader and reader.op not in HANDING_ON for reader in value.consumers):
+        return
+    grown = {**region.values, value: span}
+    for inputs in _ways(producer, value, span):
+        if producer in region.nodes:
+            # Another output has asked for the same.
+            yield from _search(rest, Region(grown, region.nodes, region.constants), steps)
+            return
+        yield from _search((*inputs, *rest), Region(grown, {**region.nodes, producer: None}, region.constants), steps)
+
+
+def _may_carry(value: Value, producer: Node, reader: Node) -> bool:
+    """Tell whether a value looks like one that can carry the factor, before anything above it is looked at."""
+    if producer.op not in HANDING_ON | PARAMETERS or producer.scope is not reader.scope or value.is_output:
+        return False
+    return all(other == reader or other.op in HANDING_ON for other in value.consumers)
+
+
+def _ways(node: Node, value: Value, span: Span | None) -> Iterator[tuple[_Wanted, ...]]:
+    """Yield the sets of inputs of which each lets a result carry the factor; constants first."""
+    if span is None:
+        yield from _whole(node)
+        if node.op == "Split" and (part := _part(node, value)) is not None:
+            yield (_Wanted(node, 0, part),)
+        return
+    places = _places(node)
+    if node.op in ALL - {"Concat"} and all(_last(node.required_input(place)) == span.size for place in places):
+        yield tuple(_Wanted(node, place, span) for place in places)
+    elif node.op in ("Gemm", "LayerNormalization", "RMSNormalization"):
+        yield tuple(_Wanted(node, place, span) for place in places if place > 0)
+    elif node.op == "MatMul":
+        yield (_Wanted(node, 1, span),)
+    elif node.op == "Reshape" and _last(node.required_input(0)) == _last(value) == span.size:
+        yield (_Wanted(node, 0, span),)
+
+
+def _whole(node: Node) -> Iterator[tuple[_Wanted, ...]]:
+    places = _places(node)
+    if node.op in FIRST or node.op == "Div":
+        yield (_Wanted(node, 0, None),)
+    elif node.op in ALL:
+        yield tuple(_Wanted(node, place, None) for place in places)
+    elif node.op in EITHER:
+        for place in sorted(places, key=lambda place: not node.required_input(place).is_constant):
+            yield (_Wanted(node, place, None),)
+    else:
+        yield tuple(_Wanted(node, place, None) for place in places if place > 0)
+
+
+def _places(node: Node) -> list[int]:
+    return [place for place, value in enumerate(node.inputs) if value is not None]
+
+
+def _part(split: Node, value: Value) -> Span | None:
+    """Return which elements along the last axis of its input a Split puts into one output."""
+    rank = value.rank
+    widths = [_last(output) for output in split.outputs]
+    if rank is None or split.attr("axis", 0) % rank != rank - 1 or None in widths:
+        return None
+    sizes = [width for width in widths if width is not None]
+    start = sum(sizes[: value.output_index or 0])
+    return Span(start, start + sizes[value.output_index or 0], sum(sizes))
+
+
+def _last(value: Value) -> int | None:
+    shape = value.shape
+    return shape[-1] if shape and isinstance(shape[-1], int) else None
+
+
+def _taken(wanted: _Wanted) -> Taken | None:
+    """Let a constant take the factor in, unless another node needs it as it is."""
+    value, node, span = wanted.value, wanted.reader, wanted.span
+    tensor = value.tensor
+    if tensor is None or tensor.dtype.name not in ("BFLOAT16", "DOUBLE", "FLOAT", "FLOAT16"):
+        return None
+    if tensor.nbytes > SMALL and (len(value.ir.uses()) > 1 or value.is_output):
+        return None
+    # The scalars of an activation tell a runtime which one it is.
+    if tensor.size == 1 and node.op in ("Div", "Mul"):
+        return None
+    if span is None:
+        return Taken(node, wanted.position, value)
+    axis = 0 if node.op == "Gemm" and wanted.position == 1 and node.attr("transB") else -1
+    shape = value.static_shape
+    if not shape or shape[axis] != span.size:
+        return None
+    part = slice(span.start, span.stop)
+    return Taken(node, wanted.position, value, part if axis == 0 else (..., part))

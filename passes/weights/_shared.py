@@ -1,0 +1,144 @@
+"""Constants that take in what is done to them: batch normalizations as factors and shifts, rounding, sharing.
+
+In inference BatchNormalization computes, channel by channel, y = (c - mean) / sqrt(var + epsilon) * scale + shift
+(the operator's text). A convolution c = W*x + b is linear in W and b, so with f = scale / sqrt(var + epsilon)
+the convolution of the weight f·W and the bias (b - mean)·f + shift gives y.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from surgery import Node, Refusal, Value
+
+Array = np.ndarray[Any, Any]
+
+ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
+"""The types of a weight, each with the largest relative error of rounding to it."""
+
+SMALL = 1024
+"""Bytes below which a copy of a constant does not count as growth."""
+
+
+@dataclass(frozen=True)
+class Folded:
+    """The weight and the bias of a convolution that does the work of a BatchNormalization too."""
+
+    weight: Array
+    bias: Array
+
+
+def fold_batch_norm(conv: Node, norm: Node) -> Folded:
+    """Compute in float64 the weight and the bias for Conv or ConvTranspose `conv` followed by `norm`.
+
+    Both come in the type of the old weight. Refuses, with the reason, when `norm` is not in inference form, when
+    a parameter is not constant, and when the result would overflow or underflow its type.
+    """
+    weight, bias = conv.required_input(1), conv.input(2)
+    elements = own_constant(weight, "the weight of the convolution is not constant")
+    group = conv.attr("group")
+    # Until opset 8 there is a form with statistics for each element, of the shape [channels, ...].
+    grouped = elements.ndim > 2 and elements.size > 0 and elements.shape[0] % group == 0
+    channels = int(elements.shape[0] if conv.op == "Conv" or not grouped else elements.shape[1] * group)
+    old_bias = wide(own_constant(bias, "the bias of the convolution is not constant")) if bias else np.zeros(channels)
+    factor, shift = batch_norm_affine(norm)
+    if not grouped or old_bias.shape != (channels,) or factor.shape != (channels,):
+        raise Refusal("the statistics are not one number for each channel")
+    with np.errstate(all="ignore"):
+        exact = by_channel(conv, wide(elements)) * factor
+        new_bias = old_bias * factor + shift
+    rounded = as_weight(conv, fit(exact, elements), elements.shape)
+    return Folded(rounded, fit_each(new_bias, elements))
+
+
+def batch_norm_affine(norm: Node) -> tuple[Array, Array]:
+    """Return the factor and the shift that a BatchNormalization applies to each channel, in float64."""
+    require_inference(norm)
+    found = [norm.required_input(position).constant for position in range(1, 5)]
+    parameters = [wide(array) for array in found if array is not None]
+    if len(parameters) < len(found):
+        raise Refusal("the statistics are not constant")
+    scale, shift, mean, var = parameters
+    if len({array.shape for array in parameters}) > 1:
+        raise Refusal("the statistics are not one number for each channel")
+    with np.errstate(all="ignore"):
+        factor = scale / np.sqrt(var + norm.attr("epsilon"))
+        return factor, shift - mean * factor
+
+
+def require_inference(norm: Node) -> None:
+    """Refuse training, where the statistics are those of the batch."""
+    extra = norm.outputs[1:]
+    if norm.opset >= 14:
+        training = norm.attr("training_mode") != 0 or any(value.is_used for value in extra)
+    elif norm.opset >= 7:
+        # There the number of outputs tells.
+        training = any(value.name for value in extra)
+    else:
+        training = not norm.attr("is_test")
+    if training:
+        raise Refusal("the BatchNormalization is in training mode")
+
+
+def own_constant(value: Value, reason: str) -> Array:
+    """Return the elements of a constant that may be changed for one reader; refuse for `reason` if it is none.
+
+    What others read too would have to be copied; that is done as long as the file does not grow. One number for each
+    channel is little beside a weight, and takes the place of those that are folded in.
+    """
+    tensor = value.tensor
+    if tensor is None:
+        raise Refusal(reason)
+    if tensor.nbytes > SMALL and len(tensor.shape) > 1 and (len(value.ir.uses()) > 1 or value.is_output):
+        raise Refusal("the weight is read elsewhere too, and a copy would make the file grow")
+    return tensor.numpy()
+
+
+def fit(columns: Array, like: Array) -> Array:
+    """Round a weight, with its output channels along the last axis, to the type of the one that it replaces.
+
+    Refuses what is not finite, and what would lose more digits than rounding costs a number of the usual size.
+    """
+    rounded = fit_each(columns, like)
+    with np.errstate(all="ignore"):
+        lost = np.abs(wide(rounded) - columns)
+    roundoff = ROUNDOFF.get(like.dtype.name, 0.0)
+    if (lost > roundoff * np.abs(columns).max(axis=0, keepdims=True, initial=0.0)).any():
+        raise Refusal("the folded weight is too small for its type")
+    return rounded
+
+
+def fit_each(exact: Array, like: Array) -> Array:
+    """Round numbers to the type of others; refuse what is not finite."""
+    with np.errstate(all="ignore"):
+        rounded = np.asarray(exact).astype(like.dtype)
+    if not np.isfinite(wide(rounded)).all():
+        raise Refusal("the folded weight is not finite")
+    return rounded
+
+
+def wide(array: Array) -> Array:
+    """Convert to float64."""
+    return array.astype(np.float64)
+
+
+def by_channel(conv: Node, weight: Array) -> Array:
+    """Arrange the weight of a convolution as a matrix with a column for each output channel.
+
+    The weight of ConvTranspose is [inputs, outputs / group, ...]; its input channels are split into the groups,
+    and the outputs of the groups are joined.
+    """
+    if conv.op == "Conv":
+        return weight.reshape(weight.shape[0], -1).T
+    group, (inputs, outputs) = conv.attr("group"), weight.shape[:2]
+    parts = weight.reshape(group, inputs // group, outputs, -1)
+    return parts.swapaxes(1, 2).reshape(group * outputs, -1).T
+
+
+def as_weight(conv: Node, columns: Array, shape: tuple[int, ...]) -> Array:
+    """Undo `by_channel`."""
+    if conv.op == "Conv":
+        return columns.T.reshape(shape)
+    group = conv.attr("group")
+    return columns.T.reshape(group, shape[1], shape[0] // group, -1).swapaxes(1, 2).reshape(shape)

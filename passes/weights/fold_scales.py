@@ -1,0 +1,71 @@
+"""Factors far behind the weights that can hold them."""
+
+import numpy as np
+
+from surgery import Builder, Graph, Node, Parity, Value, graph_pass
+
+from ._region import Taken, regions
+from ._shared import fit, wide
+
+HALF = ("BFLOAT16", "FLOAT16")
+
+
+@graph_pass("fold-scales", parity=Parity.CLOSE)
+def fold_scales(graph: Graph) -> None:
+    """Multiply constants further up by a scalar factor instead of the value that is computed from them.
+
+    Right because everything between is linear: what moves elements, sums of values that all carry the factor,
+    products, convolutions and normalizations by their weights. So the factor of attention scores goes into the
+    weight and bias that make the queries, or the keys, also through rotary embeddings, and into a part of the weight
+    where a Split takes the queries out of a common product. Whatever carries the factor may be read by nothing
+    else. A power of two changes no digit; other factors are multiplied in float64 and rounded once.
+
+    Example:
+        g (float[N,3] x, float[2,N] k) => (float[N,N] y) <float[3,2] w = {1, 2, 3, 4, 5, 6}, float c = {0.5}> {
+            q = MatMul(x, w)
+            s = MatMul(q, k)
+            t = Mul(s, c)
+            y = Softmax(t)
+        }
+    """
+    for node in graph.nodes("Mul", "Div"):
+        found = _scaled(node)
+        if found is not None:
+            with graph.site(node) as new:
+                _fold(*found, node, new)
+
+
+def _scaled(node: Node) -> tuple[Value, Value] | None:
+    """Return the value and the scalar constant that a node multiplies or divides it by."""
+    first, second = node.input(0), node.input(1)
+    if first is None or second is None or node.opset < 7 or first.is_constant == second.is_constant:
+        return None
+    value, factor = (second, first) if first.is_constant else (first, second)
+    if factor.scalar is None or (node.op == "Div" and factor == first):
+        return None
+    return (value, factor) if factor.dtype is not None and factor.dtype.is_floating_point() else None
+
+
+def _fold(value: Value, constant: Value, node: Node, new: Builder) -> None:
+    factor = float(constant.scalar) if node.op == "Mul" or constant.scalar == 0 else 1 / float(constant.scalar)
+    kind = constant.dtype
+    new.require(factor != 0 and np.isfinite(factor), "the factor is zero or not finite")
+    new.require(constant.rank == 0 or (value.rank or 0) >= (constant.rank or 0), "the factor may enlarge the result")
+    is_half = kind is None or kind.name in HALF
+    new.require(not is_half or abs(factor) <= 1, "what carries the factor may overflow in half precision")
+    region = next((region for region in regions(value, node) if region.is_closed(node)), None)
+    new.require(region is not None, "no constants further up can hold the factor")
+    if region is not None:
+        for taken in region.constants:
+            _scale(taken, factor, new)
+        new.replace(node.outputs[0], value)
+
+
+def _scale(taken: Taken, factor: float, new: Builder) -> None:
+    """Let one input of a node read a constant that carries the factor."""
+    array = taken.value.constant
+    assert array is not None
+    exact = wide(array)
+    exact[taken.part] *= factor
+    rounded = fit(exact.reshape(-1, 1), array).reshape(array.shape)
+    new.set_input(taken.reader, taken.position, new.constant(rounded, taken.value.name))

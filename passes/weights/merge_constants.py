@@ -1,0 +1,90 @@
+"""Chains of arithmetic with constants."""
+
+from collections import deque
+
+import numpy as np
+
+from surgery import Builder, Graph, Node, Parity, Refusal, Value, graph_pass
+
+from ._layers import ELEMENTWISE, Affine, affine
+from ._shared import SMALL, Array, fit_each
+
+CANCELS = 256
+"""A sum of constants that is smaller than its parts by this factor: x + a - a rounds x, and may be meant to."""
+
+STEPPING = {"Cast", "Ceil", "Equal", "Floor", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Round", "Sign"}
+"""Operators that can turn a difference in the last digit into one of a whole step."""
+
+
+@graph_pass("merge-constants", parity=Parity.CLOSE)
+def merge_constants(graph: Graph) -> None:
+    """Merge two neighbours that add or multiply by constants into one.
+
+    Right up to rounding because (x·a)·b is x·(a·b) and (x + a) + b is x + (a + b), likewise with Div, Sub and Neg;
+    the constant is computed in float64 and rounded once. A value between them that others read stays, and so do
+    two shifts that cancel, for adding a large number and taking it away again is a way to round. What is rounded or
+    compared right afterwards stays too: there the last digit may decide.
+
+    Example:
+        g (float[N,2] x) => (float[N,2] y) <float two = {2}, float[2] w = {3, 5}> {
+            t = Mul(x, two)
+            y = Div(t, w)
+        }
+    """
+    todo = deque(graph.nodes(*ELEMENTWISE))
+    while todo:
+        node = todo.popleft()
+        outer = None if node.ir.graph is None else affine(node)
+        inner = None if outer is None or outer.data.producer is None else _elementwise(outer.data.producer)
+        if outer is None or inner is None or not _fits(inner, outer):
+            continue
+        with graph.site(node) as new:
+            new.require(inner.node.scope is node.scope, "the chain crosses the boundary of a subgraph")
+            alone = len(outer.data.ir.uses()) == 1 and not outer.data.is_output
+            new.require(alone, "the value in between is read by others")
+            steps = any(reader.op in STEPPING for reader in node.outputs[0].consumers)
+            new.require(not steps, "the result is rounded to steps, and its last digit may decide")
+            merged = _merge(inner, outer, new)
+            new.replace(node.outputs[0], merged)
+        if node.ir.graph is None:
+            todo.extend([*merged.consumers, *filter(None, [merged.producer])])
+
+
+def _elementwise(node: Node) -> Affine | None:
+    return affine(node) if node.op in ELEMENTWISE else None
+
+
+def _fits(inner: Affine, outer: Affine) -> bool:
+    """Tell whether one operator can do what both do."""
+    factors = all(not step.shifts for step in (inner, outer))
+    shifts = all(bool((np.abs(step.factor) == 1).all()) and step.factor.size == 1 for step in (inner, outer))
+    return factors or shifts
+
+
+def _merge(inner: Affine, outer: Affine, new: Builder) -> Value:
+    with np.errstate(all="ignore"):
+        factor = inner.factor * outer.factor
+        parts = (outer.factor * inner.shift, outer.shift)
+        shift = np.asarray(parts[0] + parts[1])
+    data, like = inner.data, _constant(inner, outer)
+    if not inner.shifts and not outer.shifts:
+        return new.node("Mul", data, _rounded(factor, like, new))
+    new.require((np.abs(shift) * CANCELS >= np.abs(parts[0]) + np.abs(parts[1])).all(), "the two constants cancel")
+    constant = _rounded(shift, like, new)
+    return new.node("Add", data, constant) if factor == 1 else new.node("Sub", constant, data)
+
+
+def _constant(inner: Affine, outer: Affine) -> list[Value]:
+    """List the constants of both."""
+    return [value for step in (inner, outer) for value in step.node.inputs if value is not None and value.is_constant]
+
+
+def _rounded(exact: Array, constants: list[Value], new: Builder) -> Value:
+    arrays = [array for value in constants if (array := value.constant) is not None]
+    if not arrays:
+        raise Refusal("a value is negated twice")
+    rounded = fit_each(exact, arrays[0])
+    new.require(
+        rounded.nbytes <= max(SMALL, *(array.nbytes for array in arrays)), "the constant would make the file grow"
+    )
+    return new.constant(rounded, constants[0].name)

@@ -1,0 +1,129 @@
+"""Einsum as the operator that it spells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from surgery import Builder, Graph, Node, Parity, Refusal, Value, graph_pass
+
+GEMM_TYPES = {"FLOAT16", "FLOAT", "DOUBLE"}
+TYPES = {*GEMM_TYPES, "BFLOAT16", "INT32", "INT64", "UINT32", "UINT64"}
+"""The types of MatMul and ReduceSum; Einsum has more."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An input of an Einsum: its labels and, where it can be read in another order, the Transpose in front."""
+
+    value: Value
+    labels: str
+
+    @property
+    def source(self) -> Operand | None:
+        """What stands in front of the Transpose that makes the operand, when nothing else reads that."""
+        node = self.value.producer
+        if node is None or node.op != "Transpose" or self.value.is_output or len(self.value.ir.uses()) > 1:
+            return None
+        perm = node.attr("perm") or list(range(len(self.labels)))[::-1]
+        return Operand(node.required_input(0), "".join(self.labels[perm.index(axis)] for axis in range(len(perm))))
+
+
+@graph_pass("replace-einsum", parity=Parity.CLOSE)
+def replace_einsum(graph: Graph) -> None:
+    """Write an Einsum as one MatMul, Gemm, Mul, Transpose or ReduceSum where its equation says no more than that.
+
+    Right because the equation says what is multiplied and which axes are summed: labels in the order of MatMul are
+    a MatMul, also with labels of a batch in front; two matrices in any order are a Gemm; nothing summed is a Mul;
+    of one operand an order is a Transpose and missing labels are a ReduceSum. A Transpose in front that only the
+    Einsum reads is taken along. Where a further Transpose would be needed the Einsum stays.
+
+    Example:
+        g (float[B,N,3] x, float[3,2] w) => (float[B,N,2] y) {
+            y = Einsum<equation = "bik, kj -> bij">(x, w)
+        }
+    """
+    for node in graph.nodes("Einsum"):
+        with graph.site(node) as new:
+            operands, result = _read(node)
+            made = _one(node, operands[0], result, new) if len(operands) == 1 else _two(operands, result, new)
+            new.replace(node.outputs[0], made)
+
+
+def _read(node: Node) -> tuple[list[Operand], str]:
+    """Return the operands and the labels of the result; without an arrow those that occur once, in their order."""
+    equation = node.attr("equation").replace(" ", "")
+    if "." in equation:
+        raise Refusal("the equation leaves axes open")
+    left, arrow, result = equation.partition("->")
+    terms = left.split(",")
+    values = [value for value in node.inputs if value is not None]
+    if any(len(set(term)) < len(term) for term in terms):
+        raise Refusal("the equation takes a diagonal")
+    if not 1 <= len(terms) == len(values) <= 2:
+        raise Refusal("the equation has more than two operands")
+    if not arrow:
+        result = "".join(sorted(label for label in set(left) - {","} if left.count(label) == 1))
+    return [Operand(value, term) for value, term in zip(values, terms)], result
+
+
+def _one(node: Node, operand: Operand, result: str, new: Builder) -> Value:
+    if len(result) == len(operand.labels):
+        return new.node("Transpose", operand.value, perm=[operand.labels.index(label) for label in result] or None)
+    kept = [label for label in operand.labels if label in result]
+    new.require("".join(kept) == result, "no operator sums and transposes at once")
+    new.require(_type_name(operand.value) in TYPES, "ReduceSum is not computed in this type")
+    axes = [axis for axis, label in enumerate(operand.labels) if label not in result]
+    if node.opset < 13:
+        return new.node("ReduceSum", operand.value, axes=axes, keepdims=0)
+    return new.node("ReduceSum", operand.value, new.constant(np.array(axes, dtype=np.int64), "axes"), keepdims=0)
+
+
+def _two(operands: list[Operand], result: str, new: Builder) -> Value:
+    labels = [set(operand.labels) for operand in operands]
+    summed = (labels[0] | labels[1]) - set(result)
+    new.require(summed <= labels[0] & labels[1], "axes of one operand are summed")
+    if not summed:
+        return _product(operands, result, new)
+    new.require(len(summed) == 1, "several axes are summed")
+    new.require(_type_name(operands[0].value) in TYPES, "MatMul is not computed in this type")
+    label = summed.pop()
+    for first, second in (operands, operands[::-1]):
+        for left in filter(None, (first, first.source)):
+            for right in filter(None, (second, second.source)):
+                made = _matmul(left, right, result, label, new)
+                if made is not None:
+                    return made
+    raise Refusal("the axes are not in the order of a MatMul")
+
+
+def _product(operands: list[Operand], result: str, new: Builder) -> Value:
+    """Multiply where the axes of each operand are the last ones of the result, in order."""
+    fits = all(result.endswith(operand.labels) for operand in operands)
+    new.require(fits and result in (operands[0].labels, operands[1].labels), "the axes are not in the order of a Mul")
+    return new.node("Mul", operands[0].value, operands[1].value)
+
+
+def _matmul(left: Operand, right: Operand, result: str, summed: str, new: Builder) -> Value | None:
+    """Multiply where the result is the batch, a label of the left and one of the right operand."""
+    if len(result) < 2 or result[-2] not in left.labels or result[-1] not in right.labels:
+        return None
+    batch, row, column = result[:-2], result[-2], result[-1]
+    if row in right.labels or column in left.labels:
+        return None
+    if left.labels in (batch + row + summed, row + summed) and right.labels in (
+        batch + summed + column,
+        summed + column,
+    ):
+        whole = left.labels.startswith(batch) or right.labels.startswith(batch)
+        return new.node("MatMul", left.value, right.value) if whole else None
+    is_gemm = not batch and _type_name(left.value) in GEMM_TYPES
+    if not is_gemm or len(left.labels) != 2 or len(right.labels) != 2:
+        return None
+    flips = {"transA": int(left.labels[0] == summed) or None, "transB": int(right.labels[1] == summed) or None}
+    return new.node("Gemm", left.value, right.value, attributes=flips)
+
+
+def _type_name(value: Value) -> str:
+    return "" if value.dtype is None else value.dtype.name
