@@ -1,0 +1,1 @@
+"""Linear layers, and the rank in which hidden states are held."""

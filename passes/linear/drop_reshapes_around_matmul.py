@@ -1,0 +1,65 @@
+"""A linear layer between two Reshapes."""
+
+from surgery import Builder, Graph, Node, Parity, Value, graph_pass
+
+from ._rows import RESHAPES, dims_of
+
+
+@graph_pass("drop-reshapes-around-matmul", parity=Parity.CLOSE)
+def drop_reshapes_around_matmul(graph: Graph) -> None:
+    """Turn Reshape, MatMul or Gemm, Reshape into MatMul, or MatMul and Add.
+
+    Right because MatMul by a matrix takes its left operand row by row, by however many axes the rows are counted:
+    the Reshape in front only makes a matrix of [..., k], and the one behind gives the rows their axes back. A Gemm
+    must be A·B + C as it stands, and C a vector that every row meets. It becomes two nodes, so the Reshape in
+    front must serve the Gemm alone. Whole networks are better off as matrices: see flatten-batch.
+
+    Example:
+        g (float[N,5,4] x) => (float[N,5,2] y)
+        <float[4,2] w = {1, 2, 3, 4, 5, 6, 7, 8}, float[2] b = {1, 2},
+         int64[2] rows = {-1, 4}, int64[3] back = {-1, 5, 2}> {
+            a = Reshape(x, rows)
+            p = Gemm(a, w, b)
+            y = Reshape(p, back)
+        }
+    """
+    for node in graph.nodes("Gemm", "MatMul"):
+        back = _only_reader(node.outputs[0])
+        front = node.required_input(0).producer
+        if back is None or front is None or back.op not in RESHAPES or front.op not in RESHAPES:
+            continue
+        with graph.site(back) as new:
+            _require_rows(front, node, back, new)
+            _lift(front, node, back, new)
+
+
+def _only_reader(value: Value) -> Node | None:
+    readers = value.consumers
+    return readers[0] if len(readers) == 1 and not value.is_output else None
+
+
+def _require_rows(front: Node, node: Node, back: Node, new: Builder) -> None:
+    """Refuse unless the rows of a stack go through the product and come back in their place."""
+    stack, result = dims_of(front.required_input(0)), dims_of(back.outputs[0])
+    matrix, product = dims_of(front.outputs[0]), dims_of(node.outputs[0])
+    if stack is None or result is None or matrix is None or product is None:
+        new.require(False, "the shapes around the product are not known")
+        return
+    new.require(front.scope is node.scope is back.scope, "the Reshapes stand in another graph")
+    new.require(len(matrix) == len(product) == 2 and matrix[-1] == stack[-1], "the Reshape in front mixes rows")
+    new.require(product[-1] == result[-1] and stack[:-1] == result[:-1], "the Reshape behind gives the rows other axes")
+
+
+def _lift(front: Node, node: Node, back: Node, new: Builder) -> None:
+    addend = node.input(2)
+    if node.op == "Gemm":
+        plain = not node.attr("transA") and not node.attr("transB") and node.attr("alpha") == 1.0
+        new.require(plain and (addend is None or node.attr("beta") == 1.0), "the Gemm scales or transposes")
+    product = new.node("MatMul", front.required_input(0), node.required_input(1))
+    if addend is not None:
+        shape = addend.shape
+        new.require(shape is not None and len(shape) < 3 and all(dim == 1 for dim in shape[:-1]), "C is not a vector")
+        matrix = front.outputs[0]
+        new.require(matrix.reads == 1 and not matrix.is_output, "others read what the Reshape in front makes")
+        product = new.node("Add", product, addend)
+    new.replace(back.outputs[0], product)

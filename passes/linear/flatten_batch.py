@@ -1,0 +1,51 @@
+"""Hidden states as matrices."""
+
+from surgery import Graph, Parity, graph_pass
+
+from ._matrices import Matrices
+from ._regions import Regions
+from ._rows import RESHAPES, row_wise
+
+
+@graph_pass("flatten-batch", parity=Parity.CLOSE)
+def flatten_batch(graph: Graph) -> None:
+    """Hold the hidden states of a network as matrices, so that each linear layer is one Gemm.
+
+    A transformer computes on [batch, sequence, hidden]. There a linear layer is MatMul + Add, since Gemm takes
+    matrices only. Most of its operators do not ask by how many axes the rows are counted, and do the same on
+    [batch*sequence, hidden]. Where the other axes matter, as between the heads of attention, a Reshape stands
+    already, and only its shape changes.
+
+    Right because within a region all operators work row by row: elementwise ones with operands of the same rows or
+    with a vector that every row meets, MatMul by a matrix, and LayerNormalization, Softmax, reductions that keep
+    the axis, Split, Slice, Gather and Concat along the last axis. Reshape does not reorder elements, so the rows
+    stay what they are. A MatMul whose product only an Add reads, which does not enlarge it, becomes a Gemm, and a
+    Reshape that only counts the rows by other axes goes. Where a region begins and ends at other operators, graph
+    inputs or outputs, a Reshape is put. A region is taken only if that saves nodes.
+
+    A Reshape back to several dynamic dims takes them from a graph input or from the value with which the region
+    begins; that needs Shape with `start` and `end`, of opset 15. The sums in a Gemm may be rounded differently.
+
+    Example:
+        g (float[N,5,4] x) => (float[N,5,2] y)
+        <float[4,3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 8, 7, 6}, float[3] b = {1, 2, 3}, float[2] c = {1, 2},
+         float[3,3] u = {1, 2, 3, 4, 5, 6, 7, 8, 9}, float[3,2] v = {1, 2, 3, 4, 5, 6}> {
+            p = MatMul(x, w)
+            q = Add(p, b)
+            r = Relu(q)
+            s = MatMul(r, u)
+            t = Add(s, b)
+            m = MatMul(t, v)
+            y = Add(m, c)
+        }
+    """
+    gains = ("MatMul", *RESHAPES)
+    if not graph.nodes("Gemm", "MatMul") or not any(row_wise(node) is not None for node in graph.nodes(*gains)):
+        return
+    regions = Regions(graph)
+    for nodes in list(regions):
+        with graph.site(nodes[0]) as new:
+            gain = regions.gain(nodes)
+            new.require(gain > 0, "the Reshapes at the border outweigh what is saved")
+            spent = Matrices(graph, regions, nodes, new).build()
+            new.require(gain > spent, "the shapes at the border outweigh what is saved")
