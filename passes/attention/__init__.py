@@ -1,0 +1,1 @@
+"""Pack and fuse the layers of attention."""

@@ -1,0 +1,216 @@
+"""Attention cores: softmax(scale * Q K^T + mask) V, and where queries, keys and values come from."""
+
+from dataclasses import dataclass
+
+from surgery import Node, Refusal, Value
+
+
+@dataclass(frozen=True)
+class Core:
+    """The parts of one attention: [batch, heads, sequence, size] each; `keys` may stand behind a Transpose."""
+
+    queries: Value
+    keys: "Side"
+    values: Value
+    mask: Value | None
+    scale: float
+    context: Value
+
+
+@dataclass(frozen=True)
+class Side:
+    """A value, and the permutation that is still to be done to it (empty: none)."""
+
+    value: Value
+    perm: tuple[int, ...] = ()
+
+
+def core(softmax: Node) -> Core | None:
+    """Read the attention around a Softmax; None when there is none, refused when others read its inside."""
+    probabilities = _behind_guard(softmax.outputs[0])
+    reader = only_reader(probabilities)
+    if reader is None or reader.op != "MatMul" or reader.input(0) != probabilities:
+        return None
+    found = _scores(softmax.required_input(0))
+    if found is None:
+        return None
+    product, scale, mask = found
+    left, by_left = _unscaled(product.required_input(0))
+    right, by_right = _unscaled(product.required_input(1))
+    keys = _transposed(right)
+    if left.is_constant or keys is None:
+        return None
+    if only_reader(softmax.required_input(0)) is None or softmax.outputs[0].is_output:
+        raise Refusal("a value inside the attention is read elsewhere too")
+    values = reader.required_input(1)
+    return Core(left, keys, values, mask, scale * by_left * by_right, reader.outputs[0])
+
+
+def only_reader(value: Value) -> Node | None:
+    """Return the one node of the same graph that reads a value, None when it is not alone."""
+    readers = value.consumers
+    if len(readers) != 1 or value.is_output or readers[0].ir.graph is not value.ir.graph:
+        return None
+    return readers[0]
+
+
+def scalar_factor(node: Node | None) -> tuple[Value, float] | None:
+    """Return the value that a Mul or Div scales by one number, and the number."""
+    if node is None or node.op not in ("Mul", "Div"):
+        return None
+    first, second = node.required_input(0), node.required_input(1)
+    value, other = (second, first) if node.op == "Mul" and first.is_constant else (first, second)
+    factor = other.scalar
+    if not isinstance(factor, float) or factor <= 0 or (other.rank or 0) > (value.rank or 0):
+        return None
+    return value, factor if node.op == "Mul" else 1 / factor
+
+
+def _behind_guard(probabilities: Value) -> Value:
+    """Step over the Where that turns a row of NaN, of a row masked whole, into zeros."""
+    readers = probabilities.consumers
+    where = next((node for node in readers if node.op == "Where" and node.input(2) == probabilities), None)
+    if where is None or len(readers) != 2:
+        return probabilities
+    condition, zero = where.required_input(0).producer, where.required_input(1).scalar
+    guards = condition is not None and condition.op == "IsNaN" and condition.input(0) == probabilities
+    return where.outputs[0] if guards and zero == 0 else probabilities
+
+
+def _scores(value: Value) -> tuple[Node, float, Value | None] | None:
+    """Return the product of queries and keys, the factor behind it, and what is added to it."""
+    producer = value.producer
+    if producer is None:
+        return None
+    if producer.op != "Add":
+        found = _product(value)
+        return None if found is None else (*found, None)
+    first, second = producer.required_input(0), producer.required_input(1)
+    for scores, mask in ((first, second), (second, first)):
+        found = _product(scores)
+        if found is not None:
+            return (*found, mask)
+    return None
+
+
+def _product(value: Value) -> tuple[Node, float] | None:
+    value, scale = _unscaled(value)
+    producer = value.producer
+    if producer is None or producer.op != "MatMul" or only_reader(value) is None:
+        return None
+    right = producer.required_input(1)
+    return None if right.is_constant else (producer, scale)
+
+
+def _unscaled(value: Value) -> tuple[Value, float]:
+    """Step over factors in front of a value."""
+    scale = 1.0
+    while (found := scalar_factor(value.producer)) is not None and only_reader(value) is not None:
+        value, scale = found[0], scale * found[1]
+    return value, scale
+
+
+def _transposed(value: Value) -> Side | None:
+    """Read the keys in front of the Transpose that turns them; through factors, as some exports write them."""
+    producer = value.producer
+    if producer is None or producer.op != "Transpose":
+        return None
+    perm = tuple(producer.attr("perm") or ())
+    source = producer.required_input(0)
+    if perm == (0, 1, 3, 2):
+        return Side(source)
+    return Side(source, (0, 2, 1, 3)) if perm == (0, 2, 3, 1) else None
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Heads in one tensor of rank 3, [batch, sequence, count * size]."""
+
+    flat: Value
+    count: int
+    size: int
+
+
+def heads(side: Side) -> Heads | None:
+    """Find the flat tensor that a Reshape cuts into heads and a Transpose brings forward."""
+    value = side.value
+    if side.perm != (0, 2, 1, 3):
+        producer = value.producer
+        if side.perm or producer is None or producer.op != "Transpose" or producer.attr("perm") != [0, 2, 1, 3]:
+            return None
+        value = producer.required_input(0)
+    reshape = value.producer
+    if reshape is None or reshape.op != "Reshape":
+        return None
+    flat, cut = reshape.required_input(0), value.shape
+    if flat.rank != 3 or cut is None or len(cut) != 4 or not keeps(reshape, 2):
+        return None
+    count, size = cut[2], cut[3]
+    return Heads(flat, count, size) if isinstance(count, int) and isinstance(size, int) else None
+
+
+def keeps(reshape: Node, leading: int) -> bool:
+    """Tell whether a Reshape leaves the first dims as they are."""
+    wanted, before, after = reshape.required_input(1), reshape.required_input(0).shape, reshape.outputs[0].shape
+    elements = wanted.elements if wanted.is_constant and not reshape.attr("allowzero") else None
+    for axis in range(leading):
+        if elements is not None and len(elements) > axis and elements[axis] == 0:
+            continue
+        if before is None or after is None or before[axis] is None or before[axis] != after[axis]:
+            return False
+    return True
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """Heads of keys or values, each repeated a number of times: [batch, count * times, sequence, size].
+
+    `apart` is what they are before, with an axis of one for the repetitions: [batch, count, 1, sequence, size].
+    """
+
+    apart: Value
+    count: int
+    times: int
+
+
+def repetition(value: Value) -> Repetition | None:
+    """Read the Expand and Reshape that repeat each head of keys or values."""
+    reshape = value.producer
+    expand = None if reshape is None or reshape.op != "Reshape" else reshape.required_input(0).producer
+    if expand is None or expand.op != "Expand":
+        return None
+    apart = expand.required_input(0)
+    before, wide, after = apart.shape, expand.outputs[0].shape, value.shape
+    if before is None or wide is None or after is None or len(before) != 5 or len(wide) != 5 or None in before:
+        return None
+    count, times = before[1], wide[2]
+    if not isinstance(times, int) or not isinstance(count, int) or before[2] != 1:
+        return None
+    repeats = wide == (*before[:2], times, *before[3:]) and after == (before[0], count * times, *before[3:])
+    return Repetition(apart, count, times) if repeats else None
+
+
+def flat_apart(apart: Value) -> Heads | None:
+    """Find the flat tensor that heads with an axis for repetitions are cut from."""
+    producer = apart.producer
+    if producer is None:
+        return None
+    if producer.op == "Unsqueeze":
+        return heads(Side(producer.required_input(0)))
+    reshape = producer.required_input(0).producer if producer.op == "Transpose" else None
+    if reshape is None or reshape.op != "Reshape" or producer.attr("perm") != [0, 3, 2, 1, 4]:
+        return None
+    flat, cut = reshape.required_input(0), reshape.outputs[0].shape
+    if flat.rank != 3 or cut is None or len(cut) != 5 or cut[2] != 1 or not keeps(reshape, 2):
+        return None
+    count, size = cut[3], cut[4]
+    return Heads(flat, count, size) if isinstance(count, int) and isinstance(size, int) else None
+
+
+def flat_behind(context: Value) -> Node | None:
+    """Return the Reshape behind the Transpose that puts the heads side by side again."""
+    turn = only_reader(context)
+    if turn is None or turn.op != "Transpose" or turn.attr("perm") != [0, 2, 1, 3]:
+        return None
+    join = only_reader(turn.outputs[0])
+    return join if join is not None and join.op == "Reshape" and join.input(0) == turn.outputs[0] else None

@@ -1,0 +1,89 @@
+"""Masks that are added to attention scores: whether they are finite, and in the form that runtimes take."""
+
+import numpy as np
+
+from surgery import Builder, Value
+
+MOVES = {"Expand", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
+COMBINES = {"Add", "Concat", "Max", "Min", "Mul", "Sub"}
+
+
+def is_finite(mask: Value) -> bool:
+    """Tell whether a mask surely holds no infinity: made by selecting and moving from finite constants.
+
+    Sums and products of finite values count as finite.
+    """
+    pending, seen = [mask], set[Value]()
+    while pending:
+        value = pending.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        if value.is_constant:
+            array = value.constant
+            if array is None or not np.isfinite(array.astype(np.float64)).all():
+                return False
+            continue
+        above = _above(value)
+        if above is None:
+            return False
+        pending += above
+    return True
+
+
+def _above(value: Value) -> list[Value] | None:
+    """List the values that a value takes its elements from; None when infinities may come in."""
+    if value.dtype is not None and not value.dtype.is_floating_point():
+        return []
+    node = value.producer
+    inputs = [] if node is None else [operand for operand in node.inputs if operand is not None]
+    if node is None:
+        return None
+    if node.op in MOVES or node.op == "Cast":
+        return inputs[:1]
+    if node.op == "Where":
+        return inputs[1:]
+    return inputs if node.op in COMBINES else None
+
+
+def clamped(mask: Value, new: Builder) -> Value:
+    """Raise the lowest number of the type, which runtimes take for "masked", so that it stays a number.
+
+    A row of scores that all have the same very low number added is uniform behind Softmax; a row that is masked
+    gives zeros. Half of the lowest number swallows each score as the whole does.
+    """
+    dtype = mask.dtype
+    assert dtype is not None
+    floor = np.array(np.finfo(dtype.numpy()).min / 2, dtype.numpy())
+    node = mask.producer
+    if node is not None and node.op == "Where" and all(_is_small(operand) for operand in node.inputs[1:]):
+        branches = [np.array(operand.constant) for operand in node.inputs[1:] if operand is not None]
+        if all((branch >= floor).all() for branch in branches):
+            return mask
+        constants = [new.constant(np.asarray(np.maximum(branch, floor)), "mask_value") for branch in branches]
+        return new.node("Where", node.required_input(0), *constants)
+    return new.node("Max", mask, new.constant(floor, "mask_floor"))
+
+
+def _is_small(value: Value | None) -> bool:
+    return value is not None and value.is_constant and value.size == 1
+
+
+def for_all_queries(mask: Value, like: Value, queries: Value, axis: int, new: Builder) -> Value:
+    """Repeat a mask of one row for each query; runtimes do not broadcast along that axis."""
+    rank = like.rank or 2
+    length = new.node("Shape", queries, start=axis, end=axis + 1)
+    parts = [new.constant(np.ones(rank - 2, np.int64), "ones")] if rank > 2 else []
+    shape = new.node("Concat", *parts, length, new.constant(np.ones(1, np.int64), "one"), axis=0)
+    return new.node("Expand", mask, shape)
+
+
+def fits(mask: Value, batch: object, count: int, queries: object, keys: object) -> bool:
+    """Tell whether a mask broadcasts to [batch, count, queries, keys], one row for all queries included."""
+    extents = mask.shape
+    if extents is None or not 2 <= len(extents) <= 4:
+        return False
+    wanted = (batch, count, queries, keys)[4 - len(extents) :]
+    if extents[-1] is None or extents[-1] != keys:
+        return False
+    return all(extent == 1 or (extent is not None and extent == want) for extent, want in zip(extents, wanted))

@@ -1,0 +1,98 @@
+"""Keys and values that are repeated for each query of a group."""
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+
+from surgery import Builder, Graph, Parity, Value, graph_pass
+
+from ._core import Core, core, flat_behind, keeps, repetition
+
+
+@graph_pass("broadcast-kv-heads", parity=Parity.CLOSE)
+def broadcast_kv_heads(graph: Graph) -> None:
+    """Let grouped queries meet their keys and values by broadcasting, not by copies of them.
+
+    Right because query head h reads head h // G of keys and values when each of those is repeated G times in a
+    row. With the heads of the queries as [groups, G], and those of keys and values as [groups, 1], MatMul pairs
+    them alike. The mask gets an axis for it, once for all layers; it must be the same for all heads.
+
+    Example:
+        g (float[B,4,S,2] q, float[B,2,S,2] k, float[B,2,S,2] v) => (float[B,S,8] y)
+        <int64[1] two = {2}, int64[5] twice = {1, 1, 2, 1, 1}, int64[4] all = {0, 4, -1, 2}, int64[3] flat = {0, 0, 8}>
+        {
+            k1 = Unsqueeze(k, two)
+            k2 = Expand(k1, twice)
+            k3 = Reshape(k2, all)
+            v1 = Unsqueeze(v, two)
+            v2 = Expand(v1, twice)
+            v3 = Reshape(v2, all)
+            kt = Transpose<perm = [0, 1, 3, 2]>(k3)
+            s = MatMul(q, kt)
+            p = Softmax(s)
+            c = MatMul(p, v3)
+            t = Transpose<perm = [0, 2, 1, 3]>(c)
+            y = Reshape(t, flat)
+        }
+    """
+    prepared: dict[Any, dict[Value, Value]] = defaultdict(dict)
+    for node in graph.nodes("Softmax"):
+        if node.opset < 13:
+            continue
+        masks, ready = prepared[node.ir.graph], dict[Value, Value]()
+        with graph.site(node) as new:
+            found = core(node)
+            if found is not None and not found.keys.perm and repetition(found.keys.value) is not None:
+                new.require(node.attr("axis") in (-1, 3), "Softmax is not along the keys")
+                ready = _broadcast(found, masks, new)
+        if node.ir.graph is None:
+            masks |= ready
+
+
+def _broadcast(found: Core, masks: dict[Value, Value], new: Builder) -> dict[Value, Value]:
+    keys, values = repetition(found.keys.value), repetition(found.values)
+    new.require(keys is not None and values is not None, "keys and values are repeated differently")
+    assert keys is not None and values is not None
+    new.require((keys.count, keys.times) == (values.count, values.times), "keys and values are repeated differently")
+    extents = found.queries.shape
+    whole = extents is not None and len(extents) == 4 and extents[1] == keys.count * keys.times
+    new.require(whole and isinstance(extents[3], int), "the heads of the queries are not known")  # type: ignore[index]
+    join = flat_behind(found.context)
+    flat = None if join is None or not keeps(join, 2) else join.outputs[0].shape
+    whole = flat is not None and len(flat) == 3 and isinstance(flat[2], int)
+    new.require(whole, "the heads are not put side by side behind the values")
+    assert extents is not None and join is not None and flat is not None
+    sequence = extents[2] if isinstance(extents[2], int) else -1
+    groups = [0, keys.count, keys.times, sequence, extents[3]]
+    queries = new.node("Reshape", found.queries, new.constant(np.array(groups, np.int64), "groups"))
+    scores = new.node("MatMul", queries, new.node("Transpose", keys.apart, perm=[0, 1, 2, 4, 3]))
+    if found.scale != 1:
+        scores = new.node("Mul", scores, _number(found.scale, found.queries, new))
+    ready: dict[Value, Value] = {}
+    if found.mask is not None:
+        ready = {found.mask: masks.get(found.mask) or _mask(found.mask, new)}
+        scores = new.node("Add", scores, ready[found.mask])
+    context = new.node("MatMul", new.node("Softmax", scores, axis=-1), values.apart)
+    rows = new.node("Transpose", context, perm=[0, 3, 1, 2, 4])
+    target = new.constant(np.array([0, 0, flat[2]], np.int64), "flat")
+    new.replace(join.outputs[0], new.node("Reshape", rows, target))
+    return ready
+
+
+def _number(number: float, like: Value, new: Builder) -> Value:
+    assert like.dtype is not None
+    return new.constant(np.array(number, like.dtype.numpy()), "scale")
+
+
+def _mask(mask: Value, new: Builder) -> Value:
+    """Give a mask that is the same for all heads an axis more, where it has one for the heads."""
+    extents = mask.shape
+    new.require(extents is not None and len(extents) <= 4, "the rank of the mask is not known")
+    assert extents is not None
+    if len(extents) < 3:
+        return mask
+    new.require(extents[-3] == 1, "the mask differs from head to head")
+    if len(extents) == 3:
+        return mask
+    return new.node("Unsqueeze", mask, new.constant(np.array([1], np.int64), "axes"))

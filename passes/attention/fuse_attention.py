@@ -1,0 +1,152 @@
+"""Attention written out, as one operator."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from surgery import Builder, Graph, Node, Parity, Value, graph_pass
+
+from ._core import Core, Heads, Repetition, Side, core, flat_apart, flat_behind, heads, keeps, repetition
+from ._mask import clamped, fits, for_all_queries, is_finite
+
+TYPES = {"FLOAT", "FLOAT16"}
+
+
+@graph_pass("fuse-attention", parity=Parity.CLOSE)
+def fuse_attention(graph: Graph) -> None:
+    """Fuse the nodes of scaled dot product attention into Attention, from opset 23.
+
+    Right because that is what the operator is defined to compute: softmax(scale * Q K^T + mask) V for each head,
+    with fewer heads of keys and values than of queries when each serves a group of neighbours. Where the heads
+    are cut out of tensors of rank 3 the operator does that too, and lays the result out flat again.
+
+    What runtimes do otherwise than the written-out form is refused or avoided: a mask that may hold infinities,
+    for a row that is masked whole gives NaN when written out and zeros in the operator. The lowest number of the
+    type, which ONNX Runtime takes for minus infinity, is halved in the mask; that masks as well. A mask of one row
+    is repeated for all queries, as ONNX Runtime 1.31 cannot.
+
+    Example:
+        <ir_version: 11, opset_import: ["" : 23]>
+        g (float[B,S,4] q, float[B,T,4] k, float[B,T,4] v) => (float[B,S,4] y)
+        <int64[4] cut = {0, 0, 2, 2}, int64[3] flat = {0, 0, 4}, float c = {0.7}>
+        {
+            qr = Reshape(q, cut)
+            qh = Transpose<perm = [0, 2, 1, 3]>(qr)
+            kr = Reshape(k, cut)
+            kh = Transpose<perm = [0, 2, 3, 1]>(kr)
+            vr = Reshape(v, cut)
+            vh = Transpose<perm = [0, 2, 1, 3]>(vr)
+            product = MatMul(qh, kh)
+            scores = Mul(product, c)
+            p = Softmax(scores)
+            context = MatMul(p, vh)
+            rows = Transpose<perm = [0, 2, 1, 3]>(context)
+            y = Reshape(rows, flat)
+        }
+    """
+    prepared: dict[Any, dict[Value, Value]] = defaultdict(dict)
+    for node in graph.nodes("Softmax"):
+        if node.opset < 23:
+            continue
+        masks, ready = prepared[node.ir.graph], dict[Value, Value]()
+        with graph.site(node) as new:
+            found = core(node)
+            if found is not None:
+                _require_softmax(node, found, new)
+                ready = _fuse(found, masks, new)
+        if node.ir.graph is None:
+            masks |= ready
+
+
+def _require_softmax(node: Node, found: Core, new: Builder) -> None:
+    dtype, rank = node.outputs[0].dtype, found.queries.rank
+    new.require(rank == 4, "the attention is not of rank 4, or its rank is not known")
+    new.require(node.attr("axis") in (-1, 3), "Softmax is not along the keys")
+    new.require(dtype is not None and dtype.name in TYPES, "no runtime has the operator for this type")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What Attention reads: three tensors of rank 3, or of rank 4, and the extents that the mask must fit."""
+
+    queries: Value
+    keys: Value
+    values: Value
+    counts: tuple[int, int] | None
+
+
+def _fuse(found: Core, masks: dict[Value, Value], new: Builder) -> dict[Value, Value]:
+    batch, count, queries, _ = found.queries.shape or (None,) * 4
+    new.require(isinstance(count, int), "the number of heads is not known")
+    assert isinstance(count, int)
+    inputs = _inputs(found, count, new)
+    ready = {}
+    if found.mask is not None:
+        keys = (inputs.keys.shape or (None,) * 4)[1 if inputs.counts else 2]
+        new.require(fits(found.mask, batch, count, queries, keys), "the mask is not known to fit the scores")
+        new.require(is_finite(found.mask), "the mask may hold infinities")
+        ready = {found.mask: masks.get(found.mask) or _prepared(found.mask, inputs, new)}
+    counts = {} if inputs.counts is None else {"q_num_heads": inputs.counts[0], "kv_num_heads": inputs.counts[1]}
+    mask = None if found.mask is None else ready[found.mask]
+    attributes = {"scale": found.scale, **counts}
+    result = new.node("Attention", inputs.queries, inputs.keys, inputs.values, mask, attributes=attributes)
+    _hand_on(found.context, result, flat=inputs.counts is not None, new=new)
+    return ready
+
+
+def _inputs(found: Core, count: int, new: Builder) -> Inputs:
+    again = [None if found.keys.perm else repetition(found.keys.value), repetition(found.values)]
+    k_times, v_times = (1 if part is None else part.times for part in again)
+    new.require(k_times == v_times, "keys and values are repeated differently")
+    shared = count // k_times
+    sides = [Side(found.queries), found.keys, Side(found.values)]
+    repeated = [None, *again]
+    cut = [heads(side) if part is None else flat_apart(part.apart) for side, part in zip(sides, repeated)]
+    if all(cut) and flat_behind(found.context) is not None:
+        q, k, v = (part for part in cut if part is not None)
+        new.require(_agree(q, k, v, count, shared), "the heads of queries, keys and values do not agree")
+        return Inputs(q.flat, k.flat, v.flat, (count, shared))
+    keys, values = (_once(side, part, new) for side, part in zip(sides[1:], again))
+    extents = found.values.shape
+    new.require(extents is not None and len(extents) == 4 and extents[1] == count, "the number of heads is not known")
+    return Inputs(found.queries, keys, values, None)
+
+
+def _once(side: Side, repeated: Repetition | None, new: Builder) -> Value:
+    """Return keys or values of rank 4, each head once."""
+    if repeated is None:
+        return new.node("Transpose", side.value, perm=list(side.perm)) if side.perm else side.value
+    lift = repeated.apart.producer
+    axes = lift.input(1) if lift is not None and lift.op == "Unsqueeze" else None
+    if lift is not None and axes is not None and axes.is_constant and axes.elements == (2,):
+        return lift.required_input(0)
+    return new.node("Squeeze", repeated.apart, new.constant(np.array([2], np.int64), "axes"))
+
+
+def _agree(q: Heads, k: Heads, v: Heads, count: int, shared: int) -> bool:
+    return q.count == count and k.count == v.count == shared and q.size == k.size
+
+
+def _prepared(mask: Value, inputs: Inputs, new: Builder) -> Value:
+    extents = mask.shape
+    ready = clamped(mask, new)
+    if extents is not None and extents[-2] == 1:
+        return for_all_queries(ready, mask, inputs.queries, 1 if inputs.counts else 2, new)
+    return ready
+
+
+def _hand_on(context: Value, result: Value, *, flat: bool, new: Builder) -> None:
+    join = flat_behind(context) if flat else None
+    if join is None:
+        new.replace(context, result)
+        return
+    after, wanted = join.outputs[0].shape, join.required_input(1)
+    if after is not None and len(after) == 3 and keeps(join, 2):
+        new.replace(join.outputs[0], result)
+        return
+    elements = wanted.elements if wanted.is_constant else ()
+    new.require(elements is not None and 0 not in elements[2:], "the Reshape behind the heads copies a dim of theirs")
+    attributes = dict(join.ir.attributes)
+    new.replace(join.outputs[0], new.node("Reshape", result, wanted, attributes=attributes))
