@@ -1,0 +1,1 @@
+"""Turn a formula into the one standard operator that computes it."""

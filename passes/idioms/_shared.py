@@ -1,0 +1,163 @@
+"""What the idioms share: guards about the opset, constants and axes of a formula."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from surgery import Builder, Match, Node, Refusal, Value
+
+Dim = int | str | None
+
+
+def require_operator(m: Match, op: str, since: int) -> None:
+    """Refuse unless `op`, in the form that is used, belongs to the opset at the match."""
+    m.require(m.root.opset >= since, f"{op} has this form since opset {since}")
+
+
+def require_type(m: Match, op: str, x: Value) -> None:
+    """Refuse unless `x` is float or float16: ONNX Runtime has no double kernel of several activations."""
+    m.require(x.dtype is not None and x.dtype.name in ("FLOAT", "FLOAT16"), f"{op} is not computed in this type")
+
+
+def require_plain_constants(m: Match, x: Value) -> None:
+    """Refuse when a constant that the pattern gives by its elements may add dims to `x`, or repeat it."""
+    named = {value for _, value in m.inputs()}
+    for node in m.nodes:
+        for value in node.inputs:
+            if value is not None and value not in named and value.is_constant:
+                m.require(is_plain(value, x), "a constant may enlarge the result")
+
+
+def is_plain(constant: Value, x: Value) -> bool:
+    """Tell whether a constant has one element and leaves the shape of `x`, whatever that is."""
+    tensor = constant.tensor
+    if tensor is None or tensor.size != 1:
+        return False
+    rank = len(tensor.shape)
+    return rank == 0 or (x.rank is not None and rank <= x.rank)
+
+
+def is_close(found: float, expected: float, x: Value) -> bool:
+    """Compare up to the rounding errors of computing a number in a few steps in the type of `x`."""
+    half = x.dtype is not None and x.dtype.name == "FLOAT16"
+    return abs(found - expected) <= (2**-8 if half else 2**-21) * abs(expected)
+
+
+def number(constant: Value, x: Value) -> float:
+    """Return the one number that a constant holds, when it leaves the shape of `x`."""
+    if not is_plain(constant, x):
+        raise Refusal("a parameter is not one constant number")
+    return float(constant.scalar)
+
+
+def reduced_axes(node: Node) -> list[int] | None:
+    """Return the axes of a reduction as given: by attribute or, in newer opsets, by input; None when all or unknown.
+
+    No axes mean all of them, or none at all with noop_with_empty_axes.
+    """
+    given = node.input(1)
+    axes: Sequence[object] | None = node.attr("axes") if given is None else given.elements
+    if not axes or not all(isinstance(axis, int) for axis in axes):
+        return None
+    return [axis for axis in axes if isinstance(axis, int)]
+
+
+def trailing(node: Node, x: Value) -> int:
+    """Return the first axis of a reduction over the last axes of `x` that keeps the dims, counted from the end."""
+    axes = reduced_axes(node)
+    if axes is None or not node.attr("keepdims"):
+        raise Refusal("the mean is not over known axes that stay as dims")
+    rank = x.rank
+    if rank is None and min(axes) >= 0:
+        raise Refusal("the mean is not over the last axes")
+    behind = sorted(axis if axis < 0 else axis - (rank or 0) for axis in axes)
+    if behind != list(range(-len(behind), 0)):
+        raise Refusal("the mean is not over the last axes")
+    return behind[0]
+
+
+def common_axis(first: Node, second: Node, x: Value) -> int:
+    """Return the one axis over which both reduce, keeping its dim."""
+    axes = [reduced_axes(node) for node in (first, second) if node.attr("keepdims")]
+    kept = [axis[0] for axis in axes if axis is not None and len(axis) == 1]
+    if len(kept) < 2 or (kept[0] != kept[1] and (x.rank is None or (kept[0] - kept[1]) % x.rank)):
+        raise Refusal("the reductions are not over one axis that stays as a dim")
+    return kept[0]
+
+
+def reduce_like(m: Match, new: Builder, op: str, reduction: Node, x: Value) -> Value:
+    """Reduce `x` by another operator over the same axes; before opset 18 its axes are an attribute."""
+    m.require(x.dtype is not None and x.dtype.name in ("FLOAT", "FLOAT16", "DOUBLE"), "integers are not reduced so")
+    keepdims = reduction.attr("keepdims")
+    if reduction.opset >= 18:
+        return new.node(op, x, reduction.input(1), keepdims=keepdims)
+    return new.node(op, x, axes=reduced_axes(reduction), keepdims=keepdims)
+
+
+def block_of(split: Value, deep: Value, position: int) -> int:
+    """Return the extent of a block: a dim of the six of `split`, whose square divides the depth of `deep`."""
+    inner, outer = split.shape or (), deep.shape or ()
+    block = inner[position] if len(inner) == 6 and len(outer) == 4 else None
+    depth = outer[1] if isinstance(block, int) else None
+    if not isinstance(block, int) or block < 2 or not isinstance(depth, int) or depth % block**2:
+        raise Refusal("the dims are not of blocks")
+    return block
+
+
+def times(dim: Dim, factor: int) -> Dim:
+    """Multiply a dim, as shape inference writes it."""
+    return f"{factor}*{dim}" if isinstance(dim, str) else None if dim is None else factor * dim
+
+
+SQUARES = ("q = Pow({0}, 2)", "q = Mul({0}, {0})")
+INVERSES = (
+    "s = Sqrt(v)\n n = Div({0}, s)",
+    "s = Sqrt(v)\n i = Reciprocal(s)\n n = Mul({0}, i)",
+    "s = Sqrt(v)\n i = Div(1, s)\n n = Mul({0}, i)",
+    "i = Pow(v, -0.5)\n n = Mul({0}, i)",
+)
+
+
+def over_root_mean_square(x: str) -> list[str]:
+    """Write `n` as the value of that name divided by √(mean of its squares + eps), in each way."""
+    return [
+        f"{square.format(x)}\n m = ReduceMean(q, axes?)\n v = Add(m, eps)\n {inverse.format(x)}"
+        for inverse in INVERSES
+        for square in SQUARES
+    ]
+
+
+def norm_attributes(m: Match, op: str, source: Value) -> dict[str, int | float]:
+    """Return axis and epsilon of a normalization; refuse when the match does not compute one over the last axes.
+
+    It may be computed in float while `source` and the result are float16.
+    """
+    require_plain_constants(m, m.x)
+    kinds = [None if value.dtype is None else value.dtype.name for value in (source, m.x, m.root.outputs[0])]
+    m.require(kinds in (["FLOAT"] * 3, ["FLOAT16"] * 3, ["FLOAT16", "FLOAT", "FLOAT16"]), f"{op} has other types")
+    return {"axis": trailing(m.node("m"), m.x), "epsilon": number(m.eps, m.x)}
+
+
+def over_normalized(new: Builder, given: Value | None, source: Value, axis: int) -> Value:
+    """Return a scale or bias in the shape of the normalized dims of `source`: `given`, or ones.
+
+    A constant takes that shape, unless others read it too: then there would be two of it.
+    """
+    dims = () if source.shape is None else source.shape[axis:]
+    shape = tuple(dim for dim in dims if isinstance(dim, int))
+    known = bool(dims) and shape == dims
+    if given is not None and known and given.static_shape == shape:
+        return given
+    array = np.ones((), source.dtype.numpy() if source.dtype else None) if given is None else given.constant
+    shared = given is not None and len(given.consumers) > 1
+    if not known or array is None or shared or not _spreads(array.shape, shape, source.rank or 0):
+        raise Refusal("the scale or the bias is not known to have the normalized dims")
+    tail = array.shape[max(0, array.ndim - len(shape)) :]
+    return new.constant(np.broadcast_to(array.reshape(tail), shape), "scale" if given is None else given.name)
+
+
+def _spreads(shape: tuple[int, ...], normalized: tuple[int, ...], rank: int) -> bool:
+    """Tell whether an array of that shape is one of the normalized dims, up to broadcasting."""
+    lead = max(0, len(shape) - len(normalized))
+    pairs = zip(shape[lead:][::-1], normalized[::-1])
+    return len(shape) <= rank and all(dim == 1 for dim in shape[:lead]) and all(a in (1, b) for a, b in pairs)

@@ -1,0 +1,50 @@
+"""Gelu by the error function."""
+
+from surgery import Builder, Match, Parity, Value, pattern_pass
+
+from ._shared import require_operator, require_plain_constants, require_type
+
+ARGUMENTS = ("s = Div(x, ~1.4142135623730951)", "s = Mul(x, ~0.7071067811865476)")
+PRODUCTS = (
+    "h = Mul(x, 0.5)\n y = Mul(h, p)",
+    "h = Div(x, 2)\n y = Mul(h, p)",
+    "h = Mul(x, p)\n y = Mul(h, 0.5)",
+    "h = Mul(x, p)\n y = Div(h, 2)",
+    "h = Mul(p, 0.5)\n y = Mul(x, h)",
+)
+
+
+@pattern_pass(
+    "fuse-gelu",
+    match=[
+        f"""
+        {argument}
+        e = Erf(s)
+        p = Add|Sum(e, 1)
+        {product}
+        """
+        for product in PRODUCTS
+        for argument in ARGUMENTS
+    ],
+    parity=Parity.CLOSE,
+)
+def fuse_gelu(m: Match, new: Builder) -> Value:
+    """Turn x/2 · (1 + erf(x/√2)) into Gelu.
+
+    Right because that is what Gelu computes by its text (opset 20, approximate = "none"). The three factors of the
+    product come in any order, and the division by √2 may be a multiplication. Each constant must be one number
+    that leaves the shape of x.
+
+    Example:
+        g (float[N,4] x) => (float[N,4] y) <float root = {1.4142135}, float one = {1}, float half = {0.5}> {
+            s = Div(x, root)
+            e = Erf(s)
+            p = Add(e, one)
+            h = Mul(x, p)
+            y = Mul(h, half)
+        }
+    """
+    require_operator(m, "Gelu", 20)
+    require_type(m, "Gelu", m.x)
+    require_plain_constants(m, m.x)
+    return new.node("Gelu", m.x)

@@ -1,0 +1,23 @@
+"""Relu."""
+
+from surgery import Builder, Match, Parity, Value, pattern_pass
+
+from ._shared import require_operator, require_plain_constants, require_type
+
+
+@pattern_pass("fuse-relu", match="y = Max(x, 0)", parity=Parity.CLOSE)
+def fuse_relu(m: Match, new: Builder) -> Value:
+    """Turn the larger of x and 0 into Relu.
+
+    Right because that is what Relu computes by its text, for NaN too in ONNX Runtime. The number of nodes stays, but
+    runtimes merge a Relu into the convolution in front of it. The zero must leave the shape of x.
+
+    Example:
+        g (float[N,4] x) => (float[N,4] y) <float zero = {0}> {
+            y = Max(x, zero)
+        }
+    """
+    require_operator(m, "Max", 8)
+    require_type(m, "Relu", m.x)
+    require_plain_constants(m, m.x)
+    return new.node("Relu", m.x)

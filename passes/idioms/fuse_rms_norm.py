@@ -1,0 +1,43 @@
+"""RMSNormalization."""
+
+from surgery import Builder, Match, Parity, Value, pattern_pass
+
+from ._shared import norm_attributes, over_normalized, over_root_mean_square, require_operator
+
+ENDS = (
+    ("x = Cast(z)", "c = Cast(n)\n y = Mul(c, scale)"),
+    ("", "y = Mul(n, scale)"),
+    ("", ""),
+)
+
+
+@pattern_pass(
+    "fuse-rms-norm",
+    match=[f"{start}\n {core}\n {end}" for start, end in ENDS for core in over_root_mean_square("x")],
+    parity=Parity.CLOSE,
+)
+def fuse_rms_norm(m: Match, new: Builder) -> Value:
+    """Turn x / √(mean(x²) + ε) · scale into RMSNormalization.
+
+    Right because that is what RMSNormalization computes by its text (opset 23), over the last axes. The square may
+    be a power or a product, the division a product with the reciprocal. A scale of the shape of the normalized dims
+    is taken along; without one it is ones. float16 is computed in float and rounded before the scale, as the
+    operator does; then the casts go too.
+
+    Example:
+        <ir_version: 11, opset_import: ["" : 23]>
+        g (float[N,4] x) => (float[N,4] y)
+        <float two = {2}, int64[1] last = {-1}, float eps = {1e-6}, float[4] scale = {1, 2, 3, 4}> {
+            q = Pow(x, two)
+            m = ReduceMean(q, last)
+            v = Add(m, eps)
+            s = Sqrt(v)
+            n = Div(x, s)
+            y = Mul(n, scale)
+        }
+    """
+    require_operator(m, "RMSNormalization", 23)
+    source = getattr(m, "z", m.x)
+    attributes = norm_attributes(m, "RMSNormalization", source)
+    scale = over_normalized(new, getattr(m, "scale", None), source, int(attributes["axis"]))
+    return new.node("RMSNormalization", source, scale, attributes=attributes)

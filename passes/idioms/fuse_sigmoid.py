@@ -1,0 +1,35 @@
+"""Sigmoid."""
+
+from surgery import Builder, Match, Parity, Value, pattern_pass
+
+from ._shared import require_plain_constants
+
+EXPONENTIAL = """
+    n = Neg(x)
+    e = Exp(n)
+    p = Add(e, 1)
+"""
+
+
+@pattern_pass(
+    "fuse-sigmoid",
+    match=(f"{EXPONENTIAL}\n y = Div(1, p)", f"{EXPONENTIAL}\n y = Reciprocal(p)"),
+    parity=Parity.CLOSE,
+)
+def fuse_sigmoid(m: Match, new: Builder) -> Value:
+    """Turn 1 / (1 + exp(-x)) into Sigmoid.
+
+    Right because that is what Sigmoid computes by its text; where the exponential overflows both are zero. The ones
+    must leave the shape of x.
+
+    Example:
+        g (float[N,4] x) => (float[N,4] y) <float one = {1}> {
+            n = Neg(x)
+            e = Exp(n)
+            p = Add(e, one)
+            y = Div(one, p)
+        }
+    """
+    m.require(m.root.opset >= 7, "before opset 7 operands are broadcast in another way")
+    require_plain_constants(m, m.x)
+    return new.node("Sigmoid", m.x)

@@ -1,0 +1,43 @@
+"""Swish, which is SiLU too."""
+
+from surgery import Builder, Match, Parity, Value, pattern_pass
+
+from ._shared import number, require_operator, require_plain_constants, require_type
+
+SCALED = """
+    a = Mul(x, alpha)
+    s = Sigmoid(a)
+    y = Mul(x, s)
+"""
+PLAIN = """
+    s = Sigmoid(x)
+    y = Mul(x, s)
+"""
+WRITTEN_OUT = """
+    n = Neg(x)
+    e = Exp(n)
+    d = Add(e, 1)
+    y = Div(x, d)
+"""
+
+
+@pattern_pass("fuse-swish", match=(SCALED, PLAIN, WRITTEN_OUT), parity=Parity.CLOSE)
+def fuse_swish(m: Match, new: Builder) -> Value:
+    """Turn x · sigmoid(α·x) into Swish.
+
+    Right because that is what Swish computes by its text (opset 24); with α = 1 it is SiLU. α must be one constant
+    number that leaves the shape of x. The sigmoid may be written out, as x / (1 + exp(-x)): where the exponential
+    overflows both are zero.
+
+    Example:
+        <ir_version: 11, opset_import: ["" : 24]>
+        g (float[N,4] x) => (float[N,4] y) {
+            s = Sigmoid(x)
+            y = Mul(x, s)
+        }
+    """
+    require_operator(m, "Swish", 24)
+    require_type(m, "Swish", m.x)
+    require_plain_constants(m, m.x)
+    scaled = m.root.op == "Mul" and m.node("s").input(0) != m.x
+    return new.node("Swish", m.x, alpha=number(m.alpha, m.x) if scaled else None)
