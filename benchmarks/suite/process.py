@@ -1,0 +1,110 @@
+"""Run a command with a time limit, and watch what memory it and all it starts have for themselves."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import select
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_BENCHMARKS = Path(__file__).resolve().parent.parent
+_INTERVAL = 0.02
+_LONGEST_REASON = 160
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_FRAME = re.compile("[─-╿]+")
+_ERROR = re.compile(r"\w*(Error|Exception|Fail)\b.*:|^\[?error", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command ended. `failure` is empty when all went well; `private` is the peak, in bytes.
+
+    `cpu` is what it and all it waited for have computed, in seconds; it says more than `seconds` on a busy machine.
+    """
+
+    seconds: float
+    cpu: float
+    private: int
+    failure: str
+    output: str
+
+
+def run(command: list[str], *, timeout: float, folder: Path) -> Ran:
+    """Run a command to its end, what it writes kept in `folder`; kill it and all it started when the time is over."""
+    out, err = folder / "stdout", folder / "stderr"
+    paths = filter(None, (os.environ.get("PYTHONPATH"), str(_BENCHMARKS)))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    with out.open("wb") as stdout, err.open("wb") as stderr:
+        begin, before = time.perf_counter(), _cpu()
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=environment, cwd=folder
+        )
+        peak, expired = _watch(process, begin + timeout)
+        seconds, cpu = time.perf_counter() - begin, _cpu() - before
+    printed = out.read_text(errors="replace")
+    if expired:
+        return Ran(seconds, cpu, peak, f"not done in {timeout:.0f} s", printed)
+    messages = err.read_text(errors="replace") if err.stat().st_size else printed
+    return Ran(seconds, cpu, peak, _reason(process.returncode, messages) if process.returncode else "", printed)
+
+
+def tree(pid: int) -> list[int]:
+    """Return the process and all below it."""
+    found = [pid]
+    for parent in found:
+        with suppress(OSError):
+            for thread in Path(f"/proc/{parent}/task").iterdir():
+                found += map(int, (thread / "children").read_text().split())
+    return found
+
+
+def _watch(process: subprocess.Popen[bytes], deadline: float) -> tuple[int, bool]:
+    """Wait for the end of a process; return the peak of its private memory, and whether it had to be killed."""
+    handle, peak = os.pidfd_open(process.pid), 0
+    try:
+        while not select.select([handle], [], [], _INTERVAL)[0]:
+            peak = max(peak, sum(map(_private, tree(process.pid))))
+            if time.perf_counter() > deadline:
+                return peak, True
+        return peak, False
+    finally:
+        os.close(handle)
+        if process.poll() is None:
+            _kill(process.pid)
+        process.wait()
+
+
+def _cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _private(pid: int) -> int:
+    """Return the bytes that no file backs; 0 for a process that is gone."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def _kill(pid: int) -> None:
+    for each in reversed(tree(pid)):
+        with suppress(ProcessLookupError):
+            os.kill(each, signal.SIGKILL)
+
+
+def _reason(code: int, messages: str) -> str:
+    """Say in one line why a command failed: its last line that speaks of an error, else its last line."""
+    if code < 0:
+        return f"died of {signal.Signals(-code).name}"
+    lines = [" ".join(_FRAME.sub(" ", _COLOUR.sub("", line)).split()) for line in messages.splitlines()]
+    lines = [line for line in lines if line]
+    telling = [line for line in lines if _ERROR.search(line)] or lines or [f"exit code {code}"]
+    return telling[-1][:_LONGEST_REASON]
