@@ -27,9 +27,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("readme")
     (folder / "models").symlink_to(ROOT / "models")
     (folder / "first.yaml").write_text(blocks("yaml")[0])
-    (folder / "swish.py").write_text(blocks("python")[0])
-    swish = "g (float[n] x) => (float[n] y) { s = Sigmoid(x) y = Mul(x, s) }"
-    onnx.save(text.parse(swish, opset=24), folder / "model.onnx")
+    (folder / "swap.py").write_text(blocks("python")[0])
+    negated = "g (float[n] x, float[n] z) => (float[n] y) { d = Sub(x, z) y = Neg(d) }"
+    onnx.save(text.parse(negated, opset=17), folder / "model.onnx")
     return folder
 
 
@@ -47,8 +47,8 @@ def test_every_command_of_the_text_exists() -> None:
 
 def test_the_pass_and_the_python_calls(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    assert cli.main(["run", "fuse-swish", "model.onnx", "--plugin", "swish.py", "-o", "swish.onnx"]) == 0
-    assert [node.op_type for node in onnx.load("swish.onnx").graph.node] == ["Swish"]
+    assert cli.main(["run", "swap-negated-sub", "model.onnx", "--plugin", "swap.py", "-o", "swapped.onnx"]) == 0
+    assert [node.op_type for node in onnx.load("swapped.onnx").graph.node] == ["Sub"]
     exec(compile(blocks("python")[1], "README.md", "exec"), {})
     assert Path("model.opt.onnx").is_file()
 
@@ -56,8 +56,8 @@ def test_the_pass_and_the_python_calls(folder: Path, monkeypatch: pytest.MonkeyP
 def test_the_case_file(folder: Path, tmp_path: Path) -> None:
     from surgery import registry, testing
 
-    registry.load_plugin(str(folder / "swish.py"))
-    (tmp_path / "fuse-swish").mkdir()
-    path = tmp_path / "fuse-swish" / "keeps_a_sigmoid_that_is_an_output.onnxtxt"
+    registry.load_plugin(str(folder / "swap.py"))
+    (tmp_path / "swap-negated-sub").mkdir()
+    path = tmp_path / "swap-negated-sub" / "keeps_a_difference_that_is_an_output.onnxtxt"
     path.write_text(blocks("")[0])
     assert list(testing.problems(testing.read_case(path))) == []

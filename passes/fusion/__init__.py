@@ -1,1 +1,0 @@
-"""Merge neighbours into one operator."""
