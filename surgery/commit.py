@@ -160,10 +160,15 @@ class Commit:
             for index, output in enumerate(scope.outputs):
                 if output is old:
                     scope.outputs[index] = new
-        self.graph.facts.merge(new, old)
+        facts, producer = self.graph.facts, new.producer()
+        changed = producer not in added and facts.differ(new, old)
+        if not changed:
+            facts.merge(new, old)
         for node, index in readers:
             node.replace_input_with(index, new)
             self.graph.changed_nodes.append(node)
+        if changed:
+            facts.settle(dict.fromkeys(node for node, _ in readers))
         return extra
 
     def _add_node(self, new: NewNode, scope: ir.Graph, before: ir.Node | None, origin: list[ir.Node]) -> ir.Node:

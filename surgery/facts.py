@@ -8,6 +8,7 @@ purpose.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -89,7 +90,7 @@ class Facts:
         return fact if fact is not None else self._extend(value)
 
     def merge(self, value: ir.Value, other: ir.Value) -> None:
-        """Let `value` inherit what is known of `other`, which it replaces."""
+        """Let a new `value` inherit what is known of `other`, which it replaces."""
         fact = self._table.get(other)
         if fact is not None:
             self._table.setdefault(value, fact)
@@ -97,6 +98,28 @@ class Facts:
             value.type = other.type
         if value.shape is None and other.shape is not None:
             value.shape = other.shape.copy()
+
+    def differ(self, value: ir.Value, other: ir.Value) -> bool:
+        """Tell whether two values are known to have different shapes, as before and behind an Expand."""
+        known = self._inference is not None
+        here, there = (dims(self.of(one).shape if known else one.shape) for one in (value, other))
+        return here is not None and there is not None and here != there
+
+    def settle(self, nodes: Iterable[ir.Node]) -> None:
+        """Look anew at nodes that read a value of another shape than before, and behind them as far as that reaches."""
+        pending = deque(nodes)
+        while pending:
+            node = pending.popleft()
+            before = {value: (self._table.pop(value, None), value.shape) for value in node.outputs}
+            for value, (fact, declared) in before.items():
+                shape = declared if fact is None else fact.shape
+                if shape is None or value.is_graph_output():
+                    continue
+                value.shape = None
+                if dims(self.of(value).shape) == dims(shape):
+                    value.shape = declared
+                else:
+                    pending.extend(dict.fromkeys(use.node for use in value.uses()))
 
     def drop(self, node: ir.Node) -> None:
         """Forget what a node computes, because it reads something else or has other attributes than before."""

@@ -262,3 +262,17 @@ def test_dims_that_are_equal_are_written_the_same() -> None:
     other = graph.ir.graph.inputs[1]
     other.shape = ir.Shape(["n * 2"])
     assert value(graph, "c").shape == Value(graph, other).shape == ("2*n",)
+
+
+def test_facts_behind_an_expand_that_went_are_those_of_what_is_there_now() -> None:
+    lines = """
+        <int64[3] shape = {1, 4, 1}, float low = {-1}, float none = {0}>
+        { e = Expand(x, shape) n = Not(e) w = Where(n, low, none) y = Add(z, w) }
+    """
+    graph = graph_of("g (bool[N,1,M] x, float[N,4,M] z) => (float[N,4,M] y) " + lines)
+    expand, negation, where = (graph.nodes(op)[0] for op in ("Expand", "Not", "Where"))
+    assert where.outputs[0].shape == ("N", 4, "M")
+    where.outputs[0].ir.shape = ir.Shape(["N", 4, "M"])
+    graph.replace(expand.outputs[0], expand.required_input(0))
+    assert negation.outputs[0].shape == where.outputs[0].shape == ("N", 1, "M")
+    assert where.outputs[0].ir.shape is None

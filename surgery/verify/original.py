@@ -21,7 +21,7 @@ from surgery.verify.inputs.search import Found, search
 from surgery.verify.inputs.sets import CHEAP, TRIVIAL, choose, further
 from surgery.verify.randomness import Origins, origins
 from surgery.verify.running.elements import is_float
-from surgery.verify.running.engine import Engine, EngineName, Outputs
+from surgery.verify.running.engine import Engine, EngineName, Outcome, Outputs
 
 if TYPE_CHECKING:
     import onnx
@@ -59,6 +59,7 @@ class Original:
         self._prepared = self._blind = False
         self._found = Found()
         self._dropped: list[tuple[Binding, str]] = []
+        self._probed: list[tuple[Binding, Outputs]] = []
         self._learned: dict[tuple[tuple[str, int], ...], tuple[dict[str, Domain], float]] = {}
         self._given = Given(skeleton, inputs)
         self._generator: Generator | None = None
@@ -111,6 +112,7 @@ class Original:
                 drawn = choose(accepted, cost) if accepted else []
                 self._reference([*self._given.accepted, *self._numbered(drawn, 0)], model, found, cost)
         finally:
+            self._probed.clear()
             self._worker.close()
             if self._generator is not None:
                 self._generator.close()
@@ -132,6 +134,7 @@ class Original:
                 self.engine = name
                 self._worker.close()
                 self._worker = self._engine()
+            self._probed.clear()
             attempt = _Attempt(self, self._worker)
             self._found = attempt.search(self._plan, self._given, draws=self._draws)
             if self._found.accepted or self._given.accepted:
@@ -213,7 +216,7 @@ class Original:
         tried = cost > CHEAP
         while True:
             feeds = [self.feed(binding) for binding in bindings]
-            outcome = self._worker.run(self.skeleton, feeds)
+            outcome = self._run(bindings, feeds)
             if outcome.failure is not None:
                 self.problem = f"the original ran once and then failed: {outcome.failure}"
                 return
@@ -239,9 +242,26 @@ class Original:
             bindings += self._numbered(further(drawn, special), len(drawn))
             tried = True
 
+    def remember(self, binding: Binding, outputs: Outputs) -> None:
+        """Keep what a search has computed where that is expensive, unless another session would compute otherwise."""
+        if not self.random and self.cost(binding) > CHEAP:
+            self._probed.append((binding, outputs))
+
+    def _run(self, bindings: list[Binding], feeds: list[dict[str, Any]]) -> Outcome:
+        """Run the original on the inputs of which nothing is remembered."""
+        known = {index: run for index, one in enumerate(bindings) for other, run in self._probed if one == other}
+        left = [feed for index, feed in enumerate(feeds) if index not in known]
+        outcome = self._worker.run(self.skeleton, left, keep=not self.random)
+        if outcome.failure is not None:
+            return outcome
+        runs = iter(outcome.runs)
+        return replace(outcome, runs=[known[index] if index in known else next(runs) for index in range(len(feeds))])
+
     def _control(self, cost: float) -> None:
         """Run the original against itself, in another session of another process."""
-        first = self.runs[: 2 if cost <= CHEAP else 1]
+        first = self.runs[:2]
+        if cost > CHEAP:
+            first = [min(first, key=lambda run: self.cost(run.binding))]
         engine = self._engine()
         try:
             outcome = engine.run(self.skeleton, [run.feed for run in first])
@@ -323,6 +343,7 @@ class _Attempt:
         if not self.content and self.original.cost(binding) < TRIVIAL and self._has_empty(result):
             self.empty = True
             return "an output is empty"
+        self.original.remember(binding, result)
         return None
 
     def _has_empty(self, outputs: Outputs) -> bool:
