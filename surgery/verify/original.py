@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from surgery.errors import SurgeryError, WorkerError
+from surgery.ops import RANDOM
 from surgery.parity import Parity
 from surgery.recipe.schema import InputsSpec, VerifySpec
 from surgery.verify.comparing.compare import Rules
@@ -19,6 +20,7 @@ from surgery.verify.inputs.given import Given, GivenBinding, held
 from surgery.verify.inputs.plan import Binding, Plan, read_defaults, with_all_values
 from surgery.verify.inputs.search import Found, search
 from surgery.verify.inputs.sets import CHEAP, TRIVIAL, choose, further
+from surgery.verify.inputs.shapes import graphs
 from surgery.verify.randomness import Origins, origins
 from surgery.verify.running.elements import is_float
 from surgery.verify.running.engine import Engine, EngineName, Outcome, Outputs
@@ -56,7 +58,7 @@ class Original:
         self.empty_by_nature: set[str] = set()
         self._inputs = inputs
         self._verify = verify
-        self._prepared = self._blind = False
+        self._prepared = self._blind = self._counts_runs = False
         self._found = Found()
         self._dropped: list[tuple[Binding, str]] = []
         self._probed: list[tuple[Binding, Outputs]] = []
@@ -97,6 +99,7 @@ class Original:
         self.empty_by_nature = {output.name for output in model.graph.output if declares_empty(output)}
         found = origins(model)
         self.random, self.operators = found.random, found.operators
+        self._counts_runs = _counts_runs(model)
         self._worker = self._engine()
         try:
             self._inlined = self._inline(model)
@@ -243,15 +246,15 @@ class Original:
             tried = True
 
     def remember(self, binding: Binding, outputs: Outputs) -> None:
-        """Keep what a search has computed where that is expensive, unless another session would compute otherwise."""
-        if not self.random and self.cost(binding) > CHEAP:
+        """Keep what a search has computed where that is expensive, unless a fresh session would compute otherwise."""
+        if not self._counts_runs and self.cost(binding) > CHEAP:
             self._probed.append((binding, outputs))
 
     def _run(self, bindings: list[Binding], feeds: list[dict[str, Any]]) -> Outcome:
         """Run the original on the inputs of which nothing is remembered."""
         known = {index: run for index, one in enumerate(bindings) for other, run in self._probed if one == other}
         left = [feed for index, feed in enumerate(feeds) if index not in known]
-        outcome = self._worker.run(self.skeleton, left, keep=not self.random)
+        outcome = self._worker.run(self.skeleton, left, keep=not self._counts_runs)
         if outcome.failure is not None:
             return outcome
         runs = iter(outcome.runs)
@@ -275,6 +278,13 @@ class Original:
             assert not isinstance(again, str)
             unsteady.update(name for name, value in run.outputs.items() if not same(value, again[name]))
         self.nondeterministic = frozenset(unsteady) - self.random
+
+
+def _counts_runs(model: onnx.ModelProto) -> bool:
+    """Whether a run may depend on those before it in the session: a random operator draws on, with a seed too."""
+    bodies: list[Any] = [model.graph, *model.functions]
+    nodes = (node for body in bodies for inner in graphs(body) for node in inner.node)
+    return any(node.op_type in {*RANDOM, "Dropout"} for node in nodes)
 
 
 class _Attempt:

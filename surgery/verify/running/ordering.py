@@ -81,8 +81,8 @@ def _emit(
     entered = {id(node)}
     while pending:
         current, names = pending[-1]
-        sources = (waiting[name] for name in names if name in waiting)
-        missing = next((source for source in sources if id(source[0]) not in done and id(source[0]) not in entered), None)
+        sources = [waiting[name] for name in names if name in waiting]
+        missing = next((one for one in sources if id(one[0]) not in done and id(one[0]) not in entered), None)
         if missing is not None:
             entered.add(id(missing[0]))
             pending.append(missing)
