@@ -124,7 +124,7 @@ def bisect(
     stored = storage.load(Path(model)) if isinstance(model, str | Path) else storage.from_proto(model)
     strict = replace(loaded, steps=_strict(loaded.steps), verify=replace(loaded.verify, mode="each"))
     chain = Chain(stored, strict, observer, contained=contained)
-    with closing(chain.verifier):
+    with closing(chain):
         try:
             chain.run(strict.steps)
         except Abort:

@@ -23,8 +23,8 @@ from surgery.recipe.schema import Expect, PassStep, Recipe, RepeatStep, Step, Us
 from surgery.records import Expectation, Observer, RefusedSite, Result, Silent, Status, StepRecord
 from surgery.summary import data_files, operators, summarize
 from surgery.transform import transform
-from surgery.verify import Verdict, Verifier, check, new_findings, signature, with_sets_beside
-from surgery.verify.checks import CHECK_TIMEOUT
+from surgery.verify import Verdict, Verifier, new_findings, signature, with_sets_beside
+from surgery.verify.checks import CHECK_TIMEOUT, Checker
 
 if TYPE_CHECKING:
     import onnx
@@ -111,6 +111,12 @@ class Chain:
         self._findings: list[str] | None = None
         inputs = with_sets_beside(recipe.inputs, stored.path)
         self.verifier = Verifier(self.original, inputs, recipe.verify)
+        self._checker = Checker(timeout=min(self.spec.timeout, CHECK_TIMEOUT), memory=self.spec.memory)
+
+    def close(self) -> None:
+        """End what runs beside this process, and forget what the original computed."""
+        self._checker.close()
+        self.verifier.close()
 
     @property
     def proto(self) -> onnx.ModelProto:
@@ -269,6 +275,9 @@ class Chain:
     def _attempt(self, step: PassStep, declared: Pass, skip: frozenset[int]) -> Attempt:
         if self._touched:
             self._load(self._proto)
+        if not declared.is_standard:
+            # It runs in a fork, and a thread would be lost there, with the locks that it holds.
+            self.verifier.join()
         self._stage(step.name, "pass")
         self._touched = True
         try:
@@ -288,6 +297,8 @@ class Chain:
         data = self._bytes if made.proto is None else made.proto.SerializeToString(deterministic=True)
         changed = data != self._bytes
         self._touched = changed and made.live
+        if changed and self.spec.mode != "off":
+            self.verifier.begin()
         proto, data = (made.proto, data) if changed else (self._proto, self._bytes)
         attempt = Attempt(step, proto, data, changed, made.live, made.sites, made.refusals)
         try:
@@ -324,10 +335,9 @@ class Chain:
     def _complaints(self, name: str, proto: onnx.ModelProto, data: bytes) -> Iterator[str]:
         yield from (f"signature: {item}" for item in self._signature.differences(signature(proto)))
         self._stage(name, "check")
-        timeout, memory = min(self.spec.timeout, CHECK_TIMEOUT), self.spec.memory
-        found = check(data, timeout=timeout, memory=memory)
+        found = self._checker.check(data)
         if found and self._findings is None:
-            self._findings = check(self.original, timeout=timeout, memory=memory)
+            self._findings = self._checker.check(self.original)
         yield from new_findings(self._findings or [], found)
 
     def _stage(self, name: str, stage: str) -> None:
@@ -426,7 +436,7 @@ def run(
     """
     started = time.perf_counter()
     chain = Chain(stored, recipe, observer, contained=contained)
-    with closing(chain.verifier) as verifier:
+    with closing(chain):
         try:
             chain.run(recipe.steps)
             chain.finish()
@@ -434,7 +444,7 @@ def run(
             pass
         else:
             chain.expect(recipe.expect)
-        bindings = tuple(verifier.bindings)
+        bindings = tuple(chain.verifier.bindings)
     files = data_files(stored.proto, stored.path) if stored.path is not None else []
     return Result(
         recipe=recipe.name,

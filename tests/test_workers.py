@@ -281,3 +281,13 @@ def test_shutdown_leaves_nothing(worker):
         pid = one.pid
         workers.shutdown()
         assert _gone(pid)
+
+
+def test_a_call_ends_when_another_thread_kills_the_worker(worker):
+    worker.call(DRILL + "echo", value=0)
+    killer = threading.Timer(0.2, worker.kill)
+    killer.start()
+    with pytest.raises(WorkerError):
+        worker.call(DRILL + "spin")
+    killer.join()
+    assert worker.call(DRILL + "echo", value=1) == 1

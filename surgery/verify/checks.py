@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,20 +21,35 @@ CHECK_TIMEOUT = 120.0
 _NAMES = re.compile(r"'[^']*'|\"[^\"]*\"|\([^()]*\)|\bName: ?\S*(?= OpType)|\d+")
 
 
-def check(skeleton: bytes, *, timeout: float = CHECK_TIMEOUT, memory: int | None = None) -> list[str]:
-    """Run onnx's checker and its strict shape inference over a model; return their findings, a line each.
+class Checker:
+    """onnx's checker and its strict shape inference, in one worker for model after model."""
 
-    Each of the two stops at its first finding, so that there are two at most. A crash is a finding too, and so is more
-    than `timeout` seconds or `memory` bytes.
-    """
-    findings = []
-    for function in ("run_checker", "run_inference"):
-        with Worker(timeout=timeout, memory=memory) as worker:
+    def __init__(self, *, timeout: float = CHECK_TIMEOUT, memory: int | None = None) -> None:
+        self._worker = Worker(timeout=timeout, memory=memory)
+
+    def check(self, skeleton: bytes) -> list[str]:
+        """Return what the two find in a model, a line each.
+
+        Each of them stops at its first finding, so that there are two at most. A crash is a finding too, and so is
+        more time or memory than the limits allow.
+        """
+        findings = []
+        for function in ("run_checker", "run_inference"):
             try:
-                findings += worker.call(f"surgery.verify.checks:{function}", skeleton=skeleton)
+                findings += self._worker.call(f"surgery.verify.checks:{function}", skeleton=skeleton)
             except WorkerError as error:
                 findings.append(error.what)
-    return findings
+        return findings
+
+    def close(self) -> None:
+        """End the worker."""
+        self._worker.close()
+
+
+def check(skeleton: bytes, *, timeout: float = CHECK_TIMEOUT, memory: int | None = None) -> list[str]:
+    """Check a single model, see `Checker`; `timeout` in seconds, `memory` in bytes."""
+    with closing(Checker(timeout=timeout, memory=memory)) as checker:
+        return checker.check(skeleton)
 
 
 def new_findings(original: list[str], changed: list[str]) -> list[str]:

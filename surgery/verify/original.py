@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from surgery.errors import SurgeryError, WorkerError
+from surgery.errors import WorkerError
 from surgery.ops import RANDOM
 from surgery.parity import Parity
 from surgery.recipe.schema import InputsSpec, VerifySpec
@@ -65,7 +66,10 @@ class Original:
         self._learned: dict[tuple[tuple[str, int], ...], tuple[dict[str, Domain], float]] = {}
         self._given = Given(skeleton, inputs)
         self._generator: Generator | None = None
-        self._error: SurgeryError | None = None
+        self._error: Exception | None = None
+        self._thread: threading.Thread | None = None
+        self._running: Engine | None = None
+        self._abandoned = False
 
     @property
     def bindings(self) -> list[dict[str, Any]]:
@@ -78,18 +82,40 @@ class Original:
                 refused.append(entry)
         return used + refused
 
+    def begin(self) -> None:
+        """Start to prepare, in a thread; `prepare` waits for it. The work is done in other processes."""
+        if not self._prepared and self._thread is None:
+            self._thread = threading.Thread(target=self._prepare_once, daemon=True)
+            self._thread.start()
+
+    def join(self) -> None:
+        """Wait for what `begin` started."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def abandon(self) -> None:
+        """End what `begin` started, whatever it is at."""
+        while self._thread is not None and self._thread.is_alive():
+            self._abandoned = True
+            if self._running is not None:
+                self._running.kill()
+            self._thread.join(0.02)
+
     def prepare(self) -> None:
         """Do the work; the second call does nothing, or raises what the first one raised."""
+        self.join()
+        self._prepare_once()
         if self._error is not None:
             raise self._error
+
+    def _prepare_once(self) -> None:
         if self._prepared:
             return
         self._prepared = True
         try:
             self._prepare()
-        except SurgeryError as error:
+        except Exception as error:
             self._error = error
-            raise
 
     def _prepare(self) -> None:
         import onnx
@@ -212,7 +238,10 @@ class Original:
         return Engine(name, verify.timeout, verify.memory, self.weights, verify.custom_op_library)
 
     def _engine(self) -> Engine:
-        return self.engine_for(self.engine)
+        if self._abandoned:
+            raise GaveUp
+        self._running = self.engine_for(self.engine)
+        return self._running
 
     def _reference(self, bindings: list[Binding], model: onnx.ModelProto, found: Origins, cost: float) -> None:
         """Run the original on all inputs; add runs while an output does not move and they are cheap."""

@@ -69,6 +69,14 @@ class Verifier:
         """What runs the original."""
         return self._original.engine
 
+    def begin(self) -> None:
+        """Start to prepare beside other work."""
+        self._original.begin()
+
+    def join(self) -> None:
+        """Wait until nothing runs beside other work."""
+        self._original.join()
+
     def prepare(self) -> None:
         """Find legal inputs and run the original on them, with its controls."""
         self._original.prepare()
@@ -168,7 +176,8 @@ class Verifier:
             self._overriding.accept(without_defaults(candidate, self._overridable))
 
     def close(self) -> None:
-        """Forget the reference outputs. No process outlives a call, so that there is nothing else to end."""
+        """Forget the reference outputs. No process outlives a call but those that prepare beside other work."""
+        self._original.abandon()
         self._original.runs = []
         self._last = self._accepted = None
         if self._overriding is not None:

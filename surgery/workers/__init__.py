@@ -13,11 +13,13 @@ Not multiprocessing: that imports the caller's main script again, and pickles.
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import IO, Any, Self
 
@@ -131,6 +133,13 @@ class Worker:
         if "raised" in answer:
             raise WorkerRaised(answer["raised"], answer["message"], stage=current)
         return answer["result"]
+
+    def kill(self) -> None:
+        """Kill the process while another thread waits for its answer; that call then raises `WorkerError`."""
+        pid = self.pid
+        if pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def close(self) -> None:
         """End the process, and everything it started."""

@@ -79,6 +79,10 @@ class Engine:
         self._worker = Worker(timeout=timeout, memory=limit, preload=_PRELOAD[name])
         self._timeout = timeout
 
+    def kill(self) -> None:
+        """End the run of another thread, which then fails."""
+        self._worker.kill()
+
     @property
     def title(self) -> str:
         """What to call it in a message."""
