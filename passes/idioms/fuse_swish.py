@@ -27,7 +27,7 @@ def fuse_swish(m: Match, new: Builder) -> Value:
 
     Right because that is what Swish computes by its text (opset 24); with α = 1 it is SiLU. α must be one constant
     number that leaves the shape of x. The sigmoid may be written out, as x / (1 + exp(-x)): where the exponential
-    overflows both are zero.
+    overflows both are zero. From opset 25 on ONNX Runtime 1.31 does not run Swish, and the formula stays.
 
     Example:
         <ir_version: 11, opset_import: ["" : 24]>
@@ -37,6 +37,7 @@ def fuse_swish(m: Match, new: Builder) -> Value:
         }
     """
     require_operator(m, "Swish", 24)
+    m.require(m.root.opset == 24, "ONNX Runtime computes Swish by its body, and finds that at opset 24 only")
     require_type(m, "Swish", m.x)
     require_plain_constants(m, m.x)
     scaled = m.root.op == "Mul" and m.node("s").input(0) != m.x
