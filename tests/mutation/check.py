@@ -97,9 +97,21 @@ def _passes(paths: list[Path]) -> Iterator[Right]:
                 yield f"{name} on {path.name}", partial(_attempt, path, name)
 
 
-@lru_cache(maxsize=1)
+_open: dict[Path, Chain] = {}
+"""The chain that was used last, with what its original computed."""
+
+
+def close() -> None:
+    """Close the chain that is still open."""
+    while _open:
+        _open.popitem()[1].close()
+
+
 def _chain_of(path: Path) -> Chain:
-    return Chain(storage.load(path), Recipe("right"))
+    if path not in _open:
+        close()
+        _open[path] = Chain(storage.load(path), Recipe("right"))
+    return _open[path]
 
 
 def _judge(original: Callable[[], onnx.ModelProto], changed: Callable[[], onnx.ModelProto], promise: str) -> Judgement:

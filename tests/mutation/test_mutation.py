@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import onnx
 import pytest
@@ -22,6 +22,12 @@ RIGHT = [
     *check.sampled(check.rebuilt(), 85),
     *check.sampled(check.passes(), 61),
 ]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_chain_stays_open() -> Iterator[None]:
+    yield
+    check.close()
 
 
 @pytest.mark.parametrize("mutant", SAMPLE, ids=str)
