@@ -7,9 +7,10 @@ original model. It is committed when all hold, else the graph is taken back to t
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -427,6 +428,17 @@ def _remark(verdict: Verdict | None) -> str:
     return (verdict.message or verdict.reason or "") if verdict is not None and verdict.status == "unverified" else ""
 
 
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Let the garbage collector look less often: a graph is very many objects, which stay, and a look goes over all."""
+    before = gc.get_threshold()
+    gc.set_threshold(max(before[0], 50_000), max(before[1], 20), max(before[2], 100))
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
 def run(
     stored: storage.StoredModel, recipe: Recipe, *, observer: Observer | None = None, contained: bool = True
 ) -> Result:
@@ -435,8 +447,9 @@ def run(
     Passes that are not standard ones run in a process of their own, unless `contained` is false.
     """
     started = time.perf_counter()
-    chain = Chain(stored, recipe, observer, contained=contained)
-    with closing(chain):
+    with _rare_collections():
+        chain = Chain(stored, recipe, observer, contained=contained)
+    with closing(chain), _rare_collections():
         try:
             chain.run(recipe.steps)
             chain.finish()

@@ -313,7 +313,9 @@ def _counts_runs(model: onnx.ModelProto) -> bool:
     """Whether a run may depend on those before it in the session: a random operator draws on, with a seed too."""
     bodies: list[Any] = [model.graph, *model.functions]
     nodes = (node for body in bodies for inner in graphs(body) for node in inner.node)
-    return any(node.op_type in {*RANDOM, "Dropout"} for node in nodes)
+    # Dropout is in training by a third input, and without one before opset 7, when it had an attribute for that.
+    old = any(item.domain in ("", "ai.onnx") and item.version < 7 for item in model.opset_import)
+    return any(node.op_type in RANDOM or (node.op_type == "Dropout" and (old or len(node.input) > 2)) for node in nodes)
 
 
 class _Attempt:
