@@ -10,6 +10,8 @@ Results of the other tools are kept by version and model; surgery's are measured
 from __future__ import annotations
 
 import argparse
+import compileall
+import importlib.util
 import sys
 import tempfile
 from pathlib import Path
@@ -106,9 +108,18 @@ def compare(arguments: argparse.Namespace, messages: Console) -> tuple[Compariso
     return Comparison(records, [tool.name for tool in tools.PEERS]), missing
 
 
+def compile_modules() -> None:
+    """Compile surgery's modules, as an installer does with those of the other tools; a working tree may lack that."""
+    for package in ("surgery", "surgery.passes"):
+        spec = importlib.util.find_spec(package)
+        for folder in (spec and spec.submodule_search_locations) or []:
+            compileall.compile_dir(folder, quiet=2)
+
+
 def main() -> int:
     """Compare and write the table; 1 when a goal is not met."""
     arguments = parser().parse_args()
+    compile_modules()
     comparison, missing = compare(arguments, Console(stderr=True))
     if arguments.format == "text":
         table.terminal(comparison, missing)

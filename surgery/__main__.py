@@ -1,7 +1,5 @@
 """Lets `python -m surgery` be the command line."""
 
-import sys
+from surgery.cli import command
 
-from surgery.cli import main
-
-sys.exit(main())
+command()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from surgery import registry, storage
 from surgery.delta import GaveUp, Search
 from surgery.errors import ExpectationError, ModelFileError, PassError, RecipeError, SurgeryError, UsageError
+from surgery.expectations import comparisons, expectations
 from surgery.graph import Graph, Refused, Site
 from surgery.parity import Parity
 from surgery.recipe.schema import Expect, PassStep, Recipe, RepeatStep, Step, UseStep, VerifySpec, When
@@ -174,7 +175,7 @@ class Chain:
     def _holds(self, when: When | None) -> bool:
         if when is None:
             return True
-        return all(met for _, met in _comparisons(when.ops, when.nodes, when.opset, self.ops, _opset(self._proto)))
+        return all(met for _, met in comparisons(when.ops, when.nodes, when.opset, self.ops, _opset(self._proto)))
 
     def _skipped(self, step: PassStep) -> StepRecord:
         return StepRecord(step.name, "skipped", self.nodes, self.nodes, message="its condition 'when' does not hold")
@@ -276,7 +277,9 @@ class Chain:
     def _attempt(self, step: PassStep, declared: Pass, skip: frozenset[int]) -> Attempt:
         if self._touched:
             self._load(self._proto)
-        if not declared.is_standard:
+        if declared.is_standard:
+            self._prepare()
+        else:
             # It runs in a fork, and a thread would be lost there, with the locks that it holds.
             self.verifier.join()
         self._stage(step.name, "pass")
@@ -298,8 +301,8 @@ class Chain:
         data = self._bytes if made.proto is None else made.proto.SerializeToString(deterministic=True)
         changed = data != self._bytes
         self._touched = changed and made.live
-        if changed and self.spec.mode != "off":
-            self.verifier.begin()
+        if changed:
+            self._prepare()
         proto, data = (made.proto, data) if changed else (self._proto, self._bytes)
         attempt = Attempt(step, proto, data, changed, made.live, made.sites, made.refusals)
         try:
@@ -309,6 +312,11 @@ class Chain:
             raise
         except SurgeryError as error:
             return replace(attempt, complaint=str(error), exit_code=error.exit_code)
+
+    def _prepare(self) -> None:
+        """Start to run the original beside the passes: what they change will be compared with it."""
+        if self.spec.mode != "off":
+            self.verifier.begin()
 
     def commit(self, attempt: Attempt) -> None:
         """Make what a pass made the state that the next pass works on. It must be the latest attempt if it is live."""
@@ -375,7 +383,7 @@ class Chain:
     def expect(self, expected: Expect, prefix: str = "") -> None:
         """Note which expectations the committed model meets."""
         self.expectations += [
-            Expectation(prefix + what, ok) for what, ok in _expectations(expected, self.ops, _opset(self._proto))
+            Expectation(prefix + what, ok) for what, ok in expectations(expected, self.ops, _opset(self._proto))
         ]
         if expected.signature is not None:
             same = not self._signature.differences(signature(self._proto))
@@ -384,7 +392,7 @@ class Chain:
     def _expect_of_step(self, step: PassStep, attempt: Attempt) -> None:
         if step.expect is None or attempt.proto is None:
             return
-        found = list(_expectations(step.expect, operators(attempt.proto), _opset(attempt.proto)))
+        found = list(expectations(step.expect, operators(attempt.proto), _opset(attempt.proto)))
         if step.expect.sites is not None:
             sites = len(attempt.applied)
             found.append((f"sites: {step.expect.sites} (found {sites})", step.expect.sites.holds(sites)))
@@ -392,24 +400,6 @@ class Chain:
         failed = [what for what, ok in found if not ok]
         if failed:
             raise ExpectationError(f"expected {', '.join(failed)}")
-
-
-def _expectations(expected: Expect, ops: Mapping[str, int], opset: int) -> Iterator[tuple[str, bool]]:
-    yield from _comparisons(expected.ops, expected.nodes, expected.opset, ops, opset)
-
-
-def _comparisons(
-    ops: Mapping[str, Any], nodes: Any, opset: Any, counts: Mapping[str, int], version: int
-) -> Iterator[tuple[str, bool]]:
-    """Yield each comparison in words, with what was found, and whether it holds."""
-    for name, comparison in ops.items():
-        count = counts.get(name, 0)
-        yield f"{name}: {comparison} (found {count})", comparison.holds(count)
-    if nodes is not None:
-        total = sum(counts.values())
-        yield f"nodes: {nodes} (found {total})", nodes.holds(total)
-    if opset is not None:
-        yield f"opset: {opset} (found {version})", opset.holds(version)
 
 
 def _opset(model: onnx.ModelProto) -> int:

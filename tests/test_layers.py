@@ -31,7 +31,7 @@ LAYERS = [
     {"bridges"},
     {"transform"},
     {"recipe"},
-    {"summary"},
+    {"summary", "expectations"},
     {"verify"},
     {"evaluate"},
     {"records"},

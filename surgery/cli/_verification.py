@@ -96,3 +96,10 @@ def _library(path: str) -> Path:
     if not found.is_file():
         raise UsageError("is a directory" if found.is_dir() else "no such file", where=path)
     return found
+
+
+def start() -> None:
+    """Start what runs native code, so that its imports overlap with those of this process."""
+    from surgery import workers
+
+    workers.start()

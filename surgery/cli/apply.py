@@ -47,6 +47,7 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Apply a recipe."""
+    _verification.start()
     recipe, model = recipe_and_model(arguments, "apply")
     return execute(recipe, model, arguments)
 

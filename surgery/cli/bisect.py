@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Bisect a recipe."""
+    _verification.start()
     from surgery.bisect import bisect
     from surgery.report.progress import Progress
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from surgery.cli import apply
+from surgery.cli import _verification, apply
 from surgery.errors import UsageError
 
 
@@ -21,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Run a pass."""
+    _verification.start()
     from surgery import recipe as recipes
     from surgery import registry
 

@@ -55,6 +55,7 @@ def _seed(text: str) -> int:
 
 def main(arguments: argparse.Namespace) -> int:
     """Verify one model against another."""
+    _verification.start()
     from surgery.parity import Parity
     from surgery.verify import verify
 

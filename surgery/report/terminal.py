@@ -20,6 +20,9 @@ from surgery.verify.inputs.given import REPRODUCED
 
 STATUS_STYLES = {"committed": "green", "unchanged": "dim", "rolled_back": "yellow", "skipped": "dim", "failed": "red"}
 VERDICT_STYLES = {"equal": "green", "close": "green", "different": "red", "unverified": "yellow"}
+_IDLE = ("unchanged", "skipped")
+_FEW = 20
+"""Steps that are shown whether or not they did something."""
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
@@ -55,6 +58,15 @@ def step_table(steps: Sequence[StepRecord]) -> Table:
     for step in steps:
         table.add_row(*_step_row(step))
     return table
+
+
+def _steps(steps: Sequence[StepRecord]) -> Iterator[RenderableType]:
+    """Show all steps of a short recipe; of a long one those that did something, and how many did not."""
+    told = [step for step in steps if len(steps) <= _FEW or step.status not in _IDLE or step.message]
+    if told:
+        yield step_table(told)
+    if len(told) < len(steps):
+        yield Text(f"{len(steps) - len(told)} more steps changed nothing (-v lists them)", style="dim")
 
 
 def _step_row(step: StepRecord) -> tuple[RenderableType, ...]:
@@ -95,7 +107,7 @@ def histogram_table(counts: Sequence[OperatorCount], *, total: bool = True) -> T
 
 def result(account: Result) -> RenderableType:
     """Show the account of `apply`: steps, messages, expectations, operators before and after, the verdict."""
-    parts: list[RenderableType] = [step_table(account.steps)]
+    parts: list[RenderableType] = [*_steps(account.steps)]
     parts += list(_messages(account.steps))
     parts += [Padding(Text(line, style="yellow"), (0, 0, 0, 2)) for line in remarks(account.bindings)]
     parts += [Text("")]

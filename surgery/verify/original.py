@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -59,7 +60,7 @@ class Original:
         self.empty_by_nature: set[str] = set()
         self._inputs = inputs
         self._verify = verify
-        self._prepared = self._blind = self._counts_runs = False
+        self._prepared = self._blind = self._counts_runs = self._controlled = False
         self._found = Found()
         self._dropped: list[tuple[Binding, str]] = []
         self._probed: list[tuple[Binding, Outputs]] = []
@@ -145,8 +146,9 @@ class Original:
             self._worker.close()
             if self._generator is not None:
                 self._generator.close()
-        if self.problem is None:
-            self._control(cost)
+        self._controlled = self.problem is not None
+        if self.problem is None and cost <= CHEAP:
+            self.control()
 
     def _inline(self, model: onnx.ModelProto) -> bytes:
         """Look into the functions of the model where that is possible."""
@@ -289,10 +291,17 @@ class Original:
         runs = iter(outcome.runs)
         return replace(outcome, runs=[known[index] if index in known else next(runs) for index in range(len(feeds))])
 
-    def _control(self, cost: float) -> None:
-        """Run the original against itself, in another session of another process."""
+    def control(self) -> bool:
+        """Run the original against itself, in another session of another process; tell whether it then differs.
+
+        That is done once: for a cheap model beforehand, for an expensive one when something is about to be blamed on a
+        change. What agrees needs no excuse. Sets `nondeterministic`, or `problem` when the original does not run again.
+        """
+        if self._controlled:
+            return False
+        self._controlled = True
         first = self.runs[:2]
-        if cost > CHEAP:
+        if self.cost(first[0].binding) > CHEAP:
             first = [min(first, key=lambda run: self.cost(run.binding))]
         engine = self._engine()
         try:
@@ -301,12 +310,23 @@ class Original:
             engine.close()
         if outcome.failure is not None or any(isinstance(run, str) for run in outcome.runs):
             self.problem = f"the original ran once and then failed: {outcome.failure or outcome.runs[0]}"
-            return
+            return False
         unsteady: set[str] = set()
         for run, again in zip(first, outcome.runs):
             assert not isinstance(again, str)
             unsteady.update(name for name, value in run.outputs.items() if not same(value, again[name]))
         self.nondeterministic = frozenset(unsteady) - self.random
+        return bool(self.nondeterministic)
+
+    def beside(self, skeleton: bytes, runs: list[Run]) -> Original:
+        """Make an original of values inside this one, as if they were outputs; nothing is to be learned of it."""
+        inner = copy.copy(self)
+        inner.skeleton = skeleton
+        inner.runs = runs
+        inner.random = inner.nondeterministic = frozenset()
+        inner.vacuous = {promise: {} for promise in Parity}
+        inner._controlled = True
+        return inner
 
 
 def _counts_runs(model: onnx.ModelProto) -> bool:

@@ -115,8 +115,9 @@ class Verifier:
         """Verify with all inputs that have a default left to it."""
         original = self._original
         self.prepare()
-        if original.problem is not None:
-            return Verdict("unverified", NOT_RUN, message=original.problem)
+        not_run = self._not_run()
+        if not_run is not None:
+            return not_run
         outcome = self._run(candidate, original.engine)
         runs = original.runs
         if outcome.unsupported is not None and original.engine == "onnxruntime":
@@ -133,7 +134,8 @@ class Verifier:
         self._last = (candidate, outcome.runs) if runs is original.runs else None
         failure = _failure(outcome, runs)
         if failure is not None:
-            return failure
+            original.control()
+            return self._not_run() or failure
         other = _other_draws(original, candidate)
         if other:
             return Verdict("different", message=other)
@@ -144,11 +146,18 @@ class Verifier:
         if not verdict.passed:
             return verdict
         changed = self._judge.changed_since(self._accepted[1], runs, results)
+        if changed is not None and original.control():
+            return self._judge.judge(runs, results, Parity.CLOSE)
         if changed is not None:
             return replace(verdict, status="different", message=changed)
         empty = original.vacuous[Parity.EXACT]
         shown = self._examine(self._accepted[0], candidate, runs, empty, Parity.EXACT) if empty else None
         return verdict if shown is None or shown.agrees else shown.amend(verdict)
+
+    def _not_run(self) -> Verdict | None:
+        """Give the verdict on any changed model when the original itself does not run."""
+        problem = self._original.problem
+        return None if problem is None else Verdict("unverified", NOT_RUN, message=problem)
 
     def _inside(
         self, candidate: bytes, runs: Sequence[Run], promise: Parity

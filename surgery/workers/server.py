@@ -48,7 +48,11 @@ def main(descriptor: int) -> None:
     os.chdir("/")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _preload(PRELOAD)
-    _Server(control).run()
+    try:
+        _Server(control).run()
+    finally:
+        # Nothing is left to do, and an interpreter with all these modules takes its time to say so.
+        os._exit(0)
 
 
 def _preload(names: Sequence[str]) -> None:

@@ -26,6 +26,7 @@ __all__ = [
     "Tolerance",
     "compare",
     "describe",
+    "exceeds",
     "factors",
     "place",
     "same_bits",
@@ -125,6 +126,28 @@ def compare(original: Mapping[str, Any], changed: Mapping[str, Any], rules: Rule
     for name in changed:
         if name not in original:
             into.give_up(f"output '{name}' is new")
+
+
+def exceeds(one: Any, other: Any, rules: Rules) -> bool:
+    """Tell whether two values differ by more than the tolerance: `compare` without an account, ended by the first."""
+    mine, theirs = list(tensors(one)), list(tensors(other))
+    if len(mine) != len(theirs):
+        return True
+    return any(_exceeds(a, b, rules) for a, b in zip(mine, theirs))
+
+
+def _exceeds(a: Array, b: Array, rules: Rules) -> bool:
+    if a.dtype == b.dtype and a.dtype.kind == "c":
+        real = np.dtype(f"f{a.dtype.itemsize // 2}")
+        return _exceeds(_parts(a, real), _parts(b, real), rules)
+    if a.dtype != b.dtype or a.shape != b.shape or not is_float(a.dtype):
+        return not same_bits(a, b)
+    tolerance, scales = rules.tolerance(a.dtype), Scales.of(a)
+    for block in blocks(a.shape):
+        x, y = (np.asarray(tensor[block]).astype(np.float64) for tensor in (a, b))
+        if (factors(x, y, scales.at(a.shape, block), tolerance) > 1.0).any():
+            return True
+    return False
 
 
 def same_bits(a: Array, b: Array) -> bool:

@@ -41,11 +41,16 @@ class Judge:
 
         Where outputs agree that prove nothing, `inside` is given the verdict on them and the reasons, and has the say.
         """
-        found = self._find(runs, results, promise)
+        original, found = self._original, self._find(runs, results, promise)
         negative = found.negative()
+        if negative is not None and original.control():
+            found = self._find(runs, results, promise)
+            negative = found.negative()
+        if original.problem is not None:
+            return Verdict("unverified", NOT_RUN, message=original.problem)
         if negative is not None:
             return negative
-        original, details = self._original, found.details()
+        details = found.details()
         if original.nondeterministic:
             what = f"the original differs from itself from run to run in {names(original.nondeterministic)}"
             return Verdict("unverified", NONDETERMINISTIC, None, what, details)

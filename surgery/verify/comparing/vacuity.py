@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surgery.parity import Parity
-from surgery.verify.comparing.compare import Difference, Rules, compare, same_bits
+from surgery.verify.comparing.compare import Rules, exceeds, same_bits
 from surgery.verify.comparing.compare import tensors as tensors
 from surgery.verify.comparing.saturation import bounds, saturated
+from surgery.verify.comparing.tolerance import blocks
 from surgery.verify.inputs.plan import Binding
 from surgery.verify.randomness import Origins
 from surgery.verify.running.elements import is_float, smallest
@@ -86,15 +87,19 @@ def _unusable(found: list[Any]) -> str | None:
     """Say what is wrong with the elements of an output, given as tensors of all runs."""
     if not any(tensor.size for tensor in found):
         return "is always empty"
-    if all(is_float(tensor.dtype) for tensor in found):
-        largest = [_largest(tensor) for tensor in found if tensor.size]
-        if all(item is None for item in largest):
-            return "is never finite"
-        # Types of a byte or less have too few bits to lose four of them.
-        least = smallest(found[0].dtype) * (VANISHING if found[0].dtype.itemsize > 1 else 1.0)
-        if all(item is None or item < least for item in largest):
-            return "is always zero"
-    return None
+    if not all(is_float(tensor.dtype) for tensor in found):
+        return None
+    # Types of a byte or less have too few bits to lose four of them.
+    least = smallest(found[0].dtype) * (VANISHING if found[0].dtype.itemsize > 1 else 1.0)
+    some_finite = False
+    for tensor in found:
+        for block in blocks(tensor.shape):
+            values = np.abs(np.asarray(tensor[block]).astype(np.float64))
+            finite = np.isfinite(values)
+            if (values[finite] >= least).any():
+                return None
+            some_finite = some_finite or bool(finite.any())
+    return "is always zero" if some_finite else "is never finite"
 
 
 def _unmoved(name: str, sources: frozenset[str], groups: list[list[Run]], rules: Rules) -> str | None:
@@ -111,16 +116,8 @@ def _unmoved(name: str, sources: frozenset[str], groups: list[list[Run]], rules:
 
 
 def _differ(name: str, first: Run, second: Run, rules: Rules) -> bool:
-    total = Difference()
-    compare({name: first.outputs[name]}, {name: second.outputs[name]}, rules, total)
-    return total.bits if rules.promise is Parity.EXACT else total.needed > 1.0
-
-
-def _largest(tensor: Any) -> float | None:
-    """Return the largest finite magnitude, None when no element is finite."""
-    values = np.abs(tensor.astype(np.float64))
-    finite = values[np.isfinite(values)]
-    return float(finite.max()) if finite.size else None
+    one, other = first.outputs[name], second.outputs[name]
+    return not same(one, other) if rules.promise is Parity.EXACT else exceeds(one, other, rules)
 
 
 def declares_empty(output: onnx.ValueInfoProto) -> bool:

@@ -9,7 +9,7 @@ from itertools import combinations
 
 from surgery.verify.inputs.dims import Dims, Linear
 from surgery.verify.inputs.plan import PROFILES, Binding, Plan
-from surgery.verify.inputs.sets import CHEAP, TRIVIAL
+from surgery.verify.inputs.sets import CHEAP, SECOND, TRIVIAL
 
 Probe = Callable[[Binding], "str | None"]
 """Run the original with a binding: None when it went well, else what the runtime said."""
@@ -174,6 +174,10 @@ class _Search:
 
     def _accepts(self, point: Mapping[str, int]) -> bool:
         binding = self._binding(point)
+        if self.found.accepted and self.cost(binding) > CHEAP:
+            # With the data that an expensive model gets at its second point: then it is not run there once more.
+            if self.probe(replace(binding, character=SECOND)) is None:
+                return True
         message = self.probe(binding)
         if message is not None:
             self.found.refused.append((binding, message))

@@ -14,6 +14,9 @@ from surgery.verify.inputs.plan import Binding
 CHEAP, TRIVIAL = 0.1, 0.006
 """Estimated seconds of one run up to which seven sets, or twenty-eight, are made instead of two."""
 
+SECOND = "edges"
+"""The kind of data at the second point, next to ordinary data at the first."""
+
 _ROUNDS = 4
 
 
@@ -25,7 +28,7 @@ def choose(accepted: Sequence[Binding], cost: float) -> list[Binding]:
     """
     first, second = accepted[0], accepted[1 if len(accepted) > 1 else 0]
     points = (first, second)
-    plan = [(first, "normal"), (second, "edges")]
+    plan = [(first, "normal"), (second, SECOND)]
     if cost <= CHEAP:
         plan += [(first, "wide"), (second, "image"), (first, "coarse"), (second, "small"), (first, "near")]
     plan += [(binding, "normal") for binding in accepted[2:]]

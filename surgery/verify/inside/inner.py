@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -183,12 +182,8 @@ class Inside:
 
     def _judge(self, names: Sequence[str], runs: list[Run]) -> Judge:
         """Make a judge of values as if they were the outputs of the original."""
-        inner = copy.copy(self.setting.original)
-        inner.skeleton = only(self.models[0], names).SerializeToString()
-        inner.runs = runs
-        inner.random = inner.nondeterministic = frozenset()
-        inner.vacuous = {promise: {} for promise in Parity}
-        return Judge(inner, self.setting.verify)
+        skeleton = only(self.models[0], names).SerializeToString()
+        return Judge(self.setting.original.beside(skeleton, runs), self.setting.verify)
 
     def rules(self, promise: Parity) -> Rules:
         """Return how to compare under a promise."""

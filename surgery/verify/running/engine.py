@@ -18,6 +18,9 @@ TITLES = {"onnxruntime": "ONNX Runtime", "reference": "the reference evaluator",
 ANALYSIS_TIMEOUT = 30.0
 """Seconds for shape inference or inlining; without them, inputs are found by trial."""
 
+_FEW_WEIGHTS = 64 << 20
+"""Bytes of weights up to which memory that was used is held for the next use: most of the time goes into values."""
+
 _PRELOAD: dict[str, tuple[str, ...]] = {
     "onnxruntime": ("surgery.verify.running.sessions", "surgery.verify.inputs.shapes"),
     "reference": (
@@ -76,6 +79,7 @@ class Engine:
         limit = memory + 2 * weights
         # Outputs are held twice, by the worker and by its caller.
         self._output_limit = min(1 << 30, memory // 8)
+        self._arena = weights <= _FEW_WEIGHTS
         self._worker = Worker(timeout=timeout, memory=limit, preload=_PRELOAD[name])
         self._timeout = timeout
 
@@ -97,7 +101,7 @@ class Engine:
         if self.name != "reference":
             arguments |= {"limit": self._output_limit, "libraries": list(self._libraries)}
         if self.name == "onnxruntime":
-            arguments["keep"] = keep
+            arguments |= {"keep": keep, "arena": self._arena}
         self._worker.timeout = self._timeout
         try:
             answer = self._worker.call(_FUNCTIONS[self.name], **arguments)

@@ -1,7 +1,7 @@
 """Runs of a model in ONNX Runtime, from skeleton bytes. The functions here run in a worker process.
 
 Optimizations are off: they blur the last bits, and some are wrong. Weights stay file pages: ONNX Runtime maps the
-ranges that the skeleton names, and without prepacking and arena it makes no copy of them.
+ranges that the skeleton names, and without prepacking it makes no copy of them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,12 @@ class LibraryError(Exception):
 
 
 def run(
-    skeleton: bytes, feeds: list[dict[str, Value]], limit: int, keep: bool = False, libraries: Sequence[str] = ()
+    skeleton: bytes,
+    feeds: list[dict[str, Value]],
+    limit: int,
+    keep: bool = False,
+    libraries: Sequence[str] = (),
+    arena: bool = False,
 ) -> dict[str, Any]:
     """Run a model once for each dict of inputs.
 
@@ -58,7 +63,7 @@ def run(
     why the runtime refused it, and the processor time that it took; or `{"unsupported": reason}` when the runtime
     cannot run the model at all, or `{"invalid": reason}` when it finds the model wrong, or `{"library": path,
     "reason": text}` for a library of custom operators that cannot be loaded. With `keep` the session stays for the next
-    call. Raises MemoryError when the outputs of all runs together take more than `limit` bytes.
+    call; with `arena` it holds on to memory that it has used, which is faster and takes more. Raises MemoryError when the outputs of all runs together take more than `limit` bytes.
     """
     import time
 
@@ -67,7 +72,7 @@ def run(
     if not keep or _cached is None or _cached[0] != skeleton:
         _cached = None
         try:
-            session = _open(skeleton, libraries)
+            session = _open(skeleton, libraries, arena)
         except LibraryError as error:
             return dict(zip(("library", "reason"), error.args))
         except Exception as error:
@@ -140,11 +145,12 @@ def _options() -> onnxruntime.SessionOptions:
     return options
 
 
-def _open(skeleton: bytes, libraries: Sequence[str]) -> onnxruntime.InferenceSession:
+def _open(skeleton: bytes, libraries: Sequence[str], arena: bool) -> onnxruntime.InferenceSession:
     """Make a session; a model that is newer than the runtime is stamped down where that changes nothing."""
     import onnxruntime
 
     options = session_options(libraries)
+    options.enable_cpu_mem_arena = arena
     stage("preparation")
     skeleton, nodes = prepared(skeleton)
     # The search for a buffer to use again compares all that are free: quadratic in nodes where dims are unknown.
