@@ -174,10 +174,10 @@ class _Search:
 
     def _accepts(self, point: Mapping[str, int]) -> bool:
         binding = self._binding(point)
-        if self.found.accepted and self.cost(binding) > CHEAP:
-            # With the data that an expensive model gets at its second point: then it is not run there once more.
-            if self.probe(replace(binding, character=SECOND)) is None:
-                return True
+        expensive = self.found.accepted and self.cost(binding) > CHEAP
+        # With the data that an expensive model gets at its second point: then it is not run there once more.
+        if expensive and self.probe(replace(binding, character=SECOND)) is None:
+            return True
         message = self.probe(binding)
         if message is not None:
             self.found.refused.append((binding, message))

@@ -62,8 +62,9 @@ def run(
     Returns `{"runs": [...], "seconds": [...]}` with for each run a dict of outputs by name, or a string that says
     why the runtime refused it, and the processor time that it took; or `{"unsupported": reason}` when the runtime
     cannot run the model at all, or `{"invalid": reason}` when it finds the model wrong, or `{"library": path,
-    "reason": text}` for a library of custom operators that cannot be loaded. With `keep` the session stays for the next
-    call; with `arena` it holds on to memory that it has used, which is faster and takes more. Raises MemoryError when the outputs of all runs together take more than `limit` bytes.
+    "reason": text}` for a library of custom operators that cannot be loaded. With `keep` the session stays for the
+    next call; with `arena` it holds on to memory that it has used, which is faster and takes more. Raises MemoryError
+    when the outputs of all runs together take more than `limit` bytes.
     """
     import time
 
