@@ -133,7 +133,8 @@ def _moves(node: Node) -> bool:
             return slice_inputs(node) is not None
         case "Concat":
             makers = [None if value is None else value.producer for value in node.inputs]
-            return len({maker.input(0) if maker is not None and maker.op == "Slice" else None for maker in makers}) == 1
+            cut = {maker.input(0) if maker is not None and maker.op == "Slice" else None for maker in makers}
+            return len(cut) == 1 and None not in cut
     return is_known_movement(node)
 
 
