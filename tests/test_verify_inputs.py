@@ -294,6 +294,15 @@ def test_an_image_model_gets_a_size_that_it_takes():
     assert len({point["batch"] for point in points}) > 1
 
 
+def test_a_speech_model_gets_a_waveform_that_leaves_several_positions():
+    taps = "float[2,1,400] w = {" + ", ".join(str((i % 7 - 3) / 50) for i in range(800)) + "}"
+    body = f"""g (float[N,samples] x) => (float[N,2,T] y) <{taps}, int64[1] one = {{1}}>
+        {{ u = Unsqueeze(x, one) y = Conv<strides=[320]>(u, w) }}"""
+    points = _points(_prepared(body))
+    assert all(400 + 3 * 320 <= point["samples"] for point in points)
+    assert len({point["samples"] for point in points}) > 1 and len({point["N"] for point in points}) > 1
+
+
 def test_the_extents_of_a_recipe_are_taken():
     verifier = _prepared("g (float[N,S] x) => (float[N,S] y) { y = Relu(x) }", InputsSpec(dims={"S": (8, 21)}))
     assert {point["S"] for point in _points(verifier)} == {8, 21}

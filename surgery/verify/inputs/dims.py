@@ -27,6 +27,9 @@ WIDE = (101, 118, 52)
 LARGE = (32, 64, 224, 16, 8, 128)
 """Extents for dims that must be a multiple of a window or a stride, or large enough for a kernel."""
 
+SIGNAL = 1601
+"""An extent for the samples of a waveform: speech encoders make one position of a few hundred of them."""
+
 
 @dataclass(frozen=True)
 class Dims:
@@ -61,6 +64,8 @@ class Dims:
         points = [self.point(0), self._small(0), self.point(1), self._all(4), self._all(1)]
         points += [self._leading(2, extent) for extent in LARGE]
         points += [self._all(extent) for extent in LARGE]
+        if len(self.names) <= 2:
+            points.append(self._leading(2, SIGNAL) if len(self.names) == 2 else self._all(SIGNAL))
         seen: list[dict[str, int]] = []
         for point in points:
             if point not in seen:
