@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint docs clean
 
 demo: $(VENV)/installed
 	$(BIN)/surgery apply recipes/bert.yaml
@@ -15,6 +15,9 @@ lint: $(VENV)/tested
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(VENV)/installed
+	$(BIN)/python -m surgery.reference docs
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from surgery.bisect import bisect as bisect
+    from surgery.bridges.objects import add_pass as add_pass
+    from surgery.bridges.tools.installed import OptimizerPass as OptimizerPass
+    from surgery.bridges.tools.running import run_tool as run_tool
     from surgery.diff import diff as diff
     from surgery.edits import Builder as Builder
     from surgery.evaluate import compute as compute
@@ -42,6 +45,8 @@ _HOMES = {
     "save": "storage",
     "verify": "verify",
     "Builder": "edits",
+    "OptimizerPass": "bridges.tools.installed",
+    "run_tool": "bridges.tools.running",
     "Graph": "graph",
     "Match": "pattern",
     "Node": "views",
@@ -49,6 +54,7 @@ _HOMES = {
     "Refusal": "views",
     "Size": "registry",
     "Value": "views",
+    "add_pass": "bridges.objects",
     "compute": "evaluate",
     "graph_pass": "registry",
     "pattern_pass": "registry",
@@ -59,11 +65,13 @@ __all__ = [
     "Graph",
     "Match",
     "Node",
+    "OptimizerPass",
     "Parity",
     "Refusal",
     "Result",
     "Size",
     "Value",
+    "add_pass",
     "apply",
     "bisect",
     "compute",
@@ -72,6 +80,7 @@ __all__ = [
     "inspect",
     "load",
     "pattern_pass",
+    "run_tool",
     "save",
     "verify",
 ]

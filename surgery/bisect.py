@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from surgery import registry, storage
+from surgery import storage
 from surgery.delta import GaveUp, Guilty, Search
 from surgery.graph import Site
 from surgery.recipe.schema import PassStep, Recipe, RepeatStep, Step, UseStep
@@ -223,12 +223,13 @@ class _Inquiry:
         chain = self.chain
         if shown.verdict is None or shown.proto is None:
             raise NoRepro("what is wrong shows without a run")
+        verifier, before, after = chain.contract.compared(chain.proto, shown.proto, shown.renamed)
         return make(
-            chain.verifier,
-            chain.proto,
-            shown.proto,
+            verifier,
+            before,
+            after,
             chain.stored.weights,
-            promise=registry.find(shown.step.name).parity,
+            promise=shown.step.find().parity,
             spec=chain.spec,
         )
 

@@ -11,13 +11,12 @@ import onnx_ir as ir
 
 from surgery.edits import Edits, NewNode
 from surgery.facts import subgraphs, values
+from surgery.lineage import strip
+from surgery.stamping import Place, Stamps
 from surgery.views import Node, Refusal, Value
 
 if TYPE_CHECKING:
     from surgery.graph import Graph
-
-PASS_KEY = "surgery.pass"
-FROM_KEY = "surgery.from"
 
 
 class Commit:
@@ -26,43 +25,49 @@ class Commit:
     def __init__(self, graph: Graph, edits: Edits) -> None:
         self.graph = graph
         self.edits = edits
+        self.stamps = Stamps(graph, edits)
 
     def run(self) -> tuple[list[str], list[ir.Node]]:
         """Return the labels of the nodes that went and the nodes that came. Raises `Refusal`."""
         edits = self.edits
         self._check(edits)
-        self._stamp(edits)
+        self._set_versions(edits)
+        self._define(edits.definitions)
         for value, wish, before in edits.constants:
             self._add_constant(value, wish, self._scope(before), before)
-        origins: dict[ir.Node | None, list[ir.Node]] = defaultdict(list)
-        places: dict[ir.Node | None, dict[ir.Node, None]] = defaultdict(dict)
-        for old, _, before in edits.replacements:
-            origins[before] += [producer for producer in (before, old.producer()) if producer is not None]
+        places: dict[Place, dict[ir.Node, None]] = defaultdict(dict)
         for made in edits.nodes:
-            origin = origins[made.before] or ([made.before] if made.before is not None else [])
-            places[made.before][self._add_node(made, self._scope(made.before), made.before, origin)] = None
+            places[made.before][self._add_node(made, self._scope(made.before), made.before)] = None
         added = [node for nodes in places.values() for node in nodes]
         orphans = self._adjust(edits)
+        self._rename_changed(edits)
         for old, new, before in edits.replacements:
             # What stands at another place of the site read `old` only because it was there first.
-            added += self._replace(old, new, places[before], origins[before])
-            orphans.append(old)
+            added += self._replace(old, new, places[before])
+            orphans.append((old, self.stamps.place(new, before)))
         removed = self._remove(edits.removals) + self._drop_functions(edits.functions)
-        removed += self._sweep([*orphans, *edits.drops, *(value for node in added for value in node.outputs)])
+        orphans += [(value, None) for value in self._change_ports(edits)]
+        orphans += [(value, None) for value in edits.drops]
+        orphans += [(value, None) for node in added for value in node.outputs]
+        for value, place in reversed(orphans):
+            removed += self._sweep((value,), place)
         for value, _, _ in edits.constants:
             if not value.uses():
-                self._drop(value)
+                self._drop(value, None)
+        self.stamps.write()
+        for thing in edits.stripped:
+            strip(thing.metadata)
         return removed, added
 
-    def _adjust(self, edits: Edits) -> list[ir.Value]:
-        """Set inputs, attributes and declarations of nodes that stay; return the values that lost a reader."""
-        orphans: list[ir.Value] = []
+    def _adjust(self, edits: Edits) -> list[tuple[ir.Value, Place]]:
+        """Set inputs, attributes and declarations of nodes that stay; return what lost a reader, and the reader."""
+        orphans: list[tuple[ir.Value, Place]] = []
         for node, index, replacement in edits.inputs:
             previous = node.inputs[index] if index < len(node.inputs) else None
             if index >= len(node.inputs):
                 node.resize_inputs(index + 1)
             node.replace_input_with(index, replacement)
-            orphans += [previous] if previous is not None else []
+            orphans += [(previous, node)] if previous is not None else []
             self.graph.changed_nodes.append(node)
             self.graph.facts.drop(node)
         for node in dict.fromkeys(node for node, _, _ in edits.inputs):
@@ -79,11 +84,69 @@ class Commit:
             value.type, value.shape = kind, None if dims is None else ir.Shape(dims)
         return orphans
 
+    def _rename_changed(self, edits: Edits) -> None:
+        """Call values otherwise that hold something else from now on."""
+        names = {new: old for old, new, _ in edits.replacements}
+        for value in dict.fromkeys(edits.changed):
+            old = names.get(value)
+            if old is None:
+                value.name = self.graph.fresh(f"{value.name}_changed")
+            elif not old.is_graph_output():
+                value.name, old.name = old.name, self.graph.fresh(f"{old.name}_replaced")
+
+    def _change_ports(self, edits: Edits) -> list[ir.Value]:
+        """Change the inputs and outputs of the model; return the values that the caller reads no more."""
+        main = self.graph.ir.graph
+        orphans: list[ir.Value] = []
+        if edits.ports:
+            # What was unknown, because a caller could set it, may be constant by now.
+            self.graph.facts.forget()
+        for change, value in edits.ports:
+            match change:
+                case "drop input":
+                    main.inputs.remove(value)
+                    orphans.append(value)
+                case "drop output":
+                    main.outputs.remove(value)
+                    orphans.append(value)
+                case "add output":
+                    known = Value(self.graph, value)
+                    kind, dims = known.type, known.shape
+                    value.type, value.shape = kind, None if dims is None else ir.Shape(dims)
+                    main.outputs.append(value)
+        for value, name in edits.names:
+            self.graph.rename(value, name)
+        if edits.orders:
+            self.graph.arrange(edits.orders)
+        return orphans
+
+    def _check_ports(self, edits: Edits) -> None:
+        """Refuse changes of inputs and outputs that cannot be made."""
+        main, taken = self.graph.ir.graph, {name for _, name in edits.names}
+        for change, value in edits.ports:
+            ends = main.outputs if change == "drop output" else main.inputs if change == "drop input" else ()
+            if change == "add output":
+                if value.graph is not main or value.is_graph_output():
+                    raise Refusal(f"{value.name} is no value of the main graph, or an output already")
+                if Value(self.graph, value).type is None:
+                    raise Refusal(f"the type of {value.name} is not known")
+            elif not any(value is end for end in ends):
+                raise Refusal(f"{value.name} is no {change.removeprefix('drop ')} of the model")
+            elif change == "drop input" and not value.is_initializer() and Value(self.graph, value).is_used:
+                raise Refusal(f"{value.name} is still read, and has no value of its own")
+        for value, name in edits.names:
+            if not any(value is port for port in (*main.inputs, *main.outputs)):
+                raise Refusal(f"{value.name} is no input or output of the model")
+            if not name or not self.graph.is_free(name):
+                raise Refusal(f"the name '{name}' is taken")
+        if len(taken) < len(edits.names):
+            raise Refusal("two inputs or outputs would have the same name")
+
     def _scope(self, before: ir.Node | None) -> ir.Graph:
         scope = None if before is None else before.graph
         return self.graph.ir.graph if scope is None else scope
 
-    def _stamp(self, edits: Edits) -> None:
+    def _set_versions(self, edits: Edits) -> None:
         """Set the versions that a site asks for."""
         for function, domain, version in edits.opsets:
             imports = self.graph.ir.opset_imports if function is None else function.opset_imports
@@ -98,8 +161,16 @@ class Commit:
                 self.graph.ir.graph.inputs.remove(value)
         self.graph.ir.ir_version = max(self.graph.ir.ir_version, edits.ir_version)
 
+    def _define(self, functions: list[ir.Function]) -> None:
+        for function in functions:
+            self.graph.ir.functions[function.identifier()] = function
+            self.graph.take_in(function)
+
     def _check(self, edits: Edits) -> None:
         """Refuse what cannot be done as a whole, while nothing is done yet."""
+        for function in edits.definitions:
+            if function.identifier() in self.graph.ir.functions:
+                raise Refusal(f"the model has a function {function.domain}::{function.name} already")
         for old, new, _ in edits.replacements:
             self._check_replacement(old, new)
         leaving = set(edits.removals)
@@ -116,6 +187,7 @@ class Commit:
         for value in edits.drops:
             if is_read(value) or Value(self.graph, value).is_overridable:
                 raise Refusal(f"{value.name} is still read, or a caller can set it")
+        self._check_ports(edits)
 
     def _check_replacement(self, old: ir.Value, new: ir.Value) -> None:
         if old is new:
@@ -140,7 +212,7 @@ class Commit:
         """Whether `new` can become the graph output `old`, under its name."""
         return new.producer() is not None and new.graph is old.graph and not new.is_graph_output()
 
-    def _replace(self, old: ir.Value, new: ir.Value, added: Container[ir.Node], origin: list[ir.Node]) -> list[ir.Node]:
+    def _replace(self, old: ir.Value, new: ir.Value, added: Container[ir.Node]) -> list[ir.Node]:
         """Redirect the readers of `old`; at an output, rename `new` or stand an Identity in between."""
         extra: list[ir.Node] = []
         readers = [use for use in old.uses() if use.node not in added]
@@ -148,7 +220,7 @@ class Commit:
         if old.is_graph_output() and scope is not None:
             if not self._may_take_over(old, new):
                 identity = NewNode("Identity", "", (new,), {}, (ir.Value(),), None)
-                extra.append(self._add_node(identity, scope, old.producer(), origin))
+                extra.append(self._add_node(identity, scope, old.producer()))
                 new = identity.outputs[0]
             name = old.name
             if (producer := old.producer()) is not None:
@@ -171,7 +243,7 @@ class Commit:
             facts.settle(dict.fromkeys(node for node, _ in readers))
         return extra
 
-    def _add_node(self, new: NewNode, scope: ir.Graph, before: ir.Node | None, origin: list[ir.Node]) -> ir.Node:
+    def _add_node(self, new: NewNode, scope: ir.Graph, before: Place) -> ir.Node:
         anchor_name = before.name if before is not None and before.name else ""
         name = self.graph.fresh(new.name or (f"{anchor_name}/{new.op}" if anchor_name else new.op))
         for position, value in enumerate(new.outputs):
@@ -181,8 +253,7 @@ class Commit:
                 value.name = self.graph.fresh(value.name or f"{name}_output_{position}")
         metadata = dict(before.metadata_props) if before is not None else {}
         metadata.update(new.like.metadata_props if new.like is not None else {})
-        metadata[PASS_KEY] = self.graph.pass_name
-        metadata[FROM_KEY] = ", ".join(dict.fromkeys(Node(self.graph, node).label for node in origin))
+        strip(metadata)
         node = ir.Node(
             new.domain,
             new.op,
@@ -200,6 +271,7 @@ class Commit:
             scope.append(node)
         self.graph.index[node.domain, node.op_type][node] = None
         self.graph.changed_nodes.append(node)
+        self.stamps.made(node, before, new.like)
         for subgraph in subgraphs(node):
             self._enter(subgraph, scope)
         return node
@@ -223,7 +295,7 @@ class Commit:
         if scope in self.graph.function_scopes:
             tensor = value.const_value
             value.const_value = None
-            self._add_node(NewNode("Constant", "", (), {"value": tensor}, (value,), None), scope, before, [])
+            self._add_node(NewNode("Constant", "", (), {"value": tensor}, (value,), None), scope, before)
             return
         scope.register_initializer(value)
         if self.graph.ir.ir_version < 4 and scope is self.graph.ir.graph:
@@ -233,7 +305,7 @@ class Commit:
         removed: list[str] = []
         for node in nodes:
             if node.graph is not None:
-                removed += self._sweep(node.outputs, node)
+                removed += self._sweep(node.outputs, None, node)
         return removed
 
     def _drop_functions(self, functions: list[ir.Function]) -> list[str]:
@@ -249,8 +321,11 @@ class Commit:
                 self.graph.index[node.domain, node.op_type].pop(node, None)
         return ["::".join(part for part in function.identifier() if part) for function in functions]
 
-    def _sweep(self, orphans: Iterable[ir.Value], *nodes: ir.Node) -> list[str]:
-        """Remove the producers of values that nothing reads, and so on upwards; return their labels."""
+    def _sweep(self, orphans: Iterable[ir.Value], place: Place, *nodes: ir.Node) -> list[str]:
+        """Remove the producers of values that nothing reads, and so on upwards; return their labels.
+
+        They give way to what the site makes at `place`.
+        """
         removed: list[str] = []
         stack = list(orphans)
         pending = list(nodes)
@@ -263,13 +338,14 @@ class Commit:
                     continue
                 producer = value.producer()
                 if producer is None:
-                    self._drop(value)
+                    self._drop(value, place)
                     continue
                 node = producer
             graph = node.graph
             if graph is None or any(value._uses or value.is_graph_output() for value in node.outputs):
                 continue
             removed.append(self.graph.old_labels.pop(node, "") or Node(self.graph, node).label)
+            self.stamps.gone(node, removed[-1], place)
             stack.extend(dict.fromkeys(reads(node)))
             self._detach(node)
             graph.remove(node)
@@ -284,7 +360,7 @@ class Commit:
             for inner in subgraph:
                 self._detach(inner)
 
-    def _drop(self, value: ir.Value) -> None:
+    def _drop(self, value: ir.Value, place: Place) -> None:
         """Remove an initializer that nothing reads, unless a caller can set it."""
         scope = value.graph
         if not value.is_initializer() or scope is None or value.name is None or value.uses() or value.is_graph_output():
@@ -294,6 +370,7 @@ class Commit:
                 return
             scope.inputs.remove(value)
         del scope.initializers[value.name]
+        self.stamps.dropped(value, place)
 
 
 def discard(edits: Edits) -> None:

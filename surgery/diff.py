@@ -1,13 +1,15 @@
-"""Differences between two models: operators, signature, sizes, opsets, metadata."""
+"""Differences between two models: operators, nodes, signature, sizes, opsets, metadata."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from surgery import storage
+from surgery.correspondence import Correspondence, correspond
 from surgery.inspect import Inspection, Port, inspect
 
 if TYPE_CHECKING:
@@ -47,7 +49,10 @@ class OperatorCount:
 
 @dataclass(frozen=True)
 class Difference:
-    """What `surgery diff` tells. `operators` lists all operators, also those that stayed as they were."""
+    """What `surgery diff` tells. `operators` lists all operators, also those that stayed as they were.
+
+    `nodes` says which nodes became which; it is no difference of its own, for names do not matter.
+    """
 
     before: Inspection
     after: Inspection
@@ -57,6 +62,7 @@ class Difference:
     functions: tuple[Change, ...]
     metadata: tuple[Change, ...]
     sizes: tuple[Change, ...]
+    nodes: Correspondence = field(default_factory=Correspondence)
 
     @property
     def same(self) -> bool:
@@ -70,6 +76,7 @@ class Difference:
             "same": self.same,
             "before": {"path": _path(self.before), "nodes": self.before.nodes},
             "after": {"path": _path(self.after), "nodes": self.after.nodes},
+            "nodes": self.nodes.to_json(),
             "operators": [count.to_json() for count in self.operators],
             "signature": [change.to_json() for change in self.signature],
             "opsets": [change.to_json() for change in self.opsets],
@@ -85,7 +92,12 @@ def _path(side: Inspection) -> str | None:
 
 def diff(before: str | Path | onnx.ModelProto, after: str | Path | onnx.ModelProto) -> Difference:
     """Compare two model files, or messages in memory."""
-    return compare(inspect(before), inspect(after))
+    nodes = correspond(_load(before), _load(after))
+    return replace(compare(inspect(before), inspect(after)), nodes=nodes)
+
+
+def _load(model: str | Path | onnx.ModelProto) -> onnx.ModelProto:
+    return (storage.load(Path(model)) if isinstance(model, str | Path) else storage.from_proto(model)).proto
 
 
 def compare(a: Inspection, b: Inspection) -> Difference:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -45,12 +45,18 @@ class Edits:
     drops: list[ir.Value] = field(default_factory=list)
     opsets: list[tuple[ir.Function | None, str, int]] = field(default_factory=list)
     functions: list[ir.Function] = field(default_factory=list)
+    definitions: list[ir.Function] = field(default_factory=list)
     declarations: list[tuple[ir.Value, ir.TypeProtocol | None, Sequence[Dim] | None]] = field(default_factory=list)
+    ports: list[tuple[Literal["drop input", "drop output", "add output"], ir.Value]] = field(default_factory=list)
+    names: list[tuple[ir.Value, str]] = field(default_factory=list)
+    orders: list[tuple[ir.Graph, Sequence[ir.Node], Sequence[ir.Value]]] = field(default_factory=list)
+    stripped: list[Node | Value] = field(default_factory=list)
+    changed: list[ir.Value] = field(default_factory=list)
     ir_version: int = 0
 
     def __bool__(self) -> bool:
-        changes = (self.nodes, self.inputs, self.attributes, self.replacements, self.removals, self.drops, self.opsets)
-        return any(changes) or bool(self.functions or self.declarations or self.ir_version)
+        # A constant or a function that nothing uses changes nothing.
+        return any(edits for kind, edits in vars(self).items() if kind not in ("constants", "definitions"))
 
 
 class Builder:
@@ -179,6 +185,14 @@ class Builder:
         """Write the type and the dims of an interior value into the model."""
         self.edits.declarations.append((value.ir, type, dims))
 
+    def changes(self, value: Value) -> None:
+        """Say that what `set_input` or `set_attribute` did upstream gives an interior value other contents.
+
+        It is then called otherwise, for a name stands for the same contents in the original and in every later model.
+        Where it replaces a value it gets the name of that.
+        """
+        self.edits.changed.append(value.ir)
+
     def remove(self, node: Node) -> None:
         """Remove a node whose outputs nothing reads; refused when something does."""
         self.edits.removals.append(node.ir)
@@ -187,6 +201,38 @@ class Builder:
         """Remove an initializer that nothing reads; refused when something does or a caller can set it."""
         self.edits.drops.append(initializer.ir)
 
+    def drop_input(self, value: Value) -> None:
+        """Take an input of the model away: an initializer is a constant from then on; refused when it has no value.
+
+        Like the three below, it changes the signature, which the pass has to declare.
+        """
+        self.edits.ports.append(("drop input", value.ir))
+
+    def drop_output(self, value: Value) -> None:
+        """Take an output of the model away; what becomes dead goes."""
+        self.edits.ports.append(("drop output", value.ir))
+
+    def add_output(self, value: Value) -> None:
+        """Let a value of the main graph be the model's last output."""
+        self.edits.ports.append(("add output", value.ir))
+
+    def rename(self, value: Value, name: str) -> None:
+        """Call an input or output of the model otherwise; refused when the name is taken."""
+        self.edits.names.append((value.ir, name))
+
+    def define(self, function: ir.Function) -> None:
+        """Add a model-local function; refused when the model has one of that name."""
+        self.edits.definitions.append(function)
+
+    def arrange(self, scope: ir.Graph, nodes: Sequence[Node], initializers: Sequence[Value]) -> None:
+        """Put all nodes and initializers of a graph in this order, and what is declared of values in that of the nodes.
+
+        Nothing is to be done where they stand like that.
+        """
+        wanted = [node.ir for node in nodes], [value.ir for value in initializers]
+        if wanted != (list(scope), list(scope.initializers.values())) or self._graph.keeps_lists(scope):
+            self.edits.orders.append((scope, *wanted))
+
     def drop_function(self, function: ir.Function) -> None:
         """Remove a model-local function; refused when a node calls it."""
         self.edits.functions.append(function)
@@ -194,6 +240,10 @@ class Builder:
     def set_opset(self, version: int, domain: str = "", *, function: ir.Function | None = None) -> None:
         """Import a domain at this version, or not at all for 0: in the model, or in the one function that is given."""
         self.edits.opsets.append((function, domain, version))
+
+    def strip_lineage(self, thing: Node | Value) -> None:
+        """Remove from a node, or from a constant, the account of where it comes from."""
+        self.edits.stripped.append(thing)
 
     def raise_ir_version(self, version: int) -> None:
         """Let the model have at least this IR version."""

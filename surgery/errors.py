@@ -7,7 +7,7 @@ negative verdict, 2 when the caller must fix something, 3 when something broke.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 
@@ -58,9 +58,12 @@ class Problem:
     line: int
     column: int
     message: str
+    source: str = field(default="", compare=False)
+    """The line itself, to be shown with a caret at the column, where that says more than the place."""
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.line}:{self.column}: {self.message}"
+        shown = f"\n{caret(self.source, self.column)}" if self.source else ""
+        return f"{self.path}:{self.line}:{self.column}: {self.message}{shown}"
 
 
 class RecipeError(SurgeryError):
@@ -74,9 +77,32 @@ class RecipeError(SurgeryError):
 
 
 class PatternError(SurgeryError):
-    """A pattern text that cannot be understood; the message shows the line with a caret."""
+    """A pattern text that cannot be understood; the message shows the line with a caret.
+
+    `what` says what is wrong, `line` and `column` where, counting from 1; a text that is wrong as a whole has no
+    `source`, the line that is shown. `subject` is what the text is.
+    """
 
     code = "pattern"
+
+    def __init__(
+        self, what: str, *, line: int = 1, column: int = 1, source: str = "", subject: str = "pattern"
+    ) -> None:
+        super().__init__(what)
+        self.line = line
+        self.column = column
+        self.source = source
+        self.subject = subject
+
+    def __str__(self) -> str:
+        if not self.source:
+            return self.what
+        return f"line {self.line} of the {self.subject}: {self.what}\n{caret(self.source, self.column)}"
+
+
+def caret(source: str, column: int) -> str:
+    """Show a line of text, indented, with a caret under a column of it."""
+    return f"    {source}\n    {' ' * (column - 1)}^"
 
 
 class ExpectationError(SurgeryError):

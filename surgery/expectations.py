@@ -8,9 +8,14 @@ from typing import Any
 from surgery.recipe.schema import Expect
 
 
-def expectations(expected: Expect, ops: Mapping[str, int], opset: int) -> Iterator[tuple[str, bool]]:
-    """Yield what is expected of a model with these operators, in words, and whether it holds."""
+def expectations(expected: Expect, ops: Mapping[str, int], opset: int, sites: int = 0) -> Iterator[tuple[str, bool]]:
+    """Yield what is expected of a model with these operators, in words, and whether it holds.
+
+    `sites` counts those of a step; what is expected at the end says nothing of them.
+    """
     yield from comparisons(expected.ops, expected.nodes, expected.opset, ops, opset)
+    if expected.sites is not None:
+        yield f"sites: {expected.sites} (found {sites})", expected.sites.holds(sites)
 
 
 def comparisons(

@@ -89,6 +89,10 @@ class Facts:
             fact = self._table.get(value)
         return fact if fact is not None else self._extend(value)
 
+    def seen(self, value: ir.Value) -> Fact:
+        """Return what was found out of a value so far, without a look at the model."""
+        return self._table.get(value, NOTHING)
+
     def merge(self, value: ir.Value, other: ir.Value) -> None:
         """Let a new `value` inherit what is known of `other`, which it replaces."""
         fact = self._table.get(other)

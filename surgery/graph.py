@@ -7,7 +7,7 @@ subgraphs, initializers that a caller can override, sweeping of what became dead
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from surgery.commit import Commit, discard, reads
 from surgery.edits import Builder
 from surgery.errors import PassError
 from surgery.facts import Facts, scopes, subgraphs, values
-from surgery.storage import Weights, spill_tensor
+from surgery.storage import Weights, residue_of, spill_tensor
 from surgery.views import Node, Refusal, Value
 
 if TYPE_CHECKING:
@@ -47,11 +47,20 @@ class Refused:
     reason: str
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What native code may take that a pass runs in a worker: seconds, None for no limit, and bytes of memory."""
+
+    timeout: float | None = 300.0
+    memory: int | None = None
+
+
 class Graph:
     """A model while passes work on it: the main graph, its subgraphs and the bodies of functions.
 
     `ir` is the `onnx_ir.Model` below. `sites` lists what was applied and `refusals` what was declined, both by
-    the pass that runs; `skip` holds numbers of sites that must not be applied.
+    the pass that runs; `skip` holds numbers of sites that must not be applied. `renamed` says what the pass calls
+    inputs and outputs of the model now.
     """
 
     def __init__(
@@ -64,6 +73,7 @@ class Graph:
     ) -> None:
         self.ir = model
         self.weights = weights
+        self.limits = Limits()
         self.facts = Facts(model)
         self.begin(pass_name, skip)
         self.refresh()
@@ -74,11 +84,12 @@ class Graph:
         self.skip = skip
         self.sites: list[Site] = []
         self.refusals: list[Refused] = []
+        self.renamed: dict[str, str] = {}
         self.changed_nodes: list[ir.Node] = []
 
     def refresh(self) -> None:
         """Look at the model afresh, after it was edited through `ir`."""
-        self.index: dict[tuple[str, str], dict[ir.Node, None]] = defaultdict(dict)
+        self.index: dict[tuple[str, str], dict[ir.Node, None]]
         self._opsets: dict[ir.Graph, Mapping[str, int]] = {}
         self.function_scopes: set[ir.Graph] = set()
         self._names: set[str] | None = None
@@ -86,13 +97,28 @@ class Graph:
         self.old_labels: dict[ir.Node, str] = {}
         self.facts.forget()
         for function in self.ir.functions.values():
-            for scope in (function.graph, *function.graph.subgraphs()):
-                self._opsets[scope] = function.opset_imports
-                self.function_scopes.add(scope)
+            self._own_opsets(function)
         for scope in scopes(self.ir):
             self._opsets.setdefault(scope, self.ir.opset_imports)
+        self._list_nodes()
+
+    def _list_nodes(self) -> None:
+        """Note the nodes of each operator, in the order in which they stand."""
+        self.index = defaultdict(dict)
+        for scope in scopes(self.ir):
             for node in scope:
                 self.index[node.domain, node.op_type][node] = None
+
+    def take_in(self, function: ir.Function) -> None:
+        """Take note of a new model-local function."""
+        self._own_opsets(function)
+        for node in function.all_nodes():
+            self.index[node.domain, node.op_type][node] = None
+
+    def _own_opsets(self, function: ir.Function) -> None:
+        for scope in (function.graph, *function.graph.subgraphs()):
+            self._opsets[scope] = function.opset_imports
+            self.function_scopes.add(scope)
 
     # Reading
 
@@ -131,6 +157,15 @@ class Graph:
     def holders(self) -> dict[ir.Graph, Node]:
         """Return for each subgraph the node that holds it, whose scope is the one around it."""
         return {inner: Node(self, node) for scope in scopes(self.ir) for node in scope for inner in subgraphs(node)}
+
+    def inputs(self) -> list[Value]:
+        """List the inputs of the model. Before IR version 4 each initializer had to be listed; those are none."""
+        values = [Value(self, value) for value in self.ir.graph.inputs]
+        return [value for value in values if not value.is_constant]
+
+    def outputs(self) -> list[Value]:
+        """List the outputs of the model."""
+        return [Value(self, value) for value in self.ir.graph.outputs]
 
     def constants(self) -> list[Value]:
         """List the initializers that no caller can override, of all scopes."""
@@ -201,17 +236,31 @@ class Graph:
 
     def fresh(self, wish: str) -> str:
         """Return a name like `wish` that no value and no node of the model has."""
+        names, name = self._taken(), wish
+        while name in names:
+            self._suffixes[wish] = self._suffixes.get(wish, 0) + 1
+            name = f"{wish}_{self._suffixes[wish]}"
+        names.add(name)
+        return name
+
+    def is_free(self, name: str) -> bool:
+        """Tell whether no value and no node of the model has this name."""
+        return name not in self._taken()
+
+    def _taken(self) -> set[str]:
         if self._names is None:
             self._names = {value.name for value in values(scopes(self.ir)) if value.name}
             self._names.update(node.name for scope in scopes(self.ir) for node in scope if node.name)
             for scope in scopes(self.ir):
                 self._names.update(use.name for node in scope for use in node.inputs if use is not None and use.name)
-        name = wish
-        while name in self._names:
-            self._suffixes[wish] = self._suffixes.get(wish, 0) + 1
-            name = f"{wish}_{self._suffixes[wish]}"
-        self._names.add(name)
-        return name
+        return self._names
+
+    def rename(self, value: ir.Value, name: str) -> None:
+        """Call an input or output of the model otherwise, and note what it was called before the pass."""
+        old = value.name or ""
+        first = next((before for before, now in self.renamed.items() if now == old), old)
+        value.name = self.fresh(name)
+        self.renamed[first] = value.name
 
     def enter(self, subgraph: ir.Graph, around: ir.Graph) -> None:
         """Take note of a new subgraph of a node that stands in the scope `around`."""
@@ -219,6 +268,27 @@ class Graph:
             self._opsets[subgraph] = self._opsets[around]
         if around in self.function_scopes:
             self.function_scopes.add(subgraph)
+
+    def keeps_lists(self, scope: ir.Graph) -> bool:
+        """Tell whether what is declared of values stands in an order of its own in the file."""
+        residue = residue_of(self._owners().get(scope, scope))
+        return residue is not None and residue.has_order
+
+    def _owners(self) -> dict[ir.Graph, ir.Function]:
+        return {function.graph: function for function in self.ir.functions.values()}
+
+    def arrange(self, orders: Sequence[tuple[ir.Graph, Sequence[ir.Node], Sequence[ir.Value]]]) -> None:
+        """Put nodes and initializers of graphs in order, see `Builder.arrange`."""
+        owners = self._owners()
+        for scope, nodes, initializers in orders:
+            scope.extend(nodes)
+            for value in initializers:
+                held = scope.initializers.pop(value.name or "")
+                scope.initializers[held.name or ""] = held
+            residue = residue_of(owners.get(scope, scope))
+            if residue is not None:
+                residue.forget_order()
+        self._list_nodes()
 
     def adopt(self, model: ir.Model) -> None:
         """Take another model in the place of this one, made from it by other means."""

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from surgery.inference_symbols import Element, combine, element, normal, number
-from surgery.ops import BINARY_ELEMENTWISE
+from surgery.ops import BROADCASTING
 
 if TYPE_CHECKING:
     from surgery.inference import Context
 
-_BROADCASTS = BINARY_ELEMENTWISE | {"Expand", "Max", "Mean", "Min", "StringConcat", "Sum", "Where"}
+_BROADCASTS = BROADCASTING | {"Expand", "StringConcat"}
 
 
 def correct(context: Context, node: ir.Node) -> None:

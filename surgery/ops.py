@@ -108,6 +108,10 @@ BINARY_ELEMENTWISE = frozenset(
 )
 """Operators that map pairs of elements after numpy-style broadcasting (since opset 7)."""
 
+BROADCASTING = BINARY_ELEMENTWISE | {"Max", "Mean", "Min", "Sum", "Where"}
+"""Operators that combine the elements of all their inputs after broadcasting (since opset 7, those of more than two
+inputs since 8); PRelu never enlarges its first one."""
+
 
 @cache
 def since_version(op_type: str, opset: int, domain: str = "") -> int | None:

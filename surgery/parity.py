@@ -1,8 +1,24 @@
-"""What a pass promises about the results of the model it changed."""
+"""What a pass promises about the model it changed: its results, and what of its signature is another."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
+from typing import Literal, get_args
+
+Change = Literal["inputs", "outputs", "names", "order", "types", "dims", "metadata"]
+"""What a pass may declare to change of a signature.
+
+"inputs", "outputs": there are fewer or more of them. "names": some are called otherwise. "order": the inputs or the
+outputs stand in another order. "types", "dims": those of an input or output. "metadata": entries of the model.
+"""
+
+CHANGES: tuple[Change, ...] = get_args(Change)
+
+
+def unknown_changes(changes: Iterable[str]) -> list[str]:
+    """List what is no change of a signature that a pass could declare."""
+    return sorted(change for change in changes if change not in CHANGES)
 
 
 class Parity(Enum):

@@ -12,6 +12,7 @@ from surgery import storage
 from surgery.graph import Refused
 from surgery.summary import Summary, summarize
 from surgery.verify import Verdict
+from surgery.why import Why
 
 if TYPE_CHECKING:
     import onnx
@@ -56,6 +57,8 @@ class StepRecord:
     exit_code: int = 0
     refusals: tuple[Refused, ...] = field(default=(), repr=False)
     refused_sites: tuple[RefusedSite, ...] = ()
+    why: Why | None = field(default=None, repr=False)
+    """Why the pass has fewer sites than the recipe expects."""
 
     def to_json(self) -> dict[str, Any]:
         """Give the fields of the JSON report."""
@@ -70,6 +73,7 @@ class StepRecord:
             "seconds": round(self.seconds, 4),
             "message": self.message,
             "refused_sites": [site.to_json() for site in self.refused_sites],
+            "why": self.why.to_json() if self.why is not None else None,
         }
 
 

@@ -7,32 +7,37 @@ the flags of the command line and the table in the docs.
 from __future__ import annotations
 
 import difflib
-import hashlib
-import importlib
-import importlib.metadata
-import importlib.util
 import inspect
 import json
-import pkgutil
 import re
-import sys
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Annotated, Any, Literal, TypeVar
+from types import NoneType, SimpleNamespace, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union
 
-from surgery.errors import SurgeryError, UsageError
-from surgery.parity import Parity
+from surgery import discovery
+from surgery.apis import Api, api_of
+from surgery.errors import UsageError
+from surgery.parity import CHANGES, Change, Parity, unknown_changes
 
-ENTRY_POINTS = "surgery.passes"
+NAME_PATTERN = r"[a-z][a-z0-9]*(-[a-z0-9]+)*"
+"""What the name of a pass looks like."""
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+SIZE_PATTERN = r"^\s*[0-9]+(\.[0-9]+)?\s*([kKmMgG]?[bB]|[kKmMgG][iI][bB])?\s*$"
+"""The texts that `parse_size` understands, for a JSON schema."""
 
 
 class SizeUnit:
     """Marks an int option as a number of bytes, which may be written "1MB" or "64KiB"."""
+
+    type_name = "size"
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> dict[str, Any]:
+        return {"anyOf": [handler(core), {"type": "string", "pattern": SIZE_PATTERN}]}
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         from pydantic_core import core_schema
@@ -72,15 +77,14 @@ class Option:
         return self.default is inspect.Parameter.empty
 
     @property
+    def plain_default(self) -> Any:
+        """The default as JSON and YAML can write it: what they have no form for as text, None for a required option."""
+        return None if self.required else json.loads(json.dumps(self.default, default=str), parse_constant=str)
+
+    @property
     def type_name(self) -> str:
         """How to speak of the type in docs and messages."""
-        if typing.get_origin(self.annotation) is Annotated:
-            return "size"
-        if typing.get_origin(self.annotation) is Literal:
-            return " | ".join(str(choice) for choice in typing.get_args(self.annotation))
-        if isinstance(self.annotation, type):
-            return self.annotation.__name__
-        return str(self.annotation).replace("typing.", "")
+        return _type_name(self.annotation)
 
     def validate(self, value: Any) -> Any:
         """Convert a value from YAML or the command line; ValueError with one line says what is wrong."""
@@ -111,6 +115,12 @@ class Pass:
     kind: Literal["graph", "pattern"]
     function: Callable[..., Any]
     match: tuple[str, ...] = ()
+    changes: frozenset[Change] = frozenset()
+    """What it means to change of the signature; all else must stay."""
+    declared_at: str = ""
+    """The file and the line of the declaration, where that is not the function's own."""
+    requires: str = ""
+    """The distribution of the tool that it hands the model to, where it does so."""
 
     @property
     def doc(self) -> str:
@@ -128,9 +138,32 @@ class Pass:
         return " ".join(self.doc.split("\n\n")[0].split())
 
     @property
-    def origin(self) -> str:
-        """The module that the pass comes from."""
+    def module(self) -> str:
+        """The module that declares the pass."""
         return self.function.__module__
+
+    @property
+    def place(self) -> str:
+        """The file and the line of its declaration."""
+        if self.declared_at:
+            return self.declared_at
+        code = inspect.unwrap(self.function).__code__
+        return f"{code.co_filename}:{code.co_firstlineno}"
+
+    @cached_property
+    def origin(self) -> str:
+        """Where the pass comes from: "surgery", an installed distribution with its version, or the path of a file.
+
+        One that hands the model to a tool comes from that, which may not be installed.
+        """
+        if self.requires:
+            return discovery.version(self.requires)
+        return discovery.origin(self.module, self.place.rpartition(":")[0])
+
+    @property
+    def theme(self) -> str:
+        """The folder of a standard pass, or where another one comes from."""
+        return self.module.split(".")[2] if self.is_standard else self.origin
 
     @cached_property
     def options(self) -> tuple[Option, ...]:
@@ -150,6 +183,9 @@ class Pass:
 
     def option_errors(self, given: Mapping[str, Any]) -> dict[str, str]:
         """Say what is wrong with each given option, by its name; a missing one is listed too."""
+        if self.requires and not discovery.is_installed(self.requires):
+            what = f"pass '{self.name}' needs {self.requires}, which is not installed; pip install {self.requires}"
+            return {"": what}
         known = {option.name: option for option in self.options}
         problems: dict[str, str] = {}
         for name, value in given.items():
@@ -175,31 +211,38 @@ class Pass:
     @property
     def is_standard(self) -> bool:
         """Whether it is made and tested with the engine, and needs no containment."""
-        return self.origin.startswith("surgery.passes.")
+        return self.module.startswith(f"{discovery.STANDARD}.")
 
     @cached_property
-    def api(self) -> str:
-        """What the function works on, by the last word of its first annotation: "Graph" or "ModelProto"."""
-        first = next(iter(inspect.signature(self.function).parameters.values()), None)
-        annotation = first.annotation if first is not None else inspect.Parameter.empty
-        name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
-        return "ModelProto" if name.rpartition(".")[2] == "ModelProto" else "Graph"
+    def api(self) -> Api:
+        """What the function works on, by the annotation of its first parameter; UsageError when that is no API."""
+        return "Graph" if self.match else api_of(self.name, self.function)
 
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _PASSES: dict[str, Pass] = {}
+_CLASHES: dict[str, str] = {}
+_BROKEN: list[discovery.Broken] = []
 _discovered = False
+_discovering = False
 
 
-def graph_pass(name: str, *, parity: Parity = Parity.CLOSE) -> Callable[[F], F]:
+def graph_pass(
+    name: str, *, parity: Parity = Parity.CLOSE, changes: Iterable[Change] = (), requires: str = ""
+) -> Callable[[F], F]:
     """Declare a pass that walks the graph itself: `def f(graph: Graph, *, option: int = 1) -> None`.
 
-    With `onnx.ModelProto` as the annotation of its first parameter, the function gets the whole model and returns one.
+    The annotation of the first parameter picks the API. With `onnx_ir.Model`, `gs.Graph` (onnx-graphsurgeon) or
+    `onnx.ModelProto` in the place of `Graph`, the function gets the whole model, and returns the new one, or None when
+    it changed what it was given.
+
+    `changes` says what the pass means to change of the signature, see `surgery.parity.Change`; all else must stay.
+    `requires` names the distribution of the tool that it hands the model to, see `surgery.run_tool`.
     """
 
     def declare(function: F) -> F:
-        _register(Pass(name, parity, "graph", function))
+        register(Pass(name, parity, "graph", function, changes=frozenset(changes), requires=requires))
         return function
 
     return declare
@@ -217,19 +260,38 @@ def pattern_pass(name: str, *, match: str | Iterable[str], parity: Parity = Pari
     patterns = (match,) if isinstance(match, str) else tuple(match)
 
     def declare(function: F) -> F:
-        _register(Pass(name, parity, "pattern", function, patterns))
+        register(Pass(name, parity, "pattern", function, patterns))
         return function
 
     return declare
 
 
-def _register(new: Pass) -> None:
-    if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", new.name):
-        raise UsageError(f"'{new.name}' is not a name for a pass", todo="use lower-case words joined by hyphens")
+def register(new: Pass) -> None:
+    """Make a pass known by its name. UsageError when it is not declared as it must be, or the name is taken."""
+    require_name(new.name)
+    unknown = unknown_changes(new.changes)
+    if unknown:
+        what = f"pass '{new.name}' declares an unknown change '{unknown[0]}'{suggestion(unknown[0], CHANGES)}"
+        raise UsageError(what, todo=f"what can be declared: {', '.join(CHANGES)}")
+    if new.kind == "graph":
+        api_of(new.name, new.function)
     old = _PASSES.get(new.name)
-    if old is not None and _place(old) != _place(new):
-        raise UsageError(f"two passes are called '{new.name}': {_place(old)} and {_place(new)}")
-    _PASSES[new.name] = new
+    if old is None or old.place == new.place:
+        _PASSES[new.name] = new
+        return
+    clash = f"two passes are called '{new.name}': {_whereabouts(old)} and {_whereabouts(new)}"
+    if not _discovering:
+        raise UsageError(clash, todo="rename one")
+    # Nobody has asked for this pass yet, and all others can be used.
+    _CLASHES[new.name] = clash
+
+
+def require_name(name: str) -> None:
+    """Raise UsageError unless a text can be the name of a pass: lower-case words and numbers joined by hyphens."""
+    if not re.fullmatch(NAME_PATTERN, name):
+        words = re.sub(r"[^a-z0-9]+", "-", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()).strip("-")
+        hint = f", such as '{words}'" if re.fullmatch(NAME_PATTERN, words) else ""
+        raise UsageError(f"'{name}' is not a name for a pass", todo=f"use lower-case words joined by hyphens{hint}")
 
 
 def _option_types(function: Callable[..., Any]) -> dict[str, Any]:
@@ -244,68 +306,72 @@ def _option_types(function: Callable[..., Any]) -> dict[str, Any]:
         raise UsageError(f"an option of '{function.__name__}' has a type that is not imported: {error.name}") from error
 
 
-def _place(declared: Pass) -> str:
-    code = inspect.unwrap(declared.function).__code__
-    return f"{code.co_filename}:{code.co_firstlineno}"
+def _whereabouts(declared: Pass) -> str:
+    file = declared.place.rpartition(":")[0]
+    return declared.place if declared.origin == file else f"{declared.place} of {declared.origin}"
 
 
 def passes() -> Mapping[str, Pass]:
     """Return all known passes by name; the standard ones and those of installed packages are found on first use."""
-    global _discovered
+    global _discovered, _discovering
     if not _discovered:
-        _discovered = True
-        standard = importlib.import_module("surgery.passes")
-        for module in pkgutil.walk_packages(standard.__path__, "surgery.passes."):
-            importlib.import_module(module.name)
-        for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
-            entry.load()
+        _discovered = _discovering = True
+        try:
+            discovery.import_standard()
+            _BROKEN[:] = discovery.import_installed()
+        finally:
+            _discovering = False
     return dict(sorted(_PASSES.items()))
 
 
+def warnings() -> list[str]:
+    """List, in a line each, what is wrong with installed packages; only who asks for their passes has an error."""
+    return [*map(str, _BROKEN), *_CLASHES.values()]
+
+
 def find(name: str) -> Pass:
-    """Return the pass of that name; UsageError suggests a near one."""
+    """Return the pass of that name; UsageError suggests a near one, or says why it cannot be had."""
     known = passes()
     if name not in known:
-        raise UsageError(f"no pass '{name}'{suggestion(name, known)}", todo="see 'surgery passes'")
+        raise UsageError(f"no pass '{name}'{suggestion(name, known)}{missing()}", todo="see 'surgery passes'")
+    if name in _CLASHES:
+        raise UsageError(_CLASHES[name], todo="uninstall or rename one")
     return known[name]
+
+
+def clash(name: str) -> str | None:
+    """Say which two places declare a pass of that name, if two do."""
+    return _CLASHES.get(name)
+
+
+def missing() -> str:
+    """Return "; the passes 'x' of DIST VERSION cannot be loaded: why" for all packages of which that is true."""
+    return "".join(f"; {broken}" for broken in _BROKEN)
 
 
 def load_plugin(name: str) -> None:
     """Import a plugin, a module by name or a `.py` file by path; its decorators register its passes."""
-    if not name.endswith(".py"):
-        try:
-            importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            raise UsageError(f"no plugin module '{name}'", todo="install it, or name a .py file") from error
-        except Exception as error:
-            raise UsageError(f"plugin '{name}' cannot be imported: {type(error).__name__}: {error}") from error
-        return
-    path = Path(name).resolve()
-    if not path.is_file():
-        raise UsageError(f"no plugin file '{name}'")
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
-    module_name = f"surgery_plugin_{path.stem}_{digest}"
-    if module_name in sys.modules:
-        return
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"'{name}' cannot be imported")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module
-    try:
-        spec.loader.exec_module(module)
-    except SurgeryError:
-        del sys.modules[module_name]
-        raise
-    except Exception as error:
-        del sys.modules[module_name]
-        raise UsageError(f"plugin '{name}' cannot be imported: {type(error).__name__}: {error}") from error
+    passes()  # a clash with one of these is the plugin's mistake
+    discovery.import_plugin(name)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Return "; did you mean 'x'?" for the nearest known name, or nothing."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean '{near[0]}'?" if near else ""
+
+
+def _type_name(annotation: Any) -> str:
+    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        return str(parts[1].type_name)
+    if origin is Literal:
+        return " | ".join(str(choice) for choice in parts)
+    if origin in (Union, UnionType):
+        return " | ".join("none" if part is NoneType else _type_name(part) for part in parts)
+    if origin is list:
+        return f"list[{_type_name(parts[0])}]"
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
 
 
 def _sections(doc: str) -> dict[str, str]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from surgery import registry, storage
+from surgery import storage
 from surgery.delta import GaveUp, Search
 from surgery.errors import ExpectationError, ModelFileError, PassError, RecipeError, SurgeryError, UsageError
 from surgery.expectations import comparisons, expectations
@@ -23,15 +23,18 @@ from surgery.graph import Graph, Refused, Site
 from surgery.parity import Parity
 from surgery.recipe.schema import Expect, PassStep, Recipe, RepeatStep, Step, UseStep, VerifySpec, When
 from surgery.records import Expectation, Observer, RefusedSite, Result, Silent, Status, StepRecord
-from surgery.summary import data_files, operators, summarize
+from surgery.summary import data_files, operators, opset, summarize
 from surgery.transform import transform
-from surgery.verify import Verdict, Verifier, new_findings, signature, with_sets_beside
+from surgery.verify import Verdict, new_findings, signature, with_sets_beside
 from surgery.verify.checks import CHECK_TIMEOUT, Checker
+from surgery.verify.contract import Contract
+from surgery.why import explained, why_so_few
 
 if TYPE_CHECKING:
     import onnx
 
     from surgery.registry import Pass
+    from surgery.verify import Verifier
 
 __all__ = ["Attempt", "Chain", "Observer", "Result", "StepRecord", "apply", "run"]
 
@@ -46,7 +49,7 @@ class Attempt:
 
     `complaint` says what is wrong with it, or is empty; `exit_code` is then 1 for a negative verdict and 3 for a pass
     that broke. `proto` and `data` are the model without weights, as a message and serialized; without a result, `proto`
-    is None.
+    is None. `renamed` says what inputs and outputs are called now.
     """
 
     step: PassStep
@@ -59,6 +62,7 @@ class Attempt:
     verdict: Verdict | None = None
     complaint: str = ""
     exit_code: int = 0
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -107,18 +111,22 @@ class Chain:
         self._unchanged = self._bytes
         self._running = ""
         # Attempts of standard passes that changed nothing: as long as the model is the same, so is what they do.
-        self._settled: dict[tuple[str, str, frozenset[int]], Attempt] = {}
+        self._settled: dict[tuple[Pass, str, frozenset[int]], Attempt] = {}
         self.failed: Attempt | None = None  # the last attempt that was not committed, for what it made was wrong
-        self._signature = signature(stored.proto)
         self._findings: list[str] | None = None
         inputs = with_sets_beside(recipe.inputs, stored.path)
-        self.verifier = Verifier(self.original, inputs, recipe.verify)
+        self.contract = Contract(self.original, inputs, recipe.verify)
         self._checker = Checker(timeout=min(self.spec.timeout, CHECK_TIMEOUT), memory=self.spec.memory)
 
     def close(self) -> None:
         """End what runs beside this process, and forget what the original computed."""
         self._checker.close()
-        self.verifier.close()
+        self.contract.close()
+
+    @property
+    def verifier(self) -> Verifier:
+        """What compares models with the original, as far as both have the same inputs and outputs."""
+        return self.contract.verifier
 
     @property
     def proto(self) -> onnx.ModelProto:
@@ -175,7 +183,7 @@ class Chain:
     def _holds(self, when: When | None) -> bool:
         if when is None:
             return True
-        return all(met for _, met in comparisons(when.ops, when.nodes, when.opset, self.ops, _opset(self._proto)))
+        return all(met for _, met in comparisons(when.ops, when.nodes, when.opset, self.ops, opset(self._proto)))
 
     def _skipped(self, step: PassStep) -> StepRecord:
         return StepRecord(step.name, "skipped", self.nodes, self.nodes, message="its condition 'when' does not hold")
@@ -232,7 +240,9 @@ class Chain:
         try:
             self._expect_of_step(step, attempt)
         except ExpectationError as error:
-            return replace(record, message=str(error), exit_code=1)
+            self.verifier.join()  # to explain a pass is to run it, in a fork maybe
+            why = why_so_few(step, len(attempt.applied), self._proto, self.stored.weights)
+            return replace(record, message=explained(str(error), why), exit_code=1, why=why)
         if not attempt.changed:
             return replace(record, status="rolled_back" if refused else "unchanged")
         self.commit(attempt)
@@ -264,8 +274,8 @@ class Chain:
 
     def attempt(self, step: PassStep, skip: frozenset[int] = frozenset()) -> Attempt:
         """Run one pass on the committed model, without the sites to `skip`, and judge what it made; commit nothing."""
-        declared = registry.find(step.name)
-        key = (step.name, repr(step.options), skip)
+        declared = step.find()
+        key = (declared, repr(step.options), skip)
         seen = self._settled.get(key)
         if seen is not None and seen.data is self._bytes:
             return seen
@@ -305,8 +315,11 @@ class Chain:
             self._prepare()
         proto, data = (made.proto, data) if changed else (self._proto, self._bytes)
         attempt = Attempt(step, proto, data, changed, made.live, made.sites, made.refusals)
+        if not changed or proto is None:
+            return attempt
+        attempt = replace(attempt, renamed=self.contract.names(proto, declared.changes, made.renamed))
         try:
-            return self._judged(attempt, declared.parity) if changed else attempt
+            return self._judged(attempt, declared)
         except (RecipeError, UsageError):
             # The inputs or libraries to verify with are wrong, whatever the pass did.
             raise
@@ -326,28 +339,30 @@ class Chain:
             self._touched = False
         else:
             self._load(attempt.proto)
-        if attempt.verdict is not None and attempt.verdict.status == "close":
-            self.verifier.accept(attempt.data)
+        accepted = attempt.verdict is not None and attempt.verdict.status == "close"
+        self.contract.adopt(attempt.proto, attempt.data, attempt.renamed, accepted=accepted)
 
-    def _judged(self, attempt: Attempt, promise: Parity) -> Attempt:
+    def _judged(self, attempt: Attempt, declared: Pass) -> Attempt:
         """Check a changed model in the order of cost: signature, checker, parity."""
         assert attempt.proto is not None
         name = attempt.step.name
-        complaint = next(self._complaints(name, attempt.proto, attempt.data), "")
+        complaint = next(self._complaints(attempt, declared), "")
         verdict = None
         if not complaint and self.spec.mode == "each":
             self._stage(name, "parity")
-            verdict = self.verifier.verify(attempt.data, promise)
+            verdict = self.contract.verify(attempt.proto, attempt.data, declared.parity, attempt.renamed)
             complaint = self._complaint(verdict)
         return replace(attempt, verdict=verdict, complaint=complaint, exit_code=1 if complaint else 0)
 
-    def _complaints(self, name: str, proto: onnx.ModelProto, data: bytes) -> Iterator[str]:
-        yield from (f"signature: {item}" for item in self._signature.differences(signature(proto)))
-        self._stage(name, "check")
-        found = self._checker.check(data)
-        if found and self._findings is None:
+    def _complaints(self, attempt: Attempt, declared: Pass) -> Iterator[str]:
+        assert attempt.proto is not None
+        found = self.contract.complaints(attempt.proto, declared.changes, attempt.renamed)
+        yield from (f"signature: {item}" for item in found)
+        self._stage(declared.name, "check")
+        findings = self._checker.check(attempt.data)
+        if findings and self._findings is None:
             self._findings = self._checker.check(self.original)
-        yield from new_findings(self._findings or [], found)
+        yield from new_findings(self._findings or [], findings)
 
     def _stage(self, name: str, stage: str) -> None:
         self.observer.stage(name, self._running + stage)
@@ -363,7 +378,7 @@ class Chain:
             return
         started = time.perf_counter()
         self.observer.stage("(end)", "parity")
-        verdict = self.verifier.verify(self._bytes, Parity.CLOSE)
+        verdict = self.contract.verify(self._proto, self._bytes, Parity.CLOSE, {})
         complaint = self._complaint(verdict)
         self._record(
             StepRecord(
@@ -383,28 +398,20 @@ class Chain:
     def expect(self, expected: Expect, prefix: str = "") -> None:
         """Note which expectations the committed model meets."""
         self.expectations += [
-            Expectation(prefix + what, ok) for what, ok in expectations(expected, self.ops, _opset(self._proto))
+            Expectation(prefix + what, ok) for what, ok in expectations(expected, self.ops, opset(self._proto))
         ]
         if expected.signature is not None:
-            same = not self._signature.differences(signature(self._proto))
+            same = not self.contract.first.differences(signature(self._proto))
             self.expectations.append(Expectation(f"{prefix}signature: unchanged", same))
 
     def _expect_of_step(self, step: PassStep, attempt: Attempt) -> None:
         if step.expect is None or attempt.proto is None:
             return
-        found = list(expectations(step.expect, operators(attempt.proto), _opset(attempt.proto)))
-        if step.expect.sites is not None:
-            sites = len(attempt.applied)
-            found.append((f"sites: {step.expect.sites} (found {sites})", step.expect.sites.holds(sites)))
+        found = [*expectations(step.expect, operators(attempt.proto), opset(attempt.proto), len(attempt.applied))]
         self.expectations += [Expectation(f"{step.name}: {what}", ok) for what, ok in found]
         failed = [what for what, ok in found if not ok]
         if failed:
             raise ExpectationError(f"expected {', '.join(failed)}")
-
-
-def _opset(model: onnx.ModelProto) -> int:
-    """Return the opset version of the default domain, 0 when it is not imported."""
-    return next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), 0)
 
 
 def _tell(refused: tuple[RefusedSite, ...]) -> str:

@@ -52,6 +52,11 @@ def summarize(proto: onnx.ModelProto, files: Iterable[Path] = ()) -> Summary:
     return Summary(found[0] if found else None, sum(counts.values()), counts, size, found)
 
 
+def opset(model: onnx.ModelProto) -> int:
+    """Return the opset version of the default domain, 0 when it is not imported."""
+    return next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), 0)
+
+
 def operators(proto: onnx.ModelProto) -> dict[str, int]:
     """Count the operators of a model, subgraphs and functions included, most frequent first."""
     counts = Counter(

@@ -108,16 +108,16 @@ def structural_diff(
 ) -> str:
     """Show the lines in which the canonical forms differ, as a unified diff; empty when they are the same.
 
-    With `declared`, what is declared of intermediate values counts too, by their names.
+    With `declared`, the order of the nodes and what is declared of intermediate values count too, by their names.
     """
     one, other = (canonical(model) + (declarations(model) if declared else "") for model in (before, after))
     return "".join(difflib.unified_diff(one.splitlines(keepends=True), other.splitlines(keepends=True), *names))
 
 
 def declarations(model: ir.Model) -> str:
-    """List the types and dims that are declared of intermediate values, by the names of the values."""
-    made = (value for graph in scopes(model) for node in graph for value in node.outputs)
-    return "".join(sorted(f"{_typed(value)}\n" for value in made if value.name and value.type is not None))
+    """List intermediate values with the types and dims that are declared of them, in the order of their nodes."""
+    made = (value for graph in scopes(model) for node in graph for value in node.outputs if value.name)
+    return "".join(f"{value.name if value.type is None else _typed(value)}\n" for value in made)
 
 
 def _canonical_graph(graph: ir.Graph, outer: dict[ir.Value, str], indent: str) -> list[str]:

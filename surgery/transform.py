@@ -7,12 +7,12 @@ that must end the run: it goes over the graph in a fork, and what it made comes 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from surgery import bridges, storage
 from surgery.errors import PassError, SurgeryError
-from surgery.graph import Graph, Refused, Site
+from surgery.graph import Graph, Limits, Refused, Site
 from surgery.workers import default_memory
 from surgery.workers.fork import call_in_fork
 
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 class Transformed:
     """What a pass made of a graph; `proto` is None where it applied nothing.
 
-    `live` tells whether the graph itself holds it; otherwise that is as it was.
+    `live` tells whether the graph itself holds it; otherwise that is as it was. `renamed` says what inputs and outputs
+    are called now.
     """
 
     proto: onnx.ModelProto | None
@@ -34,6 +35,7 @@ class Transformed:
     refusals: tuple[Refused, ...]
     live: bool
     printed: str = ""
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
 
 def transform(
@@ -52,6 +54,7 @@ def transform(
     a debugger. Raises `SurgeryError` when the pass could not do its work, and the graph may then be half changed.
     """
     graph.skip = skip
+    graph.limits = Limits(timeout, memory)
     if contained and not declared.is_standard:
         return _transform_in_fork(declared, graph, options, timeout, memory)
     try:
@@ -63,7 +66,7 @@ def transform(
         raise
     except Exception as error:
         raise PassError(_tell(declared, error)) from error
-    return Transformed(proto, tuple(graph.sites), tuple(graph.refusals), live=True)
+    return Transformed(proto, tuple(graph.sites), tuple(graph.refusals), live=True, renamed=dict(graph.renamed))
 
 
 def _export(graph: Graph) -> onnx.ModelProto:
@@ -104,6 +107,7 @@ def _transform_in_fork(
             "model": proto.SerializeToString(deterministic=True),
             "sites": [[s.number, s.anchor, s.removed, s.added, s.skipped] for s in graph.sites],
             "refusals": [[refused.anchor, refused.reason] for refused in graph.refusals],
+            "renamed": dict(graph.renamed),
         }
 
     limit = memory if memory is not None else default_memory()
@@ -118,4 +122,5 @@ def _transform_in_fork(
         refusals=tuple(Refused(anchor, reason) for anchor, reason in answer["refusals"]),
         live=False,
         printed=printed,
+        renamed=answer["renamed"],
     )

@@ -5,14 +5,15 @@ A view is a pair (graph, object below); two views of the same object are equal.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_ir
 
-from surgery import ops
+from surgery import lineage, ops
 from surgery.facts import Dim, dims, subgraphs
+from surgery.lineage import Lineage
 
 if TYPE_CHECKING:
     from surgery.graph import Graph
@@ -40,6 +41,16 @@ class _View:
     def __hash__(self) -> int:
         return id(self.ir)
 
+    @property
+    def metadata(self) -> MutableMapping[str, str]:
+        """The metadata that go into the file with it."""
+        raise NotImplementedError
+
+    @property
+    def lineage(self) -> Lineage | None:
+        """Which passes made it, and of which nodes of the original; None for what is of the original itself."""
+        return lineage.read(self.metadata)
+
 
 class Value(_View):
     """A tensor (or sequence, or optional) in the graph."""
@@ -59,6 +70,11 @@ class Value(_View):
     def name(self) -> str:
         """The name of the value."""
         return self.ir.name or ""
+
+    @property
+    def metadata(self) -> MutableMapping[str, str]:
+        """The metadata of the tensor of an initializer; of what a node computes, those of the node tell."""
+        return {} if self.ir.const_value is None else self.ir.const_value.metadata_props
 
     @property
     def type(self) -> onnx_ir.TypeProtocol | None:
@@ -211,6 +227,11 @@ class Node(_View):
         return f"{self.ir.op_type} -> {outputs}"
 
     @property
+    def metadata(self) -> MutableMapping[str, str]:
+        """The metadata of the node."""
+        return self.ir.metadata_props
+
+    @property
     def op(self) -> str:
         """The operator: "Conv", or "com.microsoft::FusedConv" outside the default domain."""
         return f"{self.ir.domain}::{self.ir.op_type}" if self.ir.domain else self.ir.op_type
@@ -287,6 +308,18 @@ class Node(_View):
                 bodies.append(function.graph)
             pending.extend(Node(self.graph, inner) for body in bodies for inner in body)
         return False
+
+    @property
+    def is_unary(self) -> bool:
+        """Whether it maps each element of its first input by itself; other inputs, if any, are single numbers."""
+        return not self.ir.domain and self.ir.op_type in ops.UNARY_ELEMENTWISE
+
+    @property
+    def is_broadcasting(self) -> bool:
+        """Whether it combines the elements of all its inputs after broadcasting, as its opset has it."""
+        if self.ir.domain or self.ir.op_type not in ops.BROADCASTING:
+            return False
+        return self.opset >= (7 if self.ir.op_type in ops.BINARY_ELEMENTWISE else 8)
 
     @property
     def commutes(self) -> bool:

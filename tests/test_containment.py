@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 import pytest
 
+from surgery import Graph, registry, runner, text
 from surgery import recipe as recipes
-from surgery import registry, runner, text
 
 PLUGIN = Path(__file__).parent / "plugin_killers.py"
 MODEL = """g (float[batch, 300] x) => (float[batch, 2] y)
@@ -109,7 +109,7 @@ def test_uncontained_passes_run_in_this_process(model: onnx.ModelProto) -> None:
     name = "right-tell-process"
 
     @registry.graph_pass(name)
-    def tell(graph: object) -> None:
+    def tell(graph: Graph) -> None:
         """Tell where it runs."""
         seen.append(os.getpid())
 

@@ -5,9 +5,9 @@ import onnx_ir as ir
 import pytest
 
 from surgery import text
-from surgery.commit import FROM_KEY, PASS_KEY
 from surgery.errors import PassError
 from surgery.graph import Graph
+from surgery.lineage import FROM_KEY, PASS_KEY
 
 
 def graph(source: str, **options: frozenset[int]) -> Graph:
@@ -130,7 +130,7 @@ def test_new_nodes_carry_the_pass_and_their_origin() -> None:
         edit.replace(second.outputs[0], edit.node("Abs", second.required_input(0)))
     (new,) = g.nodes("Abs")
     assert new.ir.metadata_props[PASS_KEY] == "test"
-    assert new.ir.metadata_props[FROM_KEY] == "second"
+    assert new.ir.metadata_props[FROM_KEY] == '["second"]'
 
 
 def test_names_are_fresh_in_every_scope() -> None:

@@ -208,6 +208,7 @@ def test_the_report_has_the_fields_that_others_build_on(model: Path) -> None:
         "seconds",
         "message",
         "refused_sites",
+        "why",
     }
     assert data["expectations"] == [{"what": "signature: unchanged", "ok": True}]
     assert len(data["bindings"]) >= 2
@@ -222,3 +223,15 @@ def test_an_exact_step_behind_a_close_one_is_held_to_the_step_before(model: Path
     wrong = apply(model, f"steps: [{close}, wrong-not-exact]")
     assert [step.status for step in wrong.steps] == ["committed", "failed"]
     assert "bit-identical to the step before" in wrong.steps[1].message
+
+
+def test_a_step_that_the_runtime_cannot_run_lands_only_where_that_is_accepted(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    body = '(uint8[N] x, uint8[N] z) => (uint8[N] y) { y = BitShift<direction="LEFT">(x, z) }'
+    onnx.save(text.parse(f"g {body}"), path)
+    steps = f"steps: [{{upgrade-opset: {{to: {onnx.defs.onnx_opset_version()}}}}}]"
+    (step,) = apply(path, steps).steps
+    assert (step.status, step.verdict and step.verdict.reason) == ("failed", "not-run")
+    assert step.message == f"ONNX Runtime does not know BitShift({onnx.defs.onnx_opset_version()})"
+    (step,) = apply(path, f"verify: {{unverified: accept}}\n{steps}").steps
+    assert (step.status, step.verdict and step.verdict.status) == ("committed", "unverified")

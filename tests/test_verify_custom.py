@@ -96,7 +96,9 @@ def test_a_recipe_with_a_library_needs_trust(library: Path, tmp_path: Path) -> N
     (tmp_path / "ops.so").symlink_to(library)
     recipe = tmp_path / "r.yaml"
     recipe.write_text("steps: [drop-identity]\nverify: {custom_op_library: ops.so}\n")
-    with pytest.raises(UsageError, match=r"wants to load ops\.so \(sha256 [0-9a-f]{12}…\); pass --trust"):
+    with pytest.raises(
+        UsageError, match=r"wants to load ops\.so \(sha256 [0-9a-f]{64}, file .*\); if you trust it, pass --trust"
+    ):
         load(recipe)
     loaded = load(recipe, trust=True)
     assert loaded.verify.custom_op_library == (tmp_path / "ops.so",)

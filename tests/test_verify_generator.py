@@ -126,7 +126,8 @@ def test_a_recipe_names_it_and_is_not_trusted_by_itself(tmp_path: Path) -> None:
     (tmp_path / "gen.py").write_text("raise SystemExit\n")
     recipe = tmp_path / "r.yaml"
     recipe.write_text("steps: [drop-identity]\ninputs:\n  generator: gen.py:make\n")
-    with pytest.raises(UsageError, match=r"wants to run gen\.py \(sha256 [0-9a-f]{12}…\); pass --trust"):
+    refusal = r"wants to run gen\.py \(sha256 [0-9a-f]{64}, file .*\); if you trust it, pass --trust"
+    with pytest.raises(UsageError, match=refusal):
         load(recipe)
     assert load(recipe, trust=True).inputs.generator == GeneratorSpec(tmp_path / "gen.py", "make")
 

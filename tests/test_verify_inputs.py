@@ -299,8 +299,9 @@ def test_a_speech_model_gets_a_waveform_that_leaves_several_positions():
     body = f"""g (float[N,samples] x) => (float[N,2,T] y) <{taps}, int64[1] one = {{1}}>
         {{ u = Unsqueeze(x, one) y = Conv<strides=[320]>(u, w) }}"""
     points = _points(_prepared(body))
-    assert all(400 + 3 * 320 <= point["samples"] for point in points)
-    assert len({point["samples"] for point in points}) > 1 and len({point["N"] for point in points}) > 1
+    assert all(point["samples"] >= 400 + 3 * 320 for point in points)
+    assert len({point["samples"] for point in points}) > 1
+    assert len({point["N"] for point in points}) > 1
 
 
 def test_the_extents_of_a_recipe_are_taken():

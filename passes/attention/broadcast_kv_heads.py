@@ -1,13 +1,11 @@
 """Keys and values that are repeated for each query of a group."""
 
-from collections import defaultdict
-from typing import Any
-
 import numpy as np
 
-from surgery import Builder, Graph, Parity, Value, graph_pass
+from surgery import Builder, Graph, Node, Parity, Value, graph_pass
 
-from ._core import Core, core, flat_behind, keeps, repetition
+from ._core import Core, flat_behind, keeps, repetition
+from ._shared import Masks, rewrite_cores
 
 
 @graph_pass("broadcast-kv-heads", parity=Parity.CLOSE)
@@ -36,21 +34,13 @@ def broadcast_kv_heads(graph: Graph) -> None:
             y = Reshape(t, flat)
         }
     """
-    prepared: dict[Any, dict[Value, Value]] = defaultdict(dict)
-    for node in graph.nodes("Softmax"):
-        if node.opset < 13:
-            continue
-        masks, ready = prepared[node.ir.graph], dict[Value, Value]()
-        with graph.site(node) as new:
-            found = core(node)
-            if found is not None and not found.keys.perm and repetition(found.keys.value) is not None:
-                new.require(node.attr("axis") in (-1, 3), "Softmax is not along the keys")
-                ready = _broadcast(found, masks, new)
-        if node.ir.graph is None:
-            masks |= ready
+    rewrite_cores(graph, 13, _broadcast)
 
 
-def _broadcast(found: Core, masks: dict[Value, Value], new: Builder) -> dict[Value, Value]:
+def _broadcast(softmax: Node, found: Core, masks: Masks, new: Builder) -> Masks:
+    if found.keys.perm or repetition(found.keys.value) is None:
+        return {}
+    new.require(softmax.attr("axis") in (-1, 3), "Softmax is not along the keys")
     keys, values = repetition(found.keys.value), repetition(found.values)
     new.require(keys is not None and values is not None, "keys and values are repeated differently")
     assert keys is not None and values is not None
@@ -69,7 +59,7 @@ def _broadcast(found: Core, masks: dict[Value, Value], new: Builder) -> dict[Val
     scores = new.node("MatMul", queries, new.node("Transpose", keys.apart, perm=[0, 1, 2, 4, 3]))
     if found.scale != 1:
         scores = new.node("Mul", scores, _number(found.scale, found.queries, new))
-    ready: dict[Value, Value] = {}
+    ready: Masks = {}
     if found.mask is not None:
         ready = {found.mask: masks.get(found.mask) or _mask(found.mask, new)}
         scores = new.node("Add", scores, ready[found.mask])

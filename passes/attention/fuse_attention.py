@@ -1,15 +1,14 @@
 """Attention written out, as one operator."""
 
-from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from surgery import Builder, Graph, Node, Parity, Value, graph_pass
 
-from ._core import Core, Heads, Repetition, Side, core, flat_apart, flat_behind, heads, keeps, repetition
+from ._core import Core, Heads, Repetition, Side, flat_apart, flat_behind, heads, keeps, repetition
 from ._mask import clamped, fits, for_all_queries, is_finite
+from ._shared import Masks, rewrite_cores
 
 TYPES = {"FLOAT", "FLOAT16"}
 
@@ -46,18 +45,7 @@ def fuse_attention(graph: Graph) -> None:
             y = Reshape(rows, flat)
         }
     """
-    prepared: dict[Any, dict[Value, Value]] = defaultdict(dict)
-    for node in graph.nodes("Softmax"):
-        if node.opset < 23:
-            continue
-        masks, ready = prepared[node.ir.graph], dict[Value, Value]()
-        with graph.site(node) as new:
-            found = core(node)
-            if found is not None:
-                _require_softmax(node, found, new)
-                ready = _fuse(found, masks, new)
-        if node.ir.graph is None:
-            masks |= ready
+    rewrite_cores(graph, 23, _fuse)
 
 
 def _require_softmax(node: Node, found: Core, new: Builder) -> None:
@@ -77,12 +65,13 @@ class Inputs:
     counts: tuple[int, int] | None
 
 
-def _fuse(found: Core, masks: dict[Value, Value], new: Builder) -> dict[Value, Value]:
+def _fuse(softmax: Node, found: Core, masks: Masks, new: Builder) -> Masks:
+    _require_softmax(softmax, found, new)
     batch, count, queries, _ = found.queries.shape or (None,) * 4
     new.require(isinstance(count, int), "the number of heads is not known")
     assert isinstance(count, int)
     inputs = _inputs(found, count, new)
-    ready = {}
+    ready: Masks = {}
     if found.mask is not None:
         keys = (inputs.keys.shape or (None,) * 4)[1 if inputs.counts else 2]
         new.require(fits(found.mask, batch, count, queries, keys), "the mask is not known to fit the scores")

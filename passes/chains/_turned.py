@@ -11,85 +11,6 @@ from surgery import Builder, Node, Value
 
 from ._shared import has_parameters
 
-UNARY = frozenset(
-    [
-        "Abs",
-        "Acos",
-        "Acosh",
-        "Asin",
-        "Asinh",
-        "Atan",
-        "Atanh",
-        "BitwiseNot",
-        "Cast",
-        "Ceil",
-        "Celu",
-        "Clip",
-        "Cos",
-        "Cosh",
-        "Elu",
-        "Erf",
-        "Exp",
-        "Floor",
-        "Gelu",
-        "HardSigmoid",
-        "HardSwish",
-        "Identity",
-        "IsInf",
-        "IsNaN",
-        "LeakyRelu",
-        "Log",
-        "Mish",
-        "Neg",
-        "Not",
-        "Reciprocal",
-        "Relu",
-        "Round",
-        "Selu",
-        "Shrink",
-        "Sigmoid",
-        "Sign",
-        "Sin",
-        "Sinh",
-        "Softplus",
-        "Softsign",
-        "Sqrt",
-        "Swish",
-        "Tan",
-        "Tanh",
-        "ThresholdedRelu",
-    ]
-)
-"""Operators that map each element of their first input; the others, if any, are numbers."""
-
-JOINING = frozenset(
-    [
-        "Add",
-        "And",
-        "BitwiseAnd",
-        "BitwiseOr",
-        "BitwiseXor",
-        "Div",
-        "Equal",
-        "Greater",
-        "GreaterOrEqual",
-        "Less",
-        "LessOrEqual",
-        "Max",
-        "Mean",
-        "Min",
-        "Mod",
-        "Mul",
-        "Or",
-        "Pow",
-        "Sub",
-        "Sum",
-        "Where",
-        "Xor",
-    ]
-)
-"""Operators that combine elements of all inputs, after broadcasting."""
-
 ALONG_AN_AXIS = frozenset({"Concat", "LogSoftmax", "Softmax"})
 """Operators that work along the axis that an attribute names, whichever it is."""
 
@@ -102,13 +23,13 @@ def turns(node: Node) -> bool:
     """Tell whether a node does the same in another order of the axes."""
     if has_parameters(node) or node.opset < (13 if node.op in ALONG_AN_AXIS else 7):
         return False
-    return node.op in UNARY or node.op in JOINING or node.op in ALONG_AN_AXIS
+    return node.is_unary or node.is_broadcasting or node.op in ALONG_AN_AXIS
 
 
 def operands(node: Node) -> list[Value]:
     """Return the inputs that are turned with the node."""
     found = [value for value in node.inputs if value is not None]
-    return found if node.op in JOINING or node.op == "Concat" else found[:1]
+    return found if node.is_broadcasting or node.op == "Concat" else found[:1]
 
 
 def stays(value: Value, rank: int) -> bool:

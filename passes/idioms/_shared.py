@@ -28,6 +28,13 @@ def require_plain_constants(m: Match, x: Value) -> None:
                 m.require(is_plain(value, x), "a constant may enlarge the result")
 
 
+def require_gelu(m: Match) -> None:
+    """Refuse unless Gelu is in the opset, and computed in this type from one value and plain numbers."""
+    require_operator(m, "Gelu", 20)
+    require_type(m, "Gelu", m.x)
+    require_plain_constants(m, m.x)
+
+
 def is_plain(constant: Value, x: Value) -> bool:
     """Tell whether a constant has one element and leaves the shape of `x`, whatever that is."""
     tensor = constant.tensor
@@ -109,6 +116,12 @@ def times(dim: Dim, factor: int) -> Dim:
     return f"{factor}*{dim}" if isinstance(dim, str) else None if dim is None else factor * dim
 
 
+BY_SIGN = (
+    "l = Mul(x, slope)\n p = Greater|GreaterOrEqual(x, 0)\n y = Where(p, x, l)",
+    "l = Mul(x, slope)\n p = Less|LessOrEqual(x, 0)\n y = Where(p, l, x)",
+)
+"""The choice between `x` and `slope` times `x`."""
+
 SQUARES = ("q = Pow({0}, 2)", "q = Mul({0}, {0})")
 INVERSES = (
     "s = Sqrt(v)\n n = Div({0}, s)",
@@ -127,15 +140,17 @@ def over_root_mean_square(x: str) -> list[str]:
     ]
 
 
-def norm_attributes(m: Match, op: str, source: Value) -> dict[str, int | float]:
-    """Return axis and epsilon of a normalization; refuse when the match does not compute one over the last axes.
+def normalized(m: Match, op: str, since: int) -> tuple[Value, dict[str, int | float]]:
+    """Return what a normalization reads, with its axis and epsilon; refuse one that is not over the last axes.
 
-    It may be computed in float while `source` and the result are float16.
+    It may be computed in float while its source `z` and the result are float16.
     """
+    require_operator(m, op, since)
     require_plain_constants(m, m.x)
+    source: Value = getattr(m, "z", m.x)
     kinds = [None if value.dtype is None else value.dtype.name for value in (source, m.x, m.root.outputs[0])]
     m.require(kinds in (["FLOAT"] * 3, ["FLOAT16"] * 3, ["FLOAT16", "FLOAT", "FLOAT16"]), f"{op} has other types")
-    return {"axis": trailing(m.node("m"), m.x), "epsilon": number(m.eps, m.x)}
+    return source, {"axis": trailing(m.node("m"), m.x), "epsilon": number(m.eps, m.x)}
 
 
 def over_normalized(new: Builder, given: Value | None, source: Value, axis: int) -> Value:

@@ -2,7 +2,7 @@
 
 from surgery import Builder, Match, Parity, Value, pattern_pass
 
-from ._shared import require_operator, require_plain_constants, require_type
+from ._shared import require_gelu
 
 ARGUMENTS = ("s = Div(x, ~1.4142135623730951)", "s = Mul(x, ~0.7071067811865476)")
 PRODUCTS = (
@@ -44,7 +44,5 @@ def fuse_gelu(m: Match, new: Builder) -> Value:
             y = Mul(h, half)
         }
     """
-    require_operator(m, "Gelu", 20)
-    require_type(m, "Gelu", m.x)
-    require_plain_constants(m, m.x)
+    require_gelu(m)
     return new.node("Gelu", m.x)

@@ -2,7 +2,7 @@
 
 from surgery import Builder, Match, Parity, Value, pattern_pass
 
-from ._shared import require_operator, require_plain_constants, require_type
+from ._shared import require_gelu
 
 CUBIC = (
     "c = Pow(x, 3)\n k = Mul(c, ~0.044715)",
@@ -63,7 +63,5 @@ def fuse_gelu_tanh(m: Match, new: Builder) -> Value:
             y = Mul(h, p)
         }
     """
-    require_operator(m, "Gelu", 20)
-    require_type(m, "Gelu", m.x)
-    require_plain_constants(m, m.x)
+    require_gelu(m)
     return new.node("Gelu", m.x, approximate="tanh")

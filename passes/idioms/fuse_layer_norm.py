@@ -2,7 +2,7 @@
 
 from surgery import Builder, Match, Parity, Value, pattern_pass
 
-from ._shared import norm_attributes, over_normalized, over_root_mean_square, require_operator, trailing
+from ._shared import normalized, over_normalized, over_root_mean_square, trailing
 
 STARTS = (("x = Cast(z)", "c = Cast(n)", "c"), ("", "", "n"))
 AFFINE = ("l = Mul({0}, scale)\n y = Add(l, bias)", "y = Mul({0}, scale)", "")
@@ -39,9 +39,7 @@ def fuse_layer_norm(m: Match, new: Builder) -> Value:
             y = Mul(n, scale)
         }
     """
-    require_operator(m, "LayerNormalization", 17)
-    source = getattr(m, "z", m.x)
-    attributes = norm_attributes(m, "LayerNormalization", source)
+    source, attributes = normalized(m, "LayerNormalization", 17)
     axis = int(attributes["axis"])
     m.require(trailing(m.node("u"), m.x) == axis, "mean and variance are over different axes")
     scale = over_normalized(new, getattr(m, "scale", None), source, axis)

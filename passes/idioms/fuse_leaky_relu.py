@@ -2,7 +2,7 @@
 
 from surgery import Builder, Match, Parity, Value, pattern_pass
 
-from ._shared import number, require_plain_constants, require_type
+from ._shared import BY_SIGN, number, require_plain_constants, require_type
 
 
 @pattern_pass(
@@ -12,16 +12,7 @@ from ._shared import number, require_plain_constants, require_type
         l = Mul(x, slope)
         y = Max(x, l)
         """,
-        """
-        l = Mul(x, slope)
-        p = Greater|GreaterOrEqual(x, 0)
-        y = Where(p, x, l)
-        """,
-        """
-        l = Mul(x, slope)
-        p = Less|LessOrEqual(x, 0)
-        y = Where(p, l, x)
-        """,
+        *BY_SIGN,
     ),
     parity=Parity.CLOSE,
 )

@@ -2,7 +2,7 @@
 
 from surgery import Builder, Match, Parity, Value, pattern_pass
 
-from ._shared import norm_attributes, over_normalized, over_root_mean_square, require_operator
+from ._shared import normalized, over_normalized, over_root_mean_square
 
 ENDS = (
     ("x = Cast(z)", "c = Cast(n)\n y = Mul(c, scale)"),
@@ -36,8 +36,6 @@ def fuse_rms_norm(m: Match, new: Builder) -> Value:
             y = Mul(n, scale)
         }
     """
-    require_operator(m, "RMSNormalization", 23)
-    source = getattr(m, "z", m.x)
-    attributes = norm_attributes(m, "RMSNormalization", source)
+    source, attributes = normalized(m, "RMSNormalization", 23)
     scale = over_normalized(new, getattr(m, "scale", None), source, int(attributes["axis"]))
     return new.node("RMSNormalization", source, scale, attributes=attributes)

@@ -15,12 +15,6 @@ Dims = tuple[int | str, ...]
 RESHAPES = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 """Operators that only change the shape of their first input."""
 
-_FUNCTIONS = ("Abs", "Cast", "Ceil", "Cos", "Exp", "Floor", "Identity", "Log", "Neg", "Not", "Reciprocal", "Round")
-_MORE_FUNCTIONS = ("Clip", "Erf", "IsInf", "IsNaN", "Sign", "Sin", "Sqrt", "Tanh")
-_ACTIVATIONS = ("Celu", "Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "Relu", "Selu", "Shrink")
-_MORE_ACTIVATIONS = ("Sigmoid", "Softplus", "Softsign", "Swish", "ThresholdedRelu")
-_ARITHMETIC = ("Add", "Div", "Max", "Mean", "Min", "Mod", "Mul", "PRelu", "Pow", "Sub", "Sum", "Where")
-_LOGIC = ("And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Or", "Xor")
 _ALONG_AXIS = ("Hardmax", "LayerNormalization", "LogSoftmax", "LpNormalization", "RMSNormalization", "Softmax")
 _REDUCTIONS = ("ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum")
 
@@ -52,7 +46,7 @@ def dims_of(value: Value | None) -> Dims | None:
 
 def row_wise(node: Node) -> RowWise | None:
     """Tell how a node works row by row on inputs of rank 3 and more; None when it does not, or not surely."""
-    rule = _RULES.get(node.op)
+    rule = _same_shape if node.is_unary else _broadcast if node.is_broadcasting else _RULES.get(node.op)
     try:
         found = rule(node) if rule is not None and node.opset >= 8 else None
     except Refusal:
@@ -164,8 +158,6 @@ def _reshape(node: Node) -> RowWise | None:
 
 
 _RULES: dict[str, Callable[[Node], RowWise | None]] = {
-    **dict.fromkeys((*_FUNCTIONS, *_MORE_FUNCTIONS, *_ACTIVATIONS, *_MORE_ACTIVATIONS), _same_shape),
-    **dict.fromkeys((*_ARITHMETIC, *_LOGIC), _broadcast),
     **dict.fromkeys(_ALONG_AXIS, _along_axis),
     **dict.fromkeys(_REDUCTIONS, _reduction),
     **dict.fromkeys(RESHAPES, _reshape),

@@ -6,32 +6,8 @@ from surgery import Builder, Node, Value
 
 Dims = tuple[int | str | None, ...]
 
-_BROADCASTS = frozenset(
-    {
-        "Add",
-        "And",
-        "BitwiseAnd",
-        "BitwiseOr",
-        "BitwiseXor",
-        "Div",
-        "Equal",
-        "Greater",
-        "GreaterOrEqual",
-        "Less",
-        "LessOrEqual",
-        "Max",
-        "Mean",
-        "Min",
-        "Mod",
-        "Mul",
-        "Or",
-        "Sub",
-        "Sum",
-        "Where",
-        "Xor",
-    }
-)
-"""Operators that broadcast all their inputs to one shape, and whose kernels give the same bits for it."""
+_FIXED = frozenset({"PRelu", "Pow"})
+"""Operators that broadcast, but never enlarge their first input, or give other bits for one number than for many."""
 
 _UNARY = frozenset({"Abs", "Cast", "Ceil", "Floor", "Identity", "Neg", "Not", "Relu", "Sqrt"})
 """Operators that map each element of their only input by itself, to the same bits wherever it stands."""
@@ -64,7 +40,8 @@ def shrink(value: Value, shape: Dims) -> dict[Value, Dims] | None:
 
 def _result(reader: Node, changed: dict[Value, Dims]) -> Dims | None:
     """Return the shape that an elementwise operator gives for operands of changed shapes."""
-    if (reader.op not in _BROADCASTS and reader.op not in _UNARY) or reader.opset < 8:
+    broadcasts = reader.is_broadcasting and reader.op not in _FIXED
+    if not (broadcasts or reader.op in _UNARY) or reader.opset < 8:
         return None
     shapes = [changed.get(value, value.shape) for value in reader.inputs if value is not None]
     known = [shape for shape in shapes if shape is not None]

@@ -8,13 +8,13 @@ import numpy as np
 from surgery import Graph, Node, Value
 
 
-def inside_out(graph: Graph, op: str) -> Iterator[Node]:
-    """Yield the nodes of an operator, first those that stand inside others, so that those are copied in final form.
+def inside_out(graph: Graph, *ops: str) -> Iterator[Node]:
+    """Yield the nodes of operators, of each first those that stand inside others.
 
-    What a caller puts into the graph meanwhile is yielded too.
+    So those are copied in final form. What a caller puts into the graph meanwhile is yielded too.
     """
     seen: set[Node] = set()
-    while nodes := [node for node in graph.nodes(op) if node not in seen]:
+    while nodes := [node for node in graph.nodes(*ops) if node not in seen]:
         seen.update(nodes)
         # What stands inside comes behind what is around it.
         yield from (node for node in reversed(nodes) if node.ir.graph is not None)

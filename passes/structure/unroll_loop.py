@@ -1,22 +1,25 @@
 """Loops that run a known number of times."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from surgery import Builder, Graph, Node, Parity, Value, graph_pass
+from surgery import Builder, Graph, Node, Parity, Refusal, Value, graph_pass
 
 from ._shared import inside_out, known_scalar
 
 
 @graph_pass("unroll-loop", parity=Parity.EXACT)
 def unroll_loop(graph: Graph, *, max_trips: int = 16, max_nodes: int = 1000) -> None:
-    """Write out a Loop that runs a known, small number of times: its body once for each iteration.
+    """Write out a Loop or Scan that runs a known, small number of times: its body once for each iteration.
 
     Right because the iterations run one after the other, each with the values that the one before it leaves; a
-    random operator is evaluated as often as before. The trip count must be a constant, and no iteration may end the
-    loop: the condition is missing or true at first, and in the body it is passed on or constant. What the
-    iterations collect is joined along a new first axis.
+    random operator is evaluated as often as before. The trip count of a Loop must be a constant, and no iteration may
+    end the loop: the condition is missing or true at first, and in the body it is passed on or constant. A Scan runs
+    as often as its inputs are long, each iteration with an element of each, from the last on where it goes backwards.
+    What the iterations collect is joined along a new axis, of a Loop the first one.
 
     Options:
         max_trips: How often a loop may run at most.
@@ -32,31 +35,85 @@ def unroll_loop(graph: Graph, *, max_trips: int = 16, max_nodes: int = 1000) -> 
             >
         }
     """
-    for node in inside_out(graph, "Loop"):
+    for node in inside_out(graph, "Loop", "Scan"):
         with graph.site(node) as new:
-            _unroll(node, new, max_trips, max_nodes)
+            _unroll(node, _loop(node) if node.op == "Loop" else _scan(node), new, max_trips, max_nodes)
 
 
-def _unroll(node: Node, new: Builder, max_trips: int, max_nodes: int) -> None:
+@dataclass(frozen=True)
+class Iterations:
+    """What a Loop or Scan does: its body `trips` times, which is None when it is not known.
+
+    `leading` is the number of outputs of the body that come before those it carries on. `arguments` gives the inputs of
+    an iteration for what is carried. What is collected is joined along `axes`, last to first where `backwards`.
+    """
+
+    body: Any
+    trips: int | None
+    carried: list[Value | None]
+    leading: int
+    arguments: Callable[[int, list[Value | None], Builder], list[Value | None]]
+    axes: list[int]
+    backwards: list[bool]
+    more_nodes: int = 0
+
+
+def _loop(node: Node) -> Iterations:
     body = node.ir.attributes["body"].as_graph()
-    trips = _trips(node, body)
+    carried: list[Value | None] = list(node.inputs[2:])
+    collected = len(node.outputs) - len(carried)
+
+    def arguments(trip: int, carried: list[Value | None], new: Builder) -> list[Value | None]:
+        counter = _constant(new, np.array(trip, dtype=np.int64), "iteration")
+        return [counter, _constant(new, np.array(True), "condition"), *carried]
+
+    return Iterations(body, _trips(node, body), carried, 1, arguments, [0] * collected, [False] * collected)
+
+
+def _scan(node: Node) -> Iterations:
+    if node.opset < 9:
+        raise Refusal("before opset 9 a Scan runs over a batch")
+    body, count = node.ir.attributes["body"].as_graph(), node.attr("num_scan_inputs")
+    operands = [node.required_input(index) for index in range(len(node.inputs))]
+    carried, scanned = operands[: len(operands) - count], operands[len(operands) - count :]
+    collected = len(node.outputs) - len(carried)
+    axes, directions = (node.attr(f"scan_input_{kind}") or [0] * count for kind in ("axes", "directions"))
+    out_axes, out_directions = (node.attr(f"scan_output_{kind}") or [0] * collected for kind in ("axes", "directions"))
+    extents = [value.shape[axis] for value, axis in zip(scanned, axes) if value.shape is not None]
+    trips = next((extent for extent in extents if isinstance(extent, int)), None)
+    if trips == 0:
+        raise Refusal("ONNX Runtime runs no Scan over nothing")
+
+    def arguments(trip: int, carried: list[Value | None], new: Builder) -> list[Value | None]:
+        return [*carried, *(element(position, trip, new) for position in range(count))]
+
+    def element(position: int, trip: int, new: Builder) -> Value:
+        index = (trips or 0) - 1 - trip if directions[position] else trip
+        where = _constant(new, np.array(index, dtype=np.int64), "iteration")
+        return new.node("Gather", scanned[position], where, axis=axes[position])
+
+    backwards = [bool(direction) for direction in out_directions]
+    return Iterations(body, trips, list(carried), 0, arguments, out_axes, backwards, more_nodes=count)
+
+
+def _unroll(node: Node, what: Iterations, new: Builder, max_trips: int, max_nodes: int) -> None:
+    trips, body = what.trips, what.body
     new.require(trips is not None, "the number of iterations is not known")
     assert trips is not None
     new.require(trips <= max_trips, "the loop runs more than max_trips times")
-    new.require(trips * sum(1 for _ in body.all_nodes()) <= max_nodes, "more than max_nodes nodes would take its place")
-    carried: list[Value | None] = list(node.inputs[2:])
-    collected: list[list[Value]] = [[] for _ in node.outputs[len(carried) :]]
+    size = what.more_nodes + sum(1 for _ in body.all_nodes())
+    new.require(trips * size <= max_nodes, "more than max_nodes nodes would take its place")
+    carried, count = what.carried, len(what.carried)
+    collected: list[list[Value]] = [[] for _ in what.axes]
     for trip in range(trips):
-        counter = _constant(new, np.array(trip, dtype=np.int64), "iteration")
-        condition = _constant(new, np.array(True), "condition")
-        _, *results = new.inline(body, [counter, condition, *carried])
-        carried = list(results[: len(carried)])
-        for items, item in zip(collected, results[len(carried) :]):
-            items.append(item)
-    scanned = body.outputs[1 + len(carried) :]
+        results = new.inline(body, what.arguments(trip, carried, new))[what.leading :]
+        carried = list(results[:count])
+        for items, item, backwards in zip(collected, results[count:], what.backwards):
+            items.insert(0 if backwards else len(items), item)
+    inner = [Value(node.graph, value) for value in body.outputs[what.leading + count :]]
     joined = [
-        _joined(node, new, items, Value(node.graph, inner)) if old.name else None
-        for old, items, inner in zip(node.outputs[len(carried) :], collected, scanned)
+        _joined(node, new, items, one, axis) if old.name else None
+        for old, items, one, axis in zip(node.outputs[count:], collected, inner, what.axes)
     ]
     for old, result in zip(node.outputs, [*carried, *joined]):
         if old.name and result is not None:
@@ -78,19 +135,19 @@ def _trips(node: Node, body: Any) -> int | None:
     return max(int(trips), 0) if passed_on.ir is body.inputs[1] or known_scalar(passed_on) is True else None
 
 
-def _joined(node: Node, new: Builder, items: list[Value], inner: Value) -> Value:
-    """Join what the iterations collect along a new axis in front."""
+def _joined(node: Node, new: Builder, items: list[Value], inner: Value, axis: int) -> Value:
+    """Join what the iterations collect along a new axis."""
     if not items:
         shape, dtype = inner.static_shape, inner.dtype
         new.require(shape is not None and dtype is not None, "the type of an empty result is not known")
         assert shape is not None and dtype is not None
         return _constant(new, np.zeros((0, *shape), dtype=dtype.numpy()), "nothing")
-    axis = _constant(new, np.array([0], dtype=np.int64), "axis") if node.opset >= 13 else None
+    axes = _constant(new, np.array([axis], dtype=np.int64), "axis") if node.opset >= 13 else None
     rows = [
-        new.node("Unsqueeze", item, axis) if axis is not None else new.node("Unsqueeze", item, axes=[0])
+        new.node("Unsqueeze", item, axes) if axes is not None else new.node("Unsqueeze", item, axes=[axis])
         for item in items
     ]
-    return rows[0] if len(rows) == 1 else new.node("Concat", *rows, axis=0)
+    return rows[0] if len(rows) == 1 else new.node("Concat", *rows, axis=axis)
 
 
 def _constant(new: Builder, array: Any, name: str) -> Value:

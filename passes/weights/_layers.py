@@ -98,6 +98,11 @@ class Layer:
         return (self.add or self.node).outputs[0]
 
     @property
+    def values(self) -> tuple[Value, ...]:
+        """What the layer computes on the way to its result, and the result."""
+        return tuple(node.outputs[0] for node in (self.node, self.add) if node is not None)
+
+    @property
     def weight(self) -> Value:
         """What the data is multiplied by."""
         return self.node.required_input(1)

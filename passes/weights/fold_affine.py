@@ -68,4 +68,6 @@ def _fold(layer: Layer, node: Node, new: Builder) -> None:
         result = new.node("Add", result, new.constant(shift_behind(layer, shift), f"{layer.weight.name}_bias"))
     else:
         take_in(layer, factor, shift, new)
+    for value in layer.values:
+        new.changes(value)
     new.replace(node.outputs[0], result)

@@ -93,7 +93,10 @@ def _take_in(change: Affine, reader: Node, new: Builder) -> None:
         with np.errstate(all="ignore"):
             sums = _sums(reader, wide(weight) * _by_input(change.shift, reader, weight))
         alpha = reader.attr("alpha", 1.0) if reader.op == "Gemm" else 1.0
-        take_in(_with_bias(layer), np.ones(1), alpha * sums, new)
+        shifted = _with_bias(layer)
+        take_in(shifted, np.ones(1), alpha * sums, new)
+        if shifted.add is not None:
+            new.changes(reader.outputs[0])
 
 
 def _by_input(array: Array, reader: Node, weight: Array) -> Array:

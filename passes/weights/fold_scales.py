@@ -58,6 +58,8 @@ def _fold(value: Value, constant: Value, node: Node, new: Builder) -> None:
     if region is not None:
         for taken in region.constants:
             _scale(taken, factor, new)
+        for carrier in region.values:
+            new.changes(carrier)
         new.replace(node.outputs[0], value)
 
 

@@ -13,10 +13,10 @@ import sys
 from collections.abc import Sequence
 
 from surgery import __version__
-from surgery.cli import apply, bisect, diff, inspect, passes, run, verify
+from surgery.cli import _output, apply, bisect, diff, inspect, new, passes, recipe, run, schema, test, verify, why
 from surgery.errors import RecipeError, SurgeryError
 
-_COMMANDS = (apply, inspect, diff, verify, bisect, passes, run)
+_COMMANDS = (apply, inspect, diff, verify, bisect, passes, run, why, recipe, schema, new, test)
 _INTERRUPTED = 130
 _BROKEN = 3
 
@@ -32,6 +32,21 @@ def command() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     arguments = _parser().parse_args(argv)
+    try:
+        return _answer(arguments)
+    finally:
+        _warn()
+
+
+def _warn() -> None:
+    """Tell what is wrong with installed packages, if anybody looked for their passes."""
+    registry = sys.modules.get("surgery.registry")
+    for line in registry.warnings() if registry is not None else ():
+        sys.stderr.write(f"surgery: warning: {line}\n")
+
+
+def _answer(arguments: argparse.Namespace) -> int:
+    """Run one command; what it raises becomes a line on stderr and an exit code."""
     try:
         code = int(arguments.command(arguments))
         sys.stdout.flush()
@@ -69,9 +84,7 @@ def _parser() -> argparse.ArgumentParser:
         summary = (module.__doc__ or "").strip().splitlines()[0]
         command = commands.add_parser(name, help=summary, description=module.__doc__)
         command.formatter_class = argparse.RawDescriptionHelpFormatter
-        command.add_argument(
-            "--format", choices=["text", "json"], default="text", help="how to write the answer (default: text)"
-        )
+        _output.add_format(command)
         command.add_argument("-v", "--verbose", action="count", default=0, help="say more on stderr; twice: tracebacks")
         module.add_arguments(command)
         command.set_defaults(command=module.main)

@@ -47,13 +47,13 @@ def combined(
     """Add what the flags say to what a recipe says; where both speak of the same, the flags count."""
     from surgery.recipe.schema import DataSpec, FrozenDict
 
-    dims = _dims(arguments.dims)
-    if dims:
-        _require_dims(model, dims)
+    given = dims(arguments)
+    if given:
+        _require_dims(model, given)
     data = tuple(DataSpec(Path(path)) for path in arguments.inputs)
     libraries = tuple(_library(path) for path in arguments.custom_op_library)
     return (
-        replace(inputs, dims=FrozenDict({**inputs.dims, **dims}), data=data + inputs.data),
+        replace(inputs, dims=FrozenDict({**inputs.dims, **given}), data=data + inputs.data),
         replace(
             verify,
             custom_op_library=libraries + verify.custom_op_library,
@@ -62,9 +62,10 @@ def combined(
     )
 
 
-def _dims(texts: list[str]) -> dict[str, tuple[int, ...]]:
+def dims(arguments: argparse.Namespace) -> dict[str, tuple[int, ...]]:
+    """Read the sizes that `--dims` gives, by the name of the dim."""
     found: dict[str, tuple[int, ...]] = {}
-    for text in texts:
+    for text in arguments.dims:
         name, _, extents = text.rpartition("=")
         numbers = extents.split(",")
         if not name or not all(number.strip().isdecimal() and int(number) > 0 for number in numbers):

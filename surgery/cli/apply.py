@@ -6,11 +6,12 @@ Without -o (and without `output` in the recipe) nothing is written: the report s
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from surgery.cli import _output, _verification
+from surgery.cli import _output, _plugins, _verification
 from surgery.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,9 +37,7 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
         help="weights inside the file, in FILE.data beside it, or as the input has them (default: keep)",
     )
     parser.add_argument("--trust", action="store_true", help="run the local code that the recipe names")
-    parser.add_argument(
-        "--plugin", metavar="MODULE", action="append", default=[], help="a module, or a .py file, with more passes"
-    )
+    _plugins.add_argument(parser)
     parser.add_argument(
         "--in-process", action="store_true", help="run all passes in this process, for a debugger; a crash ends it"
     )
@@ -55,10 +54,8 @@ def main(arguments: argparse.Namespace) -> int:
 def recipe_and_model(arguments: argparse.Namespace, command: str) -> tuple[Recipe, Path]:
     """Load the plugins and the recipe that the caller names, and say which model it is for."""
     from surgery import recipe as recipes
-    from surgery import registry
 
-    for plugin in arguments.plugin:
-        registry.load_plugin(plugin)
+    _plugins.load(arguments)
     recipe = recipes.load(arguments.recipe, trust=arguments.trust)
     model = arguments.model or recipe.model
     if model is None:
@@ -66,8 +63,8 @@ def recipe_and_model(arguments: argparse.Namespace, command: str) -> tuple[Recip
     return recipe, Path(model)
 
 
-def execute(recipe: Recipe, model: Path, arguments: argparse.Namespace) -> int:
-    """Run a loaded recipe, write the result, report."""
+def execute(recipe: Recipe, model: Path, arguments: argparse.Namespace, more: Mapping[str, Any] | None = None) -> int:
+    """Run a loaded recipe, write the result, report; a report in JSON says `more` than the result."""
     from surgery import runner
     from surgery.report.progress import Progress
 
@@ -85,7 +82,7 @@ def execute(recipe: Recipe, model: Path, arguments: argparse.Namespace) -> int:
             observer=observer,
             contained=not arguments.in_process,
         )
-    report(result, output, arguments)
+    report(result, output, arguments, more or {})
     return result.exit_code
 
 
@@ -98,10 +95,10 @@ def target(recipe: Recipe, model: Path, given: str | None) -> Path | None:
     return Path(recipe.output.replace("{stem}", model.stem))
 
 
-def report(result: Result, output: Path | None, arguments: argparse.Namespace) -> None:
+def report(result: Result, output: Path | None, arguments: argparse.Namespace, more: Mapping[str, Any]) -> None:
     """Write the account to stdout."""
     if arguments.format == "json":
-        _output.write_json(result.to_json())
+        _output.write_json({**result.to_json(), **more})
         return
     from surgery.report import terminal
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from surgery.cli import _output, _verification, apply
+from surgery.cli import _output, _plugins, _verification, apply
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,9 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--force", action="store_true", help="write into a folder that exists")
     parser.add_argument("--trust", action="store_true", help="run the local code that the recipe names")
-    parser.add_argument(
-        "--plugin", metavar="MODULE", action="append", default=[], help="a module, or a .py file, with more passes"
-    )
+    _plugins.add_argument(parser)
     _verification.add_arguments(parser)
 
 

@@ -1,4 +1,7 @@
-"""Compare two models: operators before and after, signature, sizes, opsets, metadata."""
+"""Compare two models: operators before and after, which nodes became which, signature, sizes, opsets, metadata.
+
+Nodes are matched by their lineage where passes of surgery left it, else by names, structure, and the values they make.
+"""
 
 from __future__ import annotations
 
@@ -24,5 +27,5 @@ def main(arguments: argparse.Namespace) -> int:
     else:
         from surgery.report import terminal
 
-        _output.write(terminal.difference(found))
+        _output.write(terminal.difference(found, every=arguments.verbose > 0))
     return 1 if arguments.exit_code and not found.same else 0

@@ -1,13 +1,19 @@
-"""List the passes, or describe one: what it does, its options, an example, when it will not fire."""
+"""List the passes, or describe one: what it does, its options, an example, when it will not fire.
+
+A word that is no name of a pass lists those that have it in their name or summary.
+"""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from surgery.cli import _output
+from surgery.cli import _output, _plugins
+from surgery.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import RenderableType
 
     from surgery.registry import Pass
@@ -15,21 +21,25 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what `passes` takes."""
-    parser.add_argument("name", metavar="NAME", nargs="?", help="a pass to describe")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="a pass to describe, or a word to look for")
+    parser.add_argument("--theme", metavar="THEME", help="list this group only, such as shapes")
+    _plugins.add_argument(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:
     """List or describe passes."""
     from surgery import registry
 
-    if arguments.name is None:
-        known = registry.passes()
+    _plugins.load(arguments)
+    name = arguments.name
+    chosen = _chosen(arguments.theme, name if name not in registry.passes() else None)
+    if name is None or (chosen and name not in registry.passes()):
         if arguments.format == "json":
-            _output.write_json([_facts(declared) for declared in known.values()])
+            _output.write_json([_facts(declared) for declared in chosen])
         else:
-            _output.write(_list(known.values()))
+            _output.write(_list(chosen))
         return 0
-    declared = registry.find(arguments.name)
+    declared = registry.find(name)
     if arguments.format == "json":
         _output.write_json(_facts(declared) | _details(declared))
     else:
@@ -37,18 +47,35 @@ def main(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _chosen(theme: str | None, word: str | None) -> list[Pass]:
+    """List the passes of a theme, those with a word in their name or summary, or all; grouped by theme."""
+    from surgery import registry
+
+    known = sorted(registry.passes().values(), key=lambda one: (not one.is_standard, one.theme, one.name))
+    themes = list(dict.fromkeys(one.theme for one in known))
+    if theme is not None and theme not in themes:
+        hint = registry.suggestion(theme, themes)
+        raise UsageError(f"no theme '{theme}'{hint}", todo=f"there are {', '.join(themes)}")
+    found = [one for one in known if theme in (None, one.theme)]
+    return [one for one in found if word is None or word.lower() in f"{one.name} {one.summary}".lower()]
+
+
 def _facts(declared: Pass) -> dict[str, Any]:
     return {
         "name": declared.name,
+        "theme": declared.theme,
         "summary": declared.summary,
         "parity": declared.parity.value,
+        "changes": sorted(declared.changes),
         "origin": declared.origin,
+        "place": declared.place,
+        "api": declared.api,
         "options": [
             {
                 "name": option.name,
                 "type": option.type_name,
                 "required": option.required,
-                "default": None if option.required else option.default,
+                "default": option.plain_default,
                 "about": option.about,
             }
             for option in declared.options
@@ -69,14 +96,23 @@ def _details(declared: Pass) -> dict[str, Any]:
     }
 
 
-def _list(known: Any) -> RenderableType:
-    from rich.table import Table
+def _list(known: Sequence[Pass]) -> RenderableType:
+    """Write a table, a group for each theme; where passes come from, if not all of them are surgery's own."""
+    from itertools import groupby
 
+    from rich.table import Table
+    from rich.text import Text
+
+    origins = {declared.origin for declared in known} - {"surgery"}
+    titles = ["pass", "promises", *(["from"] if origins else []), "summary"]
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("pass", "promises", "summary"):
+    for title in titles:
         table.add_column(title, no_wrap=title != "summary")
-    for declared in known:
-        table.add_row(declared.name, declared.parity.value, declared.summary)
+    for theme, group in groupby(known, key=lambda one: one.theme):
+        table.add_row(Text(theme, style="bold"))
+        for declared in group:
+            origin = [declared.origin] if origins else []
+            table.add_row(f"  {declared.name}", declared.parity.value, *origin, declared.summary)
     return table
 
 
@@ -107,6 +143,6 @@ def _options(declared: Pass) -> RenderableType:
 
     table = Table.grid(padding=(0, 2))
     for option in declared.options:
-        default = "required" if option.required else f"default: {option.default}"
+        default = "required" if option.required else f"default: {option.plain_default}"
         table.add_row(option.name, option.type_name, default, option.about)
     return table

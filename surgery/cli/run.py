@@ -1,21 +1,24 @@
-"""Run one pass over a model, verified like a recipe of one step."""
+"""Run one pass over a model, verified like a recipe of one step.
+
+The recipe of that step is shown too: what was tried here goes from there into a recipe.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
+from typing import Any
 
-from surgery.cli import _verification, apply
-from surgery.errors import UsageError
+from surgery.cli import _output, _plugins, _settings, _verification, apply
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what `run` takes."""
     parser.add_argument("name", metavar="PASS", help="a pass; 'surgery passes' lists them")
     parser.add_argument("model", metavar="MODEL", help="an .onnx file")
-    parser.add_argument(
-        "--set", metavar="OPTION=VALUE", action="append", default=[], dest="settings", help="set an option of the pass"
-    )
+    _settings.add_argument(parser)
+    parser.add_argument("--save-recipe", metavar="FILE", help="write the recipe of this run here")
     apply.add_output_arguments(parser)
 
 
@@ -23,18 +26,43 @@ def main(arguments: argparse.Namespace) -> int:
     """Run a pass."""
     _verification.start()
     from surgery import recipe as recipes
-    from surgery import registry
+    from surgery import registry, storage
 
-    for plugin in arguments.plugin:
-        registry.load_plugin(plugin)
-    declared = registry.find(arguments.name)
-    options = dict(_setting(text) for text in arguments.settings)
-    declared.bind(options)
-    return apply.execute(recipes.single_step(arguments.name, options), Path(arguments.model), arguments)
+    _plugins.load(arguments)
+    options = _settings.read(registry.find(arguments.name), arguments.settings)
+    saved = Path(arguments.save_recipe) if arguments.save_recipe is not None else None
+    if saved is not None:
+        storage.check_target(saved, force=arguments.force)
+    text = _recipe(arguments, options, saved.parent if saved is not None else Path())
+    step = recipes.single_step(arguments.name, options)
+    code = apply.execute(step, Path(arguments.model), arguments, {"yaml": text})
+    if saved is not None:
+        storage.write_texts({saved: text})
+    if arguments.format == "text":
+        said = f"wrote {saved}" if saved is not None else f"the same as a recipe:\n{text.rstrip()}"
+        _output.messages().print(said, soft_wrap=True)
+    return code
 
 
-def _setting(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise UsageError(f"'{text}' is not of the form OPTION=VALUE")
-    return name.strip().replace("-", "_"), value
+def _recipe(arguments: argparse.Namespace, options: dict[str, Any], folder: Path) -> str:
+    """Write the recipe that does what the arguments say, with paths from a folder."""
+    from surgery.recipe.writer import written
+
+    def path(given: str) -> str:
+        return os.path.relpath(given, folder)
+
+    plugins = [f"./{path(name)}" if name.endswith(".py") else name for name in arguments.plugin]
+    verify = {
+        "custom_op_library": [path(library) for library in arguments.custom_op_library],
+        "unverified": arguments.unverified,
+    }
+    inputs = {"dims": _verification.dims(arguments), "data": [path(given) for given in arguments.inputs]}
+    return written(
+        {
+            "recipe": arguments.name,
+            "plugins": plugins,
+            "inputs": inputs,
+            "verify": verify,
+            "steps": [{arguments.name: options} if options else arguments.name],
+        }
+    )

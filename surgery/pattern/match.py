@@ -39,6 +39,15 @@ class Match:
         return self._bindings[name]
 
     @property
+    def bindings(self) -> Bindings:
+        """What each name of the pattern is bound to."""
+        return self._bindings
+
+    def bound(self, name: str) -> Any:
+        """Return what a name stands for, whatever it is called; None also where the pattern has no such name."""
+        return self._bindings.get(name)
+
+    @property
     def root(self) -> Node:
         """The node of the last line."""
         return self._nodes[self._plan.anchor]
@@ -51,7 +60,12 @@ class Match:
     @property
     def outputs(self) -> list[Value | None]:
         """The values that the pattern makes and does not read; None for an optional one that is absent."""
-        return [self._bindings[name] for name in self._plan.outputs]
+        return [self._bindings[name] for name in self.output_names]
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """The names of `outputs`."""
+        return self._plan.outputs
 
     def inputs(self) -> Iterator[tuple[str, Value]]:
         """Yield the values that the pattern reads and does not make, with their names."""
@@ -115,13 +129,14 @@ def _fit(pattern: NodePattern, node: Node, bindings: Bindings) -> Iterator[Bindi
     if not (_fit_attributes(pattern, node, bound) and _fit_results(pattern, node, bound)):
         return
     inputs = node.inputs
-    for order in _orders(pattern, node, inputs):
+    for order in orders(pattern, node, inputs):
         attempt = dict(bound)
         if _fit_operands(pattern.operands, order, attempt):
             yield attempt
 
 
-def _orders(pattern: NodePattern, node: Node, inputs: list[Value | None]) -> Iterator[list[Value | None]]:
+def orders(pattern: NodePattern, node: Node, inputs: list[Value | None]) -> Iterator[list[Value | None]]:
+    """Yield the orders in which the inputs of a node may stand for the operands of a line."""
     yield inputs
     swappable = len(inputs) == 2 and len(pattern.operands) == 2 and pattern.operands[0] != pattern.operands[1]
     if swappable and node.ir.domain == "" and node.ir.op_type in ops.COMMUTATIVE and inputs[0] != inputs[1]:
@@ -135,13 +150,15 @@ def _fit_attributes(pattern: NodePattern, node: Node, bound: Bindings) -> bool:
         except Refusal:
             return False
         if attribute.binding is not None:
-            bound[attribute.binding] = actual
-        elif not _same_attribute(attribute, actual):
+            if bound.setdefault(attribute.binding, actual) != actual:
+                return False
+        elif not same_attribute(attribute, actual):
             return False
     return True
 
 
-def _same_attribute(attribute: Attribute, actual: Any) -> bool:
+def same_attribute(attribute: Attribute, actual: Any) -> bool:
+    """Tell whether an attribute holds the value that the pattern asks for."""
     expected = attribute.value
     if isinstance(expected, tuple):
         return actual is not None and list(expected) == list(actual)
@@ -176,6 +193,11 @@ def _fit_operand(operand: Operand, value: Value | None, bound: Bindings) -> bool
         if value is None and not operand.optional:
             return False
         return bool(bound.setdefault(operand.name, value) == value)
+    return fits_literal(operand, value)
+
+
+def fits_literal(operand: Operand, value: Value | None) -> bool:
+    """Tell whether a value is a constant with the elements that the pattern asks for."""
     tensor = value.tensor if value is not None else None
     if tensor is None or not (tensor.dtype.is_floating_point() or tensor.dtype.is_integer()):
         return False

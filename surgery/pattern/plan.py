@@ -46,20 +46,21 @@ class Plan:
 def compile_pattern(text: str) -> Plan:
     """Parse and plan a pattern; PatternError when a name is made twice or a node hangs in the air."""
     nodes = parse(text)
+    source = text.splitlines()
     producer: dict[str, int] = {}
     for index, node in enumerate(nodes):
         for result in node.results:
             if result.name in producer:
-                raise PatternError(f"line {node.line} of the pattern makes '{result.name}' a second time")
+                raise _mistake(f"'{result.name}' is made a second time", node, result.column, source)
             producer[result.name] = index
     read = {name for node in nodes for name in _reads(node)}
-    _check_order(nodes, producer)
+    _check_order(nodes, producer, source)
     anchor = len(nodes) - 1
     steps = tuple(_walk(nodes, producer, anchor))
     if len(steps) + 1 < len(nodes):
         reached = {anchor, *(step.node for step in steps)}
         lost = next(index for index in range(len(nodes)) if index not in reached)
-        raise PatternError(f"line {nodes[lost].line} of the pattern is not connected to the last line")
+        raise _mistake("this is not connected to the last line", nodes[lost], nodes[lost].results[0].column, source)
     return Plan(
         nodes,
         anchor,
@@ -73,11 +74,15 @@ def _reads(node: NodePattern) -> Iterator[str]:
     return (operand.name for operand in node.operands if operand.name is not None)
 
 
-def _check_order(nodes: tuple[NodePattern, ...], producer: dict[str, int]) -> None:
+def _check_order(nodes: tuple[NodePattern, ...], producer: dict[str, int], source: list[str]) -> None:
     for index, node in enumerate(nodes):
-        for name in _reads(node):
-            if producer.get(name, -1) >= index:
-                raise PatternError(f"line {node.line} of the pattern reads '{name}' before it is made")
+        for operand in node.operands:
+            if operand.name is not None and producer.get(operand.name, -1) >= index:
+                raise _mistake(f"'{operand.name}' is read before it is made", node, operand.column, source)
+
+
+def _mistake(what: str, node: NodePattern, column: int, source: list[str]) -> PatternError:
+    return PatternError(what, line=node.line, column=column, source=source[node.line - 1])
 
 
 def _walk(nodes: tuple[NodePattern, ...], producer: dict[str, int], anchor: int) -> Iterator[Step]:

@@ -79,21 +79,28 @@ def _apply(
 ) -> list[Value] | None:
     """Try the ways in which the pattern fits here; give the inputs of the first one applied, None if none is."""
     for match in matches(graph, plan, anchor):
-        try:
-            _check_boundary(plan, match)
-        except Refusal as refusal:
-            graph.refusals.append(Refused(anchor.label, refusal.reason))
-            continue
         inputs = [value for node in match.nodes for value in node.inputs if value is not None]
-        sites = len(graph.sites)
-        with graph.site(anchor) as edit:
-            result = function(match, edit, **options)
-            replacements = result if isinstance(result, tuple) else (result,)
-            for old, new in _pairs(match.outputs, replacements):
-                edit.replace(old, new)
-        if len(graph.sites) > sites:
+        if apply_match(graph, plan, match, function, options):
             return inputs
     return None
+
+
+def apply_match(
+    graph: Graph, plan: Plan, match: Match, function: Callable[..., Any], options: Mapping[str, Any]
+) -> bool:
+    """Rewrite one match as a site; when that is refused, tell so, and add the reason to the graph's refusals."""
+    try:
+        _check_boundary(plan, match)
+    except Refusal as refusal:
+        graph.refusals.append(Refused(match.root.label, refusal.reason))
+        return False
+    sites = len(graph.sites)
+    with graph.site(match.root) as edit:
+        result = function(match, edit, **options)
+        replacements = result if isinstance(result, tuple) else (result,)
+        for old, new in _pairs(match.outputs, replacements):
+            edit.replace(old, new)
+    return len(graph.sites) > sites
 
 
 def _pairs(old: list[Value | None], new: tuple[Value | None, ...]) -> Iterator[tuple[Value, Value]]:
@@ -113,7 +120,7 @@ def _check_boundary(plan: Plan, match: Match) -> None:
     if any(node.graph is not scope for node in nodes):
         raise Refusal("the pattern crosses the boundary of a subgraph")
     for name in plan.interior:
-        value = getattr(match, name)
+        value = match.bound(name)
         if not isinstance(value, Value):
             continue
         if value.is_output:

@@ -18,10 +18,13 @@ they may not be read elsewhere. What no line reads is an output of the pattern, 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import NoReturn
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar, NoReturn
 
 from surgery.errors import PatternError
+
+LONGEST_NUMBER = 40
 
 Literal = int | float | str
 AttributeLiteral = Literal | tuple[Literal, ...]
@@ -40,7 +43,7 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True)
 class Operand:
-    """An input in a pattern: a named value, or a constant given by its elements."""
+    """An input in a pattern: a named value, or a constant given by its elements. Columns count from 1."""
 
     name: str | None = None
     optional: bool = False
@@ -48,6 +51,7 @@ class Operand:
     scalar: int | float | None = None
     nearly: bool = False
     elements: tuple[int | float, ...] | None = None
+    column: int = field(default=1, compare=False)
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ class Result:
 
     name: str
     optional: bool = False
+    column: int = field(default=1, compare=False)
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,7 @@ class Attribute:
     name: str
     value: AttributeLiteral | None = None
     binding: str | None = None
+    column: int = field(default=1, compare=False)
 
 
 @dataclass(frozen=True)
@@ -76,30 +82,49 @@ class NodePattern:
     operands: tuple[Operand, ...]
     attributes: tuple[Attribute, ...]
     line: int
+    column: int = 1
+    """Where the operator stands."""
 
 
 def parse(text: str) -> tuple[NodePattern, ...]:
     """Parse a pattern, one node to a line; PatternError shows the place with a caret."""
-    nodes = tuple(
-        _Line(text, number, line).node()
-        for number, line in enumerate(text.splitlines(), start=1)
-        if line.split("#")[0].split("//")[0].strip()
-    )
+    nodes = tuple(_PatternLine(number, line).node() for number, line in lines(text))
     if not nodes:
         raise PatternError("the pattern is empty")
     return nodes
 
 
-class _Line:
-    """Recursive descent over the tokens of one line."""
+def line_errors(text: str) -> list[PatternError]:
+    """List the mistakes of all lines; `parse` stops at the first."""
+    found = []
+    for number, line in lines(text):
+        try:
+            _PatternLine(number, line).node()
+        except PatternError as error:
+            found.append(error)
+    return found
 
-    def __init__(self, text: str, number: int, line: str) -> None:
+
+def lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines that say something, with their numbers from 1."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.split("#")[0].split("//")[0].strip():
+            yield number, line
+
+
+class Line:
+    """The tokens of one line, for recursive descent."""
+
+    subject: ClassVar[str] = "pattern"
+    token: ClassVar[re.Pattern[str]] = _TOKEN
+
+    def __init__(self, number: int, line: str) -> None:
         self.number = number
         self.line = line
         self.tokens: list[tuple[str, str, int]] = []
         position = 0
         while position < len(line):
-            found = _TOKEN.match(line, position)
+            found = self.token.match(line, position)
             if found is None:
                 self.fail(f"unexpected '{line[position]}'", position)
             if found.lastgroup != "space":
@@ -108,34 +133,71 @@ class _Line:
         self.next = 0
 
     def fail(self, what: str, position: int | None = None) -> NoReturn:
-        if position is None:
-            position = self.tokens[self.next][2] if self.next < len(self.tokens) else len(self.line)
-        raise PatternError(f"line {self.number} of the pattern: {what}\n    {self.line}\n    {' ' * position}^")
+        """Complain about the next token, or the one at a position."""
+        position = self.position if position is None else position
+        raise PatternError(what, line=self.number, column=position + 1, source=self.line, subject=self.subject)
+
+    @property
+    def position(self) -> int:
+        """Where the next token begins, from 0; the end of the line behind the last one."""
+        return self.tokens[self.next][2] if self.next < len(self.tokens) else len(self.line)
+
+    @property
+    def column(self) -> int:
+        """Where the next token begins, from 1."""
+        return self.position + 1
+
+    @property
+    def kind(self) -> str:
+        """What the next token is: a number, a name, a string or a mark; empty at the end."""
+        return self.tokens[self.next][0] if self.next < len(self.tokens) else ""
 
     def peek(self) -> str:
+        """Return the next token; empty at the end."""
         return self.tokens[self.next][1] if self.next < len(self.tokens) else ""
 
     def accept(self, mark: str) -> bool:
+        """Take the next token if it is this one."""
         if self.peek() != mark:
             return False
         self.next += 1
         return True
 
     def expect(self, mark: str) -> None:
+        """Take this token, which has to be next."""
         if not self.accept(mark):
             self.fail(f"expected '{mark}'")
 
     def take(self, kind: str, what: str) -> str:
-        if self.next >= len(self.tokens) or self.tokens[self.next][0] != kind:
+        """Take a token of a kind; `what` is what messages call it."""
+        if self.kind != kind:
             self.fail(f"expected {what}")
         self.next += 1
         return self.tokens[self.next - 1][1]
+
+    def end(self) -> None:
+        """Check that the line says no more."""
+        if self.next < len(self.tokens):
+            self.fail("expected the end of the line")
+
+    def op(self) -> tuple[str, str]:
+        """Take an operator, as its domain and its name."""
+        name = self.take("name", "an operator")
+        if self.accept("::"):
+            return name, self.take("name", "an operator")
+        domain, _, op_type = name.rpartition(".")
+        return domain, op_type
+
+
+class _PatternLine(Line):
+    """One line of a pattern."""
 
     def node(self) -> NodePattern:
         results = [self.result()]
         while self.accept(","):
             results.append(self.result())
         self.expect("=")
+        column = self.column
         ops = [self.op()]
         while self.accept("|"):
             ops.append(self.op())
@@ -149,20 +211,13 @@ class _Line:
             if operands[-1].variadic and self.peek() != ")":
                 self.fail("nothing may follow '...'")
         attributes += self.attributes()
-        if self.next < len(self.tokens):
-            self.fail("expected the end of the line")
-        return NodePattern(tuple(results), tuple(ops), tuple(operands), tuple(attributes), self.number)
+        self.end()
+        return NodePattern(tuple(results), tuple(ops), tuple(operands), tuple(attributes), self.number, column)
 
     def result(self) -> Result:
+        column = self.column
         name = self.take("name", "a name for an output")
-        return Result(name, self.accept("?"))
-
-    def op(self) -> tuple[str, str]:
-        name = self.take("name", "an operator")
-        if self.accept("::"):
-            return name, self.take("name", "an operator")
-        domain, _, op_type = name.rpartition(".")
-        return domain, op_type
+        return Result(name, self.accept("?"), column)
 
     def attributes(self) -> list[Attribute]:
         found: list[Attribute] = []
@@ -171,12 +226,13 @@ class _Line:
         while not self.accept(">"):
             if found:
                 self.expect(",")
+            column = self.column
             name = self.take("name", "the name of an attribute")
             self.expect("=")
-            if self.tokens[self.next : self.next + 1] and self.tokens[self.next][0] == "name":
-                found.append(Attribute(name, binding=self.take("name", "a name")))
+            if self.kind == "name":
+                found.append(Attribute(name, binding=self.take("name", "a name"), column=column))
             else:
-                found.append(Attribute(name, value=self.literal()))
+                found.append(Attribute(name, value=self.literal(), column=column))
         return found
 
     def literal(self) -> AttributeLiteral:
@@ -195,21 +251,25 @@ class _Line:
         return self.number_literal()
 
     def number_literal(self) -> int | float:
+        position = self.position
         text = self.take("number", "a number, a string or a list")
+        if len(text) > LONGEST_NUMBER:
+            self.fail("too long a number", position)
         return int(text) if re.fullmatch(r"[-+]?\d+", text) else float(text)
 
     def operand(self) -> Operand:
+        column = self.column
         if self.accept("{"):
             elements: list[int | float] = []
             while not self.accept("}"):
                 if elements:
                     self.expect(",")
                 elements.append(self.number_literal())
-            return Operand(elements=tuple(elements))
+            return Operand(elements=tuple(elements), column=column)
         nearly = self.accept("~")
-        if nearly or (self.next < len(self.tokens) and self.tokens[self.next][0] == "number"):
-            return Operand(scalar=self.number_literal(), nearly=nearly)
+        if nearly or self.kind == "number":
+            return Operand(scalar=self.number_literal(), nearly=nearly, column=column)
         name = self.take("name", "an input: a name, a number or {...}")
         if self.accept("..."):
-            return Operand(name, variadic=True)
-        return Operand(name, optional=self.accept("?"))
+            return Operand(name, variadic=True, column=column)
+        return Operand(name, optional=self.accept("?"), column=column)

@@ -24,7 +24,7 @@ from ruamel.yaml.scanner import Scanner
 from surgery.recipe.nodes import Listing, Node, Scalar, Table, quoted, resolve
 from surgery.recipe.syntax import OTHER, explain
 
-MAX_HEIGHT = 24
+MAX_HEIGHT = 64
 MAX_SIZE = 100_000
 _TOO_DEEP = f"nested more than {MAX_HEIGHT} deep"
 _TOO_LARGE = f"larger than {MAX_SIZE} entries with its aliases"
@@ -68,7 +68,7 @@ class _Scanner(Scanner):
 
 def compose(text: str, shifts: dict[int, tuple[int, int]] | None = None) -> Document:
     """Read a text. `shifts` gives, by line, the (given, replaced) widths of an indentation that was replaced."""
-    composer = _Composer(shifts or {})
+    composer = _Composer(text, shifts or {})
     parser = YAML(typ="safe", pure=True)
     parser.Scanner = _Scanner
     try:
@@ -96,8 +96,9 @@ class _Frame:
 class _Composer:
     """Builds the tree from the parser's events, without recursion."""
 
-    def __init__(self, shifts: dict[int, tuple[int, int]]) -> None:
+    def __init__(self, text: str, shifts: dict[int, tuple[int, int]]) -> None:
         self.document = Document()
+        self._lines = text.split("\n")
         self._shifts = shifts
         self._stack: list[_Frame] = []
         self._anchors: dict[str, Node] = {}
@@ -162,10 +163,11 @@ class _Composer:
         styled = event.style is not None
         text = str(event.value)
         value = text if styled or event.tag is not None else resolve(text)
-        scalar = Scalar(*self._here, value, text, styled)
-        self._tag(event)
         # The mark after a block text stands at the start of the next line.
         last = event.end_mark.line + (event.end_mark.column > 0)
+        source = tuple(self._lines[event.start_mark.line : max(last, event.start_mark.line + 1)])
+        scalar = Scalar(*self._here, value, text, styled, event.style, source)
+        self._tag(event)
         self._last, self._last_line = scalar, last
         if last > scalar.line:
             self._continued(scalar.line + 1, last, event.style)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from surgery.recipe.nodes import Node
+from surgery.recipe.nodes import Node, Scalar
 from surgery.recipe.reader import Reader
 from surgery.recipe.schema import Recipe
+
+if TYPE_CHECKING:
+    from surgery.registry import Pass
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,15 @@ class PluginUse:
     verb: str = "run"
 
 
+@dataclass(frozen=True)
+class RuleUse:
+    """A rule of the recipe: its name, the node of it, and the pass that it makes unless something is wrong."""
+
+    name: str
+    key: Scalar
+    made: Pass | None
+
+
 class Draft(Reader):
     """One file being read, and the drafts of the recipes that it uses; `recipe` is None if something is wrong.
 
@@ -45,6 +57,7 @@ class Draft(Reader):
         self.passes: list[PassUse] = []
         self.plugins: list[PluginUse] = []
         self.local: list[PluginUse] = []
+        self.rules: dict[str, RuleUse] = {}
         self.nested: list[Draft] = []
         self.recipe: Recipe | None = None
 

@@ -9,15 +9,15 @@ from typing import Any
 from surgery.recipe.draft import Draft
 from surgery.recipe.nodes import Listing, Node, Scalar, describe, plain, quoted
 from surgery.recipe.plugins import read_local
-from surgery.recipe.reader import below, is_file, mode
+from surgery.recipe.reader import Field, below, defined, is_file, listed, mode
 from surgery.recipe.schema import DataSpec, FrozenDict, GeneratorSpec, InputsSpec, Place, TensorSpec
 
 TENSOR_FILES = (".npy", ".npz", ".pb")
 SET_FILES = (".npz", ".npy", ".pb")
 
 
-def read_inputs(draft: Draft, node: Node) -> InputsSpec:
-    """Read `inputs`."""
+def inputs_fields(draft: Draft) -> dict[str, Field]:
+    """Say what `inputs` takes."""
 
     def dims(node: Node) -> Any:
         found = draft.entries(node, "dims", lambda value, name: _extents(draft, value, name), "{batch: [1, 3]}")
@@ -27,14 +27,39 @@ def read_inputs(draft: Draft, node: Node) -> InputsSpec:
         example = "{mask: {values: [0, 1]}}"
         return FrozenDict(draft.entries(node, "tensors", lambda value, name: _tensor(draft, value, name), example))
 
-    known = {
-        "dims": dims,
-        "tensors": tensors,
-        "data": lambda node: tuple(found for item in draft.items(node) if (found := _data(draft, item)) is not None),
-        "generator": lambda node: _generator(draft, node),
-        "only_given": draft.flag("only_given"),
+    def data(node: Node) -> Any:
+        return tuple(found for item in draft.items(node) if (found := _data(draft, item)) is not None)
+
+    extent = {"type": "integer", "minimum": 1}
+    extents = {"anyOf": [extent, {"type": "array", "items": extent, "minItems": 1}]}
+    return {
+        "dims": Field(
+            dims,
+            "The sizes to try of each dynamic dim, by its name.",
+            {"type": "object", "additionalProperties": extents},
+        ),
+        "tensors": Field(
+            tensors,
+            "How to fill single inputs, by their names.",
+            {"type": "object", "additionalProperties": defined("tensor")},
+        ),
+        "data": Field(
+            data,
+            "Whole sets of inputs: .npz files, folders with input_0.pb, or folders of such.",
+            listed({"type": "string", "pattern": r"\S"}),
+        ),
+        "generator": Field(
+            lambda node: _generator(draft, node),
+            "A function of a Python file that makes inputs, such as inputs.py:make. It is code and needs trust.",
+            {"type": "string", "pattern": r"\.py:[^\W\d]\w*$"},
+        ),
+        "only_given": draft.flag("only_given", about="Add no inputs of surgery's own making."),
     }
-    return InputsSpec(**draft.fields(node, "inputs", known, example="{dims: {batch: 1}}"))
+
+
+def read_inputs(draft: Draft, node: Node) -> InputsSpec:
+    """Read `inputs`."""
+    return InputsSpec(**draft.fields(node, "inputs", inputs_fields(draft), example="{dims: {batch: 1}}"))
 
 
 def _place(draft: Draft, node: Node) -> Place:
@@ -51,14 +76,29 @@ def _extents(draft: Draft, node: Node, name: str) -> tuple[int, ...] | None:
     return tuple(extents) if extents and None not in extents else None
 
 
-def _tensor(draft: Draft, node: Node, name: str) -> TensorSpec | None:
-    known = {
-        "values": lambda value: _values(draft, value),
-        "range": lambda value: _range(draft, value),
-        "file": lambda value: _file(draft, value),
+def tensor_fields(draft: Draft) -> dict[str, Field]:
+    """Say what may fill an input; one of these is given."""
+    number = {"type": "number"}
+    values = {"type": "array", "minItems": 1, "items": {"type": ["number", "boolean", "string"]}}
+    suffixes = "|".join(suffix[1:] for suffix in TENSOR_FILES)
+    return {
+        "values": Field(lambda value: _values(draft, value), "The values to choose among.", values),
+        "range": Field(
+            lambda value: _range(draft, value),
+            "The least and the greatest value, both included for integers.",
+            {"type": "array", "items": number, "minItems": 2, "maxItems": 2},
+        ),
+        "file": Field(
+            lambda value: _file(draft, value),
+            "A .npy, .npz or .pb file with the values.",
+            {"type": "string", "pattern": rf"\.({suffixes})$"},
+        ),
     }
+
+
+def _tensor(draft: Draft, node: Node, name: str) -> TensorSpec | None:
     before = len(draft.problems)
-    found = draft.fields(node, name, known, example="{values: [0, 1]} or {range: [0, 9]}")
+    found = draft.fields(node, name, tensor_fields(draft), example="{values: [0, 1]} or {range: [0, 9]}")
     if len(draft.problems) > before or node.open:
         return None
     if len(found) != 1:

@@ -12,16 +12,19 @@ from typing import Any
 from surgery.errors import Problem, RecipeError, UsageError
 from surgery.recipe import plugins, shipped
 from surgery.recipe.compose import Document
-from surgery.recipe.draft import Draft, PassUse
+from surgery.recipe.draft import Draft, PassUse, RuleUse
 from surgery.recipe.inputs import read_inputs
 from surgery.recipe.nodes import Listing, Node, Table, describe, is_null, key_text, one_line, quoted
-from surgery.recipe.reader import Read, below, is_file, nearest
+from surgery.recipe.reader import Field, below, defined, is_file, nearest
+from surgery.recipe.rules import clashes, read_rules, rules_field, unused
 from surgery.recipe.schema import FrozenDict, InputsSpec, OnFailure, PassStep, Recipe, VerifySpec
-from surgery.recipe.sections import read_expect, read_output, read_verify
+from surgery.recipe.sections import output_field, read_expect, read_verify
 from surgery.recipe.source import decode, documents
 from surgery.recipe.steps import StepReader
 
 MAX_NESTING = 8
+NESTED = ("recipe", "about", "rules", "steps", "expect")
+"""The keys that count of a recipe that another one uses."""
 NO_PATH = "<recipe>"
 """How messages call a text without a file."""
 
@@ -93,15 +96,33 @@ class _Session:
     def _draft(self, document: Document, path: Path | None, shown: str) -> Draft:
         draft = Draft(shown, Path() if path is None else path.parent)
         draft.problems += [Problem(shown, *mistake) for mistake in document.mistakes]
-        steps = StepReader(draft, lambda node, name: self._use(draft, node, name))
+        steps = StepReader(draft, lambda node: self._use(draft, node))
         found = _read_root(draft, steps, document)
         found["name"] = found.pop("recipe", "recipe" if path is None else path.stem)
         if not draft.problems:
             draft.recipe = Recipe(path=path, **found)
         return draft
 
-    def _use(self, draft: Draft, node: Node, name: str) -> Recipe | None:
-        """Load a nested recipe into a draft; what is wrong with it becomes wrong with the draft."""
+    def _use(self, draft: Draft, node: Node) -> Recipe | None:
+        """Read a nested recipe into a draft; what is wrong with it becomes wrong with the draft."""
+        if isinstance(node, Table):
+            return self._written_out(draft, node)
+        name = draft.text("use", "the name or path of a recipe")(node)
+        return None if name is None else self._other(draft, node, name)
+
+    def _written_out(self, draft: Draft, node: Table) -> Recipe | None:
+        """Read a recipe that stands in the place of its name."""
+        inner = Draft(draft.path, draft.folder)
+        draft.nested.append(inner)
+        known = nested_fields(inner, StepReader(inner, lambda at: self._use(inner, at)))
+        found = _read_table(inner, node, "use", known)
+        if "steps" not in found and not node.open:
+            inner.problem(node, "a recipe needs 'steps', a list of passes")
+        found["name"] = found.pop("recipe", "recipe")
+        return None if inner.problems else Recipe(**found)
+
+    def _other(self, draft: Draft, node: Node, name: str) -> Recipe | None:
+        """Load a nested recipe from its own file."""
         try:
             path = shipped.locate(name, draft.folder)
             problem = self._circle(path) or self._too_deep()
@@ -139,7 +160,7 @@ def _read_root(draft: Draft, steps: StepReader, document: Document) -> dict[str,
         if not document.broken:
             draft.problem(root, f"a recipe is a mapping with 'steps', not {describe(root)}")
         return {}
-    found = draft.fields(root, "recipe", _top_level(draft, steps))
+    found = _read_table(draft, root, "recipe", top_level(draft, steps))
     if "steps" not in found:
         _guess_steps(steps, root)
     if "steps" not in found and not root.open:
@@ -148,16 +169,26 @@ def _read_root(draft: Draft, steps: StepReader, document: Document) -> dict[str,
     return found
 
 
+def _read_table(draft: Draft, table: Table, name: str, known: Mapping[str, Field]) -> dict[str, Any]:
+    """Read the mapping that a recipe is; its rules first, which are passes of the steps wherever they stand."""
+    for rules in [value for key, value in table.pairs if key_text(key) == "rules" and not is_null(value)][:1]:
+        draft.rules = read_rules(draft, rules)
+    found = draft.fields(table, name, known)
+    found["rules"] = FrozenDict({name: use.made for name, use in draft.rules.items() if use.made is not None})
+    return found
+
+
 def _guess_steps(steps: StepReader, root: Table) -> None:
     """Read a list under a key that does not exist, as if it were `steps`: for its mistakes only."""
-    known = {*_top_level(steps.draft, steps)}
+    known = {*top_level(steps.draft, steps)}
     for key, value in root.pairs:
         name = key_text(key)
         if isinstance(value, Listing) and name is not None and name not in known and not nearest(name, known):
             steps.steps(value)
 
 
-def _top_level(draft: Draft, steps: StepReader) -> dict[str, Read]:
+def top_level(draft: Draft, steps: StepReader) -> dict[str, Field]:
+    """Say what a recipe takes."""
     read_model = draft.text("model", "the path of a model")
 
     def model(node: Node) -> Path | None:
@@ -165,45 +196,66 @@ def _top_level(draft: Draft, steps: StepReader) -> dict[str, Read]:
         return None if text is None else below(draft.folder, text)
 
     return {
-        "recipe": draft.text("recipe", "the name of the recipe"),
-        "about": draft.text("about", lines=True),
-        "model": model,
-        "output": lambda node: read_output(draft, node),
-        "plugins": lambda node: plugins.read_plugins(draft, node),
-        "inputs": lambda node: read_inputs(draft, node),
-        "verify": lambda node: read_verify(draft, node),
-        "steps": steps.steps,
-        "expect": lambda node: read_expect(draft, node, of_step=False),
+        "recipe": draft.text("recipe", "the name of the recipe", about="The name of the recipe."),
+        "about": draft.text("about", lines=True, about="What the recipe is for."),
+        "model": Field(model, "The model that is rewritten when the command line names none.", read_model.schema),
+        "output": output_field(draft),
+        "plugins": plugins.field(draft),
+        "rules": rules_field(draft),
+        "inputs": Field(lambda node: read_inputs(draft, node), "What is known of the inputs.", defined("inputs")),
+        "verify": Field(lambda node: read_verify(draft, node), "How strictly to verify.", defined("verify")),
+        "steps": steps.list_field("What is done, in this order."),
+        "expect": Field(
+            lambda node: read_expect(draft, node, of_step=False),
+            "What has to hold of the model at the end.",
+            defined("expect"),
+        ),
     }
+
+
+def nested_fields(draft: Draft, steps: StepReader) -> dict[str, Field]:
+    """Say what a recipe takes that stands in the place of its name."""
+    return {name: field for name, field in top_level(draft, steps).items() if name in NESTED}
 
 
 def _finish(draft: Draft, trust: bool) -> Recipe:
     """Do what waits until all files are read: plugins first, since they bring passes, then names and options."""
+    from surgery.registry import passes
+
     drafts = draft.all()
     problems = {problem for part in drafts for problem in part.problems}
     uses = [use for part in drafts for use in part.plugins]
     # Of a nested recipe, inputs and verify do not count: what they name is not run.
     refused = [] if trust else plugins.refusals([*uses, *draft.local])
     if refused and not problems:
-        raise UsageError(plugins.wishes(refused), todo=plugins.TRUST)
+        raise UsageError(plugins.wishes(refused), todo=plugins.how_to_trust())
     failed = plugins.import_plugins([use for use in uses if use not in refused])
     problems.update(failed)
-    problems.update(plugins.problem(use, f"the recipe {plugins.wants(use)}; {plugins.TRUST}") for use in refused)
-    for use in [use for part in drafts for use in part.passes]:
-        # A pass that is not there may be one that a plugin would have brought.
-        problems.update(_check(use, names=not failed and not any(one in uses for one in refused)))
+    problems.update(plugins.refusal(use) for use in refused)
+    for part in drafts:
+        problems.update(clashes(part, passes()) if part.rules else ())
+        for use in part.passes:
+            # A pass that is not there may be one that a plugin would have brought.
+            names = not failed and not any(one in uses for one in refused)
+            problems.update(_check(use, part.rules, names=names))
+    if not problems:
+        problems.update(problem for part in drafts for problem in unused(part))
     if problems or draft.recipe is None:
         raise RecipeError(list(problems))
     return draft.recipe
 
 
-def _check(use: PassUse, *, names: bool) -> list[Problem]:
+def _check(use: PassUse, rules: Mapping[str, RuleUse], *, names: bool) -> list[Problem]:
     """Check the name of a pass (only if `names`) and its options."""
-    from surgery.registry import passes
+    from surgery.registry import clash, passes
 
-    known = passes()
+    made = rules[use.name].made if use.name in rules else None
+    known = passes() if made is None else {use.name: made}
     if use.name not in known:
-        return [_unknown(use, known)] if names else []
+        return [_unknown(use, {**known, **rules})] if names and use.name not in rules else []
+    two = clash(use.name)
+    if two is not None:
+        return [Problem(use.path, use.at.line, use.at.column, one_line(two, plugins.LONGEST))]
     found = []
     for option, message in known[use.name].option_errors(use.options).items():
         at = use.keys.get(option)
@@ -214,6 +266,8 @@ def _check(use: PassUse, *, names: bool) -> list[Problem]:
 
 
 def _unknown(use: PassUse, known: Mapping[str, object]) -> Problem:
+    from surgery.registry import missing
+
     near = nearest(use.name, known)
     if use.name in shipped.names():
         hint = f"it is a recipe: write 'use: {use.name}'"
@@ -221,4 +275,4 @@ def _unknown(use: PassUse, known: Mapping[str, object]) -> Problem:
         hint = "a name has no blanks; check the indentation"
     else:
         hint = f"did you mean '{near}'?" if near else "'surgery passes' lists them"
-    return Problem(use.path, use.at.line, use.at.column, f"no pass {quoted(use.name)}; {hint}")
+    return Problem(use.path, use.at.line, use.at.column, one_line(f"no pass {quoted(use.name)}; {hint}{missing()}"))

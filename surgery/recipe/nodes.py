@@ -70,6 +70,10 @@ class Scalar(Node):
     value: str | int | float | bool | None
     text: str
     styled: bool = False
+    style: str | None = None
+    """The mark of a text in quotes (' or ") or a block (| or >)."""
+    source: tuple[str, ...] = ()
+    """The lines of the file that it stands in, from the one where it begins."""
 
 
 @dataclass(eq=False)

@@ -1,30 +1,36 @@
 """Plugins and other code that a recipe names: found, asked about, imported.
 
 A recipe is data until it names Python or a native library. A local file is run only if the caller trusts it; an
-installed package is trusted already, since somebody installed it.
+installed package is trusted already, since somebody installed it. Trust is given for one call, or for good in the
+user's configuration.
 """
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from surgery.errors import Problem, SurgeryError
+from surgery.recipe import trust
 from surgery.recipe.draft import Draft, PluginUse
 from surgery.recipe.nodes import Node, one_line, quoted
-from surgery.recipe.reader import below, is_file
+from surgery.recipe.reader import Field, below, is_file, listed
 
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-_DIGITS = 12
+LONGEST = 1000
+"""So many characters may a message have that names files: a path can be long."""
 
-TRUST = "pass --trust if you trust it"
+
+def field(draft: Draft) -> Field:
+    """Say what `plugins` takes: modules by name, `.py` files by path, which is resolved against the recipe's folder."""
+    about = "Modules by name and .py files by path with more passes. A file that nobody installed needs trust."
+    one = {"type": "string", "pattern": rf"^{_MODULE.pattern}$|\.py$"}
+    return Field(lambda node: _plugins(draft, node), about, listed(one))
 
 
-def read_plugins(draft: Draft, node: Node) -> tuple[str, ...]:
-    """Read `plugins`: modules by name, `.py` files by path, which is resolved against the recipe's folder."""
+def _plugins(draft: Draft, node: Node) -> tuple[str, ...]:
     read = draft.text("plugins", "the names of modules and the paths of .py files")
     found = [(item, read(item)) for item in draft.items(node)]
     uses = [use for item, text in found if text is not None and (use := _plugin(draft, item, text)) is not None]
@@ -55,40 +61,54 @@ def read_local(draft: Draft, node: Node, text: str, verb: str) -> Path | None:
     return path
 
 
-def local_file(use: PluginUse) -> Path | None:
-    """Give the file that a plugin would run if nobody installed it: a `.py`, or a module in the current folder."""
+def local_code(use: PluginUse) -> Path | None:
+    """Give what a plugin would run if nobody installed it: a file, or a package in the current folder."""
     if use.verb == "load" or use.target.endswith(".py"):
         return Path(use.target)
     try:
-        spec = importlib.util.find_spec(use.target.split(".")[0])
+        spec = importlib.util.find_spec(use.target.partition(".")[0])
     except (ImportError, ValueError):
         return None
     if spec is None:
         return None
+    # A package is its folder: the hash of one file would say nothing about the others.
     places = [*(spec.submodule_search_locations or []), *([spec.origin] if spec.origin and spec.has_location else [])]
     here = Path.cwd().resolve()
-    if any(Path(place).resolve().parent == here for place in places):
-        return Path(spec.origin or use.target)
-    return None
+    return next((Path(place) for place in places if Path(place).resolve().parent == here), None)
 
 
 def refusals(uses: Sequence[PluginUse]) -> list[PluginUse]:
-    """List the plugins that need the caller's trust."""
-    return [use for use in uses if local_file(use) is not None]
+    """List the plugins that need the caller's trust and are not in the list of the user's configuration."""
+    local = [(use, path) for use in uses if (path := local_code(use)) is not None]
+    entries = trust.entries() if local else ()
+    return [use for use, path in local if not trust.trusted(path, entries)]
 
 
 def wants(use: PluginUse) -> str:
-    """Say what a recipe wants to run, with a hash by which the file can be recognised."""
-    path = local_file(use)
-    if path is None or not is_file(path):
+    """Say what a recipe wants to run: the file, and the hash by which it can be recognised."""
+    path = local_code(use)
+    if path is None:
         return f"wants to {use.verb} {use.text}"
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:_DIGITS]
-    return f"wants to {use.verb} {use.text} (sha256 {digest}…)"
+    digest = trust.digest(path)
+    facts = f"sha256 {digest}, file {path.resolve()}" if digest else f"folder {path.resolve()}"
+    entry = trust.changed(path, trust.entries())
+    remark = f", which is not the file trusted at {entry.where}" if entry is not None else ""
+    return f"wants to {use.verb} {use.text} ({facts}){remark}"
+
+
+def how_to_trust() -> str:
+    """Say both ways to trust local code."""
+    return f"if you trust it, pass --trust, or add it to the list 'trust' in {trust.config_file()}"
 
 
 def wishes(uses: Sequence[PluginUse]) -> str:
     """Say which recipe wants to run what."""
     return ", ".join(f"{use.path} {wants(use)}" for use in uses)
+
+
+def refusal(use: PluginUse) -> Problem:
+    """Make a mistake of code that is not trusted, for a recipe that has others."""
+    return problem(use, f"the recipe {wants(use)}; {how_to_trust()}")
 
 
 def import_plugins(uses: Sequence[PluginUse]) -> list[Problem]:
@@ -108,4 +128,4 @@ def import_plugins(uses: Sequence[PluginUse]) -> list[Problem]:
 
 def problem(use: PluginUse, message: str) -> Problem:
     """Make a mistake of a plugin, at the place that names it."""
-    return Problem(use.path, use.at.line, use.at.column, one_line(message))
+    return Problem(use.path, use.at.line, use.at.column, one_line(message, LONGEST))

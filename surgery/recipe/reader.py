@@ -7,7 +7,8 @@ import math
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +19,35 @@ _CONTROL = re.compile("[\x00-\x1f\x7f]")
 
 T = TypeVar("T")
 Read = Callable[[Node], Any]
+Schema = Mapping[str, Any]
+"""A JSON schema, or a part of one."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One key of a mapping: how its value is read, what it is for, and how a JSON schema describes the value.
+
+    The loader reads by these, and the JSON schema and the reference are made from them.
+    """
+
+    read: Read
+    about: str = ""
+    schema: Schema = field(default_factory=dict)
+
+    def __call__(self, node: Node) -> Any:
+        """Read a value."""
+        return self.read(node)
+
+
+def defined(name: str) -> Schema:
+    """Refer to a definition of the JSON schema of recipes."""
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def listed(schema: Schema) -> Schema:
+    """Describe a list whose only member may stand alone, as `Reader.items` reads it."""
+    return {"anyOf": [schema, {"type": "array", "items": schema}]}
+
 
 # What people write for a key, coming from elsewhere, and no spelling aid would find.
 _ALSO = {
@@ -94,7 +124,7 @@ class Reader:
             hint = "; remove the quotes"
         self.problem(node, f"{quoted(name)} takes {wanted}, not {describe(node)}{hint}")
 
-    def fields(self, node: Node, name: str, known: dict[str, Read], *, example: str = "") -> dict[str, Any]:
+    def fields(self, node: Node, name: str, known: Mapping[str, Read], *, example: str = "") -> dict[str, Any]:
         """Read a mapping with fixed keys. What stands under a misspelt key is read as what was meant.
 
         Keys without a value and values with mistakes are left out; of two equal keys the first counts, but the
@@ -145,7 +175,7 @@ class Reader:
                 found.setdefault(text, result)
         return found
 
-    def text(self, name: str, wanted: str = "text", *, lines: bool = False) -> Read:
+    def text(self, name: str, wanted: str = "text", *, lines: bool = False, about: str = "") -> Field:
         """Make a reader of a text that says something, on one line unless `lines`."""
 
         def read(node: Node) -> str | None:
@@ -158,9 +188,9 @@ class Reader:
                 return value.rstrip("\n")
             return None
 
-        return read
+        return Field(read, about, {"type": "string", "pattern": r"\S"})
 
-    def choice(self, name: str, choices: Sequence[str]) -> Read:
+    def choice(self, name: str, choices: Sequence[str], *, about: str = "") -> Field:
         """Make a reader of one of several words."""
 
         def read(node: Node) -> str | None:
@@ -172,9 +202,9 @@ class Reader:
             self.problem(node, f"'{name}' takes {either(choices)}, not {describe(node)}{hint}")
             return None
 
-        return read
+        return Field(read, about, {"enum": list(choices)})
 
-    def number(self, name: str, *, zero: bool = True, unit: str = "") -> Read:
+    def number(self, name: str, *, zero: bool = True, unit: str = "", about: str = "") -> Field:
         """Make a reader of a finite number that is not negative, as a float."""
 
         def read(node: Node) -> float | None:
@@ -189,9 +219,9 @@ class Reader:
                 return float(value)
             return None
 
-        return read
+        return Field(read, about, {"type": "number", "minimum" if zero else "exclusiveMinimum": 0})
 
-    def whole(self, name: str, *, least: int = 0, wanted: str = "a whole number") -> Read:
+    def whole(self, name: str, *, least: int = 0, wanted: str = "a whole number", about: str = "") -> Field:
         """Make a reader of a whole number."""
 
         def read(node: Node) -> int | None:
@@ -204,9 +234,9 @@ class Reader:
                 return value
             return None
 
-        return read
+        return Field(read, about, {"type": "integer", "minimum": least})
 
-    def flag(self, name: str) -> Read:
+    def flag(self, name: str, *, about: str = "") -> Field:
         """Make a reader of true or false."""
 
         def read(node: Node) -> bool | None:
@@ -216,7 +246,7 @@ class Reader:
             self.wrong(node, name, "true or false")
             return None
 
-        return read
+        return Field(read, about, {"type": "boolean"})
 
     def items(self, node: Node) -> list[Node]:
         """Give the members of a list; a value alone is a list of one."""

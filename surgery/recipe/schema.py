@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
 from surgery.recipe.comparison import Comparison
+
+if TYPE_CHECKING:
+    from surgery.registry import Pass
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -84,12 +87,14 @@ class DataSpec:
 class GeneratorSpec:
     """A function of a local Python file: `function(dims: dict[str, int], seed: int) -> dict[str, array]`.
 
-    Whoever makes one has asked whether the file may be run; the loader of recipes does.
+    Whoever makes one has asked whether the file may be run; the loader of recipes does. What it makes for inputs that
+    are `gone` from the model by now is left out.
     """
 
     file: Path
     function: str
     place: Place | None = field(default=None, compare=False)
+    gone: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -167,12 +172,23 @@ class _Placed:
 
 @dataclass(frozen=True)
 class PassStep(_Placed):
-    """Run one pass. `options` stand as they were given; `Pass.bind` converts them."""
+    """Run one pass. `options` stand as they were given; `Pass.bind` converts them.
+
+    `declared` is the pass itself where it belongs to the recipe, made from one of its rules; the name of any other is
+    looked up in the registry.
+    """
 
     name: str
     options: Mapping[str, Any] = field(default_factory=FrozenDict)
     on_failure: OnFailure = "abort"
     expect: Expect | None = None
+    declared: Pass | None = None
+
+    def find(self) -> Pass:
+        """Return the pass to run; UsageError if there is none of that name."""
+        from surgery import registry
+
+        return self.declared if self.declared is not None else registry.find(self.name)
 
 
 @dataclass(frozen=True)
@@ -208,6 +224,7 @@ class Recipe:
     model: Path | None = None
     output: str | None = None
     plugins: tuple[str, ...] = ()
+    rules: Mapping[str, Pass] = field(default_factory=FrozenDict)
     inputs: InputsSpec = field(default_factory=InputsSpec)
     verify: VerifySpec = field(default_factory=VerifySpec)
     expect: Expect = field(default_factory=Expect)

@@ -11,25 +11,61 @@ from surgery.recipe.comparison import Comparison
 from surgery.recipe.draft import Draft
 from surgery.recipe.nodes import Node, Scalar, plain, quoted
 from surgery.recipe.plugins import read_local
-from surgery.recipe.reader import Reader, nearest
+from surgery.recipe.reader import Field, Reader, Schema, defined, listed, nearest
 from surgery.recipe.schema import OUTPUT_FIELDS, Expect, FrozenDict, VerifySpec, When
+
+_AT_LEAST: Schema = {"type": "string", "pattern": r"^\s*>=\s*[0-9]*\.?[0-9]+\s*$"}
+COMPARISON: Schema = {
+    "anyOf": [
+        {"type": "integer", "minimum": 0},
+        {"type": "string", "pattern": r"^\s*(==|!=|<=|>=|<|>)?\s*[0-9]{1,18}\s*$"},
+    ]
+}
+"""A comparison of a count with a number, as JSON schema."""
+_OUTPUT = "|".join(OUTPUT_FIELDS)
+
+
+def verify_fields(draft: Draft) -> dict[str, Field]:
+    """Say what `verify` takes."""
+    return {
+        "rtol": draft.number("rtol", about="The relative tolerance; left out, the dtype and the pass decide."),
+        "atol": draft.number("atol", about="The absolute tolerance; left out, the dtype and the pass decide."),
+        "seed": draft.whole("seed", about="Where the random inputs start."),
+        "mode": draft.choice(
+            "mode", ("each", "end", "off"), about="Verify after each step, once at the end, or never."
+        ),
+        "unverified": draft.choice(
+            "unverified", ("refuse", "accept"), about="Whether a step of which nothing could be shown counts as failed."
+        ),
+        "timeout": draft.number(
+            "timeout", zero=False, unit=" of seconds", about="How many seconds one run of the model may take."
+        ),
+        "memory": Field(
+            lambda value: _memory(draft, value),
+            "How much memory the process that runs the model may take, such as 2GiB.",
+            _memory_schema(),
+        ),
+        "custom_op_library": Field(
+            lambda value: _libraries(draft, value),
+            "Shared libraries with custom operators for ONNX Runtime, by path. They are code and need trust.",
+            listed({"type": "string", "pattern": r"\S"}),
+        ),
+        "cosine": Field(
+            lambda value: _least(draft, value, "cosine"),
+            "The least cosine similarity of each output of a LOSSY step, such as 0.999.",
+            {"anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, _AT_LEAST]},
+        ),
+        "snr": Field(
+            lambda value: _least(draft, value, "snr"),
+            "The least signal-to-noise ratio of each output of a LOSSY step, in dB.",
+            {"anyOf": [{"type": "number", "minimum": 0}, _AT_LEAST]},
+        ),
+    }
 
 
 def read_verify(draft: Draft, node: Node) -> VerifySpec:
     """Read `verify`."""
-    known = {
-        "rtol": draft.number("rtol"),
-        "atol": draft.number("atol"),
-        "seed": draft.whole("seed"),
-        "mode": draft.choice("mode", ("each", "end", "off")),
-        "unverified": draft.choice("unverified", ("refuse", "accept")),
-        "timeout": draft.number("timeout", zero=False, unit=" of seconds"),
-        "memory": lambda value: _memory(draft, value),
-        "custom_op_library": lambda value: _libraries(draft, value),
-        "cosine": lambda value: _least(draft, value, "cosine"),
-        "snr": lambda value: _least(draft, value, "snr"),
-    }
-    return VerifySpec(**draft.fields(node, "verify", known, example="{rtol: 1e-4, atol: 1e-5}"))
+    return VerifySpec(**draft.fields(node, "verify", verify_fields(draft), example="{rtol: 1e-4, atol: 1e-5}"))
 
 
 def _libraries(draft: Draft, node: Node) -> tuple[Path, ...]:
@@ -55,6 +91,12 @@ def _least(reader: Reader, node: Node, name: str) -> float | None:
     return None
 
 
+def _memory_schema() -> Schema:
+    from surgery.registry import SIZE_PATTERN
+
+    return {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": SIZE_PATTERN}]}
+
+
 def _memory(reader: Reader, node: Node) -> int | None:
     from surgery.registry import parse_size
 
@@ -69,30 +111,45 @@ def _memory(reader: Reader, node: Node) -> int | None:
     return None
 
 
+def expect_fields(reader: Reader, *, of_step: bool) -> dict[str, Field]:
+    """Say what `expect` takes, of the recipe or of a step."""
+    known = when_fields(reader)
+    if of_step:
+        known["sites"] = _counted(reader, "sites", "To how many places the pass was applied.")
+    known["signature"] = reader.choice(
+        "signature", ("unchanged",), about="Inputs and outputs have their names, order, types and dims."
+    )
+    return known
+
+
 def read_expect(reader: Reader, node: Node, *, of_step: bool) -> Expect:
     """Read `expect`, of the recipe or of a step."""
-    known = _counts(reader)
-    if of_step:
-        known["sites"] = lambda value: _comparison(reader, value, "sites")
-    known["signature"] = reader.choice("signature", ("unchanged",))
+    known = expect_fields(reader, of_step=of_step)
     return Expect(**reader.fields(node, "expect", known, example='{ops: {Dropout: 0}, nodes: "<= 500"}'))
 
 
 def read_when(reader: Reader, node: Node) -> When:
     """Read `when`."""
-    return When(**reader.fields(node, "when", _counts(reader), example='{ops: {Softmax: ">= 1"}}'))
+    return When(**reader.fields(node, "when", when_fields(reader), example='{ops: {Softmax: ">= 1"}}'))
 
 
-def _counts(reader: Reader) -> dict[str, Any]:
+def when_fields(reader: Reader) -> dict[str, Field]:
+    """Say what `when` takes: what can be counted in a model."""
+
     def ops(node: Node) -> Any:
         read = reader.entries(node, "ops", lambda value, name: _comparison(reader, value, name), "{Dropout: 0}")
         return FrozenDict(read)
 
+    each = {"type": "object", "additionalProperties": defined("comparison")}
     return {
-        "ops": ops,
-        "nodes": lambda value: _comparison(reader, value, "nodes"),
-        "opset": lambda value: _comparison(reader, value, "opset"),
+        "ops": Field(ops, "How many nodes there are of an operator: a number, or a comparison.", each),
+        "nodes": _counted(reader, "nodes", "How many nodes there are in all."),
+        "opset": _counted(reader, "opset", "The version of the default opset."),
     }
+
+
+def _counted(reader: Reader, name: str, about: str) -> Field:
+    return Field(lambda value: _comparison(reader, value, name), about, defined("comparison"))
 
 
 def _comparison(reader: Reader, node: Node, name: str) -> Comparison | None:
@@ -110,8 +167,16 @@ def _comparison(reader: Reader, node: Node, name: str) -> Comparison | None:
         return None
 
 
-def read_output(reader: Reader, node: Node) -> str | None:
-    """Read `output`, a file name with `{stem}` for the model's."""
+def output_field(reader: Reader) -> Field:
+    """Say what `output` takes."""
+    return Field(
+        lambda node: _output(reader, node),
+        "Where the result is written, in the current folder; {stem} is the model's file name without its suffix.",
+        {"type": "string", "pattern": rf"^(?!.*\{{(?!({_OUTPUT})\}})[^{{}}]*\}}).*\S"},
+    )
+
+
+def _output(reader: Reader, node: Node) -> str | None:
     text: str | None = reader.text("output", "a file name such as '{stem}.opt.onnx'")(node)
     if text is None:
         return None

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from surgery.recipe.draft import Draft, PassUse
 from surgery.recipe.nodes import Listing, Node, Scalar, Table, describe, is_null, key_text, plain, quoted
-from surgery.recipe.reader import Read, nearest
+from surgery.recipe.reader import Field, Read, defined, nearest
 from surgery.recipe.schema import FrozenDict, PassStep, Recipe, RepeatStep, Step, UseStep
 from surgery.recipe.sections import read_expect, read_when
 
-Use = Callable[[Node, str], Recipe | None]
+Use = Callable[[Node], Recipe | None]
 
 KINDS = ("pass", "use", "repeat")
+UNTIL_STABLE = "until-stable"
 _BESIDE = ("with", "when", "on_failure", "expect")
+WORDS = (*KINDS, *_BESIDE, "steps")
+"""What cannot be the name of a pass in a step."""
 
 
 class StepReader:
-    """Reads steps into a draft; `use` loads a nested recipe."""
+    """Reads steps into a draft; `use` gives the recipe that stands behind the key of that name."""
 
     def __init__(self, draft: Draft, use: Use) -> None:
         self.draft = draft
@@ -77,31 +80,47 @@ class StepReader:
                 return near
         return None
 
-    def _fields(self, node: Table, kind: str, known: dict[str, Read]) -> dict[str, Any]:
+    def _fields(self, node: Table, kind: str, known: Mapping[str, Read]) -> dict[str, Any]:
         # The other kinds were complained about already.
         others: dict[str, Read] = {other: lambda _: None for other in KINDS if other != kind}
         present = {key_text(key) for key, _ in node.pairs}
-        known = known | {other: read for other, read in others.items() if other in present}
-        return self.draft.fields(node, kind, known)
+        beside = {other: read for other, read in others.items() if other in present}
+        return self.draft.fields(node, kind, {**known, **beside})
 
     def _place(self, node: Node) -> dict[str, Any]:
         return {"line": node.line, "column": node.column, "path": self.draft.path}
 
-    def _beside(self) -> dict[str, Read]:
+    def _when(self) -> Field:
+        about = "Run this only if all of these hold of the model as it is then."
+        return Field(lambda node: read_when(self.draft, node), about, defined("when"))
+
+    def _beside(self) -> dict[str, Field]:
         return {
-            "when": lambda node: read_when(self.draft, node),
-            "on_failure": self.draft.choice("on_failure", ("abort", "rollback", "bisect", "keep")),
-            "expect": lambda node: read_expect(self.draft, node, of_step=True),
+            "when": self._when(),
+            "on_failure": self.draft.choice(
+                "on_failure",
+                ("abort", "rollback", "bisect", "keep"),
+                about="What to do when the result is wrong: end the run, take the step back, keep the sites that are "
+                "right, or keep it all.",
+            ),
+            "expect": Field(
+                lambda node: read_expect(self.draft, node, of_step=True),
+                "What has to hold of the model after this step; else it has failed.",
+                defined("expect-step"),
+            ),
+        }
+
+    def pass_fields(self) -> dict[str, Field]:
+        """Say what a step takes that runs a pass, in the long form."""
+        read_name = self.draft.text("pass", "the name of a pass")
+        return {
+            "pass": Field(lambda value: (read_name(value), value), "The pass to run.", defined("pass-name")),
+            "with": Field(lambda value: self._options(value, "with"), "The options of the pass.", {"type": "object"}),
+            **self._beside(),
         }
 
     def _long(self, node: Table) -> Step | None:
-        read_name = self.draft.text("pass", "the name of a pass")
-        known: dict[str, Read] = {
-            "pass": lambda value: (read_name(value), value),
-            "with": lambda value: self._options(value, "with"),
-            **self._beside(),
-        }
-        found = self._fields(node, "pass", known)
+        found = self._fields(node, "pass", self.pass_fields())
         name, at = found.pop("pass", (None, None))
         options, keys = found.pop("with", ({}, {}))
         if at is None and not node.open:
@@ -115,7 +134,9 @@ class StepReader:
     ) -> PassStep:
         name = name or str(key_text(at))
         self.draft.passes.append(PassUse(self.draft.path, name, options, node, at, keys))
-        return PassStep(name, FrozenDict(options), **more, **self._place(node))
+        rule = self.draft.rules.get(name)
+        made = None if rule is None else rule.made
+        return PassStep(name, FrozenDict(options), declared=made, **more, **self._place(node))
 
     def _options(self, node: Node, name: str) -> tuple[dict[str, Any], dict[str, Node]]:
         """Read options as they are given: their values, and the nodes of their keys."""
@@ -156,7 +177,7 @@ class StepReader:
         if text in _BESIDE:
             long = f"write 'pass: {name}' and put its options under 'with'"
             self.draft.problem(key, f"'{text}' cannot stand beside {quoted(name)}; {long}")
-            reads = self._beside() | {"with": lambda node: self._options(node, "with")}
+            reads: dict[str, Read] = {**self._beside(), "with": lambda node: self._options(node, "with")}
             if not is_null(value):
                 reads[text](value)
         elif is_null(given):
@@ -166,45 +187,56 @@ class StepReader:
         elif text != name:
             self.draft.problem(key, f"{quoted(text)} cannot stand beside {quoted(name)}; begin each step with '- '")
 
+    def use_fields(self) -> dict[str, Field]:
+        """Say what a step takes that runs another recipe."""
+        about = "The name of a shipped recipe, the path of a recipe file, or a recipe itself, whose steps run here."
+        name = self.draft.text("use").schema
+        return {"use": Field(self._nested, about, {"anyOf": [name, defined("nested")]}), "when": self._when()}
+
+    def _nested(self, node: Node) -> tuple[Recipe | None]:
+        return (self._use_recipe(node),)
+
     def _use(self, node: Table) -> Step | None:
-        read_name = self.draft.text("use", "the name or path of a recipe")
-        known: dict[str, Read] = {
-            "use": lambda value: (read_name(value), value),
-            "when": lambda value: read_when(self.draft, value),
-        }
-        found = self._fields(node, "use", known)
-        name, at = found.pop("use", (None, None))
-        if at is None and not node.open:
+        found = self._fields(node, "use", self.use_fields())
+        if "use" not in found and not node.open:
             self.draft.problem(node, "'use' needs the name or path of a recipe")
-        recipe = None if name is None or at is None else self._use_recipe(at, name)
+        (recipe,) = found.pop("use", (None,))
         return None if recipe is None else UseStep(recipe, **found, **self._place(node))
 
-    def _repeat(self, node: Table) -> Step | None:
-        known: dict[str, Read] = {
-            "repeat": self._times,
-            "steps": self.steps,
-            "when": lambda value: read_when(self.draft, value),
+    def repeat_fields(self) -> dict[str, Field]:
+        """Say what a step takes that runs steps several times."""
+        times = {"anyOf": [{"const": UNTIL_STABLE}, {"type": "integer", "minimum": 1}]}
+        return {
+            "repeat": Field(self._times, "How many rounds at most, or until a round changes nothing.", times),
+            "steps": self.list_field("The steps of one round."),
+            "when": self._when(),
         }
-        found = self._fields(node, "repeat", known)
+
+    def list_field(self, about: str) -> Field:
+        """Say what a list of steps is."""
+        return Field(self.steps, about, defined("steps"))
+
+    def _repeat(self, node: Table) -> Step | None:
+        found = self._fields(node, "repeat", self.repeat_fields())
         names = {key_text(key) for key, value in node.pairs if not is_null(value)}
         if "steps" not in found and not node.open:
             self.draft.problem(node, "'repeat' needs 'steps', the list of what to repeat")
         if "repeat" not in names and not any(nearest(str(name), ("repeat",)) for name in names) and not node.open:
-            self.draft.problem(node, "'steps' needs 'repeat' beside it: until-stable, or a number of rounds")
+            self.draft.problem(node, f"'steps' needs 'repeat' beside it: {UNTIL_STABLE}, or a number of rounds")
         if "repeat" not in found or "steps" not in found:
             return None
         (times,) = found.pop("repeat")
         return RepeatStep(times, **found, **self._place(node))
 
     def _times(self, node: Node) -> tuple[int | None] | None:
-        wanted = "until-stable or a number of rounds"
+        wanted = f"{UNTIL_STABLE} or a number of rounds"
         value = node.value if isinstance(node, Scalar) else None
-        if value == "until-stable":
+        if value == UNTIL_STABLE:
             return (None,)
         if isinstance(value, int) and not isinstance(value, bool):
             rounds = self.draft.whole("repeat", least=1)(node)
             return None if rounds is None else (rounds,)
-        near = nearest(value, ("until-stable",)) if isinstance(value, str) else None
+        near = nearest(value, (UNTIL_STABLE,)) if isinstance(value, str) else None
         hint = f"; did you mean '{near}'?" if near else ""
         self.draft.problem(node, f"'repeat' takes {wanted}, not {describe(node)}{hint}")
         return None

@@ -13,6 +13,7 @@ from rich.text import Text
 from surgery.diff import Change, Difference, OperatorCount, histogram
 from surgery.inspect import Inspection, Port
 from surgery.records import Result, StepRecord
+from surgery.report.correspondence import nodes
 from surgery.summary import Summary
 from surgery.verify import Pair, Verdict
 from surgery.verify.comparing.metrics import tell
@@ -214,9 +215,9 @@ def _port(port: Port) -> str:
     return f"{port.name}: {port}"
 
 
-def difference(found: Difference) -> RenderableType:
-    """Show what `diff` found."""
-    parts: list[RenderableType] = [histogram_table(found.operators)]
+def difference(found: Difference, *, every: bool = False) -> RenderableType:
+    """Show what `diff` found; with `every` each node that changed."""
+    parts: list[RenderableType] = [histogram_table(found.operators), Text(""), *nodes(found.nodes, every=every)]
     for title, changes in (
         ("signature", found.signature),
         ("opsets", found.opsets),

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from surgery.storage.convert import ir_from_proto as ir_from_proto
     from surgery.storage.convert import proto_from_ir as proto_from_ir
+    from surgery.storage.files import output_errors as output_errors
+    from surgery.storage.files import write_texts as write_texts
+    from surgery.storage.residue import residue_of as residue_of
     from surgery.storage.saving import Layout as Layout
     from surgery.storage.saving import check_target as check_target
     from surgery.storage.saving import resolve as resolve
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
 _HOMES = {
     "ir_from_proto": "convert",
     "proto_from_ir": "convert",
+    "output_errors": "files",
+    "write_texts": "files",
+    "residue_of": "residue",
     "Layout": "saving",
     "check_target": "saving",
     "resolve": "saving",

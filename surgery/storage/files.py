@@ -6,8 +6,8 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
@@ -87,6 +87,10 @@ class NewFile:
                 copy_range(weights.source(part.location), part.offset, part.length, self._fd)
         _write_all(self._fd, small)
 
+    def write_text(self, text: str) -> None:
+        """Write text as UTF-8."""
+        _write_all(self._fd, text.encode())
+
     def commit(self, target: Path) -> None:
         """Make the bytes durable and let the file take the place of `target`."""
         os.fsync(self._fd)
@@ -98,6 +102,22 @@ class NewFile:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def write_texts(texts: Mapping[Path, str]) -> None:
+    """Write small text files, each one whole or not at all, and none when one of them cannot be begun.
+
+    Files that exist are replaced.
+    """
+    with ExitStack() as stack:
+        files = {}
+        for path, text in texts.items():
+            with output_errors(path):
+                files[path] = stack.enter_context(NewFile(path))
+                files[path].write_text(text)
+        for path, file in files.items():
+            with output_errors(path):
+                file.commit(path)
 
 
 def copy_range(source: Source, offset: int, length: int, target: int) -> None:

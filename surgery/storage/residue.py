@@ -10,9 +10,12 @@ the order of metadata and the like survive, and no list of such things has to be
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import onnx
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 KEY: Final = "surgery.residue"
 
@@ -73,6 +76,25 @@ class GraphResidue:
         self.loose_values: list[onnx.ValueInfoProto] = []
         self.loose_annotations: list[onnx.TensorAnnotation] = []
         self.unnamed_initializers: list[onnx.TensorProto] = []
+
+    @property
+    def has_order(self) -> bool:
+        """Whether lists of the message stood in another order than that of the nodes and of names."""
+        return bool(self.value_order or self.annotation_order) or self.loose_values != self._sorted_loose()
+
+    def forget_order(self) -> None:
+        """Let the lists stand in the order of the nodes, and what belongs to no value of the graph in that of names."""
+        self.value_order, self.annotation_order = {}, {}
+        self.loose_values = self._sorted_loose()
+
+    def _sorted_loose(self) -> list[onnx.ValueInfoProto]:
+        return sorted(self.loose_values, key=lambda entry: entry.name)
+
+
+def residue_of(owner: ir.Graph | ir.Function) -> GraphResidue | None:
+    """Return what a graph or a function has beside it, None when it was made here."""
+    found = owner.meta.get(KEY)
+    return found if isinstance(found, GraphResidue) else None
 
 
 def wire(message: Any) -> bytes:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 from surgery.errors import WorkerError
+from surgery.parity import Change
 from surgery.workers import Worker, stage
 
 if TYPE_CHECKING:
@@ -103,6 +105,14 @@ class Port:
 
 
 @dataclass(frozen=True)
+class Deviation:
+    """One way in which two signatures differ: what a pass has to declare to make it, and in words."""
+
+    change: Change
+    text: str
+
+
+@dataclass(frozen=True)
 class Signature:
     """What the callers of a model rely on."""
 
@@ -114,14 +124,18 @@ class Signature:
 
     def differences(self, other: Signature) -> list[str]:
         """Say how another model's inputs, outputs and metadata differ. Opsets and functions may change."""
+        return list(dict.fromkeys(difference.text for difference in self.compare(other)))
+
+    def compare(self, other: Signature, renamed: Mapping[str, str] | None = None) -> list[Deviation]:
+        """List the differences; `renamed` says what inputs and outputs of this one are called in the other."""
         found = [
-            *_port_differences("input", self.inputs, other.inputs),
-            *_port_differences("output", self.outputs, other.outputs),
+            *_port_differences("input", self.inputs, other.inputs, renamed or {}),
+            *_port_differences("output", self.outputs, other.outputs, renamed or {}),
         ]
         mine, theirs = dict(self.metadata), dict(other.metadata)
-        found += [f"metadata '{key}' is gone" for key in mine if key not in theirs]
-        found += [f"metadata '{key}' changed" for key in mine if key in theirs and mine[key] != theirs[key]]
-        return found
+        texts = [f"metadata '{key}' is gone" for key in mine if key not in theirs]
+        texts += [f"metadata '{key}' changed" for key in mine if key in theirs and mine[key] != theirs[key]]
+        return [*found, *(Deviation("metadata", text) for text in texts)]
 
 
 def signature(model: onnx.ModelProto) -> Signature:
@@ -171,14 +185,23 @@ def _dim(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
     return None if field is None else (dim.dim_value if field == "dim_value" else dim.dim_param or None)
 
 
-def _port_differences(kind: str, mine: tuple[Port, ...], theirs: tuple[Port, ...]) -> list[str]:
-    found = []
+def _port_differences(
+    kind: Literal["input", "output"], old: tuple[Port, ...], theirs: tuple[Port, ...], renamed: Mapping[str, str]
+) -> Iterator[Deviation]:
+    some: Change = "inputs" if kind == "input" else "outputs"
+    mine = [replace(port, name=renamed.get(port.name, port.name)) for port in old]
+    for before, now in zip(old, mine):
+        if before.name != now.name:
+            yield Deviation("names", f"{kind} '{before.name}' is called '{now.name}'")
     left, right = {port.name: port for port in mine}, {port.name: port for port in theirs}
-    found += [f"{kind} '{name}' is gone" for name in left if name not in right]
-    found += [f"{kind} '{name}' is new" for name in right if name not in left]
-    for name in left:
-        if name in right and left[name] != right[name]:
-            found.append(f"{kind} '{name}' is {right[name]}, not {left[name]}")
-    if [name for name in left if name in right] != [name for name in right if name in left]:
-        found.append(f"the {kind}s stand in another order")
-    return found
+    yield from (Deviation(some, f"{kind} '{name}' is gone") for name in left if name not in right)
+    yield from (Deviation(some, f"{kind} '{name}' is new") for name in right if name not in left)
+    both = [name for name in left if name in right]
+    for name in both:
+        text = f"{kind} '{name}' is {right[name]}, not {left[name]}"
+        if left[name].type != right[name].type:
+            yield Deviation("types", text)
+        if left[name].dims != right[name].dims:
+            yield Deviation("dims", text)
+    if both != [name for name in right if name in left]:
+        yield Deviation("order", f"the {kind}s stand in another order")

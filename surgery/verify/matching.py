@@ -114,6 +114,33 @@ def rename(model: onnx.ModelProto, match: Match) -> onnx.ModelProto:
     return copy
 
 
+def retype(model: onnx.ModelProto, like: onnx.ModelProto) -> onnx.ModelProto:
+    """Copy a model with Casts at those inputs and outputs that are tensors of another element type in `like`.
+
+    So it takes and gives what `like` does, and computes in between as before.
+    """
+    import onnx
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    graph = copy.graph
+    wanted = {value.name: value.type.tensor_type.elem_type for value in (*like.graph.input, *like.graph.output)}
+    names = set(_names(graph))
+    fresh = (name for number in count() if (name := f"cast_{number}") not in names)
+    for ports, is_input in ((graph.input, True), (graph.output, False)):
+        for port in ports:
+            own, other = port.type.tensor_type.elem_type, wanted.get(port.name)
+            if not own or not other or own == other:
+                continue
+            name, inner = port.name, next(fresh)
+            _rename(graph, {name: inner})
+            port.name, port.type.tensor_type.elem_type = name, other
+            ends = (name, inner, own) if is_input else (inner, name, other)
+            cast = onnx.helper.make_node("Cast", [ends[0]], [ends[1]], to=ends[2])
+            graph.node.insert(0 if is_input else len(graph.node), cast)
+    return copy
+
+
 def _names(graph: onnx.GraphProto) -> Iterator[str]:
     """Yield the names of all values, of subgraphs too."""
     for item in graphs(graph):

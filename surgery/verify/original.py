@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from surgery.errors import WorkerError
 from surgery.ops import RANDOM
 from surgery.parity import Parity
-from surgery.recipe.schema import InputsSpec, VerifySpec
+from surgery.recipe.schema import DataSpec, InputsSpec, VerifySpec
 from surgery.verify.comparing.compare import Rules
 from surgery.verify.comparing.vacuity import Run, declares_empty, same, tensors, vacuous
 from surgery.verify.inputs.dims import Linear
@@ -82,6 +82,13 @@ class Original:
             if entry not in refused:
                 refused.append(entry)
         return used + refused
+
+    @property
+    def given(self) -> tuple[DataSpec, ...]:
+        """The sets of inputs that somebody gave, as arrays by name, with the outputs that came with them."""
+        return tuple(
+            DataSpec(one.path, _present({**one.expected, **one.feed}), one.found, one.place) for one in self._given.sets
+        )
 
     def begin(self) -> None:
         """Start to prepare, in a thread; `prepare` waits for it. The work is done in other processes."""
@@ -422,6 +429,10 @@ class _Attempt:
             return f"no given set of inputs fits the model: {given.left_out[0][1]}"
         reason = found.refused[0][1] if found.refused else "the search ran out of time"
         return f"no legal input found: {reason}"
+
+
+def _present(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in arrays.items() if value is not None}
 
 
 def _is_float(value: Any) -> bool:

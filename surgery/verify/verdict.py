@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from surgery.parity import Parity
-from surgery.recipe.schema import InputsSpec, VerifySpec
+from surgery.recipe.schema import DataSpec, InputsSpec, VerifySpec
 from surgery.verify.checks import signature
 from surgery.verify.comparing.details import Verdict
 from surgery.verify.comparing.judging import NOT_RUN, Judge, describe, names
@@ -63,6 +63,11 @@ class Verifier:
     def runs(self) -> Sequence[Run]:
         """The inputs used and what the original made of them, once there are any."""
         return self._original.runs
+
+    @property
+    def given(self) -> tuple[DataSpec, ...]:
+        """The sets of inputs that somebody gave, as arrays."""
+        return self._original.given
 
     @property
     def engine(self) -> EngineName:
@@ -120,18 +125,7 @@ class Verifier:
             return not_run
         outcome = self._run(candidate, original.engine)
         runs = original.runs
-        if outcome.unsupported is not None and original.engine == "onnxruntime":
-            # The change uses something that ONNX Runtime lacks: judge both by the reference evaluator.
-            mine, theirs = self._run(original.skeleton, "reference"), self._run(candidate, "reference")
-            if mine.failure or theirs.failure or any(isinstance(run, str) for run in mine.runs):
-                return Verdict("unverified", NOT_RUN, message=outcome.unsupported)
-            runs = [
-                Run(run.binding, run.feed, outputs)
-                for run, outputs in zip(runs, mine.runs)
-                if not isinstance(outputs, str)
-            ]
-            outcome = theirs
-        self._last = (candidate, outcome.runs) if runs is original.runs else None
+        self._last = candidate, outcome.runs
         failure = _failure(outcome, runs)
         if failure is not None:
             original.control()
@@ -173,8 +167,7 @@ class Verifier:
         self, before: bytes, candidate: bytes, runs: Sequence[Run], vacuous: Mapping[str, str], promise: Parity
     ) -> Shown:
         original = self._original
-        engine: EngineName = original.engine if runs is original.runs else "reference"
-        return examine(before, candidate, Setting(original, self._verify, engine, runs, vacuous, promise))
+        return examine(before, candidate, Setting(original, self._verify, original.engine, runs, vacuous, promise))
 
     def accept(self, candidate: bytes) -> None:
         """Take a model that was verified as the one that exact steps after it must equal bit by bit."""
@@ -222,6 +215,7 @@ def _failure(outcome: Outcome, runs: Sequence[Run]) -> Verdict | None:
     if outcome.crash is not None:
         return Verdict("different", message=f"the changed model fails where the original runs: {outcome.crash.what}")
     if outcome.unsupported is not None:
+        # The reference evaluator could tell, but the original runs in ONNX Runtime and its users run it there.
         return Verdict("unverified", NOT_RUN, message=outcome.unsupported)
     if outcome.invalid is not None:
         return Verdict("different", message=f"the runtime refuses the changed model: {outcome.invalid}")

@@ -15,7 +15,9 @@ OUT_OF_MEMORY = "out of memory"
 TIMEOUT = "timeout"
 
 _NO_MEMORY = re.compile(
-    r"bad.?alloc|failed to allocate memory|out of memory|cannot allocate memory|unable to allocate", re.IGNORECASE
+    r"bad.?alloc|failed to allocate memory|out of memory|cannot allocate memory|unable to allocate|"
+    r"failed to map segment",
+    re.IGNORECASE,
 )
 _MESSAGE_LENGTH = 300
 

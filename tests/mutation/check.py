@@ -93,7 +93,7 @@ def full_size() -> Iterator[Right]:
 def _passes(paths: list[Path]) -> Iterator[Right]:
     for path in paths:
         for name, declared in registry.passes().items():
-            if declared.origin.startswith("surgery.passes."):
+            if declared.is_standard:
                 yield f"{name} on {path.name}", partial(_attempt, path, name)
 
 

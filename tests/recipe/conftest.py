@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from surgery import registry
+from surgery import Graph, registry
 from surgery.recipe import (
     shipped,
 )
@@ -20,19 +20,19 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(registry, "_discovered", True)
 
     @graph_pass("drop-dropout")
-    def drop_dropout(graph: object) -> None:
+    def drop_dropout(graph: Graph) -> None:
         """Drop."""
 
     @graph_pass("fold-constants")
-    def fold_constants(graph: object, *, max_growth: Size = 0, rounds: int = 1, deep: bool = False) -> None:
+    def fold_constants(graph: Graph, *, max_growth: Size = 0, rounds: int = 1, deep: bool = False) -> None:
         """Fold."""
 
     @graph_pass("fuse-attention")
-    def fuse_attention(graph: object, *, heads: int, target: Literal["onnx", "onnxruntime"] = "onnx") -> None:
+    def fuse_attention(graph: Graph, *, heads: int, target: Literal["onnx", "onnxruntime"] = "onnx") -> None:
         """Fuse."""
 
     @graph_pass("pin-dims")
-    def pin_dims(graph: object, *, dims: dict[str, list[int]]) -> None:
+    def pin_dims(graph: Graph, *, dims: dict[str, list[int]]) -> None:
         """Pin."""
 
     yield

@@ -13,6 +13,8 @@ from surgery.recipe import (
     load,
     names,
     parse,
+    plugins,
+    trust,
 )
 
 # Files
@@ -138,10 +140,10 @@ def test_deep_nesting_ends_in_a_message(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 PLUGIN = """
-from surgery import graph_pass
+from surgery import Graph, graph_pass
 
 @graph_pass('{}')
-def change(graph: object, *, strength: int = 1) -> None:
+def change(graph: Graph, *, strength: int = 1) -> None:
     'Change.'
 """
 
@@ -151,10 +153,13 @@ def test_local_python_needs_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     Path("sub").mkdir()
     Path("sub/wrong.py").write_text(PLUGIN.format("from-wrong") + "import builtins\nbuiltins.surgery_ran = True\n")
     Path("sub/x.yaml").write_text("plugins: [./wrong.py]\nsteps: [{from-wrong: {strength: 2}}]\n")
-    digest = hashlib.sha256(Path("sub/wrong.py").read_bytes()).hexdigest()[:12]
+    digest = hashlib.sha256(Path("sub/wrong.py").read_bytes()).hexdigest()
     with pytest.raises(UsageError) as caught:
         load("sub/x.yaml")
-    assert str(caught.value) == f"sub/x.yaml wants to run ./wrong.py (sha256 {digest}…); pass --trust if you trust it"
+    assert str(caught.value) == (
+        f"sub/x.yaml wants to run ./wrong.py (sha256 {digest}, file {tmp_path}/sub/wrong.py); if you trust it, "
+        f"pass --trust, or add it to the list 'trust' in {trust.config_file()}"
+    )
     import builtins
 
     assert not hasattr(builtins, "surgery_ran")
@@ -174,7 +179,7 @@ def test_mistakes_come_with_the_question_for_trust(tmp_path: Path, monkeypatch: 
         "r.yaml:2:1: no key 'abot'; did you mean 'about'?",
         "r.yaml:3:34: pass 'fold-constants' has no option 'rouns'; did you mean 'rounds'?",
     ]
-    assert found[0].endswith("; pass --trust if you trust it")
+    assert found[0].endswith(f"; {plugins.how_to_trust()}")
 
 
 def test_plugins_of_nested_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,9 +222,11 @@ def test_modules_need_trust_only_in_the_current_folder(tmp_path: Path, monkeypat
     assert only(parse("plugins: [good_plugin]\nsteps: [from-good]")).name == "from-good"
     # `python -m` looks in the current folder, so that a module there is a file that nobody installed.
     monkeypatch.syspath_prepend(str(tmp_path / "here"))
-    with pytest.raises(UsageError, match=r"^r.yaml wants to run local_plugin \(sha256 [0-9a-f]{12}…\); "):
+    with pytest.raises(UsageError, match=r"^r.yaml wants to run local_plugin \(sha256 [0-9a-f]{64}, file /.*\); "):
         parse("plugins: [local_plugin]\nsteps: [from-local]", "r.yaml")
-    with pytest.raises(UsageError, match=r"^r.yaml wants to run local_package.inner; "):
+    with pytest.raises(
+        UsageError, match=r"^r.yaml wants to run local_package.inner \(folder /.*/here/local_package\); "
+    ):
         parse("plugins: [local_package.inner]\nsteps: [from-local]", "r.yaml")
     text = "plugins: [local_plugin]\nsteps: [from-local]"
     assert only(parse(text, "r.yaml", trust=True)).name == "from-local"

@@ -102,8 +102,7 @@ class Generator:
             raise MisfitError(error.what.removeprefix(f"{self.title} ")) from error
         if "problem" in answer:
             raise MisfitError(answer["problem"], f"called with dims {dict(dims)}" if answer["ran"] else "")
-        made: dict[str, Any] = answer["arrays"]
-        return made
+        return {name: array for name, array in answer["arrays"].items() if name not in spec.gone}
 
     def _require_same(self, first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
         """Hold the function to its seed: the same one makes the same arrays."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Pair = tuple[Extent, Extent]
 
-_BROADCASTS = ops.BINARY_ELEMENTWISE | {"Where", "Max", "Min", "Sum", "Mean", "LayerNormalization", "RMSNormalization"}
+_BROADCASTS = ops.BROADCASTING | {"LayerNormalization", "RMSNormalization"}
 
 
 def find(skeleton: bytes, dims: Mapping[str, list[Extent]], names: Sequence[str]) -> dict[str, Linear]:

@@ -1,0 +1,23 @@
+"""Weights that a caller may replace."""
+
+from surgery import Graph, Parity, graph_pass
+
+
+@graph_pass("initializers-from-inputs", parity=Parity.EXACT, changes=("inputs",))
+def initializers_from_inputs(graph: Graph, *, keep: tuple[str, ...] = ()) -> None:
+    """Make a constant of an initializer that is an input of the model too, so that callers cannot replace it.
+
+    Right for callers that leave these inputs to their defaults. Exporters listed every weight as an input when IR
+    version 3 asked for that; since IR version 4 such a weight is only a default, and nothing can be folded into it
+    or with it. In a model of IR version 3 nothing is done: there it is a constant although it is listed.
+
+    Options:
+        keep: Inputs that stay as they are, by name.
+
+    Example:
+        g (float[2] x, float[2] w) => (float[2] y) <float[2] w = {1, 2}> { y = Mul(x, w) }
+    """
+    for value in graph.inputs():
+        if value.is_overridable and value.name not in keep:
+            with graph.site() as new:
+                new.drop_input(value)

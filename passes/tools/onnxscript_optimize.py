@@ -1,0 +1,43 @@
+"""The optimizer of onnxscript."""
+
+from surgery import Graph, Parity, Size, graph_pass, run_tool
+
+
+@graph_pass("onnxscript-optimize", parity=Parity.CLOSE, requires="onnxscript")
+def onnxscript_optimize(
+    graph: Graph,
+    *,
+    iterations: int = 2,
+    inline_functions: bool = True,
+    max_input: Size = 8192,
+    max_folded: Size = 256 * 1024,
+) -> None:
+    """Optimize with onnxscript: inline functions, fold constants, remove what is not used, apply its default rules.
+
+    Guarded because of what is known of version 0.7.2. It draws random numbers when it folds (Bernoulli, Dropout in
+    training), loses the bounds of Clips before opset 11, lets the smaller of two contradicting bounds win, reads a
+    Gather of a reshaped Shape as one dim, and writes attributes that the model's opset does not have. Weights stay
+    references.
+
+    Example:
+        g (float[2,3] x) => (float[6] y)
+        <int64[1] two = {2}, int64[1] three = {3}>
+        {
+            n = Mul(two, three)
+            y = Reshape(x, n)
+        }
+
+    Options:
+        iterations: how often to go over the model at most.
+        inline_functions: put the bodies of model-local functions in the place of their calls.
+        max_input: fold nothing that reads a constant of more bytes.
+        max_folded: fold nothing that makes a constant of more bytes.
+    """
+    run_tool(
+        graph,
+        "onnxscript-optimize",
+        num_iterations=iterations,
+        inline=inline_functions,
+        input_size_limit=max_input,
+        output_size_limit=max_folded,
+    )

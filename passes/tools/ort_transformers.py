@@ -1,0 +1,57 @@
+"""The fusions for transformers that come with ONNX Runtime."""
+
+from typing import Literal
+
+from surgery import Graph, Parity, graph_pass, run_tool
+
+ModelType = Literal[
+    "bart",
+    "bert",
+    "bert_keras",
+    "bert_tf",
+    "clip",
+    "conformer",
+    "gpt2",
+    "gpt2_tf",
+    "gpt_neox",
+    "mmdit",
+    "phi",
+    "sam2",
+    "swin",
+    "t5",
+    "tnlr",
+    "unet",
+    "vae",
+    "vit",
+]
+
+
+@graph_pass("ort-transformers", parity=Parity.CLOSE, requires="onnxruntime")
+def ort_transformers(graph: Graph, *, model_type: ModelType = "bert", num_heads: int = 0, hidden_size: int = 0) -> None:
+    """Run the Python fusions of onnxruntime.transformers: attention, layer normalization, Gelu, embeddings, and more.
+
+    They make operators of com.microsoft, which only ONNX Runtime has. Their patterns follow the exports of their time:
+    on a graph of another exporter most of them match nothing. The runtime's own optimizations are not run with them;
+    they are the pass `ort`.
+
+    Guarded because they trust the given numbers: with `num_heads` 0 they guess, and an attention with a wrong number of
+    heads runs and is wrong. FastGelu and SkipLayerNormalization round differently from what they replace. Weights that
+    are joined for an attention are read through a mapping, and come back whole.
+
+    Example:
+        g (float[N,4] x) => (float[N,4] y)
+        <float[1] root = {1.4142135}, float[1] one = {1}, float[1] half = {0.5}>
+        {
+            a = Div(x, root)
+            b = Erf(a)
+            c = Add(b, one)
+            d = Mul(x, c)
+            y = Mul(d, half)
+        }
+
+    Options:
+        model_type: the architecture, as onnxruntime.transformers calls it.
+        num_heads: the attention heads; 0 lets the tool guess, which it can for bert.
+        hidden_size: the size of the hidden state; 0 lets the tool guess.
+    """
+    run_tool(graph, "ort-transformers", model_type=model_type, num_heads=num_heads, hidden_size=hidden_size)

@@ -1,0 +1,48 @@
+"""Weights that a pass hands back as they were: found again, so that they are not written a second time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from surgery import storage
+
+if TYPE_CHECKING:
+    import onnx
+
+    from surgery.storage import Reference, Weights
+
+_BITE = 1 << 20
+
+
+class Known:
+    """The large tensors of a model as it was before a pass."""
+
+    def __init__(self, skeleton: onnx.ModelProto, weights: Weights) -> None:
+        self.weights = weights
+        self._references: dict[tuple[int, tuple[int, ...]], list[Reference]] = defaultdict(list)
+        for tensor in storage.all_tensors(skeleton):
+            if storage.is_external(tensor):
+                reference = storage.external_reference(tensor)
+                self._references[tensor.data_type, tuple(tensor.dims)].append(reference)
+
+    def find(self, data_type: int, dims: Sequence[int], data: bytes | memoryview) -> Reference | None:
+        """Return where a tensor with these raw bytes lies already, whatever it is called."""
+        candidates = self._references.get((data_type, tuple(dims)), ())
+        return next((found for found in candidates if same_bytes(self.weights.view(found), data)), None)
+
+    def restore(self, model: onnx.ModelProto) -> None:
+        """Put references in the place of the large tensors of a model that are known."""
+        for tensor in storage.all_tensors(model):
+            if tensor.HasField("raw_data"):
+                reference = self.find(tensor.data_type, tensor.dims, tensor.raw_data)
+                if reference is not None:
+                    storage.refer(tensor, reference)
+
+
+def same_bytes(one: bytes | memoryview, other: bytes | memoryview) -> bool:
+    """Compare piece by piece: views are compared number by number, which is slow, and bytes take memory."""
+    if len(one) != len(other):
+        return False
+    return all(bytes(one[at : at + _BITE]) == bytes(other[at : at + _BITE]) for at in range(0, len(one), _BITE))

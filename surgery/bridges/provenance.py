@@ -1,0 +1,66 @@
+"""Where the nodes come from that a pass over the whole model made: followed by the names of values.
+
+Such a pass gives no account of what it did. But what it put in the place of other nodes makes the values that those
+made, since all that reads them stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from surgery import lineage
+from surgery.graph import Graph, Site
+from surgery.lineage import Lineage
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+class Before:
+    """The nodes of a model as a pass finds them."""
+
+    def __init__(self, graph: Graph) -> None:
+        nodes = {node.label: node for node in graph.nodes()}
+        self._labels = Counter(node.label for node in graph.nodes())
+        self._known = {label: _lineage(node.ir, label) for label, node in nodes.items()}
+        self._makers = {value.name: label for label, node in nodes.items() for value in node.ir.outputs if value.name}
+        self._reads = {label: [v.name for v in node.ir.inputs if v is not None] for label, node in nodes.items()}
+
+    def account(self, graph: Graph) -> Site:
+        """Write the lineage of the nodes that are new, or make what another node made, and tell what came and went."""
+        now = Counter(node.label for node in graph.nodes())
+        gone = self._labels - now
+        for node in graph.nodes():
+            replaced = [
+                maker
+                for value in node.ir.outputs
+                if (maker := self._makers.get(value.name or "")) is not None and maker != node.label and maker in gone
+            ]
+            if replaced or node.label not in self._labels:
+                parents = [self._known[node.label]] if node.label in self._known else []
+                parents += self._above(replaced, gone)
+                lineage.derive(parents, graph.pass_name).write(node.ir.metadata_props)
+        return Site(1, "", tuple(gone.elements()), tuple((now - self._labels).elements()))
+
+    def _above(self, labels: list[str], gone: Counter[str]) -> Iterator[Lineage]:
+        """Yield the lineage of nodes, and of those that went and that they needed."""
+        found = dict.fromkeys(labels)
+        pending = list(labels)
+        while pending:
+            for name in self._reads[pending.pop()]:
+                maker = self._makers.get(name or "")
+                if maker is not None and maker in gone and maker not in found:
+                    found[maker] = None
+                    pending.append(maker)
+        return (self._known[label] for label in found if self._known[label].origins)
+
+
+def _lineage(node: ir.Node, label: str) -> Lineage:
+    """Return what a node hands down; a Constant computes nothing, and is no origin."""
+    known = lineage.read(node.metadata_props)
+    if known is not None:
+        return known
+    is_constant = node.op_type == "Constant" and not node.domain
+    return Lineage() if is_constant else Lineage(origins=(label,))

@@ -1,0 +1,162 @@
+"""Rewrite rules of onnxscript: each application is a site, each match that a rule declines is a refusal.
+
+The rewriter of onnxscript drives; what it asks of a rule goes through here. That keeps the names of new initializers
+fresh, which it would take from others, and removes what the rules leave dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx_ir as ir
+from onnxscript.rewriter import MatchingTracer, MatchStatus, RewriteRule, RewriteRuleSet
+
+from surgery import lineage
+from surgery.facts import scopes
+from surgery.graph import Graph, Refused, Site
+from surgery.lineage import Lineage
+from surgery.views import Node
+
+
+def rule_of(thing: Any) -> RewriteRule:
+    """Return the rule of a `RewriteRuleClassBase`, a class or one made already."""
+    if isinstance(thing, type):
+        made: RewriteRule = thing.rule()  # type: ignore[attr-defined]
+        return made
+    return RewriteRule(
+        thing.pattern,
+        thing.rewrite,
+        thing.check,
+        name=thing.name,
+        remove_nodes=thing.remove_nodes,
+        graph_pre_visitor=thing.setup,
+        graph_post_visitor=thing.cleanup,
+        as_function=thing.as_function,
+    )
+
+
+def rewrite_all(graph: Graph, rules: Sequence[RewriteRule]) -> None:
+    """Apply rules to a graph, without the sites that are to be skipped."""
+    watch = _Watch(graph)
+    dead = {value for scope in scopes(graph.ir) for value in _unread(scope)}
+    # The rewriter writes down what it knows of constants, whether a rule applies or not.
+    declared = [
+        (value, value.type, value.shape, value.const_value)
+        for node in graph.nodes("Constant")
+        for value in node.ir.outputs
+    ]
+    RewriteRuleSet([_Watched(rule, watch) for rule in rules]).apply_to_model(graph.ir)
+    for value, kind, shape, tensor in declared:
+        value.type, value.shape, value.const_value = kind, shape, tensor
+    watch.finish()
+    for scope in scopes(graph.ir):
+        _sweep(scope, dead)
+    graph.refresh()
+
+
+@dataclass
+class _Application:
+    """A rewrite that a rule has handed over. Whether it is applied is seen by where the new nodes stand then."""
+
+    number: int
+    anchor: str
+    removed: tuple[str, ...]
+    made: Sequence[ir.Node]
+    parents: list[Lineage]
+
+
+class _Watched(RewriteRule):
+    """A rule that tells a watch what it does, and does what that lets pass."""
+
+    def __init__(self, rule: RewriteRule, watch: _Watch) -> None:
+        self.__dict__.update(rule.__dict__)
+        self._rule = rule
+        self._watch = watch
+
+    def try_rewrite(
+        self, model: ir.Model, graph_or_function: Any, node: ir.Node, *, verbose: Any = None, tracer: Any = None
+    ) -> Any:
+        """Ask the rule for a rewrite, and undo what it did to the model when that is not to be applied."""
+        holders = (graph_or_function, model.graph)
+        imports = [dict(holder.opset_imports) for holder in holders]
+        made = self._rule.try_rewrite(model, graph_or_function, node, verbose=verbose, tracer=self._watch)
+        if made is None or self._watch.take(self._rule, graph_or_function, node, made):
+            return made
+        for holder, before in zip(holders, imports, strict=True):
+            holder.opset_imports.clear()
+            holder.opset_imports.update(before)
+        for new in made.new_nodes:
+            for index in range(len(new.inputs)):
+                new.replace_input_with(index, None)
+        return None
+
+
+class _Watch(MatchingTracer):
+    """Keeps the account of what rules do to a graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__()
+        self._graph = graph
+        self._applications: list[_Application | Site] = []
+
+    def log(self, rule: RewriteRule, container: Any, node: ir.Node, match: Any, status: MatchStatus) -> None:
+        """Note why a rule declined a match; the rewriter calls this."""
+        if status in (MatchStatus.CONDITION_FAILED, MatchStatus.REPLACEMENT_FAILED):
+            reason = " ".join(str(match.reason).split()) or "it declines"
+            self._graph.refusals.append(Refused(self._label(node), f"{rule}: {reason}"))
+
+    def take(self, rule: RewriteRule, scope: Any, node: ir.Node, made: Any) -> bool:
+        """Note a rewrite; False when it must not be applied."""
+        if isinstance(scope, ir.Function) and made.new_initializers:
+            reason = f"{rule}: it makes initializers, and a function has none"
+            self._graph.refusals.append(Refused(self._label(node), reason))
+            return False
+        number, anchor = len(self._applications) + 1, self._label(node)
+        if number in self._graph.skip:
+            self._applications.append(Site(number, anchor, (), (), skipped=True))
+            return False
+        for value in made.new_initializers:
+            value.name = self._graph.fresh(value.name or "constant")
+        removed = tuple(self._label(old) for old in made.match.nodes) if rule.remove_nodes else ()
+        parents = [
+            lineage.read(old.metadata_props) or Lineage(origins=(self._label(old),))
+            for old in made.match.nodes
+            if old.op_type != "Constant"
+        ]
+        self._applications.append(_Application(number, anchor, removed, made.new_nodes, parents))
+        return True
+
+    def finish(self) -> None:
+        """Write the lineage of what was made, and report the sites."""
+        for done in self._applications:
+            if isinstance(done, Site):
+                self._graph.sites.append(done)
+                continue
+            for node in done.made:
+                lineage.derive(done.parents, self._graph.pass_name).write(node.metadata_props)
+            added = tuple(self._label(node) for node in done.made if node.graph is not None)
+            self._graph.sites.append(Site(done.number, done.anchor, done.removed, added))
+
+    def _label(self, node: ir.Node) -> str:
+        return Node(self._graph, node).label
+
+
+def _unread(scope: ir.Graph) -> list[ir.Value]:
+    made = [value for node in scope for value in node.outputs]
+    return [value for value in (*scope.initializers.values(), *made) if _is_dead(value)]
+
+
+def _is_dead(value: ir.Value) -> bool:
+    return not value.uses() and not value.is_graph_output() and not value.is_graph_input()
+
+
+def _sweep(scope: ir.Graph, dead: set[ir.Value]) -> None:
+    """Remove nodes and initializers that nothing reads any more, but for those that nothing read before."""
+    for node in reversed(scope):
+        if all(_is_dead(value) and value not in dead for value in node.outputs):
+            scope.remove(node, safe=True)
+    for name, value in list(scope.initializers.items()):
+        if _is_dead(value) and value not in dead:
+            del scope.initializers[name]

@@ -1,0 +1,135 @@
+"""The calls of other people's tools. They run in a worker, whose folder is the root: references start there.
+
+Each takes a serialized model and returns one; a tool is imported where it is called, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from surgery.workers import stage
+
+_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : (\S*/onnxruntime_src/.*?\) (?=[A-Z]))?")
+"""What stands before the words of a message of ONNX Runtime: codes, a source file, the signature of a C++ function."""
+
+Answer = dict[str, Any]
+"""`model`, serialized; where a tool works in steps of its own also `sites`: name, skipped, nodes gone, nodes new."""
+
+
+def call(tool: str, model: bytes, options: dict[str, Any]) -> Answer:
+    """Run a tool of this module, by its name."""
+    stage(tool)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _TOOLS[tool](model, **options)
+
+
+def optimizer_passes() -> dict[str, list[str]]:
+    """List the passes of the installed onnxoptimizer: `all` of them, and its `default` set."""
+    import onnxoptimizer
+
+    return {
+        "all": sorted(onnxoptimizer.get_available_passes()),
+        "default": list(onnxoptimizer.get_fuse_and_elimination_passes()),
+    }
+
+
+def _onnxoptimizer(model: bytes, *, passes: list[str] | None, skip: Sequence[int]) -> Answer:
+    """Run one pass after the other, each a site of its own, without those to skip."""
+    import onnxoptimizer
+
+    chosen = passes if passes is not None else optimizer_passes()["default"]
+    # A pass is held against the model as the tool writes it, not against what writing alone changes.
+    state = onnxoptimizer.optimize(onnx.load_model_from_string(model), ["nop"])
+    sites: list[list[Any]] = []
+    for name in chosen:
+        stage(f"onnxoptimizer's {name}")
+        made = onnxoptimizer.optimize(state, [name])
+        if made.SerializeToString(deterministic=True) == state.SerializeToString(deterministic=True):
+            continue
+        before, after = _labels(state.graph), _labels(made.graph)
+        skipped = len(sites) + 1 in skip
+        sites.append([name, skipped, list((before - after).elements()), list((after - before).elements())])
+        state = state if skipped else made
+    return {"model": state.SerializeToString(), "sites": sites}
+
+
+def _labels(graph: onnx.GraphProto) -> Counter[str]:
+    return Counter(node.name or f"{node.op_type} -> {', '.join(node.output)}" for node in graph.node)
+
+
+def _onnxsim(model: bytes, **options: Any) -> Answer:
+    import onnxsim
+
+    made, _ = onnxsim.simplify(onnx.load_model_from_string(model), import_custom_schemas=False, **options)
+    return {"model": made.SerializeToString()}
+
+
+def _onnxscript(model: bytes, **options: Any) -> Answer:
+    import onnxscript.optimizer
+
+    return {"model": onnxscript.optimizer.optimize(onnx.load_model_from_string(model), **options).SerializeToString()}
+
+
+def _graphsurgeon(model: bytes, *, fold_shapes: bool, size_threshold: int | None) -> Answer:
+    import onnx_graphsurgeon as gs
+
+    graph = gs.import_onnx(onnx.load_model_from_string(model))
+    graph.fold_constants(fold_shapes=fold_shapes, size_threshold=size_threshold).cleanup().toposort()
+    return {"model": gs.export_onnx(graph, do_type_check=False).SerializeToString()}
+
+
+def _converter(model: bytes, *, target: int) -> Answer:
+    import onnx.version_converter
+
+    made = onnx.version_converter.convert_version(onnx.load_model_from_string(model), target)
+    return {"model": made.SerializeToString()}
+
+
+def _ort(model: bytes, *, level: str, without: list[str]) -> Answer:
+    """Let a session optimize and write the model; it leaves references where they are, and maps what it reads."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, f"ORT_ENABLE_{level.upper()}")
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", "/")
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    with tempfile.TemporaryDirectory() as folder:
+        options.optimized_model_filepath = f"{folder}/optimized.onnx"
+        try:
+            onnxruntime.InferenceSession(
+                model, options, providers=["CPUExecutionProvider"], disabled_optimizers=without or None
+            )
+        except Exception as error:
+            raise RuntimeError(_PREFIX.sub("", str(error))) from None
+        return {"model": Path(options.optimized_model_filepath).read_bytes()}
+
+
+def _ort_transformers(model: bytes, *, model_type: str, num_heads: int, hidden_size: int) -> Answer:
+    from onnxruntime.transformers import optimizer
+
+    # Without the runtime's own optimizations, which are a tool of their own here.
+    made = optimizer.optimize_model(
+        onnx.load_model_from_string(model), model_type, num_heads, hidden_size, opt_level=0, verbose=False
+    )
+    return {"model": made.model.SerializeToString()}
+
+
+_TOOLS: dict[str, Callable[..., Answer]] = {
+    "onnxoptimizer": _onnxoptimizer,
+    "onnxsim": _onnxsim,
+    "onnxscript-optimize": _onnxscript,
+    "graphsurgeon-fold": _graphsurgeon,
+    "onnx-version-converter": _converter,
+    "ort": _ort,
+    "ort-transformers": _ort_transformers,
+}

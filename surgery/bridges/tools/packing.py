@@ -1,0 +1,177 @@
+"""A model on its way to a tool: without large weights, and without what tools take for constants and are none.
+
+A tensor below `SMALL` bytes goes along. A larger one stays a reference into its file where the tool reads references,
+or does not look. Other tools take all references of one size for the same tensor, and merge them (onnxoptimizer 0.4.2
+and onnxsim 0.8.1 do): to them a large weight of the main graph becomes an input of its type, under its own name, unless
+the tool has use for its values and all of those fit into `budget` bytes. The default of an input that callers may
+override is taken off, for the same reason: most tools fold it as if it were a constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+
+from surgery import storage
+from surgery.bridges.known import Known
+from surgery.errors import PassError
+from surgery.storage import Weights
+
+SMALL = 1 << 16
+MOST = (1 << 31) - (1 << 20)
+"""A message of protobuf has less than 2 GiB."""
+
+FOLDING = "every operator of constants"
+"""Stands among the readers for nodes that can be computed beforehand."""
+
+_FIRST_WITH_DEFAULTS = 4
+"""Before this IR version each initializer had to be listed as an input, and none was a default."""
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How to send large weights: as references, or else by value where these operators read them, up to a budget."""
+
+    references: bool = True
+    readers: frozenset[str] = frozenset()
+    budget: int = 0
+
+
+class Packed:
+    """A model as a tool gets it; `unpack` puts back into what the tool makes of it what was held back.
+
+    `large` names the weights that the tool could have used and does not see, because they are more than `budget`.
+    """
+
+    def __init__(self, skeleton: onnx.ModelProto, weights: Weights, packing: Packing) -> None:
+        self.weights = weights
+        self.large: list[str] = []
+        self._skeleton = skeleton
+        self._held: dict[str, onnx.TensorProto | onnx.NodeProto] = {}
+        self._inputs = {value.name for value in skeleton.graph.input}
+        self.model = onnx.ModelProto()
+        self.model.CopyFrom(skeleton)
+        if skeleton.ir_version >= _FIRST_WITH_DEFAULTS:
+            self._hold(self._inputs)
+        for tensor in storage.all_tensors(self.model):
+            if 0 < _length(tensor) < SMALL:
+                self._inline(tensor)
+        if not packing.references:
+            self._replace(packing)
+
+    @property
+    def data(self) -> bytes:
+        """The model, serialized. PassError when it does not fit into a message."""
+        if self.model.ByteSize() > MOST:
+            raise PassError("the model has more than 2 GiB without its large weights, and no tool can be given that")
+        return bytes(self.model.SerializeToString())
+
+    def unpack(self, made: onnx.ModelProto) -> None:
+        """Put weights, constants and defaults back, and references in the place of weights that came back as sent."""
+        Known(self._skeleton, self.weights).restore(made)
+        reads = read_names(made.graph)
+        unread = self._held.keys() - read_names(self._skeleton.graph)
+        there = {tensor.name for tensor in made.graph.initializer}
+        assign(made.graph.input, [v for v in made.graph.input if v.name not in self._held or v.name in self._inputs])
+        wanted = reads | unread | self._inputs
+        back = [held for name, held in self._held.items() if name in wanted and name not in there]
+        made.graph.initializer.extend(held for held in back if isinstance(held, onnx.TensorProto))
+        front = [held for held in back if isinstance(held, onnx.NodeProto)]
+        assign(made.graph.node, [*front, *made.graph.node])
+
+    def _hold(self, names: Container[str]) -> None:
+        """Take initializers, and Constants by what they make, out of the main graph."""
+        graph = self.model.graph
+        self._held |= {tensor.name: copy_of(tensor) for tensor in graph.initializer if tensor.name in names}
+        self._held |= {name: copy_of(node) for name, (node, _) in _constants(graph).items() if name in names}
+        tensors = [tensor for tensor in graph.initializer if tensor.name not in names]
+        nodes = [node for node in graph.node if not (_is_constant(node) and node.output[0] in names)]
+        assign(graph.initializer, tensors)
+        assign(graph.node, nodes)
+
+    def _replace(self, packing: Packing) -> None:
+        """Let each large weight of the main graph be an input, unless its values are of use and may be sent."""
+        graph = self.model.graph
+        large = {tensor.name: tensor for tensor in graph.initializer if _length(tensor) >= SMALL}
+        large |= {name: tensor for name, (_, tensor) in _constants(graph).items() if _length(tensor) >= SMALL}
+        useful = _useful(graph, large.keys(), packing.readers)
+        if sum(_length(large[name]) for name in useful) <= min(packing.budget, MOST):
+            for name in useful:
+                self._inline(large.pop(name))
+        else:
+            self.large = sorted(useful)
+        types = {name: (tensor.data_type, list(tensor.dims)) for name, tensor in large.items()}
+        self._hold(large)
+        graph.input.extend(
+            onnx.helper.make_tensor_value_info(name, *of) for name, of in types.items() if name not in self._inputs
+        )
+        # What stands in subgraphs and functions cannot be an input.
+        for tensor in storage.all_tensors(self.model):
+            if SMALL <= _length(tensor) <= MOST - self.model.ByteSize():
+                self._inline(tensor)
+
+    def _inline(self, tensor: onnx.TensorProto) -> None:
+        data = bytes(self.weights.view(storage.external_reference(tensor)))
+        tensor.ClearField("external_data")
+        tensor.ClearField("data_location")
+        tensor.raw_data = data
+
+
+def read_names(graph: onnx.GraphProto) -> set[str]:
+    """Return the names that nodes read, at any depth, and those of the outputs."""
+    names = {value.name for value in graph.output}
+    for node in graph.node:
+        names.update(node.input)
+        for subgraph in subgraphs(node):
+            names |= read_names(subgraph)
+    return names
+
+
+def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """Yield the graphs in the attributes of a node."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def _useful(graph: onnx.GraphProto, large: Set[str], readers: frozenset[str]) -> set[str]:
+    """Return the weights whose values a tool can use: read by one of these operators, or by what can be folded."""
+    constant = {tensor.name for tensor in graph.initializer} | _constants(graph).keys() | {""}
+    found: set[str] = set()
+    for node in graph.node:
+        if node.op_type in readers or (FOLDING in readers and set(node.input) <= constant):
+            found.update(large & set(node.input))
+    return found
+
+
+def _constants(graph: onnx.GraphProto) -> dict[str, tuple[onnx.NodeProto, onnx.TensorProto]]:
+    return {node.output[0]: (node, node.attribute[0].t) for node in graph.node if _is_constant(node)}
+
+
+def _is_constant(node: onnx.NodeProto) -> bool:
+    return node.op_type == "Constant" and len(node.attribute) == 1 and node.attribute[0].HasField("t")
+
+
+def _length(tensor: onnx.TensorProto) -> int:
+    """Return the bytes of a reference; 0 for a tensor that is none."""
+    return storage.external_reference(tensor).length if storage.is_external(tensor) else 0
+
+
+def assign(field: Any, items: Sequence[Any]) -> None:
+    """Let a repeated field have these items, which may be its own."""
+    items = [copy_of(item) for item in items]
+    del field[:]
+    field.extend(items)
+
+
+def copy_of(message: Any) -> Any:
+    """Copy a message; a text is its own copy."""
+    if isinstance(message, str):
+        return message
+    copy = type(message)()
+    copy.CopyFrom(message)
+    return copy

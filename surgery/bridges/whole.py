@@ -1,0 +1,74 @@
+"""Passes over a whole model: it goes out in the API of the pass, and what comes back is taken over.
+
+Such a pass is one site. It may decline by raising `Refusal`, and the model is then what it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from surgery import storage
+from surgery.bridges.provenance import Before
+from surgery.errors import PassError
+from surgery.graph import Graph, Refused, Site
+from surgery.views import Refusal
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir as ir
+
+    from surgery.registry import Pass
+
+Call = Callable[[Any], Any]
+"""The function of a pass with its options, which takes the model and returns the new one or None."""
+
+
+def apply(declared: Pass, graph: Graph, options: Mapping[str, Any]) -> None:
+    """Run a pass over the whole model, as its only site; where that is to be skipped, do nothing."""
+    if 1 in graph.skip:
+        graph.sites.append(Site(1, "", (), (), skipped=True))
+        return
+    with storage.Weights() as own:
+        weights = graph.weights if graph.weights is not None else own
+        before = storage.proto_from_ir(graph.ir, weights)
+        nodes = Before(graph)
+        try:
+            graph.adopt(_run(declared, graph.ir, before, weights, options))
+        except Refusal as refusal:
+            graph.adopt(storage.ir_from_proto(before, weights))
+            graph.refusals.append(Refused("", refusal.reason))
+            return
+        after = storage.proto_from_ir(graph.ir, weights)
+        if after.SerializeToString(deterministic=True) != before.SerializeToString(deterministic=True):
+            graph.sites.append(nodes.account(graph))
+
+
+def _run(
+    declared: Pass,
+    model: ir.Model,
+    before: onnx.ModelProto,
+    weights: storage.Weights,
+    options: Mapping[str, Any],
+) -> ir.Model:
+    """Call the function of a pass with the model as its API has it, and return what it made."""
+
+    def call(given: Any) -> Any:
+        returned = declared.function(given, **options)
+        made = given if returned is None else returned
+        if not isinstance(made, type(given)):
+            kind = type(made).__name__
+            raise PassError(f"pass '{declared.name}' returned a {kind}", todo=f"let it return the {declared.api}")
+        return made
+
+    # Each API is imported only when a pass is written in it.
+    if declared.api == "onnx_ir.Model":
+        made: ir.Model = call(model)
+        return made
+    if declared.api == "gs.Graph":
+        from surgery.bridges import graphsurgeon
+
+        return storage.ir_from_proto(graphsurgeon.run(before, weights, call), weights)
+    from surgery.bridges import proto
+
+    return storage.ir_from_proto(proto.run(before, weights, call), weights)

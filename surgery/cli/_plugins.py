@@ -1,0 +1,20 @@
+"""The flag `--plugin`, which many commands take. Who names a plugin there trusts it."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare the flag."""
+    parser.add_argument(
+        "--plugin", metavar="MODULE", action="append", default=[], help="a module, or a .py file, with more passes"
+    )
+
+
+def load(arguments: argparse.Namespace) -> None:
+    """Import the plugins that were named."""
+    from surgery import registry
+
+    for plugin in arguments.plugin:
+        registry.load_plugin(plugin)

@@ -1,0 +1,61 @@
+"""The flag `--set`, by which a command line gives the options of a pass: YAML values, as in a recipe."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from surgery.errors import UsageError
+
+if TYPE_CHECKING:
+    from surgery.registry import Option, Pass
+
+
+def add_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare the flag."""
+    parser.add_argument(
+        "--set",
+        metavar="OPTION=VALUE",
+        action="append",
+        default=[],
+        dest="settings",
+        help="set an option of the pass, to a value as in a recipe: 20, 1MB, [a, b]; may be repeated",
+    )
+
+
+def read(declared: Pass, texts: Sequence[str]) -> dict[str, Any]:
+    """Read settings of a pass, as far as their types allow; whether it has these options is told by `Pass.bind`."""
+    known = {option.name: option for option in declared.options}
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or not name:
+            raise UsageError(f"'{text}' is not of the form OPTION=VALUE")
+        if name in found:
+            raise UsageError(f"--set gives '{name}' twice", todo="give it once")
+        found[name] = _value(known.get(name), text, value)
+    return found
+
+
+def _value(option: Option | None, setting: str, text: str) -> Any:
+    """Read a value as YAML, and as the text that it is where only that suits the option."""
+    from surgery.recipe.compose import compose
+    from surgery.recipe.nodes import plain
+
+    document = compose(text)
+    value = plain(document.root) if document.root is not None else None
+    if option is not None and value != text and _takes(option, text) and not _takes(option, value):
+        return text
+    if document.mistakes:
+        raise UsageError(f"--set {setting}: {document.mistakes[0][2]}")
+    return value
+
+
+def _takes(option: Option, value: Any) -> bool:
+    try:
+        option.validate(value)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,58 @@
+"""Begin a pass: write a file with one that works, and two case files that hold.
+
+The pass is a small one (it turns -(a - b) into b - a), explained line by line, to be edited from there. Nothing that
+exists is overwritten without --force.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from surgery.cli import _output
+from surgery.scaffold import KINDS
+
+if TYPE_CHECKING:
+    from surgery.scaffold.plan import Plan
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `new` takes."""
+    parser.add_argument("what", metavar="pass", choices=["pass"], help="what to begin")
+    parser.add_argument("name", metavar="NAME", help="the name of the pass, in lower-case words joined by hyphens")
+    parser.add_argument(
+        "--kind", choices=KINDS, default="pattern", help="what the pass is written in (default: pattern)"
+    )
+    parser.add_argument("--dir", metavar="DIR", default=".", help="where to write the pass (default: .)")
+    parser.add_argument("--force", action="store_true", help="overwrite files that exist")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Write the files of a new pass, and say what to do next."""
+    from surgery.scaffold.plan import plan as make
+
+    plan = make(arguments.name, Path(arguments.dir), arguments.kind)
+    plan.write(force=arguments.force)
+    if arguments.format == "json":
+        _output.write_json({**plan.to_json(), "next": _commands(plan)})
+        return 0
+    lines = [f"wrote {path}" for path in plan.texts]
+    lines += ["", "next:", *(f"  {command}" for command in _commands(plan))]
+    if plan.entry_point is not None:
+        where = plan.root / "pyproject.toml"
+        lines += ["", f"to offer it with your package, add to {where} and install the package again:"]
+        lines += ['  [project.entry-points."surgery.passes"]', f"  {plan.entry_point}"]
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+    return 0
+
+
+def _commands(plan: Plan) -> list[str]:
+    """List the commands that try the pass."""
+    test = ["surgery", "test"] if plan.root.absolute() == Path.cwd() else ["surgery", "test", str(plan.root)]
+    if not plan.is_beside:
+        test += ["--plugin", str(plan.file)]
+    run = ["surgery", "run", plan.name, "model.onnx", "--plugin", str(plan.file)]
+    return [shlex.join(test), shlex.join(run)]

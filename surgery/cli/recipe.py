@@ -1,0 +1,105 @@
+"""Check recipes, or show one with all that it takes from elsewhere.
+
+`check` lists every mistake of every file, each with line and column. `show` writes nested recipes out, fills the
+defaults in and names where each pass comes from; what it prints is a recipe that means the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from surgery.cli import _output, _plugins
+from surgery.errors import RecipeError, UsageError
+
+if TYPE_CHECKING:
+    from surgery.recipe import Recipe, Step
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `recipe` takes."""
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    check = actions.add_parser("check", help="list all mistakes; exit code 2 if there are any")
+    check.add_argument("recipes", metavar="RECIPE", nargs="+", help="a recipe file, or the name of a shipped recipe")
+    show = actions.add_parser("show", help="write nested recipes out, with defaults and origins")
+    show.add_argument("recipe", metavar="RECIPE", help="a recipe file, or the name of a shipped recipe")
+    for action, run in ((check, _check), (show, _show)):
+        action.add_argument("--trust", action="store_true", help="run the local code that the recipe names")
+        action.add_argument(
+            "--format", choices=["text", "json"], default=argparse.SUPPRESS, help="how to write the answer"
+        )
+        _plugins.add_argument(action)
+        action.set_defaults(action=run)
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Check or show."""
+    _plugins.load(arguments)
+    return int(arguments.action(arguments))
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    from surgery import recipe as recipes
+    from surgery.recipe import resolved
+
+    recipe = recipes.load(arguments.recipe, trust=arguments.trust)
+    if arguments.format == "json":
+        _output.write_json(resolved.data(recipe))
+    else:
+        sys.stdout.write(resolved.text(recipe))
+    return 0
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    checked = [_checked(name, arguments.trust) for name in arguments.recipes]
+    if arguments.format == "json":
+        _output.write_json(checked)
+    else:
+        for one in checked:
+            _tell(one)
+    return 0 if all(one["ok"] for one in checked) else UsageError.exit_code
+
+
+def _checked(name: str, trust: bool) -> dict[str, Any]:
+    """Load one recipe and say what is wrong with it, or what it is made of."""
+    from surgery import recipe as recipes
+
+    try:
+        recipe = recipes.load(name, trust=trust)
+    except RecipeError as error:
+        problems = [vars(problem) for problem in error.problems]
+        return {"recipe": name, "ok": False, "problems": problems, "message": str(error)}
+    except UsageError as error:
+        return {"recipe": name, "ok": False, "problems": [], "message": f"{name}: {error}"}
+    return {"recipe": name, "ok": True, "problems": [], "steps": _count(recipe.steps), "remarks": _remarks(recipe)}
+
+
+def _count(steps: tuple[Step, ...]) -> int:
+    """Count the passes that one round of all steps runs."""
+    from surgery.recipe import RepeatStep, UseStep
+
+    count = 0
+    for step in steps:
+        if isinstance(step, RepeatStep):
+            count += _count(step.steps)
+        elif isinstance(step, UseStep):
+            count += _count(step.recipe.steps)
+        else:
+            count += 1
+    return count
+
+
+def _remarks(recipe: Recipe) -> list[str]:
+    # No mistake: the command line may name another model, and CI may check recipes without their models.
+    missing = recipe.model is not None and not Path(recipe.model).is_file()
+    return [f"its model {recipe.model} is not there"] if missing else []
+
+
+def _tell(one: dict[str, Any]) -> None:
+    if not one["ok"]:
+        sys.stderr.write(f"{one['message']}\n")
+        return
+    steps = f"{one['steps']} passes" if one["steps"] != 1 else "1 pass"
+    sys.stdout.write(f"{one['recipe']}: {'; '.join([f'fine, {steps}', *one['remarks']])}\n")

@@ -1,0 +1,50 @@
+"""Write the JSON schema of recipes, with all installed passes and their options.
+
+An editor that knows it completes recipes and marks mistakes: with VS Code's YAML extension, write
+`# yaml-language-server: $schema=recipe.schema.json` on the first line of a recipe.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from surgery.cli import _output, _plugins
+from surgery.errors import OutputError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `schema` takes."""
+    parser.add_argument("-o", "--output", metavar="FILE", help="write it here (default: to stdout)")
+    parser.add_argument("--force", action="store_true", help="overwrite an existing file that is no schema of recipes")
+    _plugins.add_argument(parser)
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Write the schema."""
+    from surgery.recipe import jsonschema
+
+    _plugins.load(arguments)
+    schema = jsonschema.schema()
+    if arguments.output is None:
+        _output.write_json(schema)
+        return 0
+    path = Path(arguments.output)
+    if path.exists() and not arguments.force and not _is_ours(path, schema["title"]):
+        raise OutputError(f"'{path}' exists and is no schema of recipes", todo="pass --force to overwrite it")
+    try:
+        path.write_text(json.dumps(schema, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise OutputError(f"'{path}' cannot be written: {error.strerror}") from error
+    _output.messages().print(f"wrote {path}", soft_wrap=True)
+    return 0
+
+
+def _is_ours(path: Path, title: str) -> bool:
+    """Tell whether a file is such a schema, which may be written anew whenever a pass was installed."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and found.get("title") == title

@@ -1,0 +1,111 @@
+"""Run the case files of a project: tests of passes in ONNX text.
+
+Each file <pass>/<situation>.onnxtxt below cases or tests/cases is run: the result is checked, compared with what the
+file expects and with the original in ONNX Runtime, and the pass runs a second time. Over the whole run every pass of
+the project must fire in a case, and every reason to refuse must be shown by one.
+
+The passes are those of --plugin, of the .py files beside the folder of cases, and of installed packages. To name a
+folder here is to trust the Python in it: it is imported. Each pass runs in a process of its own, so that what crashes
+or hangs is a line of the report.
+
+Exit codes: 1 a case fails or is missing, 2 a case file or an argument is wrong, 3 a pass raised, crashed or hung.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from surgery.cli import _output, _verification
+from surgery.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+    from surgery.testing import Report, Result
+
+_STYLES = {"blessed": "yellow", "failed": "red", "malformed": "magenta", "crashed": "bold red"}
+_DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `test` takes."""
+    parser.add_argument(
+        "places",
+        metavar="DIR",
+        nargs="*",
+        help="a project, a folder of cases, or a case file; the Python beside it is imported (default: .)",
+    )
+    parser.add_argument(
+        "--plugin", metavar="FILE", action="append", default=[], help="a .py file, or a module, with passes"
+    )
+    parser.add_argument("--bless", action="store_true", help="write the expected half of the cases that fail anew")
+    parser.add_argument("-k", metavar="WORD", dest="word", default="", help="only the cases with WORD in their name")
+    parser.add_argument(
+        "--timeout", metavar="SECONDS", type=float, default=60.0, help="for each run of a pass (default: 60)"
+    )
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Run case files."""
+    _verification.start()
+    from surgery import testing
+
+    if not arguments.timeout > 0:
+        raise UsageError(f"--timeout {arguments.timeout:g}: not a number of seconds above 0")
+    project = testing.find_project([Path(place) for place in arguments.places], arguments.plugin)
+    with _progress(len(project.files)) as done:
+        report = testing.run_cases(
+            project, word=arguments.word, rewrite=arguments.bless, timeout=arguments.timeout, done=done
+        )
+    if arguments.format == "json":
+        _output.write_json(report.to_json())
+    else:
+        _output.write(_account(report, verbose=arguments.verbose > 0), wrap=False)
+    return report.exit_code
+
+
+@contextmanager
+def _progress(count: int) -> Iterator[Callable[[Result], None]]:
+    """Show on a terminal how many cases are done."""
+    from rich.progress import Progress
+
+    console = _output.messages()
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("cases", total=count)
+        yield lambda result: progress.advance(task)
+
+
+def _account(report: Report, *, verbose: bool) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    told = [result for result in report.results if verbose or result.status != "passed"]
+    parts: list[RenderableType] = [line for result in told for line in _lines(result)]
+    parts += [Text.assemble(("incomplete ", "red"), what) for what in report.incomplete]
+    return Group(*parts, _summary(report))
+
+
+def _lines(result: Result) -> Iterator[Text]:
+    """Yield a line for each finding of a case, with the difference below it."""
+    from rich.text import Text
+
+    head = Text.assemble((result.status, _STYLES.get(result.status, "green")), f" {result.path}")
+    if not result.findings:
+        yield head
+    for finding in result.findings:
+        yield Text.assemble(head, f": {finding.what}")
+        for line in finding.diff.splitlines():
+            yield Text(f"    {line}", style=_DIFF_STYLES.get(line[:1], ""))
+
+
+def _summary(report: Report) -> Text:
+    from rich.text import Text
+
+    told = [f"{count} {status}" for status, count in report.counts.items() if count]
+    told += [f"{len(report.incomplete)} incomplete"] if report.incomplete else []
+    return Text(f"{', '.join(told)} in {report.seconds:.1f} s", style="green" if report.exit_code == 0 else "red")

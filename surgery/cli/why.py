@@ -1,0 +1,70 @@
+"""Say why a pass fires where it does and nowhere else: sites, near misses, refusals.
+
+A near miss is a place where most of a pattern fits; what is otherwise is named with its node, what was expected and
+what is there. With --recipe, the steps before the pass are run first. Nothing is verified or written.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from surgery.cli import _output, _plugins, _settings
+
+if TYPE_CHECKING:
+    import onnx
+
+    from surgery.registry import Pass
+    from surgery.storage import StoredModel
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `why` takes."""
+    parser.add_argument("name", metavar="PASS", help="a pass; 'surgery passes' lists them")
+    parser.add_argument("model", metavar="MODEL", help="an .onnx file")
+    parser.add_argument("--at", metavar="NODE", help="explain this node alone, named by itself or by an output")
+    parser.add_argument("--limit", metavar="N", type=_count, default=10, help="show at most N of each (default: 10)")
+    _settings.add_argument(parser)
+    parser.add_argument("--recipe", metavar="RECIPE", help="run the steps of this recipe that come before the pass")
+    parser.add_argument("--trust", action="store_true", help="run the local code that the recipe names")
+    _plugins.add_argument(parser)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from 1")
+    return int(text)
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Explain a pass."""
+    from surgery import why
+
+    _plugins.load(arguments)
+    declared, options, stored, proto = _subject(arguments)
+    given = _settings.read(declared, arguments.settings)
+    found = why.explain(declared, proto, stored.weights, {**options, **given}, at=arguments.at, limit=arguments.limit)
+    if arguments.format == "json":
+        _output.write_json({"model": arguments.model, **found.to_json()})
+        return 0
+    from surgery.report.why import why as shown
+
+    _output.write(shown(found, arguments.limit))
+    return 0
+
+
+def _subject(arguments: argparse.Namespace) -> tuple[Pass, dict[str, Any], StoredModel, onnx.ModelProto]:
+    """Give the pass with the options that the recipe has for it, and the model as it is when its turn comes."""
+    from surgery import registry, storage
+
+    if arguments.recipe is None:
+        declared = registry.find(arguments.name)
+        stored = storage.load(arguments.model)
+        return declared, {}, stored, stored.proto
+    from surgery import recipe as recipes
+    from surgery.approach import approach
+
+    recipe = recipes.load(arguments.recipe, trust=arguments.trust)
+    stored = storage.load(arguments.model)
+    reached = approach(stored, recipe, arguments.name)
+    return reached.declared, dict(reached.step.options), stored, reached.proto

@@ -1,0 +1,136 @@
+"""What the schemas of ONNX say about an operator in a pattern or in what is emitted.
+
+Source: `onnx.defs`, the schemas of the installed onnx. Operators of domains that ONNX does not define have none.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onnx.defs import OpSchema
+
+
+@cache
+def _versions() -> dict[str, dict[str, list[int]]]:
+    """List the versions in which each operator took a new form, by domain and operator."""
+    import onnx.defs
+
+    found: dict[str, dict[str, list[int]]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        found.setdefault(schema.domain, {}).setdefault(schema.name, []).append(schema.since_version)
+    return found
+
+
+@cache
+def newest_opset() -> int:
+    """Return the newest version of the default domain that the installed onnx knows."""
+    import onnx.defs
+
+    return int(onnx.defs.onnx_opset_version())
+
+
+def is_defined(domain: str) -> bool:
+    """Tell whether ONNX itself defines the operators of a domain."""
+    return domain in _versions()
+
+
+@cache
+def schema_at(domain: str, op: str, version: int) -> OpSchema | None:
+    """Return the form of an operator at a version of its domain; None when it has none there or is deprecated."""
+    import onnx.defs
+
+    if op not in _versions().get(domain, {}):
+        return None
+    try:
+        found = onnx.defs.get_schema(op, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+    return None if found.deprecated else found
+
+
+def forms(domain: str, op: str, versions: Collection[int]) -> list[OpSchema]:
+    """List the forms that an operator has at some versions of its domain."""
+    found = {schema.since_version: schema for v in versions if (schema := schema_at(domain, op, v)) is not None}
+    return [found[since] for since in sorted(found)]
+
+
+def unknown_operator(domain: str, op: str, where: str) -> str:
+    """Say why an operator has no form where it is looked for, and what may have been meant."""
+    versions = _versions().get(domain, {})
+    if op in versions:
+        return f"{op} is an operator since opset {min(versions[op])}, and not {where}"
+    same = [name for name in versions if name.lower() == op.lower()]
+    near = same or difflib.get_close_matches(op, versions, n=1)
+    hint = f"; did you mean '{near[0]}'?" if near else f"; an operator of your own has a domain: my.domain::{op}"
+    return f"{f'{domain} has' if domain else 'ONNX has'} no operator '{op}'{hint}"
+
+
+def unknown_attribute(schemas: Sequence[OpSchema], name: str) -> str | None:
+    """Say that none of the forms has an attribute; None when one has it."""
+    known = {attribute for schema in schemas for attribute in schema.attributes}
+    if name in known:
+        return None
+    near = difflib.get_close_matches(name, known, n=1)
+    listed = f"it has {', '.join(sorted(known))}" if known else "it has none"
+    return f"{schemas[0].name} has no attribute '{name}'; {f'did you mean {near[0]!r}?' if near else listed}"
+
+
+def missing_attribute(schemas: Sequence[OpSchema], names: Collection[str]) -> str | None:
+    """Say which attribute each form needs that is not among the names; None when there is one that needs no more."""
+    lacking = [{name for name, kind in schema.attributes.items() if kind.required} - {*names} for schema in schemas]
+    if not all(lacking):
+        return None
+    return f"{schemas[0].name} needs the attribute '{min(lacking[-1])}'"
+
+
+def wrong_count(schemas: Sequence[OpSchema], given: int, what: str, *, open_end: bool = False) -> str | None:
+    """Say that no form takes so many inputs, or gives so many outputs; None when one does.
+
+    With `open_end` there may be more of them than `given`.
+    """
+    pairs = [_limits(schema, what) for schema in schemas]
+    if any((open_end or least <= given) and given <= most for least, most in pairs):
+        return None
+    least, most = min(pair[0] for pair in pairs), max(pair[1] for pair in pairs)
+    verb = "takes" if what == "inputs" else "has"
+    if given < least:
+        wanted = f"at least {least}" if least < most else f"{least}"
+        number = least
+    else:
+        wanted = f"at most {most}" if least < most else f"{most}"
+        number = most
+    return f"{schemas[0].name} {verb} {wanted} {what if number != 1 else what[:-1]}, not {given}"
+
+
+def _limits(schema: OpSchema, what: str) -> tuple[int, int]:
+    return (schema.min_input, schema.max_input) if what == "inputs" else (schema.min_output, schema.max_output)
+
+
+def parameter(schema: OpSchema, position: int) -> OpSchema.FormalParameter | None:
+    """Return the input of a form at a position; the last one repeats when it is variadic."""
+    from onnx.defs import OpSchema
+
+    inputs = schema.inputs
+    if position < len(inputs):
+        return inputs[position]
+    last = inputs[-1] if inputs else None
+    return last if last is not None and last.option == OpSchema.FormalParameterOption.Variadic else None
+
+
+def fixed_type(type_str: str) -> str | None:
+    """Return the element type in "tensor(int64)"; None for the name of a type that is open."""
+    return type_str[len("tensor(") : -1] if type_str.startswith("tensor(") else None
+
+
+def alike(schema: OpSchema, position: int) -> list[int]:
+    """List the positions of other inputs whose element type is that of the input at `position`."""
+    this = parameter(schema, position)
+    if this is None:
+        return []
+    count = max(len(schema.inputs), position + 2)
+    others = [(other, parameter(schema, other)) for other in range(count) if other != position]
+    return [other for other, found in others if found is not None and found.type_str == this.type_str]

@@ -1,0 +1,112 @@
+"""A loaded recipe with all that it takes from elsewhere: nested recipes written out, defaults filled in.
+
+What comes out is a recipe that means the same. Its paths are absolute, so that it may be saved anywhere; where each
+pass comes from stands in comments.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from surgery.recipe.rules import RulePass
+from surgery.recipe.schema import InputsSpec, PassStep, Recipe, RepeatStep, Step, UseStep
+from surgery.recipe.steps import UNTIL_STABLE
+from surgery.recipe.writer import STEPS, Remarked, bare, given, written
+
+
+def data(recipe: Recipe) -> dict[str, Any]:
+    """Give a recipe as plain values, for JSON."""
+    return dict(bare(given(_recipe(recipe))))
+
+
+def text(recipe: Recipe) -> str:
+    """Write a recipe as YAML."""
+    source = f"From {recipe.path}. " if recipe.path is not None else ""
+    head = f"{source}Nested recipes are written out and defaults filled in; what is not surgery's own says its origin."
+    return written(_recipe(recipe), head)
+
+
+def _recipe(recipe: Recipe) -> dict[str, Any]:
+    return {
+        "recipe": recipe.name,
+        "about": recipe.about,
+        "model": recipe.model,
+        "output": recipe.output,
+        "plugins": [*dict.fromkeys(_plugins(recipe))],
+        "rules": _rules(recipe),
+        "inputs": _inputs(recipe.inputs),
+        "verify": _plain(recipe.verify),
+        STEPS: [_step(step) for step in recipe.steps],
+        "expect": _plain(recipe.expect),
+    }
+
+
+def _plugins(recipe: Recipe) -> Iterator[str]:
+    """List the plugins of a recipe and of those in it: a recipe that is written out has none of its own."""
+    yield from (str(Path(name).absolute()) if name.endswith(".py") else name for name in recipe.plugins)
+    waiting = [*recipe.steps]
+    while waiting:
+        step = waiting.pop(0)
+        if isinstance(step, UseStep):
+            yield from _plugins(step.recipe)
+        elif isinstance(step, RepeatStep):
+            waiting += step.steps
+
+
+def _rules(recipe: Recipe) -> dict[str, Any]:
+    return {name: made.written for name, made in recipe.rules.items() if isinstance(made, RulePass)}
+
+
+def _step(step: Step) -> Any:
+    when = _plain(step.when)
+    if isinstance(step, PassStep):
+        return _pass(step, when)
+    if isinstance(step, RepeatStep):
+        times = UNTIL_STABLE if step.times is None else step.times
+        return given({"repeat": times, "when": when, STEPS: [_step(one) for one in step.steps]})
+    nested = step.recipe
+    inner = {"recipe": nested.name, "about": nested.about, "rules": _rules(nested)}
+    steps = [_step(one) for one in nested.steps]
+    found = given({"use": {**inner, STEPS: steps, "expect": _plain(nested.expect)}, "when": when})
+    return found if nested.path is None else Remarked(found, str(nested.path))
+
+
+def _pass(step: PassStep, when: dict[str, Any]) -> Any:
+    declared = step.find()
+    options = {one.name: step.options.get(one.name, one.default) for one in declared.options}
+    options = {name: value for name, value in options.items() if value is not None and _is_writable(value)}
+    expect = _plain(step.expect)
+    found: Any = {step.name: options} if options else step.name
+    if when or expect or step.on_failure != "abort":
+        behind = {"with": options} if options else {}
+        more = given({"when": when, "on_failure": step.on_failure, "expect": expect})
+        found = {"pass": step.name, **behind, **more}
+    return found if declared.origin == "surgery" or step.declared is not None else Remarked(found, declared.origin)
+
+
+def _is_writable(value: Any) -> bool:
+    try:
+        json.dumps(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _inputs(inputs: InputsSpec) -> dict[str, Any]:
+    generator = inputs.generator
+    return {
+        "dims": inputs.dims,
+        "tensors": {name: _plain(spec) for name, spec in inputs.tensors.items()},
+        "data": [spec.path for spec in inputs.data],
+        "generator": f"{generator.file.absolute()}:{generator.function}" if generator is not None else None,
+        "only_given": inputs.only_given or None,
+    }
+
+
+def _plain(spec: Any) -> dict[str, Any]:
+    """Give the fields of a part of a recipe by their names, which are its keys."""
+    return {} if spec is None else given({one.name: getattr(spec, one.name) for one in fields(spec) if one.compare})

@@ -1,0 +1,131 @@
+"""The user's configuration: which local code may be run without being asked about each time.
+
+    # ~/.config/surgery/config.yaml
+    trust:
+      - ~/work/passes                   # a folder, with all below it
+      - ~/work/inputs.py                # a file, whatever is in it
+      - path: ~/downloads/theirs.py     # a file as it is now
+        sha256: 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae
+
+Only the user writes this file; a recipe cannot reach it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from surgery.errors import Problem, RecipeError
+from surgery.recipe.nodes import Node, Table, is_null, quoted
+from surgery.recipe.reader import Read, Reader, is_file, mode
+from surgery.recipe.source import decode, documents
+
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+
+
+class ConfigError(RecipeError):
+    """The user's configuration has mistakes; all of them at once, each with line and column."""
+
+    code = "config"
+
+
+@dataclass(frozen=True)
+class Trusted:
+    """One entry of the list: a file or a folder, and the hash that the file must have, if one is given."""
+
+    path: Path
+    sha256: str | None
+    where: str
+
+    def covers(self, path: Path) -> bool:
+        """Say whether a file or folder is this or stands below it, links followed."""
+        path = path.resolve()
+        return path == self.path or self.path in path.parents
+
+
+def config_file() -> Path:
+    """Give the path of the user's configuration, which need not exist."""
+    given = os.environ.get("XDG_CONFIG_HOME", "")
+    # The rule of the XDG base directories: a relative path there is ignored.
+    home = Path(given) if Path(given).is_absolute() else Path.home() / ".config"
+    return home / "surgery" / "config.yaml"
+
+
+def digest(path: Path) -> str | None:
+    """Give the sha256 of a file, None for anything else."""
+    if not is_file(path):
+        return None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def trusted(path: Path, entries: tuple[Trusted, ...]) -> bool:
+    """Say whether the user trusts a file or folder as it is now."""
+    covering = [entry for entry in entries if entry.covers(path)]
+    return any(entry.sha256 is None or entry.sha256 == digest(path) for entry in covering)
+
+
+def changed(path: Path, entries: tuple[Trusted, ...]) -> Trusted | None:
+    """Give the entry that trusts a file with another content, if there is one."""
+    covering = [entry for entry in entries if entry.covers(path) and entry.sha256 is not None]
+    return covering[0] if covering and not trusted(path, entries) else None
+
+
+def entries() -> tuple[Trusted, ...]:
+    """Read the list `trust` of the user's configuration; ConfigError lists what is wrong in it."""
+    file = config_file()
+    if not mode(file):
+        return ()
+    try:
+        text, mistakes = decode(file.read_bytes())
+    except OSError as error:
+        raise ConfigError([Problem(str(file), 1, 1, f"cannot be read: {error.strerror}")]) from error
+    document = next(documents(text))
+    reader = Reader(str(file), file.parent)
+    reader.problems += [Problem(str(file), *mistake) for mistake in mistakes + document.mistakes]
+    found: dict[str, Any] = {}
+    if document.root is not None and not is_null(document.root):
+        known = {"trust": lambda node: tuple(_entry(reader, item) for item in reader.items(node))}
+        found = reader.fields(document.root, "the configuration", known, example="{trust: [~/passes]}")
+    if reader.problems:
+        raise ConfigError(reader.problems)
+    return tuple(found.get("trust", ()))
+
+
+def _entry(reader: Reader, node: Node) -> Trusted | None:
+    """Read one entry: a path, or a path with a hash."""
+    text = reader.text("trust", "the path of a file or folder, or {path: ..., sha256: ...}")
+    if not isinstance(node, Table):
+        path, sha256 = text(node), None
+    else:
+        known: dict[str, Read] = {
+            "path": reader.text("path", "the path of a file"),
+            "sha256": lambda value: _sha256(reader, value),
+        }
+        found = reader.fields(node, "trust", known)
+        path, sha256 = found.get("path"), found.get("sha256")
+        if path is None:
+            reader.problem(node, "an entry of 'trust' needs a 'path'")
+    if path is None:
+        return None
+    expanded = Path(os.path.expanduser(path))  # noqa: PTH111 - that of Path raises where there is no such user
+    if not expanded.is_absolute():
+        reader.problem(node, f"'trust' takes an absolute path or one that begins with ~/, not {quoted(path)}")
+    elif not mode(expanded):
+        reader.problem(node, f"no file or folder {quoted(path)}")
+    elif sha256 is not None and not is_file(expanded):
+        reader.problem(node, f"{quoted(path)} is a folder, and a sha256 is of a file")
+    return Trusted(expanded.resolve(), sha256, f"{reader.path}:{node.line}:{node.column}")
+
+
+def _sha256(reader: Reader, node: Node) -> str | None:
+    # A hash of digits alone is a number to YAML, and its text is what counts.
+    text = getattr(node, "text", "")
+    if _SHA256.fullmatch(text):
+        return str(text).lower()
+    reader.wrong(node, "sha256", "the 64 hexadecimal digits that sha256sum prints")
+    return None

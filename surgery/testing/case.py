@@ -1,0 +1,152 @@
+"""Case files: found, read, and refused when they do not say what is expected."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from surgery import text
+from surgery.errors import SurgeryError
+
+if TYPE_CHECKING:
+    import onnx
+
+SUFFIX = ".onnxtxt"
+AFTER = "# after"
+_KEYS = ("options", "refused", "unchanged", "unverified", "declared")
+_HEADER = re.compile(r"#\s*(\w+):\s*(.*)")
+
+
+class CaseError(SurgeryError):
+    """A case file that is not written as it should be."""
+
+    code = "case"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One case file. It says nothing of what is expected where that half is still to be written."""
+
+    path: Path
+    pass_name: str
+    before: str
+    after: str | None
+    refused: tuple[str, ...] = ()
+    unchanged: bool = False
+    unverified: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    declared: bool = False
+
+    @property
+    def name(self) -> str:
+        """The pass and the situation: "fuse-conv-bn/keeps_a_conv_that_is_read_twice"."""
+        return f"{self.pass_name}/{self.path.stem}"
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def fires(self) -> bool:
+        """Whether the pass is expected to change the graph."""
+        return self.after is not None
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it says what is expected."""
+        return self.fires or bool(self.refused) or self.unchanged
+
+    def model(self) -> onnx.ModelProto:
+        """Parse the graph as it is before the pass; CaseError when it is no ONNX text."""
+        return self._parse(self.before)
+
+    def expected(self) -> onnx.ModelProto:
+        """Parse the graph below `# after`."""
+        return self._parse(self.after or "", f"below '{AFTER}': ")
+
+    def _parse(self, source: str, part: str = "") -> onnx.ModelProto:
+        try:
+            return text.parse(source)
+        except text.TextError as error:
+            raise CaseError(f"{part}{error.what}", where=str(self.path)) from error
+
+
+def cases(folder: str | Path) -> list[Case]:
+    """Read all case files below a folder; the name of a case's own folder is the pass."""
+    return [read_case(path) for path in case_files(Path(folder))]
+
+
+def case_files(folder: Path) -> list[Path]:
+    """List the case files below a folder, `<pass>/<situation>.onnxtxt`, in order."""
+    return sorted(folder.glob(f"*/*{SUFFIX}"))
+
+
+def read_case(path: Path, *, finished: bool = True) -> Case:
+    """Read one case file; CaseError when it does not say what is expected and has to be `finished`."""
+    lines = _read(path).splitlines()
+    split = next((number for number, line in enumerate(lines) if line.strip() == AFTER), len(lines))
+    head = lines[:split]
+    found = list(_headers(head))
+    given = dict(found)
+    case = Case(
+        path,
+        # Of a path such as "./case.onnxtxt" the folder has a name only when the path is absolute.
+        (path if path.parent.name else path.absolute()).parent.name,
+        "\n".join(head),
+        "\n".join(lines[split + 1 :]) if split < len(lines) else None,
+        tuple(rest for key, rest in found if key == "refused"),
+        "unchanged" in given,
+        given.get("unverified"),
+        _options(path, given["options"]) if "options" in given else {},
+        "declared" in given,
+    )
+    if finished and not case.is_finished:
+        hint = _misspelt(head) or "add one, or let 'surgery test --bless' write it"
+        what = f"says neither '{AFTER}', '# refused: reason' nor '# unchanged: why'"
+        raise CaseError(what, where=str(path), todo=hint)
+    return case
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise CaseError("this is not UTF-8 text", where=str(path)) from error
+    except OSError as error:
+        raise CaseError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+
+
+def _headers(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the comments that say something to the harness."""
+    for line in lines:
+        found = _HEADER.match(line)
+        if found is not None and found.group(1) in _KEYS:
+            yield found.group(1), found.group(2).strip()
+
+
+def _misspelt(lines: Iterable[str]) -> str:
+    """Guess which comment was meant to be one for the harness."""
+    for line in lines:
+        found = _HEADER.match(line)
+        near = difflib.get_close_matches(found.group(1), _KEYS, n=1) if found is not None else []
+        if found is not None and near and near[0] != found.group(1):
+            return f"did you mean '# {near[0]}:', not '# {found.group(1)}:'?"
+        if re.fullmatch(r"\s*#+\s*after\b.*", line, re.IGNORECASE):
+            return f"did you mean '{AFTER}', not '{line.strip()}'?"
+    return ""
+
+
+def _options(path: Path, source: str) -> dict[str, Any]:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        options = YAML(typ="safe").load(source)
+    except YAMLError as error:
+        raise CaseError("the options are not YAML", where=str(path)) from error
+    if not isinstance(options, dict):
+        raise CaseError("the options are not a mapping", where=str(path), todo="write '# options: {name: value}'")
+    return options

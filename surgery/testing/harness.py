@@ -1,0 +1,203 @@
+"""One case: run the pass, and say what is wrong with what it made."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from surgery import registry, storage, text
+from surgery.graph import Graph
+from surgery.testing.case import AFTER, Case, read_case
+from surgery.transform import transform
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir as ir
+
+    from surgery.registry import Pass
+    from surgery.verify.checks import Checker
+
+TIMEOUT = 60.0
+"""Seconds that a pass may take for a case."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong with the outcome of a case, with the difference that shows it, if any."""
+
+    what: str
+    diff: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.what}:\n{self.diff}" if self.diff else self.what
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a pass made of a case: the models as weightless protos, sites and reasons, and the weights of both.
+
+    `renamed` says what inputs and outputs are called now, where the pass said so.
+    """
+
+    before: onnx.ModelProto
+    after: onnx.ModelProto
+    sites: int
+    reasons: tuple[str, ...]
+    weights: storage.Weights
+    renamed: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Example:
+    """The example of a pass's docstring, and what the pass makes of it, as ONNX text."""
+
+    before: str
+    after: str
+
+
+def run(model: onnx.ModelProto, declared: Pass, options: Mapping[str, Any], *, timeout: float = TIMEOUT) -> Outcome:
+    """Run one pass over a model in memory.
+
+    A pass that is not a standard one runs in a process of its own, for `timeout` seconds at most. Raises SurgeryError
+    when the pass could not do its work.
+    """
+    stored = storage.from_proto(model)
+    graph = Graph(storage.ir_from_proto(stored.proto), weights=stored.weights)
+    made = transform(declared, graph, declared.bind(options), timeout=timeout)
+    after = storage.proto_from_ir(graph.ir, stored.weights) if made.proto is None else made.proto
+    reasons = tuple(dict.fromkeys(refused.reason for refused in made.refusals))
+    sites = sum(not site.skipped for site in made.sites)
+    return Outcome(stored.proto, after, sites, reasons, stored.weights, made.renamed)
+
+
+def check(case: Case) -> None:
+    """Raise AssertionError with all that is wrong with the outcome of a case."""
+    found = "\n".join(str(finding) for finding in findings(case))
+    if found:
+        raise AssertionError(f"{case.path}: {found}")
+
+
+def findings(case: Case, *, timeout: float = TIMEOUT) -> list[Finding]:
+    """List what is wrong with the outcome of a case; nothing when it is as it should be.
+
+    Raises CaseError or UsageError for a case that asks for something that does not exist, PassError or WorkerError
+    when the pass raises, crashes or takes more than `timeout` seconds.
+    """
+    declared = registry.find(case.pass_name)
+    expected = case.expected() if case.after is not None else None
+    outcome = run(case.model(), declared, case.options, timeout=timeout)
+    before, after = storage.ir_from_proto(outcome.before), storage.ir_from_proto(outcome.after)
+    return [
+        *_changes(case, before, after, expected),
+        *_reasons(case, outcome.reasons),
+        *_repeated(case, declared, outcome, after, timeout),
+        *_verified(outcome, declared, case.unverified),
+    ]
+
+
+def _changes(case: Case, before: ir.Model, after: ir.Model, expected: onnx.ModelProto | None) -> Iterator[Finding]:
+    changed = text.structural_diff(before, after, declared=case.declared)
+    if expected is None:
+        if changed:
+            yield Finding("the graph changed", changed)
+        return
+    if not changed:
+        yield Finding("the pass did not fire")
+    stored = storage.from_proto(expected)
+    wanted = storage.ir_from_proto(stored.proto, stored.weights)
+    difference = text.structural_diff(wanted, after, names=("expected", "got"), declared=case.declared)
+    if difference:
+        yield Finding("the result is another one", difference)
+
+
+def _reasons(case: Case, given: tuple[str, ...]) -> Iterator[Finding]:
+    for reason in case.refused:
+        if reason not in given:
+            yield Finding(f"not refused because '{reason}'; the reasons given: {list(given)}")
+    if case.unchanged and given:
+        yield Finding(f"refused ({list(given)}), which a '# refused:' line should say")
+
+
+def _repeated(case: Case, declared: Pass, outcome: Outcome, after: ir.Model, timeout: float) -> Iterator[Finding]:
+    again = run(storage.resolve(outcome.after), declared, case.options, timeout=timeout)
+    repeated = text.structural_diff(after, storage.ir_from_proto(again.after), declared=case.declared)
+    if repeated:
+        yield Finding("a second run changes more", repeated)
+
+
+def _verified(outcome: Outcome, declared: Pass, unverified: str | None) -> Iterator[Finding]:
+    from surgery.recipe.schema import InputsSpec, VerifySpec
+    from surgery.verify.contract import Contract
+
+    checker = _checker(os.getpid())
+    before, after = (proto.SerializeToString(deterministic=True) for proto in (outcome.before, outcome.after))
+    yield from (Finding(f"the case is not valid: {finding}") for finding in checker.check(before))
+    if after == before:
+        return
+    yield from (Finding(f"the result is not valid: {finding}") for finding in checker.check(after))
+    with closing(Contract(before, InputsSpec(), VerifySpec())) as contract:
+        renamed = contract.names(outcome.after, declared.changes, outcome.renamed)
+        complaints = list(contract.complaints(outcome.after, declared.changes, renamed))
+        if complaints:
+            yield from map(Finding, complaints)
+            return
+        verdict = contract.verify(outcome.after, after, declared.parity, renamed)
+    if unverified is not None:
+        if (verdict.status, verdict.message or verdict.reason) != ("unverified", unverified):
+            yield Finding(f"parity: {verdict.status}, not as the case says: {verdict.message or verdict.reason}")
+    elif verdict.status not in ("equal", "close"):
+        yield Finding(f"parity: {verdict.status}: {verdict.message or verdict.reason}")
+
+
+@cache
+def _checker(owner: int) -> Checker:
+    """Return the checker of a process, which serves all cases: a fork cannot talk to the worker of its parent."""
+    from surgery.verify.checks import Checker
+
+    checker = Checker()
+    atexit.register(checker.close)
+    return checker
+
+
+def bless(case: Case) -> Case:
+    """Rewrite the expected half of a case file, or its reasons, by what the pass does now; return what it then says."""
+    model = case.model()
+    outcome = run(model, registry.find(case.pass_name), case.options)
+    before, after = storage.ir_from_proto(outcome.before), storage.ir_from_proto(outcome.after)
+    kept = [line for line in case.before.splitlines() if not re.match(r"#\s*(refused|unchanged):", line)]
+    body = "\n".join(kept).strip("\n")
+    if text.structural_diff(before, after, declared=case.declared):
+        result = _printed(case, model, outcome)
+        blessed = f"{body}\n\n{AFTER}\n{result}\n"
+    else:
+        reasons = [f"# refused: {reason}" for reason in outcome.reasons] or ["# unchanged: nothing to do"]
+        blessed = "\n".join([*reasons, body]) + "\n"
+    storage.write_texts({case.path: blessed})
+    return read_case(case.path)
+
+
+def _printed(case: Case, model: onnx.ModelProto, outcome: Outcome) -> str:
+    """Print what a pass made: as a bare graph where the case is one and nothing else changed."""
+    resolved = storage.resolve(outcome.after)
+    same_imports = list(model.opset_import) == list(resolved.opset_import)
+    graph = "\n".join(line for line in case.before.splitlines() if not line.startswith("#"))
+    if same_imports and not graph.lstrip().startswith("<") and not resolved.functions:
+        return text.print_graph(resolved, declarations=case.declared)
+    return text.print_model(resolved)
+
+
+def example(declared: Pass) -> Example | None:
+    """Run the example of a pass's docstring; None when there is none."""
+    if declared.example is None:
+        return None
+    outcome = run(text.parse(declared.example), declared, {})
+    before, after = storage.ir_from_proto(outcome.before), storage.ir_from_proto(outcome.after)
+    # Where only declarations changed they are what the example is about.
+    declarations = not text.structural_diff(before, after)
+    return Example(declared.example, text.print_graph(storage.resolve(outcome.after), declarations=declarations))
