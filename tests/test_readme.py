@@ -53,6 +53,13 @@ def test_the_pass_and_the_python_calls(folder: Path, monkeypatch: pytest.MonkeyP
     assert Path("model.opt.onnx").is_file()
 
 
+def test_the_rule(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    Path("swaps.yaml").write_text(blocks("yaml")[-1])
+    assert cli.main(["apply", "swaps.yaml", "model.onnx", "-o", "ruled.onnx"]) == 0
+    assert [node.op_type for node in onnx.load("ruled.onnx").graph.node] == ["Sub"]
+
+
 def test_the_case_file(folder: Path, tmp_path: Path) -> None:
     from surgery import registry, testing
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from surgery.parity import Change, Parity
 from surgery.recipe.schema import InputsSpec, VerifySpec
+from surgery.verify import grafting
 from surgery.verify.checks import Port, Signature, signature
 from surgery.verify.comparing.details import Verdict
 from surgery.verify.comparing.judging import NOT_RUN
@@ -182,25 +183,36 @@ class _Terms:
 
     def problem(self, model: onnx.ModelProto) -> Verdict | None:
         """Say why a model cannot be compared at all, None when it can."""
-        known = {theirs for _, theirs in self.match.inputs}
-        new = next((port.name for port in required(model) if port.name not in known), None)
-        if new is not None:
-            return Verdict("unverified", NOT_RUN, message=f"input '{new}' is new, so that the original cannot feed it")
+        new = self._inside(model)
+        obstacle = grafting.obstacle(model, self._original(), new) if new else ""
+        if obstacle:
+            return Verdict("unverified", NOT_RUN, message=obstacle)
         if model.graph.output and not self.match.outputs:
             return Verdict("unverified", NOT_RUN, message="the original has none of the outputs to compare")
         return None
 
-    def align(self, model: onnx.ModelProto, data: bytes) -> bytes:
-        """Give a model the names and element types of the reference, and none but its outputs."""
+    def _inside(self, model: onnx.ModelProto) -> list[str]:
+        """List the inputs that a model needs and the reference has not: values inside it, if anything."""
+        known = {theirs for _, theirs in self.match.inputs}
+        return [port.name for port in required(model) if port.name not in known]
+
+    def _original(self) -> onnx.ModelProto:
         import onnx
 
+        return onnx.load_model_from_string(self.reference)
+
+    def align(self, model: onnx.ModelProto, data: bytes) -> bytes:
+        """Give a model the names and element types of the reference, its inputs, and none but its outputs."""
+        inside = self._inside(model)
         outputs = [theirs for _, theirs in self.match.outputs]
         if [value.name for value in model.graph.output] != outputs or self.match.renames:
             model = rename(_with_outputs(model, outputs), self.match)
             data = model.SerializeToString(deterministic=True)
         if self.retyped:
-            cast = retype(model, onnx.load_model_from_string(self.reference))
-            data = cast.SerializeToString(deterministic=True)
+            model = retype(model, self._original())
+            data = model.SerializeToString(deterministic=True)
+        if inside:
+            data = grafting.graft(model, self._original(), inside).SerializeToString(deterministic=True)
         return data
 
 

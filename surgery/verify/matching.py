@@ -97,7 +97,7 @@ def rename(model: onnx.ModelProto, match: Match) -> onnx.ModelProto:
 
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    names = set(_names(copy.graph))
+    names = set(names_of(copy.graph))
     new: dict[str, str] = {theirs: mine for mine, theirs in match.inputs}
     # A value may be an output twice, or an input and an output: the further names need a node.
     again: list[tuple[str, str, int]] = []
@@ -107,7 +107,7 @@ def rename(model: onnx.ModelProto, match: Match) -> onnx.ModelProto:
     taken = {*new.values(), *(mine for mine, _, _ in again)}
     fresh = (name for number in count() if (name := f"value_{number}") not in names | taken)
     new |= {name: next(fresh) for name in sorted(names & taken) if name not in new}
-    _rename(copy.graph, new)
+    rename_values(copy.graph, new)
     for mine, theirs, index in again:
         copy.graph.node.append(onnx.helper.make_node("Identity", [new[theirs]], [mine]))
         copy.graph.output[index].name = mine
@@ -125,7 +125,7 @@ def retype(model: onnx.ModelProto, like: onnx.ModelProto) -> onnx.ModelProto:
     copy.CopyFrom(model)
     graph = copy.graph
     wanted = {value.name: value.type.tensor_type.elem_type for value in (*like.graph.input, *like.graph.output)}
-    names = set(_names(graph))
+    names = set(names_of(graph))
     fresh = (name for number in count() if (name := f"cast_{number}") not in names)
     for ports, is_input in ((graph.input, True), (graph.output, False)):
         for port in ports:
@@ -133,7 +133,7 @@ def retype(model: onnx.ModelProto, like: onnx.ModelProto) -> onnx.ModelProto:
             if not own or not other or own == other:
                 continue
             name, inner = port.name, next(fresh)
-            _rename(graph, {name: inner})
+            rename_values(graph, {name: inner})
             port.name, port.type.tensor_type.elem_type = name, other
             ends = (name, inner, own) if is_input else (inner, name, other)
             cast = onnx.helper.make_node("Cast", [ends[0]], [ends[1]], to=ends[2])
@@ -141,7 +141,7 @@ def retype(model: onnx.ModelProto, like: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
-def _names(graph: onnx.GraphProto) -> Iterator[str]:
+def names_of(graph: onnx.GraphProto) -> Iterator[str]:
     """Yield the names of all values, of subgraphs too."""
     for item in graphs(graph):
         yield from (value.name for value in (*item.input, *item.output, *item.value_info, *item.initializer))
@@ -150,7 +150,8 @@ def _names(graph: onnx.GraphProto) -> Iterator[str]:
             yield from (name for name in (*node.input, *node.output) if name)
 
 
-def _rename(graph: onnx.GraphProto, new: Mapping[str, str]) -> None:
+def rename_values(graph: onnx.GraphProto, new: Mapping[str, str]) -> None:
+    """Rename values wherever they occur, in subgraphs too."""
     for item in graphs(graph):
         for value in (*item.input, *item.output, *item.value_info, *item.initializer):
             value.name = new.get(value.name, value.name)
