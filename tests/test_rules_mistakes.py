@@ -298,3 +298,17 @@ def test_functions_are_read() -> None:
 def test_mistakes_in_functions(old: str, new: str, expected: str) -> None:
     found = mistakes(recipe(FUNCTION.replace(old, new)))
     assert [found[0][: len(expected)]] == [expected], found
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ('dtype(x) == "float32"', 'a type is written as a word without quotes: float, float16, int64, ... @ "float32"'),
+        ("dtype(x) in {float, 1}", "a type is written as a word without quotes: float, float16, int64, ... @ 1}"),
+        ("dtype(x) == float32", "the match has no name 'float32'; the type is called float @ float32"),
+    ],
+)
+def test_what_a_type_is_compared_with_is_a_type(where: str, expected: str) -> None:
+    (found,) = mistakes(body("y = Relu(x)", "y = x", f"where: '{where}'"))
+    assert found.startswith("7:")
+    assert found.partition(": ")[2].startswith(expected)

@@ -180,7 +180,7 @@ def test_an_input_that_the_original_lacks_cannot_be_fed() -> None:
     (step,) = apply("steps: [sig-new-input]").steps
     assert step.status == "failed" and step.verdict is not None
     assert (step.verdict.status, step.verdict.reason) == ("unverified", "not-run")
-    assert step.message.startswith("input 'extra' is new, so that the original cannot feed it")
+    assert step.message.startswith("input 'extra' is new, and the original has no value of that name")
 
 
 def test_a_fixed_dim_is_the_only_one_that_is_tried() -> None:

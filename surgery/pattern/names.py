@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from surgery.errors import PatternError
-from surgery.pattern.expression import Call, Constant, Expression, Listed, Name
+from surgery.pattern.expression import Binary, Call, Constant, Expression, Listed, Name
 from surgery.pattern.plan import Plan
-from surgery.pattern.vocabulary import FUNCTIONS, TYPES
+from surgery.pattern.vocabulary import FUNCTIONS, TYPES, Word
 
 Kind = Literal["value", "values", "attribute"]
 
@@ -64,6 +64,9 @@ def assured(condition: Expression) -> set[str]:
     return set()
 
 
+_TYPES_OF_NUMPY = {"float32": "float", "float64": "double", "half": "float16"}
+
+
 @dataclass
 class NameChecker:
     """Checks the names in the expressions of one text."""
@@ -97,8 +100,18 @@ class NameChecker:
         if isinstance(expression, Call):
             self._call(expression)
             return
+        if isinstance(expression, Binary):
+            self._compared_types(expression)
         for part in expression.parts:
             self.expression(part)
+
+    def _compared_types(self, comparison: Binary) -> None:
+        """Note what a type is compared with that is none: such a condition would never hold."""
+        sides = comparison.parts
+        if any(isinstance(side, Call) and side.function == "dtype" for side in sides):
+            for item in (item for side in sides for item in (side.parts if isinstance(side, Listed) else (side,))):
+                if isinstance(item, Constant) and not isinstance(item.value, Word):
+                    self.wrong("a type is written as a word without quotes: float, float16, int64, ...", item.column)
 
     def bound(self, name: Name) -> Bound | None:
         """Find what a name stands for."""
@@ -106,6 +119,7 @@ class NameChecker:
         if found is None:
             near = difflib.get_close_matches(name.name, self.names, n=1)
             hint = f"did you mean '{near[0]}'?" if near else f"it has {', '.join(sorted(self.names))}"
+            hint = f"the type is called {_TYPES_OF_NUMPY[name.name]}" if name.name in _TYPES_OF_NUMPY else hint
             self.wrong(f"the match has no name '{name.name}'; {hint}", name.column)
         return found
 
