@@ -18,6 +18,8 @@ from surgery.views import Node, Refusal, Value
 if TYPE_CHECKING:
     from surgery.graph import Graph
 
+_HANDING_THROUGH = ("Identity", "Dropout")
+
 
 class Commit:
     """Does the edits of one site to a graph. What cannot be done whole is refused before anything is done."""
@@ -195,9 +197,11 @@ class Commit:
         before, after = Value(self.graph, old), Value(self.graph, new)
         if new.producer() is None and not (new.is_graph_input() or new.is_initializer() or new.const_value):
             return
-        if before.dtype is not None and after.dtype is not None and before.dtype != after.dtype:
-            raise Refusal(f"a {after.dtype.name} would replace a {before.dtype.name}")
         producer = old.producer()
+        # What is handed through keeps its type, so that nothing needs to be inferred.
+        handed = producer is not None and producer.op_type in _HANDING_THROUGH and producer.inputs[:1] == (new,)
+        if not handed and before.dtype is not None and after.dtype is not None and before.dtype != after.dtype:
+            raise Refusal(f"a {after.dtype.name} would replace a {before.dtype.name}")
         if (
             old.is_graph_output()
             and not self._may_take_over(old, new)
