@@ -2,7 +2,7 @@
 
 from surgery import Builder, Match, Parity, Value, pattern_pass
 
-from ._shared import reduce_like, reduced_axes
+from ._shared import reduce_like, reduced_axes, require_operator
 
 INTO = {
     "Abs ReduceSum": "ReduceL1",
@@ -54,6 +54,7 @@ def fuse_reduction(m: Match, new: Builder) -> Value:
         }
     """
     inner = m.node("e")
+    require_operator(m, INTO[f"{inner.op} {m.root.op}"], 1)
     reduction = m.root if m.root.op == "ReduceSum" else inner
     m.require(not reduction.attr("noop_with_empty_axes"), "without axes nothing is reduced")
     known = reduction.input(1) is None or reduced_axes(reduction) is not None
