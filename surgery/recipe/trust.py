@@ -2,8 +2,8 @@
 
     # ~/.config/surgery/config.yaml
     trust:
-      - ~/work/passes                   # a folder, with all below it
-      - ~/work/inputs.py                # a file, whatever is in it
+      - ~/onnx/passes                   # a folder, with all below it
+      - ~/onnx/inputs.py                # a file, whatever is in it
       - path: ~/downloads/theirs.py     # a file as it is now
         sha256: 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae
 
