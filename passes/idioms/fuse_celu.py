@@ -2,7 +2,7 @@
 
 from surgery import Builder, Match, Parity, Value, pattern_pass
 
-from ._shared import is_close, number, require_operator
+from ._shared import is_close, number, require_before_28, require_operator
 
 
 @pattern_pass(
@@ -28,6 +28,7 @@ def fuse_celu(m: Match, new: Builder) -> Value:
         }
     """
     require_operator(m, "Celu", 12)
+    require_before_28(m, "Celu")
     m.require(m.x.dtype is not None and m.x.dtype.name == "FLOAT", "Celu is computed in float only")
     alpha = number(m.inner, m.x)
     m.require(alpha > 0 and is_close(number(m.outer, m.x), alpha, m.x), "the two factors are not one positive number")

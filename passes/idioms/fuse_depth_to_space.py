@@ -2,7 +2,7 @@
 
 from surgery import Builder, Match, Parity, Value, pattern_pass
 
-from ._shared import block_of, require_operator, times
+from ._shared import block_of, require_before_28, require_operator, times
 
 ORDERS = {(0, 3, 4, 1, 5, 2): ("DCR", 1), (0, 1, 4, 2, 5, 3): ("CRD", 2)}
 """The transposition, with the position of the two block dims in what it reads."""
@@ -33,6 +33,7 @@ def fuse_depth_to_space(m: Match, new: Builder) -> Value:
         }
     """
     require_operator(m, "DepthToSpace", 11)
+    require_before_28(m, "DepthToSpace")
     mode, at = ORDERS.get(tuple(m.perm or ()), ("", 0))
     m.require(mode, "the transposition is another one")
     block = block_of(m.r, m.x, at)

@@ -2,7 +2,7 @@
 
 from surgery import Builder, Match, Parity, Value, pattern_pass
 
-from ._shared import reduce_like, reduced_axes, require_operator
+from ._shared import reduce_like, reduced_axes, require_before_28
 
 INTO = {
     "Abs ReduceSum": "ReduceL1",
@@ -54,9 +54,11 @@ def fuse_reduction(m: Match, new: Builder) -> Value:
         }
     """
     inner = m.node("e")
-    require_operator(m, INTO[f"{inner.op} {m.root.op}"], 1)
     reduction = m.root if m.root.op == "ReduceSum" else inner
     m.require(not reduction.attr("noop_with_empty_axes"), "without axes nothing is reduced")
     known = reduction.input(1) is None or reduced_axes(reduction) is not None
     m.require(reduction.opset >= 18 or known, "the axes are not constant")
-    return reduce_like(m, new, INTO[f"{inner.op} {m.root.op}"], reduction, m.x)
+    op = INTO[f"{inner.op} {m.root.op}"]
+    if op == "ReduceLogSum":
+        require_before_28(m, op)
+    return reduce_like(m, new, op, reduction, m.x)

@@ -2,7 +2,7 @@
 
 from surgery import Builder, Match, Parity, Value, pattern_pass
 
-from ._shared import block_of, require_operator, times
+from ._shared import block_of, require_before_28, times
 
 
 @pattern_pass(
@@ -28,7 +28,7 @@ def fuse_space_to_depth(m: Match, new: Builder) -> Value:
             y = Reshape(t, joined)
         }
     """
-    require_operator(m, "SpaceToDepth", 1)
+    require_before_28(m, "SpaceToDepth")
     block = block_of(m.r, m.y, 3)
     n, depth, height, width = m.y.shape
     inner = (n, depth // block**2, height, block, width, block)
