@@ -49,7 +49,7 @@ def test_the_mistakes_that_are_shown(
 def test_the_configuration_that_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (config,) = [body for language, body in BLOCKS if language == "yaml" and body.startswith("trust:")]
     home = tmp_path / "home"
-    (home / "work" / "passes").mkdir(parents=True)
+    (home / "onnx" / "passes").mkdir(parents=True)
     (home / "downloads").mkdir()
     (home / "downloads" / "theirs.py").write_text("foo")
     monkeypatch.setenv("HOME", str(home))
