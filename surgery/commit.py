@@ -12,7 +12,7 @@ import onnx_ir as ir
 from surgery.edits import Edits, NewNode
 from surgery.facts import subgraphs, values
 from surgery.lineage import strip
-from surgery.stamping import Place, Stamps
+from surgery.lineage.stamping import Place, Stamps
 from surgery.views import Node, Refusal, Value
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ from surgery import storage
 from surgery.describe import contents, named, source, typed
 from surgery.errors import PassError, SurgeryError, UsageError
 from surgery.graph import Site
-from surgery.nearest import Candidate, absent_ops, candidates
 from surgery.pattern import compile_pattern
 from surgery.registry import suggestion
 from surgery.silence import Decision
@@ -24,6 +23,7 @@ from surgery.summary import operators
 from surgery.transform import Transformed, transform
 from surgery.views import Node, Value
 from surgery.watching import Declined, WatchedGraph
+from surgery.why.nearest import Candidate, absent_ops, candidates
 from surgery.workers import default_memory
 from surgery.workers.fork import call_in_fork
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from surgery.inference_symbols import Element, Number, combine, element, number
+from surgery.inference.symbols import Element, Number, combine, element, number
 
 if TYPE_CHECKING:
     from surgery.inference import Context

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir as ir
 
-from surgery import inference_symbols as symbols
-from surgery.inference_symbols import Element
+from surgery.inference import symbols
+from surgery.inference.symbols import Element
 from surgery.views import constant_tensor
 
 if TYPE_CHECKING:

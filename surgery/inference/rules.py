@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from surgery.inference_symbols import Element, combine, element, normal, number
+from surgery.inference.symbols import Element, combine, element, normal, number
 from surgery.ops import BROADCASTING
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 The rules are that package's, the walk is ours. Its own walk stops for good at the first node that it dislikes,
 believes what a model declares of its intermediate values, lets a value carried by a Loop keep its first shape,
-and spends most of its time on renaming dims. And some of its rules guess; `surgery.inference_rules` takes those
+and spends most of its time on renaming dims. And some of its rules guess; `surgery.inference.rules` takes those
 guesses back, so that what is found here holds in every run of the model.
 
 One assumption stays: a symbolic dim is at least 1.
@@ -20,10 +20,10 @@ import onnx_ir as ir
 from onnx_shape_inference import ShapeInferenceContext, registry
 
 from surgery.facts import Fact, scopes, subgraphs, values
-from surgery.inference_contents import MOST_ELEMENTS, Content, as_content, constant_of, follow
-from surgery.inference_rules import correct
-from surgery.inference_shapes import tell
-from surgery.inference_symbols import Element, element, names, normal, number
+from surgery.inference.contents import MOST_ELEMENTS, Content, as_content, constant_of, follow
+from surgery.inference.rules import correct
+from surgery.inference.shapes import tell
+from surgery.inference.symbols import Element, element, names, normal, number
 
 _HOLDS_ELEMENTS = {
     ir.DataType.BOOL,
@@ -44,7 +44,7 @@ _LIMITS = {
 
 
 class Context(ShapeInferenceContext):  # type: ignore[misc]
-    """What the operator rules write to. The contents of tensors are ours: `surgery.inference_contents`."""
+    """What the operator rules write to. The contents of tensors are ours: `surgery.inference.contents`."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
