@@ -223,13 +223,13 @@ class _Inquiry:
         chain = self.chain
         if shown.verdict is None or shown.proto is None:
             raise NoRepro("what is wrong shows without a run")
-        verifier, before, after = chain.contract.compared(chain.proto, shown.proto, shown.renamed)
+        verifier, before, after = chain.contract.compared(chain.proto, shown.proto, shown.renamed, shown.accounts)
         return make(
             verifier,
             before,
             after,
             chain.stored.weights,
-            promise=shown.step.find().parity,
+            promise=shown.step.find().promise(shown.step.options),
             spec=chain.spec,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,9 @@ from surgery.edits import Edits, NewNode
 from surgery.facts import subgraphs, values
 from surgery.lineage import strip
 from surgery.lineage.stamping import Place, Stamps
+from surgery.ports import Ports
+from surgery.reach import reads
+from surgery.redeclare import Redeclaration
 from surgery.views import Node, Refusal, Value
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ class Commit:
     def __init__(self, graph: Graph, edits: Edits) -> None:
         self.graph = graph
         self.edits = edits
+        self.ports = Ports(graph, edits)
         self.stamps = Stamps(graph, edits)
 
     def run(self) -> tuple[list[str], list[ir.Node]]:
@@ -41,6 +45,7 @@ class Commit:
         for made in edits.nodes:
             places[made.before][self._add_node(made, self._scope(made.before), made.before)] = None
         added = [node for nodes in places.values() for node in nodes]
+        declarations = self._redeclaration(edits)
         orphans = self._adjust(edits)
         self._rename_changed(edits)
         for old, new, before in edits.replacements:
@@ -48,7 +53,7 @@ class Commit:
             added += self._replace(old, new, places[before])
             orphans.append((old, self.stamps.place(new, before)))
         removed = self._remove(edits.removals) + self._drop_functions(edits.functions)
-        orphans += [(value, None) for value in self._change_ports(edits)]
+        orphans += [(value, None) for value in self.ports.change()]
         orphans += [(value, None) for value in edits.drops]
         orphans += [(value, None) for node in added for value in node.outputs]
         for value, place in reversed(orphans):
@@ -56,10 +61,20 @@ class Commit:
         for value, _, _ in edits.constants:
             if not value.uses():
                 self._drop(value, None)
+        if declarations is not None:
+            declarations.finish({old: new for old, new, _ in edits.replacements})
+        self._describe(edits)
         self.stamps.write()
         for thing in edits.stripped:
             strip(thing.metadata)
         return removed, added
+
+    def _redeclaration(self, edits: Edits) -> Redeclaration | None:
+        """Prepare to declare values anew; None where what was made in their place has their types and dims."""
+        replaced = {old: new for old, new, _ in edits.replacements}
+        facts = self.graph.facts
+        stale = [value for value in edits.outdated if value not in replaced or not facts.agree(replaced[value], value)]
+        return Redeclaration(self.graph, stale) if stale else None
 
     def _adjust(self, edits: Edits) -> list[tuple[ir.Value, Place]]:
         """Set inputs, attributes and declarations of nodes that stay; return what lost a reader, and the reader."""
@@ -75,6 +90,14 @@ class Commit:
         for node in dict.fromkeys(node for node, _, _ in edits.inputs):
             while node.inputs and node.inputs[-1] is None:
                 node.resize_inputs(len(node.inputs) - 1)
+        for node, op, outputs in edits.operators:
+            self.graph.index[node.domain, node.op_type].pop(node, None)
+            node.domain, _, node.op_type = op.rpartition("::")
+            node.overload = ""
+            node.resize_outputs(outputs)
+            self.graph.index[node.domain, node.op_type][node] = None
+            self.graph.changed_nodes.append(node)
+            self.graph.facts.drop(node)
         for node, name, content in edits.attributes:
             if name in node.attributes:
                 del node.attributes[name]
@@ -82,6 +105,12 @@ class Commit:
                 node.attributes[name] = _attribute(name, content)
             self.graph.changed_nodes.append(node)
             self.graph.facts.drop(node)
+        for value, tensor in edits.contents:
+            tensor.name = value.name
+            value.const_value = self.graph.store(tensor)
+            if value in edits.outdated:
+                value.type, value.shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy())
+            self.graph.facts.forget()
         for value, kind, dims in edits.declarations:
             value.type, value.shape = kind, None if dims is None else ir.Shape(dims)
         return orphans
@@ -96,53 +125,16 @@ class Commit:
             elif not old.is_graph_output():
                 value.name, old.name = old.name, self.graph.fresh(f"{old.name}_replaced")
 
-    def _change_ports(self, edits: Edits) -> list[ir.Value]:
-        """Change the inputs and outputs of the model; return the values that the caller reads no more."""
-        main = self.graph.ir.graph
-        orphans: list[ir.Value] = []
-        if edits.ports:
-            # What was unknown, because a caller could set it, may be constant by now.
-            self.graph.facts.forget()
-        for change, value in edits.ports:
-            match change:
-                case "drop input":
-                    main.inputs.remove(value)
-                    orphans.append(value)
-                case "drop output":
-                    main.outputs.remove(value)
-                    orphans.append(value)
-                case "add output":
-                    known = Value(self.graph, value)
-                    kind, dims = known.type, known.shape
-                    value.type, value.shape = kind, None if dims is None else ir.Shape(dims)
-                    main.outputs.append(value)
-        for value, name in edits.names:
-            self.graph.rename(value, name)
-        if edits.orders:
-            self.graph.arrange(edits.orders)
-        return orphans
-
-    def _check_ports(self, edits: Edits) -> None:
-        """Refuse changes of inputs and outputs that cannot be made."""
-        main, taken = self.graph.ir.graph, {name for _, name in edits.names}
-        for change, value in edits.ports:
-            ends = main.outputs if change == "drop output" else main.inputs if change == "drop input" else ()
-            if change == "add output":
-                if value.graph is not main or value.is_graph_output():
-                    raise Refusal(f"{value.name} is no value of the main graph, or an output already")
-                if Value(self.graph, value).type is None:
-                    raise Refusal(f"the type of {value.name} is not known")
-            elif not any(value is end for end in ends):
-                raise Refusal(f"{value.name} is no {change.removeprefix('drop ')} of the model")
-            elif change == "drop input" and not value.is_initializer() and Value(self.graph, value).is_used:
-                raise Refusal(f"{value.name} is still read, and has no value of its own")
-        for value, name in edits.names:
-            if not any(value is port for port in (*main.inputs, *main.outputs)):
-                raise Refusal(f"{value.name} is no input or output of the model")
-            if not name or not self.graph.is_free(name):
-                raise Refusal(f"the name '{name}' is taken")
-        if len(taken) < len(edits.names):
-            raise Refusal("two inputs or outputs would have the same name")
+    def _describe(self, edits: Edits) -> None:
+        """Set what the model says of itself and of its values."""
+        model = self.graph.ir
+        for key, text in edits.metadata.items():
+            model.metadata_props.pop(key, None)
+            model.metadata_props.update({} if text is None else {key: text})
+        for name, content in edits.model_fields.items():
+            setattr(model, name, content)
+        for value, text in edits.docs.items():
+            value.doc_string = text
 
     def _scope(self, before: ir.Node | None) -> ir.Graph:
         scope = None if before is None else before.graph
@@ -162,6 +154,8 @@ class Commit:
             for value in listed:
                 self.graph.ir.graph.inputs.remove(value)
         self.graph.ir.ir_version = max(self.graph.ir.ir_version, edits.ir_version)
+        if edits.ir_limit:
+            self.graph.ir.ir_version = min(self.graph.ir.ir_version, edits.ir_limit)
 
     def _define(self, functions: list[ir.Function]) -> None:
         for function in functions:
@@ -186,10 +180,19 @@ class Commit:
         for node in edits.removals:
             if any(is_read(value) for value in node.outputs):
                 raise Refusal(f"{Node(self.graph, node).label} is still read")
+        for node, _, outputs in edits.operators:
+            lost = next((value for value in node.outputs[outputs:] if is_read(value)), None)
+            if lost is not None:
+                raise Refusal(f"{lost.name} is still read")
         for value in edits.drops:
             if is_read(value) or Value(self.graph, value).is_overridable:
                 raise Refusal(f"{value.name} is still read, or a caller can set it")
-        self._check_ports(edits)
+        for value, tensor in edits.contents:
+            known = value.const_value
+            alike = known is not None and (known.dtype, list(known.shape)) == (tensor.dtype, list(tensor.shape))
+            if not alike and (known is None or value not in edits.outdated):
+                raise Refusal(f"{value.name} is no initializer, or of another type or other dims")
+        self.ports.check()
 
     def _check_replacement(self, old: ir.Value, new: ir.Value) -> None:
         if old is new:
@@ -400,11 +403,3 @@ def _attribute(name: str, content: Any) -> ir.Attr:
     if isinstance(content, np.ndarray):
         content = ir.Tensor(content)
     return ir.convenience.convert_attribute(name, content)
-
-
-def reads(node: ir.Node) -> Iterator[ir.Value]:
-    """Yield the values that a node and its subgraphs read (those made inside the subgraphs too)."""
-    yield from (value for value in node.inputs if value is not None)
-    for subgraph in subgraphs(node):
-        for inner in subgraph:
-            yield from reads(inner)

@@ -2,9 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, count
 
 import onnx_ir as ir
+
+
+def function_of(
+    domain: str,
+    name: str,
+    nodes: Sequence[ir.Node],
+    reads: Sequence[int],
+    outputs: Sequence[ir.Value],
+    imports: Mapping[str, int],
+) -> ir.Function:
+    """Return a function whose body are copies of nodes without subgraphs.
+
+    `reads` numbers the input of the function that stands for each value that a node reads and none of them makes, in
+    the order of the nodes and of their inputs.
+    """
+    copier = Copier({})
+    body = [copier.node(node, declared=False) for node in nodes]
+    made: set[ir.Value | None] = {value for node in nodes for value in node.outputs}
+    made.add(None)
+    places = [(node, index) for node in nodes for index, value in enumerate(node.inputs) if value not in made]
+    formals: dict[int, ir.Value] = {}
+    copies = dict(zip(nodes, body))
+    for (node, index), number in zip(places, reads, strict=True):
+        read = node.inputs[index]
+        formal = formals.setdefault(number, ir.Value(name=None if read is None else read.name))
+        copies[node].replace_input_with(index, formal)
+    inputs = [formals[number] for number in sorted(formals)]
+    for value, wish in zip(inputs, _unique(value.name or "" for value in inputs)):
+        value.name = wish
+    results = [value for value in map(copier.read, outputs) if value is not None]
+    graph = ir.Graph(inputs, results, nodes=body, opset_imports=dict(imports))
+    return ir.Function(domain, name, "", graph=graph, attributes=[])
+
+
+def _unique(names: Iterable[str]) -> Iterator[str]:
+    """Yield names, with a number behind those that were there before."""
+    seen: set[str] = set()
+    for name in names:
+        free = next(wish for wish in chain([name], (f"{name}_{n}" for n in count(1))) if wish not in seen)
+        seen.add(free)
+        yield free
 
 
 class Copier:
@@ -62,7 +104,7 @@ class Copier:
             assert copy is not None
             copy.const_value = value.const_value
             initializers.append(copy)
-        nodes = [self._node(node) for node in graph]
+        nodes = [self.node(node) for node in graph]
         outputs = [self.values.get(value) or value for value in graph.outputs]
         for old, new in zip(graph.outputs, outputs):
             if new is not old:
@@ -78,7 +120,8 @@ class Copier:
             metadata_props=dict(graph.metadata_props),
         )
 
-    def _node(self, node: ir.Node) -> ir.Node:
+    def node(self, node: ir.Node, *, declared: bool | None = None) -> ir.Node:
+        """Copy a node; `declared` says whether what is declared of its outputs is copied too, see `made`."""
         inputs = [self.read(value) for value in node.inputs]
         attributes = self.attributes_of(node)
         return ir.Node(
@@ -87,7 +130,7 @@ class Copier:
             inputs,
             attributes,
             overload=node.overload,
-            outputs=[self.made(value) for value in node.outputs],
+            outputs=[self.made(value, declared=declared) for value in node.outputs],
             name=node.name,
             doc_string=node.doc_string,
             metadata_props=dict(node.metadata_props),

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import onnx_ir as ir
 
-from surgery.copies import Copier
+from surgery.copies import Copier, function_of
+from surgery.ends import Claim, EndsBuilder
 from surgery.facts import Dim
+from surgery.relations import Joined, Pieces
 from surgery.views import Node, Refusal, Value
 
 if TYPE_CHECKING:
     from surgery.graph import Graph
+    from surgery.joining import Other
+
+
+FIRST_WITH_FUNCTIONS = 8
+"""The IR version that introduced model-local functions."""
+
+ModelField = Literal["producer_name", "producer_version", "domain", "model_version", "doc_string"]
+"""What a model says of itself beside its metadata."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +43,9 @@ class NewNode:
     """The node that it is a copy of."""
 
 
+PortEdit = Literal["add input", "drop input", "drop output", "add output", "cut"]
+
+
 @dataclass
 class Edits:
     """What a site wants to do, in the order in which it is done."""
@@ -40,6 +54,7 @@ class Edits:
     nodes: list[NewNode] = field(default_factory=list)
     inputs: list[tuple[ir.Node, int, ir.Value | None]] = field(default_factory=list)
     attributes: list[tuple[ir.Node, str, Any]] = field(default_factory=list)
+    operators: list[tuple[ir.Node, str, int]] = field(default_factory=list)
     replacements: list[tuple[ir.Value, ir.Value, ir.Node | None]] = field(default_factory=list)
     removals: list[ir.Node] = field(default_factory=list)
     drops: list[ir.Value] = field(default_factory=list)
@@ -47,19 +62,39 @@ class Edits:
     functions: list[ir.Function] = field(default_factory=list)
     definitions: list[ir.Function] = field(default_factory=list)
     declarations: list[tuple[ir.Value, ir.TypeProtocol | None, Sequence[Dim] | None]] = field(default_factory=list)
-    ports: list[tuple[Literal["drop input", "drop output", "add output"], ir.Value]] = field(default_factory=list)
-    names: list[tuple[ir.Value, str]] = field(default_factory=list)
+    ports: list[tuple[PortEdit, ir.Value]] = field(default_factory=list)
+    port_types: list[tuple[ir.Value, ir.TypeProtocol | None, Sequence[Dim] | None]] = field(default_factory=list)
+    port_orders: dict[str, list[tuple[ir.Value, str | None]]] = field(default_factory=dict)
+    output_names: dict[ir.Value, str] = field(default_factory=dict)
+    claims: list[Claim] = field(default_factory=list)
+    joins: list[Joined] = field(default_factory=list)
+    pieces: list[Pieces] = field(default_factory=list)
+    bindings: list[tuple[ir.Value, ir.TensorProtocol]] = field(default_factory=list)
+    contents: list[tuple[ir.Value, ir.TensorProtocol]] = field(default_factory=list)
+    names: dict[ir.Value, str] = field(default_factory=dict)
+    node_names: dict[ir.Node, str] = field(default_factory=dict)
+    dim_names: dict[str, int | str] = field(default_factory=dict)
     orders: list[tuple[ir.Graph, Sequence[ir.Node], Sequence[ir.Value]]] = field(default_factory=list)
+    metadata: dict[str, str | None] = field(default_factory=dict)
+    model_fields: dict[ModelField, Any] = field(default_factory=dict)
+    docs: dict[ir.Value, str | None] = field(default_factory=dict)
     stripped: list[Node | Value] = field(default_factory=list)
     changed: list[ir.Value] = field(default_factory=list)
+    outdated: list[ir.Value] = field(default_factory=list)
     ir_version: int = 0
+    ir_limit: int = 0
 
     def __bool__(self) -> bool:
         # A constant or a function that nothing uses changes nothing.
-        return any(edits for kind, edits in vars(self).items() if kind not in ("constants", "definitions"))
+        idle = ("constants", "definitions", "outdated", "claims", "joins")
+        return any(edits for kind, edits in vars(self).items() if kind not in idle)
+
+    def made(self) -> set[ir.Value]:
+        """Return the values that new nodes compute."""
+        return {value for node in self.nodes for value in node.outputs}
 
 
-class Builder:
+class Builder(EndsBuilder):
     """Collects the edits of one site. Nothing happens to the graph until the site ends well.
 
     New nodes stand before the anchor node, in the anchor's scope.
@@ -177,6 +212,10 @@ class Builder:
         """Let one input of a node read another value, or none."""
         self.edits.inputs.append((node.ir, index, None if value is None else value.ir))
 
+    def set_operator(self, node: Node, op: str, outputs: int) -> None:
+        """Let a node be of another operator, with its first outputs; refused when another output is read."""
+        self.edits.operators.append((node.ir, op, outputs))
+
     def set_attribute(self, node: Node, name: str, value: Any) -> None:
         """Set an attribute of a node; None removes it."""
         self.edits.attributes.append((node.ir, name, value))
@@ -193,6 +232,13 @@ class Builder:
         """
         self.edits.changed.append(value.ir)
 
+    def outdates(self, value: Value) -> None:
+        """Say that a value may have another type or other dims from now on, and what is computed from it too.
+
+        What is declared of them is inferred anew, and of outputs of the model too, which changes the signature.
+        """
+        self.edits.outdated.append(value.ir)
+
     def remove(self, node: Node) -> None:
         """Remove a node whose outputs nothing reads; refused when something does."""
         self.edits.removals.append(node.ir)
@@ -201,28 +247,67 @@ class Builder:
         """Remove an initializer that nothing reads; refused when something does or a caller can set it."""
         self.edits.drops.append(initializer.ir)
 
-    def drop_input(self, value: Value) -> None:
-        """Take an input of the model away: an initializer is a constant from then on; refused when it has no value.
+    def set_tensor(self, initializer: Value, tensor: np.ndarray[Any, Any] | ir.TensorProtocol) -> None:
+        """Let an initializer hold another tensor; refused where type or dims are others, unless they are outdated."""
+        self.edits.contents.append((initializer.ir, ir.Tensor(tensor) if isinstance(tensor, np.ndarray) else tensor))
 
-        Like the three below, it changes the signature, which the pass has to declare.
+    def embed(self, other: Other, connect: Mapping[str, Value]) -> tuple[Value, ...]:
+        """Add the nodes of another model, with its weights and functions, and return what its outputs become.
+
+        `connect` says which value goes into which input of the other; a further input keeps its default. UsageError
+        where both import other opsets.
         """
-        self.edits.ports.append(("drop input", value.ir))
+        from surgery.joining import embed
 
-    def drop_output(self, value: Value) -> None:
-        """Take an output of the model away; what becomes dead goes."""
-        self.edits.ports.append(("drop output", value.ir))
+        return embed(self, self._graph, other, connect)
 
-    def add_output(self, value: Value) -> None:
-        """Let a value of the main graph be the model's last output."""
-        self.edits.ports.append(("add output", value.ir))
+    def join(self, other: Other, connect: Mapping[str, Value], prefix: str = "") -> tuple[Value, ...]:
+        """Add another model, and return its outputs, which are some of this model; declare "outputs" and "inputs".
+
+        `connect` says which value of the model before goes into which input of the other; its further inputs are new
+        ones of this model, and those with a default keep that. All names of it get the prefix. It is compared with
+        both models, composed. UsageError where both have a value of one name, or import other opsets.
+        """
+        from surgery.joining import join
+
+        return join(self, self._graph, other, connect, prefix)
 
     def rename(self, value: Value, name: str) -> None:
-        """Call an input or output of the model otherwise; refused when the name is taken."""
-        self.edits.names.append((value.ir, name))
+        """Call a value otherwise; refused when the name is taken by one that keeps it.
+
+        Other names of inputs and outputs change the signature.
+        """
+        self.edits.names[value.ir] = name
+
+    def rename_node(self, node: Node, name: str) -> None:
+        """Call a node otherwise."""
+        self.edits.node_names[node.ir] = name
+
+    def rename_dims(self, names: Mapping[str, int | str]) -> None:
+        """Call dims otherwise, or fix their sizes, wherever they are declared; at ports it changes the signature."""
+        self.edits.dim_names.update(names)
 
     def define(self, function: ir.Function) -> None:
         """Add a model-local function; refused when the model has one of that name."""
         self.edits.definitions.append(function)
+
+    def define_as(
+        self, domain: str, name: str, nodes: Sequence[Node], reads: Sequence[int], outputs: Sequence[Value]
+    ) -> str:
+        """Add a model-local function whose body are copies of nodes, and return its name, which is like `name`.
+
+        `reads` numbers the input for each value that a node reads from outside, constants included, in the order of
+        the nodes and of their inputs. `inline` is the inverse.
+        """
+        known = {*self._graph.ir.functions, *(function.identifier() for function in self.edits.definitions)}
+        numbers = (f"{name}_{number}" for number in count(1))
+        free = next(wish for wish in chain([name], numbers) if (domain, wish, "") not in known)
+        imports = self._graph.imports_of(nodes[0].ir)
+        needed = {domain: imports[domain] for domain in ("", *(node.ir.domain for node in nodes)) if domain in imports}
+        body, results = [node.ir for node in nodes], [value.ir for value in outputs]
+        self.define(function_of(domain, free, body, reads, results, needed))
+        self.raise_ir_version(FIRST_WITH_FUNCTIONS)
+        return free
 
     def arrange(self, scope: ir.Graph, nodes: Sequence[Node], initializers: Sequence[Value]) -> None:
         """Put all nodes and initializers of a graph in this order, and what is declared of values in that of the nodes.
@@ -241,6 +326,18 @@ class Builder:
         """Import a domain at this version, or not at all for 0: in the model, or in the one function that is given."""
         self.edits.opsets.append((function, domain, version))
 
+    def set_metadata(self, key: str, text: str | None) -> None:
+        """Set an entry of the metadata of the model; None removes it."""
+        self.edits.metadata[key] = text
+
+    def set_model_field(self, name: ModelField, content: str | int | None) -> None:
+        """Set what the model says of itself; None removes it. The version is a number, all else is text."""
+        self.edits.model_fields[name] = content
+
+    def describe(self, value: Value, text: str | None) -> None:
+        """Set the doc string of a value; None removes it."""
+        self.edits.docs[value.ir] = text
+
     def strip_lineage(self, thing: Node | Value) -> None:
         """Remove from a node, or from a constant, the account of where it comes from."""
         self.edits.stripped.append(thing)
@@ -248,3 +345,8 @@ class Builder:
     def raise_ir_version(self, version: int) -> None:
         """Let the model have at least this IR version."""
         self.edits.ir_version = max(self.edits.ir_version, version)
+
+    def lower_ir_version(self, version: int) -> None:
+        """Let the model have at most this IR version, from 4 on: before, each initializer had to be an input."""
+        if self._graph.ir.ir_version > version >= 4:
+            self.edits.ir_limit = version

@@ -112,6 +112,13 @@ class ExpectationError(SurgeryError):
     exit_code = 1
 
 
+class BlockedError(SurgeryError):
+    """What a pass was asked for cannot be done to this model as a whole; the refusals say what stands in the way."""
+
+    code = "blocked"
+    exit_code = 1
+
+
 class PassError(SurgeryError):
     """A pass raised, looped without end or left the graph broken."""
 

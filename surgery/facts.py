@@ -109,6 +109,12 @@ class Facts:
         here, there = (dims(self.of(one).shape if known else one.shape) for one in (value, other))
         return here is not None and there is not None and here != there
 
+    def agree(self, value: ir.Value, other: ir.Value) -> bool:
+        """Tell whether two values are known to be of one type and of the same dims."""
+        mine, its = self.of(value), self.of(other)
+        known = mine.type is not None and mine.shape is not None
+        return known and mine.type == its.type and dims(mine.shape) == dims(its.shape)
+
     def settle(self, nodes: Iterable[ir.Node]) -> None:
         """Look anew at nodes that read a value of another shape than before, and behind them as far as that reaches."""
         pending = deque(nodes)

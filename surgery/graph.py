@@ -7,18 +7,25 @@ subgraphs, initializers that a caller can override, sweeping of what became dead
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 import onnx_ir as ir
 
-from surgery.commit import Commit, discard, reads
+from surgery import reach
+from surgery.commit import Commit, discard
 from surgery.edits import Builder
-from surgery.errors import PassError
+from surgery.errors import PassError, UsageError
 from surgery.facts import Facts, scopes, subgraphs, values
-from surgery.storage import Weights, residue_of, spill_tensor
+from surgery.globs import Globs, did_you_mean
+from surgery.joining import Other, read
+from surgery.naming import dim_names, rename_values
+from surgery.reach import reads
+from surgery.relations import Account
+from surgery.storage import Checkpoint, Weights, read_checkpoint, residue_of, spill_tensor
 from surgery.views import Node, Refusal, Value
 
 if TYPE_CHECKING:
@@ -26,6 +33,13 @@ if TYPE_CHECKING:
 
 SCRATCH_FROM = 1 << 16
 """New tensors of at least this many bytes do not stay in memory."""
+
+
+class Selector(Protocol):
+    """What selects nodes, see `surgery.select`."""
+
+    def nodes(self, graph: Graph) -> list[Node]:
+        """List them."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +74,7 @@ class Graph:
 
     `ir` is the `onnx_ir.Model` below. `sites` lists what was applied and `refusals` what was declined, both by
     the pass that runs; `skip` holds numbers of sites that must not be applied. `renamed` says what the pass calls
-    inputs and outputs of the model now.
+    inputs and outputs of the model now, and `accounts` what it says of how those follow from the model before.
     """
 
     def __init__(
@@ -85,6 +99,7 @@ class Graph:
         self.sites: list[Site] = []
         self.refusals: list[Refused] = []
         self.renamed: dict[str, str] = {}
+        self.accounts: list[Account] = []
         self.changed_nodes: list[ir.Node] = []
 
     def refresh(self) -> None:
@@ -154,6 +169,58 @@ class Graph:
             found.extend(Node(self, node) for node in self.index.get((domain, op_type), ()))
         return found
 
+    def select(self, selector: Selector) -> list[Node]:
+        """List the nodes that an option of the type `NodeSelector` selects; UsageError when there are none.
+
+        As with `nodes`, iterating over the list leaves out what was removed since.
+        """
+        return _Nodes(selector.nodes(self))
+
+    def tensors(
+        self, names: Sequence[str], *, among: Sequence[Value] | None = None, kind: str = "tensor of the main graph"
+    ) -> list[Value]:
+        """Find tensors of the main graph by their names or globs, in that order; UsageError for one that finds none.
+
+        `among` says which ones come into question, and `kind` what to call those: "output of the model".
+        """
+        known = {value.name: value for value in (self.values() if among is None else among) if value.name}
+        found: dict[Value, None] = {}
+        for name in names:
+            globs = Globs((name,))
+            fitting = [known[name]] if name in known else [value for key, value in known.items() if globs.fit(key)]
+            if not fitting:
+                raise self._no_tensor(name, known, kind)
+            found.update(dict.fromkeys(fitting))
+        return list(found)
+
+    def _no_tensor(self, name: str, known: Iterable[str], kind: str) -> UsageError:
+        there = any(value.name == name for value in values(scopes(self.ir)))
+        what = f"'{name}' is no {kind}" if there else f"there is no tensor '{name}'"
+        return UsageError(what, todo=did_you_mean(name, known) or None)
+
+    def values(self) -> list[Value]:
+        """List the values of the main graph: inputs, initializers, what nodes compute."""
+        return [Value(self, value) for value in values([self.ir.graph])]
+
+    def dim_names(self) -> list[str]:
+        """List the names of dims that are declared anywhere, those within expressions such as `2*n` too."""
+        return list(dim_names(self.ir))
+
+    def reads(self, node: Node) -> list[Value]:
+        """List the values of a node's own scope that it reads, each once; those that its subgraphs capture too."""
+        found = dict.fromkeys(reads(node.ir))
+        return [Value(self, value) for value in found if value.graph is node.ir.graph]
+
+    def above(self, ends: Iterable[Value], stop: Iterable[Value] = ()) -> list[Node]:
+        """List the nodes of the main graph that values are computed by, not looking beyond the values in `stop`."""
+        found = reach.above(self.ir.graph, [value.ir for value in ends], {value.ir for value in stop})
+        return [Node(self, node) for node in self.ir.graph if node in found]
+
+    def below(self, starts: Iterable[Value], stop: Iterable[Value] = ()) -> list[Node]:
+        """List the nodes of the main graph that values have an influence on, not looking beyond those in `stop`."""
+        found = reach.below(self.ir.graph, [value.ir for value in starts], {value.ir for value in stop})
+        return [Node(self, node) for node in self.ir.graph if node in found]
+
     def holders(self) -> dict[ir.Graph, Node]:
         """Return for each subgraph the node that holds it, whose scope is the one around it."""
         return {inner: Node(self, node) for scope in scopes(self.ir) for node in scope for inner in subgraphs(node)}
@@ -202,6 +269,16 @@ class Graph:
         return result
 
     # Editing
+
+    def read_tensors(self, path: Path) -> Checkpoint:
+        """List the tensors of a .safetensors or .npz file, unread; ModelFileError when it is damaged."""
+        assert self.weights is not None
+        return read_checkpoint(path, self.weights)
+
+    def read_model(self, path: Path) -> Other:
+        """Read another model, to be joined to this one by `Builder.join`; ModelFileError when it cannot be read."""
+        assert self.weights is not None
+        return read(path, self.weights)
 
     def store(self, tensor: ir.TensorProtocol) -> ir.TensorProtocol:
         """Move a large new tensor out of memory, into the scratch file of the model, if it has one."""
@@ -255,12 +332,19 @@ class Graph:
                 self._names.update(use.name for node in scope for use in node.inputs if use is not None and use.name)
         return self._names
 
-    def rename(self, value: ir.Value, name: str) -> None:
-        """Call an input or output of the model otherwise, and note what it was called before the pass."""
-        old = value.name or ""
-        first = next((before for before, now in self.renamed.items() if now == old), old)
-        value.name = self.fresh(name)
-        self.renamed[first] = value.name
+    def forget_names(self) -> None:
+        """Look afresh which names are taken."""
+        self._names = None
+
+    def rename(self, names: Mapping[ir.Value, str]) -> None:
+        """Call values otherwise, and note what inputs and outputs of the model were called before the pass."""
+        main = self.ir.graph
+        first = {now: before for before, now in self.renamed.items()}
+        ports = {value.name or "": names[value] for value in (*main.inputs, *main.outputs) if value in names}
+        rename_values(self.ir, names)
+        self.forget_names()
+        kept = {before: now for before, now in self.renamed.items() if now not in ports}
+        self.renamed = kept | {first.get(old, old): now for old, now in ports.items()}
 
     def enter(self, subgraph: ir.Graph, around: ir.Graph) -> None:
         """Take note of a new subgraph of a node that stands in the scope `around`."""

@@ -27,8 +27,16 @@ class Parity(Enum):
     EXACT: every output is bit-identical, because no arithmetic changed.
     CLOSE: the same mathematics in another order; only rounding differs.
     LOSSY: the pass trades accuracy on purpose; the recipe opts in.
+    INTENDED: the pass means to compute something else. There is nothing to compare: the changed model has to pass the
+        checker, to run, and to give numbers where the model before does. From then on it is what later steps are
+        compared with. What of the signature changes has to be declared all the same.
     """
 
     EXACT = "exact"
     CLOSE = "close"
     LOSSY = "lossy"
+    INTENDED = "intended"
+
+
+COMPARING = (Parity.EXACT, Parity.CLOSE, Parity.LOSSY)
+"""The promises by which results are compared."""

@@ -11,9 +11,10 @@ import inspect
 import json
 import re
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union
 
@@ -47,6 +48,29 @@ class SizeUnit:
 
 Size = Annotated[int, SizeUnit()]
 """A number of bytes: 4096, "1MB" (10^6) or "64KiB" (2^16)."""
+
+
+class FileOption:
+    """Marks a Path option as a file, named from the folder of the recipe."""
+
+    type_name = "file"
+
+
+FilePath = Annotated[Path, FileOption()]
+"""A file. A relative path starts at the recipe that names it, and on the command line at the current folder."""
+
+
+class Keeping:
+    """Marks the option by which the user of an edit says what it keeps of the results."""
+
+    type_name = "exact | close | nothing"
+
+
+Keeps = Annotated[Literal["exact", "close", "nothing"], Keeping()]
+"""What an edit keeps of the results, which only its user can know: all bits, all but rounding, or nothing.
+
+Verification holds the pass to this in the place of the promise that it declares.
+"""
 
 
 def parse_size(value: Any) -> Any:
@@ -85,6 +109,11 @@ class Option:
     def type_name(self) -> str:
         """How to speak of the type in docs and messages."""
         return _type_name(self.annotation)
+
+    @property
+    def is_file(self) -> bool:
+        """Whether its value is the path of a file."""
+        return any(isinstance(part, FileOption) for part in _parts(self.annotation))
 
     def validate(self, value: Any) -> Any:
         """Convert a value from YAML or the command line; ValueError with one line says what is wrong."""
@@ -202,11 +231,21 @@ class Pass:
                 problems[option.name] = f"pass '{self.name}' needs the option '{option.name}' ({option.type_name})"
         return problems
 
-    def bind(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Convert the given options, and fill in the defaults; UsageError names the first that is wrong."""
+    def bind(self, given: Mapping[str, Any], folder: Path = Path()) -> dict[str, Any]:
+        """Convert the given options, and fill in the defaults; UsageError names the first that is wrong.
+
+        The paths of files start at `folder`.
+        """
         for problem in self.option_errors(given).values():
             raise UsageError(problem)
-        return {option.name: option.validate(given.get(option.name, option.default)) for option in self.options}
+        bound = {option.name: option.validate(given.get(option.name, option.default)) for option in self.options}
+        return {name: folder / value if isinstance(value, Path) else value for name, value in bound.items()}
+
+    def promise(self, given: Mapping[str, Any]) -> Parity:
+        """What it promises with these options: what the user says by one of the type `Keeps`, else what it declares."""
+        chosen = (given.get(option.name, option.default) for option in self.options if option.annotation == Keeps)
+        promises = (Parity.INTENDED if kept == "nothing" else Parity(kept) for kept in chosen)
+        return next(promises, self.parity)
 
     @property
     def is_standard(self) -> bool:
@@ -371,7 +410,16 @@ def _type_name(annotation: Any) -> str:
         return " | ".join("none" if part is NoneType else _type_name(part) for part in parts)
     if origin is list:
         return f"list[{_type_name(parts[0])}]"
+    if hasattr(annotation, "type_name"):
+        return str(annotation.type_name)
     return annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
+
+
+def _parts(annotation: Any) -> Iterator[Any]:
+    """Yield a type and, at any depth, what it is made of."""
+    yield annotation
+    for part in typing.get_args(annotation):
+        yield from _parts(part)
 
 
 def _sections(doc: str) -> dict[str, str]:

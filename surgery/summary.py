@@ -80,6 +80,16 @@ def nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
                 stack.extend(reversed(graph.node))
 
 
+def reads(node: onnx.NodeProto) -> Iterator[str]:
+    """Yield the names that a node and its subgraphs read; those of values that the subgraphs make are among them."""
+    yield from (name for name in node.input if name)
+    for attribute in node.attribute:
+        for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
+            for inner in graph.node:
+                yield from reads(inner)
+            yield from (value.name for value in graph.output)
+
+
 def data_files(proto: onnx.ModelProto, path: Path) -> list[Path]:
     """List the files that a weightless model of the file `path` draws on: itself and its external data."""
     own = path.resolve()

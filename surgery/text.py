@@ -43,6 +43,11 @@ def parse(text: str, *, opset: int = DEFAULT_OPSET) -> onnx.ModelProto:
         raise TextError(f"not ONNX text: {' '.join(reason.split())}") from error
 
 
+def parse_nodes(body: str) -> list[onnx.NodeProto]:
+    """Parse lines such as `y = Add(x, c)`, which are no whole graph."""
+    return list(parse(f"g () => () {{\n{body}\n}}").graph.node)
+
+
 def print_graph(model: onnx.ModelProto, *, declarations: bool = False) -> str:
     """Print the main graph as ONNX text that parses back, without node metadata; value infos only when asked for."""
     import onnx.printer
@@ -115,9 +120,21 @@ def structural_diff(
 
 
 def declarations(model: ir.Model) -> str:
-    """List intermediate values with the types and dims that are declared of them, in the order of their nodes."""
+    """List intermediate values with the types and dims that are declared of them, in the order of their nodes.
+
+    Before them stands what the model says of itself and of its inputs and outputs.
+    """
     made = (value for graph in scopes(model) for node in graph for value in node.outputs if value.name)
-    return "".join(f"{value.name if value.type is None else _typed(value)}\n" for value in made)
+    values = [value.name if value.type is None else _typed(value) for value in made]
+    return "".join(f"{line}\n" for line in [*_descriptions(model), *values])
+
+
+def _descriptions(model: ir.Model) -> Iterator[str]:
+    fields = ("producer_name", "producer_version", "domain", "model_version", "doc_string")
+    yield from (f"{name}: {said}" for name in fields if (said := getattr(model, name)))
+    yield from (f"metadata {key}: {text}" for key, text in sorted(model.metadata_props.items()))
+    ports = dict.fromkeys([*model.graph.inputs, *model.graph.outputs])
+    yield from (f"{value.name}: {value.doc_string}" for value in ports if value.doc_string)
 
 
 def _canonical_graph(graph: ir.Graph, outer: dict[ir.Value, str], indent: str) -> list[str]:

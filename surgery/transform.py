@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from surgery import bridges, storage
 from surgery.errors import PassError, SurgeryError
 from surgery.graph import Graph, Limits, Refused, Site
+from surgery.relations import Account, pack, unpack
 from surgery.workers import default_memory
 from surgery.workers.fork import call_in_fork
 
@@ -27,7 +28,7 @@ class Transformed:
     """What a pass made of a graph; `proto` is None where it applied nothing.
 
     `live` tells whether the graph itself holds it; otherwise that is as it was. `renamed` says what inputs and outputs
-    are called now.
+    are called now, `accounts` how they follow from those before.
     """
 
     proto: onnx.ModelProto | None
@@ -36,6 +37,7 @@ class Transformed:
     live: bool
     printed: str = ""
     renamed: Mapping[str, str] = field(default_factory=dict)
+    accounts: tuple[Account, ...] = ()
 
 
 def transform(
@@ -66,7 +68,14 @@ def transform(
         raise
     except Exception as error:
         raise PassError(_tell(declared, error)) from error
-    return Transformed(proto, tuple(graph.sites), tuple(graph.refusals), live=True, renamed=dict(graph.renamed))
+    return Transformed(
+        proto,
+        tuple(graph.sites),
+        tuple(graph.refusals),
+        live=True,
+        renamed=dict(graph.renamed),
+        accounts=tuple(graph.accounts),
+    )
 
 
 def _export(graph: Graph) -> onnx.ModelProto:
@@ -108,6 +117,7 @@ def _transform_in_fork(
             "sites": [[s.number, s.anchor, s.removed, s.added, s.skipped] for s in graph.sites],
             "refusals": [[refused.anchor, refused.reason] for refused in graph.refusals],
             "renamed": dict(graph.renamed),
+            "accounts": pack(tuple(graph.accounts)),
         }
 
     limit = memory if memory is not None else default_memory()
@@ -123,4 +133,5 @@ def _transform_in_fork(
         live=False,
         printed=printed,
         renamed=answer["renamed"],
+        accounts=unpack(answer["accounts"]),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -25,31 +26,34 @@ class Crashed(Exception):  # noqa: N818 - what became of the process
     """The process died, or did not answer in time."""
 
 
-class Plain:
-    """Runs models without optimizations; a model that takes the process down costs no more than itself."""
+class Isolated:
+    """A process that answers by `serve`; a question that takes it down costs no more than its own answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, serve: Callable[[Connection], None]) -> None:
         self._context = multiprocessing.get_context("spawn")
+        self._serve = serve
         self._start()
 
     def _start(self) -> None:
         self._ours, theirs = self._context.Pipe()
-        self._process = self._context.Process(target=_serve, args=(theirs,), daemon=True)
+        self._process = self._context.Process(target=self._serve, args=(theirs,), daemon=True)
         self._process.start()
         theirs.close()
 
-    def run(self, model: bytes | str, feed: dict[str, Any]) -> list[Any] | str:
-        """Return the outputs, or the message with which ONNX Runtime refuses."""
+    def ask(self, *question: Any) -> Any:
+        """Return what the process says; Crashed when it dies or says nothing for long."""
+        answered = False
         try:
-            self._ours.send((model, feed))
-            if self._ours.poll(TIMEOUT):
+            self._ours.send(question)
+            answered = self._ours.poll(TIMEOUT)
+            if answered:
                 return self._ours.recv()
             raise Crashed(f"no answer in {TIMEOUT:.0f} s")
         except (EOFError, OSError):
             self._process.join(10)
             raise Crashed(f"exit code {self._process.exitcode}") from None
         finally:
-            if not self._process.is_alive() or self._ours.poll(0):
+            if not answered or not self._process.is_alive():
                 self.close()
                 self._start()
 
@@ -57,6 +61,17 @@ class Plain:
         self._process.kill()
         self._process.join()
         self._ours.close()
+
+
+class Plain(Isolated):
+    """Runs models without optimizations."""
+
+    def __init__(self) -> None:
+        super().__init__(_serve)
+
+    def run(self, model: bytes | str, feed: dict[str, Any]) -> list[Any] | str:
+        """Return the outputs, or the message with which ONNX Runtime refuses."""
+        return self.ask(model, feed)
 
 
 def _serve(channel: Connection) -> None:
@@ -132,8 +147,8 @@ def _array(value: Any) -> Any:
     return np.asarray(value) if isinstance(value, np.generic) else value
 
 
-def sets_beside(path: Path, types: list[Any]) -> list[list[Any]]:
-    """Read the inputs of the test sets that lie beside a model."""
+def sets_beside(path: Path, types: list[Any], what: str = "input") -> list[list[Any]]:
+    """Read the inputs, or the outputs, of the test sets that lie beside a model."""
     readers = {
         "tensor_type": (onnx.TensorProto, numpy_helper.to_array),
         "sequence_type": (onnx.SequenceProto, numpy_helper.to_list),
@@ -143,7 +158,7 @@ def sets_beside(path: Path, types: list[Any]) -> list[list[Any]]:
     for folder in sorted(path.parent.glob("test_data_set_*")):
         values = []
         for number, kind in enumerate(types):
-            file = folder / f"input_{number}.pb"
+            file = folder / f"{what}_{number}.pb"
             message, convert = readers[kind.WhichOneof("value")]
             values.append(convert(message.FromString(file.read_bytes())) if file.is_file() else None)
         found.append(values)

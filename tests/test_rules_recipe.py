@@ -105,7 +105,7 @@ def test_domains_opsets_and_reasons_arrive() -> None:
         ),
         (
             recipe(SWISH + "parity: exakt"),
-            ["8:13: 'parity' takes exact, close or lossy, not 'exakt'; did you mean 'exact'?"],
+            ["8:13: 'parity' takes exact, close, lossy or intended, not 'exakt'; did you mean 'exact'?"],
         ),
         (recipe(SWISH + "opset: '> x'"), ["8:12: '> x' is not a comparison such as 0, '>= 1' or '<= 500'"]),
         (

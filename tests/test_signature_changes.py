@@ -321,13 +321,13 @@ def value_of(graph: Graph, name: str) -> Value:
         ("drop_input", "x", "x is still read, and has no value of its own"),
         ("drop_output", "m", "m is no output of the model"),
         ("add_output", "y", "y is no value of the main graph, or an output already"),
-        ("rename", "m", "m is no input or output of the model"),
+        ("rename", "m", "the name 'y' is taken"),
     ],
 )
 def test_what_cannot_be_done_to_inputs_and_outputs_is_refused(edit: str, name: str, reason: str) -> None:
     graph = graph_of()
     with graph.site() as new:
-        arguments = ["other"] if edit == "rename" else []
+        arguments = ["y"] if edit == "rename" else []
         getattr(new, edit)(value_of(graph, name), *arguments)
     assert [refused.reason for refused in graph.refusals] == [reason]
     assert not graph.sites and not graph.renamed
@@ -338,7 +338,7 @@ def test_two_ports_do_not_get_one_name() -> None:
     with graph.site() as new:
         for value in graph.outputs():
             new.rename(value, "result")
-    assert [refused.reason for refused in graph.refusals] == ["two inputs or outputs would have the same name"]
+    assert [refused.reason for refused in graph.refusals] == ["two values would have the same name"]
 
 
 def test_a_default_keeps_its_value_under_a_new_name() -> None:

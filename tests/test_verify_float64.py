@@ -236,6 +236,19 @@ def test_instance_normalization_is_written_out():
     _agrees(model, "[2,3,7,6]", "[3]", "[3]")
 
 
+def test_group_normalization_has_its_statistics_in_float64():
+    """By default it computes them in float32, whatever the type of its input."""
+    data = np.array([1000.0, 1000.001, 1000.002, 1000.003]).reshape(1, 2, 2)
+    model = _model(
+        "g (float[1,2,2] x) => (float[1,2,2] y) { w = Constant<value_floats=[1.0, 1.0]>() "
+        "b = Constant<value_floats=[0.0, 0.0]>() y = GroupNormalization<num_groups=1>(x, w, b) }"
+    )
+    x = data.astype(np.float32).astype(np.float64)
+    found, narrow = _wide(model, x=x.astype(np.float32))
+    assert narrow == []
+    np.testing.assert_allclose(found["y"], (x - x.mean()) / np.sqrt(x.var() + np.float32(1e-5)), rtol=1e-6)
+
+
 def _agrees(model: onnx.ModelProto, *shapes: str) -> None:
     """Nothing runs in float32, and the result is that of the reference evaluator in float64."""
     from onnx.reference import ReferenceEvaluator

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from surgery import Builder, Node, Value
+from surgery import Builder, Graph, Node, Value
 
 from ._shared import has_parameters
 
@@ -153,3 +153,29 @@ class Region:
                 full = array.reshape((1,) * (rank - array.ndim) + array.shape)
                 self.made[value] = new.at(reader).constant(np.ascontiguousarray(full.transpose(back)), value.name)
         return self.made[value]
+
+
+def push(graph: Graph, transpose: Node, settled: set[Node]) -> None:
+    """Turn the region that reads a Transpose where that leaves fewer nodes; look at no node that is `settled`."""
+    if has_parameters(transpose):
+        return
+    rank = transpose.outputs[0].rank
+    perm = transpose.attr("perm") or list(range(rank or 0))[::-1]
+    for reader in transpose.outputs[0].consumers:
+        if reader in settled or reader.ir.graph is not transpose.ir.graph or not turns(reader):
+            continue
+        if rank != len(perm) or transpose.outputs[0] not in operands(reader) or reader.outputs[0].rank != rank:
+            continue
+        if turn(graph, Region(perm), reader, settled):
+            return
+
+
+def turn(graph: Graph, region: Region, first: Node, settled: set[Node]) -> bool:
+    """Turn all that is connected to a node where that leaves fewer nodes."""
+    fits = region.grow(first)
+    settled.update(region.nodes)
+    if not fits or region.saved() <= 0:
+        return False
+    with graph.site(first) as new:
+        region.turn(new)
+    return True

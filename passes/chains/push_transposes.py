@@ -2,8 +2,7 @@
 
 from surgery import Graph, Node, Parity, graph_pass
 
-from ._shared import has_parameters
-from ._turned import Region, operands, turns
+from ._turned import push
 
 
 @graph_pass("push-transposes", parity=Parity.EXACT)
@@ -27,20 +26,4 @@ def push_transposes(graph: Graph) -> None:
     """
     settled: set[Node] = set()
     for transpose in graph.nodes("Transpose"):
-        if has_parameters(transpose):
-            continue
-        rank = transpose.outputs[0].rank
-        perm = transpose.attr("perm") or list(range(rank or 0))[::-1]
-        readers = transpose.outputs[0].consumers
-        for reader in readers:
-            if reader in settled or reader.ir.graph is not transpose.ir.graph or not turns(reader):
-                continue
-            if rank != len(perm) or transpose.outputs[0] not in operands(reader) or reader.outputs[0].rank != rank:
-                continue
-            region = Region(perm)
-            fits = region.grow(reader)
-            settled.update(region.nodes)
-            if fits and region.saved() > 0:
-                with graph.site(reader) as new:
-                    region.turn(new)
-                break
+        push(graph, transpose, settled)

@@ -13,10 +13,33 @@ import sys
 from collections.abc import Sequence
 
 from surgery import __version__
-from surgery.cli import _output, apply, bisect, diff, inspect, new, passes, recipe, run, schema, test, verify, why
+from surgery.cli import (
+    _output,
+    apply,
+    bisect,
+    diff,
+    embed,
+    export_weights,
+    externalize,
+    extract,
+    inspect,
+    new,
+    opset,
+    passes,
+    recipe,
+    run,
+    schema,
+    split,
+    test,
+    verify,
+    why,
+)
 from surgery.errors import RecipeError, SurgeryError
 
-_COMMANDS = (apply, inspect, diff, verify, bisect, passes, run, why, recipe, schema, new, test)
+_COMMANDS = (
+    *(apply, inspect, opset, diff, verify, bisect, passes, run, extract, split, export_weights, externalize, embed),
+    *(why, recipe, schema, new, test),
+)
 _INTERRUPTED = 130
 _BROKEN = 3
 
@@ -80,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"surgery {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in _COMMANDS:
-        name = module.__name__.rpartition(".")[2]
+        name = module.__name__.rpartition(".")[2].replace("_", "-")
         summary = (module.__doc__ or "").strip().splitlines()[0]
         command = commands.add_parser(name, help=summary, description=module.__doc__)
         command.formatter_class = argparse.RawDescriptionHelpFormatter

@@ -1,4 +1,4 @@
-"""The flag `--set`, by which a command line gives the options of a pass: YAML values, as in a recipe."""
+"""Values on a command line: the flag `--set`, by which a pass gets its options, as in a recipe, and sizes."""
 
 from __future__ import annotations
 
@@ -59,3 +59,18 @@ def _takes(option: Option, value: Any) -> bool:
     except ValueError:
         return False
     return True
+
+
+def size(flag: str, text: str | None) -> int | None:
+    """Read the number of bytes that a flag gives, "1MB" or 4096; None where it is not given."""
+    from surgery.registry import parse_size
+
+    if text is None:
+        return None
+    try:
+        found: int = parse_size(text)
+    except ValueError as error:
+        raise UsageError(f"--{flag}: {error}") from error
+    if found < 1:
+        raise UsageError(f"--{flag}: give a byte at least")
+    return found

@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from surgery.recipe.schema import InputsSpec, VerifySpec
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `apply`, `run` and `verify` take."""
+def add_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs") -> None:
+    """Declare what `apply`, `run` and `verify` take; `sets` is what the flag for sets of inputs is called."""
     group = parser.add_argument_group("verification")
     group.add_argument(
-        "--inputs",
+        sets,
+        dest="inputs",
         metavar="PATH",
         action="append",
         default=[],

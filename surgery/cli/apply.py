@@ -26,8 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_output_arguments(parser)
 
 
-def add_output_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare how a changed model is written; `run` takes the same."""
+def add_output_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs") -> None:
+    """Declare how a changed model is written; `run` takes the same. `sets` is the flag for sets of inputs."""
     parser.add_argument("-o", "--output", metavar="FILE", help="write the result here")
     parser.add_argument("--force", action="store_true", help="overwrite an existing output")
     parser.add_argument(
@@ -41,7 +41,7 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--in-process", action="store_true", help="run all passes in this process, for a debugger; a crash ends it"
     )
-    _verification.add_arguments(parser)
+    _verification.add_arguments(parser, sets)
 
 
 def main(arguments: argparse.Namespace) -> int:

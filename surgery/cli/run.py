@@ -18,23 +18,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="PASS", help="a pass; 'surgery passes' lists them")
     parser.add_argument("model", metavar="MODEL", help="an .onnx file")
     _settings.add_argument(parser)
+    add_run_arguments(parser)
+
+
+def add_run_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs") -> None:
+    """Declare how a pass is run and what becomes of the result; `sets` is the flag for sets of inputs."""
     parser.add_argument("--save-recipe", metavar="FILE", help="write the recipe of this run here")
-    apply.add_output_arguments(parser)
+    apply.add_output_arguments(parser, sets)
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Run a pass."""
     _verification.start()
+    from surgery import registry
+
+    _plugins.load(arguments)
+    return execute(arguments, arguments.name, _settings.read(registry.find(arguments.name), arguments.settings))
+
+
+def execute(arguments: argparse.Namespace, name: str, options: dict[str, Any]) -> int:
+    """Run the pass of that name with options as a recipe gives them."""
     from surgery import recipe as recipes
     from surgery import registry, storage
 
-    _plugins.load(arguments)
-    options = _settings.read(registry.find(arguments.name), arguments.settings)
     saved = Path(arguments.save_recipe) if arguments.save_recipe is not None else None
     if saved is not None:
         storage.check_target(saved, force=arguments.force)
-    text = _recipe(arguments, options, saved.parent if saved is not None else Path())
-    step = recipes.single_step(arguments.name, options)
+    folder = saved.parent if saved is not None else Path()
+    files = {one.name for one in registry.find(name).options if one.is_file}
+    written = {key: os.path.relpath(value, folder) if key in files else value for key, value in options.items()}
+    text = _recipe(arguments, name, written, folder)
+    step = recipes.single_step(name, options)
     code = apply.execute(step, Path(arguments.model), arguments, {"yaml": text})
     if saved is not None:
         storage.write_texts({saved: text})
@@ -44,7 +58,7 @@ def main(arguments: argparse.Namespace) -> int:
     return code
 
 
-def _recipe(arguments: argparse.Namespace, options: dict[str, Any], folder: Path) -> str:
+def _recipe(arguments: argparse.Namespace, name: str, options: dict[str, Any], folder: Path) -> str:
     """Write the recipe that does what the arguments say, with paths from a folder."""
     from surgery.recipe.writer import written
 
@@ -59,10 +73,10 @@ def _recipe(arguments: argparse.Namespace, options: dict[str, Any], folder: Path
     inputs = {"dims": _verification.dims(arguments), "data": [path(given) for given in arguments.inputs]}
     return written(
         {
-            "recipe": arguments.name,
+            "recipe": name,
             "plugins": plugins,
             "inputs": inputs,
             "verify": verify,
-            "steps": [{arguments.name: options} if options else arguments.name],
+            "steps": [{name: options} if options else name],
         }
     )

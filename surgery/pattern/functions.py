@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from surgery.edits import FIRST_WITH_FUNCTIONS
 from surgery.errors import PatternError
 from surgery.text import canonical
 from surgery.views import Refusal
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 # The parser of ONNX reads functions only behind a graph; both lines are taken off again in its messages.
 _HEAD = '<ir_version: 10, opset_import: ["" : 21]>\nnone () => () {}\n'
-FIRST_IR_VERSION = 8
-"""The IR version that introduced model-local functions."""
 
 
 def parse_functions(text: str) -> tuple[FunctionProto, ...]:
@@ -86,7 +85,7 @@ def define(function: FunctionProto, graph: Graph, new: Builder, versions: Mappin
     known = graph.ir.functions.get(made.identifier())
     if known is None:
         new.define(made)
-        new.raise_ir_version(FIRST_IR_VERSION)
+        new.raise_ir_version(FIRST_WITH_FUNCTIONS)
     elif _written(known) != _written(made):
         raise Refusal(f"the model has another function {function.domain}::{function.name}")
 

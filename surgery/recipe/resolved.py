@@ -79,6 +79,9 @@ def _pass(step: PassStep, when: dict[str, Any]) -> Any:
     declared = step.find()
     options = {one.name: step.options.get(one.name, one.default) for one in declared.options}
     options = {name: value for name, value in options.items() if value is not None and _is_writable(value)}
+    bound = step.bind()
+    files = [one.name for one in declared.options if one.is_file and one.name in options]
+    options |= {name: str(bound[name].absolute()) for name in files}
     expect = _plain(step.expect)
     found: Any = {step.name: options} if options else step.name
     if when or expect or step.on_failure != "abort":

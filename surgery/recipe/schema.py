@@ -190,6 +190,10 @@ class PassStep(_Placed):
 
         return self.declared if self.declared is not None else registry.find(self.name)
 
+    def bind(self) -> dict[str, Any]:
+        """Convert the options; files are named from the folder of the recipe."""
+        return self.find().bind(self.options, Path(self.path).parent if self.path else Path())
+
 
 @dataclass(frozen=True)
 class RepeatStep(_Placed):

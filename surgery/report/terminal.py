@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from surgery.diff import Change, Difference, OperatorCount, histogram
-from surgery.inspect import Inspection, Port
-from surgery.records import Result, StepRecord
-from surgery.report.correspondence import nodes
-from surgery.summary import Summary
-from surgery.verify import Pair, Verdict
+from surgery.diff import OperatorCount, histogram
 from surgery.verify.comparing.metrics import tell
 from surgery.verify.inputs.given import REPRODUCED
 
+if TYPE_CHECKING:
+    from surgery.inspect import Inspection, Port
+    from surgery.records import Result, StepRecord
+    from surgery.summary import Summary
+    from surgery.verify import Pair, Verdict
+
 STATUS_STYLES = {"committed": "green", "unchanged": "dim", "rolled_back": "yellow", "skipped": "dim", "failed": "red"}
-VERDICT_STYLES = {"equal": "green", "close": "green", "different": "red", "unverified": "yellow"}
+VERDICT_STYLES = {"equal": "green", "close": "green", "intended": "cyan", "different": "red", "unverified": "yellow"}
 _IDLE = ("unchanged", "skipped")
 _FEW = 20
 """Steps that are shown whether or not they did something."""
@@ -176,10 +177,17 @@ def _proof(committed: Sequence[StepRecord], account: Result) -> str:
     weak = sum(1 for status in verdicts if status in ("unverified", "different"))
     if weak:
         return f"{weak} of {len(verdicts)} committed steps are not verified"
-    worst = "every output bit-identical" if set(verdicts) == {"equal"} else "every output within tolerance"
+    compared = [status for status in verdicts if status != "intended"]
+    changes = len(verdicts) - len(compared)
+    intended = f"{changes} intended change{'' if changes == 1 else 's'}, checked and run but not compared"
+    if not compared:
+        return intended
+    worst = "every output bit-identical" if set(compared) == {"equal"} else "every output within tolerance"
     if any(step.verdict.details.beyond for step in committed if step.verdict is not None and step.verdict.details):
         worst += ", or as near to float64 as the original's,"
-    return f"{worst} to the original on {runs} sets of inputs after each of {len(verdicts)} steps"
+    beside = "the original, or to what the last such change made," if changes else "the original"
+    told = f"{worst} to {beside} on {runs} sets of inputs after each of {len(compared)} steps"
+    return f"{intended}; {told}" if changes else told
 
 
 def inspection(facts: Inspection) -> RenderableType:
@@ -213,33 +221,6 @@ def inspection(facts: Inspection) -> RenderableType:
 
 def _port(port: Port) -> str:
     return f"{port.name}: {port}"
-
-
-def difference(found: Difference, *, every: bool = False) -> RenderableType:
-    """Show what `diff` found; with `every` each node that changed."""
-    parts: list[RenderableType] = [histogram_table(found.operators), Text(""), *nodes(found.nodes, every=every)]
-    for title, changes in (
-        ("signature", found.signature),
-        ("opsets", found.opsets),
-        ("functions", found.functions),
-        ("metadata", found.metadata),
-        ("sizes", found.sizes),
-    ):
-        parts += [
-            Text(""),
-            Text(title, style="bold"),
-            _changes(changes) if changes else Text("  the same", style="dim"),
-        ]
-    return Group(*parts)
-
-
-def _changes(changes: Sequence[Change]) -> Table:
-    table = Table.grid(padding=(0, 2))
-    for item in changes:
-        before = "-" if item.before is None else f"{item.before:,}" if isinstance(item.before, int) else item.before
-        after = "-" if item.after is None else f"{item.after:,}" if isinstance(item.after, int) else item.after
-        table.add_row(f"  {item.what}", Text(str(before), style="red"), "->", Text(str(after), style="green"))
-    return table
 
 
 def pair(found: Pair) -> RenderableType:

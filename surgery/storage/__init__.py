@@ -9,11 +9,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from surgery.storage.checkpoints import Checkpoint as Checkpoint
+    from surgery.storage.checkpoints import Named as Named
+    from surgery.storage.checkpoints import read_checkpoint as read_checkpoint
+    from surgery.storage.checkpoints import write_checkpoint as write_checkpoint
     from surgery.storage.convert import ir_from_proto as ir_from_proto
     from surgery.storage.convert import proto_from_ir as proto_from_ir
+    from surgery.storage.export import QUANTIZATION as QUANTIZATION
     from surgery.storage.files import output_errors as output_errors
     from surgery.storage.files import write_texts as write_texts
     from surgery.storage.residue import residue_of as residue_of
+    from surgery.storage.saving import External as External
     from surgery.storage.saving import Layout as Layout
     from surgery.storage.saving import check_target as check_target
     from surgery.storage.saving import resolve as resolve
@@ -32,11 +38,17 @@ if TYPE_CHECKING:
     from surgery.storage.wire import Reference as Reference
 
 _HOMES = {
+    "Checkpoint": "checkpoints",
+    "Named": "checkpoints",
+    "read_checkpoint": "checkpoints",
+    "write_checkpoint": "checkpoints",
     "ir_from_proto": "convert",
     "proto_from_ir": "convert",
+    "QUANTIZATION": "export",
     "output_errors": "files",
     "write_texts": "files",
     "residue_of": "residue",
+    "External": "saving",
     "Layout": "saving",
     "check_target": "saving",
     "resolve": "saving",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from surgery.errors import ModelFileError, OutputError
 from surgery.storage.wire import Piece, Reference
@@ -86,6 +86,10 @@ class NewFile:
             if isinstance(part, Reference):
                 copy_range(weights.source(part.location), part.offset, part.length, self._fd)
         _write_all(self._fd, small)
+
+    def stream(self) -> BinaryIO:
+        """Open the file once more, for what writes to a file object."""
+        return os.fdopen(os.dup(self._fd), "wb")
 
     def write_text(self, text: str) -> None:
         """Write text as UTF-8."""

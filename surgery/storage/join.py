@@ -24,29 +24,55 @@ _PAGE_FROM: Final = 1 << 20
 class DataFile:
     """The plan of a file of external data."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, alignment: int = 1) -> None:
         self.name = name
         self.parts: dict[Reference, int] = {}
-        self._end = 0
+        self.end = 0
+        self._alignment = alignment
 
     def place(self, reference: Reference) -> Reference:
         """Return where a range will lie in the file; a range that is asked for twice is stored once."""
         if reference not in self.parts:
-            alignment = _PAGE if reference.length >= _PAGE_FROM else _SMALL_ALIGNMENT
-            self.parts[reference] = -(-self._end // alignment) * alignment
-            self._end = self.parts[reference] + reference.length
+            alignment = max(_PAGE if reference.length >= _PAGE_FROM else _SMALL_ALIGNMENT, self._alignment)
+            self.parts[reference] = -(-self.end // alignment) * alignment
+            self.end = self.parts[reference] + reference.length
         return Reference(self.name, self.parts[reference], reference.length)
 
     def lies_in(self, path: Path, weights: Weights) -> bool:
         """Tell whether the file at this path is the planned one already: each range lies where it should."""
         location = str(path).lstrip("/")
-        if not weights.uses(path) or path.stat().st_size != self._end or weights.source(location).changed():
+        if not weights.uses(path) or path.stat().st_size != self.end or weights.source(location).changed():
             return False
         return all(part.location == location and part.offset == offset for part, offset in self.parts.items())
 
 
+class DataFiles:
+    """The plan of all external data: one file, or several of `shard_size` bytes at most, named by their number from 0.
+
+    A tensor above that has a file of its own.
+    """
+
+    def __init__(self, names: Callable[[int], str], shard_size: int | None = None, alignment: int = 1) -> None:
+        self.files: list[DataFile] = []
+        self._names = names
+        self._limit = shard_size
+        self._alignment = alignment
+        self._homes: dict[Reference, DataFile] = {}
+
+    def place(self, reference: Reference) -> Reference:
+        """Return where a range will lie; a range that is asked for twice is stored once."""
+        if reference not in self._homes:
+            self._homes[reference] = self._with_room(reference.length)
+        return self._homes[reference].place(reference)
+
+    def _with_room(self, length: int) -> DataFile:
+        if not self.files or (self._limit is not None and self.files[-1].end + length > self._limit):
+            self.files.append(DataFile(self._names(len(self.files)), self._alignment))
+        return self.files[-1]
+
+
 class Joiner(Rewriter):
-    """Put the data of external tensors back, into their message or into a data file.
+    """Put the data of external tensors back, into their message or into data files.
 
     `outside` decides for each tensor that may lie outside the model file whether it does.
     """
@@ -55,13 +81,13 @@ class Joiner(Rewriter):
         self,
         skeleton: bytes,
         weights: Weights,
-        data_file: DataFile,
+        data: DataFiles,
         outside: Callable[[Reference], bool],
     ) -> None:
         super().__init__(skeleton)
         self._bytes = skeleton
         self._weights = weights
-        self._file = data_file
+        self._data = data
         self._outside = outside
 
     def wanted(self, start: int, stop: int) -> bool:
@@ -77,7 +103,7 @@ class Joiner(Rewriter):
         # The bytes must be there before anything is written.
         self._weights.view(reference)
         if not attached and self._outside(reference):
-            refer(tensor, self._file.place(reference))
+            refer(tensor, self._data.place(reference))
             out = Pieces()
             out.add(tensor.SerializeToString())
             return out

@@ -9,7 +9,7 @@ the order of metadata and the like survive, and no list of such things has to be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import onnx
@@ -86,6 +86,14 @@ class GraphResidue:
         """Let the lists stand in the order of the nodes, and what belongs to no value of the graph in that of names."""
         self.value_order, self.annotation_order = {}, {}
         self.loose_values = self._sorted_loose()
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Follow values that get other names."""
+        self.value_order = {names.get(name, name): place for name, place in self.value_order.items()}
+        self.annotation_order = {names.get(name, name): place for name, place in self.annotation_order.items()}
+        for annotation in self.loose_annotations:
+            for entry in annotation.quant_parameter_tensor_names:
+                entry.value = names.get(entry.value, entry.value)
 
     def _sorted_loose(self) -> list[onnx.ValueInfoProto]:
         return sorted(self.loose_values, key=lambda entry: entry.name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
@@ -12,11 +14,12 @@ from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
 from surgery.errors import OutputError, UsageError
 from surgery.storage.files import NewFile, output_errors, sync_folder
-from surgery.storage.join import DataFile, Joiner
+from surgery.storage.join import DataFile, DataFiles, Joiner
 from surgery.storage.weights import Weights
 from surgery.storage.wire import Pieces, Reference
 
 Layout = Literal["keep", "single", "external"]
+Names = Callable[[int], str]
 
 # Protobuf reads no message of 2 GiB.
 PROTOBUF_LIMIT: Final = 2**31 - 1
@@ -24,37 +27,69 @@ PROTOBUF_LIMIT: Final = 2**31 - 1
 EXTERNAL_FROM: Final = 1024
 
 
+@dataclass(frozen=True)
+class External:
+    """The layout `external` in detail.
+
+    Tensors of `threshold` bytes and more lie in the file `data` beside the model, or in several of `shard_size` bytes
+    at most, of which the further ones are called `data_1`, `data_2`. Each tensor starts at a multiple of `alignment`
+    bytes, or of 64 if that is more, large ones at a page.
+    """
+
+    threshold: int = EXTERNAL_FROM
+    data: str | None = None
+    shard_size: int | None = None
+    alignment: int = 1
+
+    def __post_init__(self) -> None:
+        if self.data is not None and (self.data in ("", ".", "..") or Path(self.data).name != self.data):
+            raise UsageError(f"'{self.data}' is no plain file name", todo="name a file beside the model")
+        if self.alignment < 1 or self.alignment & (self.alignment - 1):
+            raise UsageError(f"an alignment of {self.alignment} bytes is no power of two", todo="use 4096, or 65536")
+        if self.shard_size is not None and self.shard_size < 1:
+            raise UsageError("a file of external data has a byte at least")
+
+    def names(self, target: Path) -> Names:
+        """Say what the data files of a model are called, by their number from 0."""
+        first = self.data or f"{target.name}.data"
+        if first == target.name:
+            raise UsageError(f"the model itself is called '{first}'", todo="name another file for the weights")
+        return lambda number: first if number == 0 else f"{first}_{number}"
+
+
 def save(
     proto: onnx.ModelProto,
     path: str | os.PathLike[str],
     weights: Weights,
     *,
-    layout: Layout = "keep",
+    layout: Layout | External = "keep",
     force: bool = False,
 ) -> list[Path]:
     """Write a skeleton with its weights to `path`, and return the files written.
 
-    `single` is one file; `external` puts tensors of at least 1,024 bytes into `<name>.data` beside it; `keep`
-    does as the input was, and goes external where one file would pass 2 GiB. Memory use is constant. The old
-    file stays whole until the new one takes its place, which may also be the model that `weights` come from.
-    Equal models make equal bytes. Raises OutputError, and ModelFileError when weights are gone.
+    `single` is one file; `external` puts tensors of at least 1,024 bytes into `<name>.data` beside it, or as `External`
+    says; `keep` does as the input was, and goes external where one file would pass 2 GiB. Memory use is constant. The
+    old file stays whole until the new one takes its place, which may also be the model that `weights` come from. Equal
+    models make equal bytes. Raises OutputError, and ModelFileError when weights are gone.
     """
-    if layout not in ("keep", "single", "external"):
+    if not isinstance(layout, External) and layout not in ("keep", "single", "external"):
         raise UsageError(f"there is no layout '{layout}'", todo="use keep, single or external")
     target = check_target(path, force=force)
     if weights.origin != target:
-        _spare_input(target, weights)
+        spare_input(target, weights)
     skeleton = _serialize(proto, target)
-    data_path = target.with_name(target.name + ".data")
-    plan = _Plan(skeleton, weights, layout, target)
-    pieces, data = plan.make(data_path.name)
+    external = layout if isinstance(layout, External) else External()
+    names = external.names(target)
+    plan = _Plan(skeleton, weights, layout if not isinstance(layout, External) else "external", external, target)
+    pieces, files = plan.make(names)
     with output_errors(target):
-        if not data.parts:
+        if not files:
             _write_model(target, pieces, weights)
             return [target]
-    _check_data_path(data_path, target, weights, force)
-    with output_errors(data_path):
-        return _write_both(target, data_path, plan, weights)
+    for file in files:
+        _check_data_path(target.with_name(file.name), target, weights, force)
+    with output_errors(target.with_name(files[0].name)):
+        return _write_all(target, names, plan, weights)
 
 
 def resolve(proto: onnx.ModelProto, weights: Weights | None = None) -> onnx.ModelProto:
@@ -65,7 +100,7 @@ def resolve(proto: onnx.ModelProto, weights: Weights | None = None) -> onnx.Mode
     """
     weights = weights or Weights()
     skeleton = _serialize(proto, None)
-    pieces = Joiner(skeleton, weights, DataFile(""), lambda _: False).rewrite()
+    pieces = Joiner(skeleton, weights, DataFiles(str), lambda _: False).rewrite()
     if pieces.size > PROTOBUF_LIMIT:
         raise OutputError(f"the model has {pieces.size:,} bytes, more than fit into one protobuf message")
     parts = [weights.view(part) if isinstance(part, Reference) else part for part in pieces.parts]
@@ -74,14 +109,15 @@ def resolve(proto: onnx.ModelProto, weights: Weights | None = None) -> onnx.Mode
 
 
 class _Plan:
-    """The bytes to write, for a name of the data file; a model is small, so that planning twice is cheap."""
+    """The bytes to write, for names of the data files; a model is small, so that planning twice is cheap."""
 
-    def __init__(self, skeleton: bytes, weights: Weights, layout: Layout, target: Path) -> None:
+    def __init__(self, skeleton: bytes, weights: Weights, layout: Layout, external: External, target: Path) -> None:
         self._skeleton = skeleton
         self._weights = weights
         self._target = target
         self._layout = layout
-        size = self._join("", "single")[0].size
+        self._external = external
+        size = self._join(str, "single")[0].size
         if layout == "single" and size > PROTOBUF_LIMIT:
             raise OutputError(
                 f"the model has {size:,} bytes, and protobuf reads files below 2 GiB only",
@@ -91,26 +127,27 @@ class _Plan:
         if layout == "keep" and size > PROTOBUF_LIMIT:
             self._layout = "external"
 
-    def make(self, data_name: str) -> tuple[Pieces, DataFile]:
-        """Return the bytes of the model file and the plan of the data file. Raises OutputError."""
-        pieces, data = self._join(data_name, self._layout)
+    def make(self, names: Names) -> tuple[Pieces, list[DataFile]]:
+        """Return the bytes of the model file and the plans of the data files. Raises OutputError."""
+        pieces, data = self._join(names, self._layout)
         if pieces.size > PROTOBUF_LIMIT:
             raise OutputError(
                 f"the model has {pieces.size:,} bytes that cannot be external, and protobuf reads files below "
                 "2 GiB only",
                 where=str(self._target),
             )
-        return pieces, data
+        return pieces, data.files
 
-    def _join(self, data_name: str, layout: Layout) -> tuple[Pieces, DataFile]:
-        data = DataFile(data_name)
+    def _join(self, names: Names, layout: Layout) -> tuple[Pieces, DataFiles]:
+        how = self._external
+        data = DataFiles(names, how.shard_size, how.alignment)
         encodings, external = self._weights.encodings, self._weights.external
 
         def outside(reference: Reference) -> bool:
             if layout == "keep":
                 # What stood inside the model file stays there, what is new follows the others.
-                return external and reference not in encodings and reference.length >= EXTERNAL_FROM
-            return layout == "external" and reference.length >= EXTERNAL_FROM
+                return external and reference not in encodings and reference.length >= how.threshold
+            return layout == "external" and reference.length >= how.threshold
 
         return Joiner(self._skeleton, self._weights, data, outside).rewrite(), data
 
@@ -163,10 +200,10 @@ def _check_data_path(path: Path, target: Path, weights: Weights, force: bool) ->
             "the file for external data exists", where=str(path), todo="name another output, or use --force"
         )
     if weights.origin != target:
-        _spare_input(path, weights)
+        spare_input(path, weights)
 
 
-def _spare_input(path: Path, weights: Weights) -> None:
+def spare_input(path: Path, weights: Weights) -> None:
     """Refuse to write over a data file that the input still needs. Raises OutputError."""
     if weights.uses(path):
         raise OutputError(
@@ -183,47 +220,55 @@ def _write_model(target: Path, pieces: Pieces, weights: Weights) -> None:
         file.commit(target)
 
 
-def _write_both(target: Path, data_path: Path, plan: _Plan, weights: Weights) -> list[Path]:
-    """Write the data file and the model that names it.
+def _write_all(target: Path, names: Names, plan: _Plan, weights: Weights) -> list[Path]:
+    """Write the data files and the model that names them.
 
-    Two files cannot be replaced in one step, and the old model may name the very data file that the new one
+    Several files cannot be replaced in one step, and the old model may name the very data files that the new one
     is to use. So a data file that exists is not touched before the model that may need it is gone:
 
-    1. The new data is complete on disk, under a name that no file had.
-    2. A model that names it takes the place of the old one. Until here the old pair was whole, from here on
-       the new one is.
-    3. The old data file, which nothing needs any more, is removed, and the new data written once more, under
-       its proper name. (A second hard link would be quicker, and onnx refuses data with more than one.)
-    4. A model with the proper name takes the place of the one of step 2, and the data of step 1 goes away.
+    1. The new data is complete on disk, under names that no file had.
+    2. A model that names it takes the place of the old one. Until here the old files were whole, from here on
+       the new ones are.
+    3. The old data files, which nothing needs any more, are removed, and the new data written once more, under
+       its proper names. (A second hard link would be quicker, and onnx refuses data with more than one.)
+    4. A model with the proper names takes the place of the one of step 2, and the data of step 1 goes away.
 
-    A process that is killed at any moment leaves a whole model behind, at worst with a file beside it that
-    nothing names. Should there be no room for step 3, the model of step 2 stays. If there is no data file
-    yet, steps 1 and 2 use the proper name at once; if it has the right contents already, it is left alone.
+    A process that is killed at any moment leaves a whole model behind, at worst with files beside it that
+    nothing names. Should there be no room for step 3, the model of step 2 stays. Where there is no data file
+    yet, steps 1 and 2 use the proper name at once; if all have the right contents already, they are left alone.
     """
-    pieces, data = plan.make(data_path.name)
-    if data.lies_in(data_path, weights):
+    pieces, files = plan.make(names)
+    paths = [target.with_name(file.name) for file in files]
+    if all(file.lies_in(path, weights) for file, path in zip(files, paths)):
         _write_model(target, pieces, weights)
-        return [target, data_path]
-    taken = os.path.lexists(data_path)
-    first = _fresh(data_path) if taken else data_path
-    _write_data(first, data, weights, like=data_path)
+        return [target, *paths]
+    first = [_fresh(path) if os.path.lexists(path) else path for path in paths]
+    written: list[Path] = []
     try:
-        _write_model(target, plan.make(first.name)[0], weights)
+        for file, path, like in zip(files, first, paths):
+            written.append(path)
+            _write_data(path, file, weights, like=like)
+        _write_model(target, plan.make(lambda number: first[number].name)[0], weights)
     except Exception:
-        first.unlink(missing_ok=True)
+        for path in written:
+            path.unlink(missing_ok=True)
         raise
+    taken = [(file, path, passing) for file, path, passing in zip(files, paths, first) if path != passing]
     if not taken:
-        return [target, data_path]
-    data_path.unlink()
+        return [target, *paths]
     try:
-        _write_data(data_path, data, weights, like=first)
+        for file, path, passing in taken:
+            path.unlink()
+            _write_data(path, file, weights, like=passing)
         _write_model(target, pieces, weights)
     except Exception:
-        data_path.unlink(missing_ok=True)
-        return [target, first]
-    first.unlink()
+        for _, path, _ in taken:
+            path.unlink(missing_ok=True)
+        return [target, *first]
+    for _, _, passing in taken:
+        passing.unlink()
     sync_folder(target.parent)
-    return [target, data_path]
+    return [target, *paths]
 
 
 def _write_data(path: Path, data: DataFile, weights: Weights, like: Path) -> None:

@@ -193,6 +193,7 @@ class Weights:
         self.encodings: dict[Reference, Encoding] = {}
         self._sources: dict[str, Source] = {}
         self._scratch: Scratch | None = None
+        self._adopted: list[Weights] = []  # a scratch file goes with its owner
 
     def __enter__(self) -> Weights:
         return self
@@ -265,6 +266,12 @@ class Weights:
         reference = external_reference(tensor)
         return array_of(self.view(reference), tensor.data_type, tuple(tensor.dims))
 
+    def adopt(self, other: Weights) -> None:
+        """Keep the files of another model open too, whose tensors become some of this one."""
+        self._sources.update(other._sources)
+        self.encodings.update(other.encodings)
+        self._adopted.append(other)
+
     def check(self) -> None:
         """Raise ModelFileError when a file of the model was changed or replaced since it was opened."""
         for source in self._sources.values():
@@ -274,6 +281,7 @@ class Weights:
     def close(self) -> None:
         """Let go of the files and delete the scratch file."""
         self._sources.clear()
+        self._adopted.clear()
         if self._scratch is not None:
             self._scratch.close()
             self._scratch = None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SUFFIX = ".onnxtxt"
 AFTER = "# after"
-_KEYS = ("options", "refused", "unchanged", "unverified", "declared")
+_KEYS = ("options", "refused", "unchanged", "error", "repeats", "unverified", "declared")
 _HEADER = re.compile(r"#\s*(\w+):\s*(.*)")
 
 
@@ -29,7 +29,11 @@ class CaseError(SurgeryError):
 
 @dataclass(frozen=True)
 class Case:
-    """One case file. It says nothing of what is expected where that half is still to be written."""
+    """One case file. It says nothing of what is expected where that half is still to be written.
+
+    `error` is what the pass says of an edit that cannot be done. `repeats` tells that a second run changes more, as
+    one does that inserts something.
+    """
 
     path: Path
     pass_name: str
@@ -37,6 +41,8 @@ class Case:
     after: str | None
     refused: tuple[str, ...] = ()
     unchanged: bool = False
+    error: str | None = None
+    repeats: bool = False
     unverified: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
     declared: bool = False
@@ -57,7 +63,7 @@ class Case:
     @property
     def is_finished(self) -> bool:
         """Whether it says what is expected."""
-        return self.fires or bool(self.refused) or self.unchanged
+        return self.fires or bool(self.refused) or self.unchanged or self.error is not None
 
     def model(self) -> onnx.ModelProto:
         """Parse the graph as it is before the pass; CaseError when it is no ONNX text."""
@@ -99,13 +105,15 @@ def read_case(path: Path, *, finished: bool = True) -> Case:
         "\n".join(lines[split + 1 :]) if split < len(lines) else None,
         tuple(rest for key, rest in found if key == "refused"),
         "unchanged" in given,
+        given.get("error"),
+        "repeats" in given,
         given.get("unverified"),
-        _options(path, given["options"]) if "options" in given else {},
+        options_in("\n".join(head), str(path)),
         "declared" in given,
     )
     if finished and not case.is_finished:
         hint = _misspelt(head) or "add one, or let 'surgery test --bless' write it"
-        what = f"says neither '{AFTER}', '# refused: reason' nor '# unchanged: why'"
+        what = f"says neither '{AFTER}', '# refused: reason', '# error: message' nor '# unchanged: why'"
         raise CaseError(what, where=str(path), todo=hint)
     return case
 
@@ -139,14 +147,20 @@ def _misspelt(lines: Iterable[str]) -> str:
     return ""
 
 
-def _options(path: Path, source: str) -> dict[str, Any]:
+def options_in(source: str, where: str) -> dict[str, Any]:
+    """Read the options that a comment in ONNX text gives, none without one; CaseError when they are no mapping."""
+    given = dict(_headers(source.splitlines())).get("options")
+    return {} if given is None else _options(given, where)
+
+
+def _options(source: str, where: str) -> dict[str, Any]:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
     try:
         options = YAML(typ="safe").load(source)
     except YAMLError as error:
-        raise CaseError("the options are not YAML", where=str(path)) from error
+        raise CaseError("the options are not YAML", where=where) from error
     if not isinstance(options, dict):
-        raise CaseError("the options are not a mapping", where=str(path), todo="write '# options: {name: value}'")
+        raise CaseError("the options are not a mapping", where=where, todo="write '# options: {name: value}'")
     return options

@@ -7,14 +7,17 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery import registry, storage, text
+from surgery.errors import BlockedError, SurgeryError, UsageError
 from surgery.graph import Graph
-from surgery.testing.case import AFTER, Case, read_case
-from surgery.transform import transform
+from surgery.relations import Account
+from surgery.testing.case import AFTER, Case, options_in, read_case
+from surgery.transform import Transformed, transform
 
 if TYPE_CHECKING:
     import onnx
@@ -42,7 +45,7 @@ class Finding:
 class Outcome:
     """What a pass made of a case: the models as weightless protos, sites and reasons, and the weights of both.
 
-    `renamed` says what inputs and outputs are called now, where the pass said so.
+    `renamed` says what inputs and outputs are called now, where the pass said so, `accounts` how they follow.
     """
 
     before: onnx.ModelProto
@@ -51,6 +54,7 @@ class Outcome:
     reasons: tuple[str, ...]
     weights: storage.Weights
     renamed: Mapping[str, str] = field(default_factory=dict)
+    accounts: tuple[Account, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,14 @@ class Example:
     after: str
 
 
-def run(model: onnx.ModelProto, declared: Pass, options: Mapping[str, Any], *, timeout: float = TIMEOUT) -> Outcome:
+def run(
+    model: onnx.ModelProto,
+    declared: Pass,
+    options: Mapping[str, Any],
+    *,
+    timeout: float = TIMEOUT,
+    folder: Path = Path(),
+) -> Outcome:
     """Run one pass over a model in memory.
 
     A pass that is not a standard one runs in a process of its own, for `timeout` seconds at most. Raises SurgeryError
@@ -69,11 +80,15 @@ def run(model: onnx.ModelProto, declared: Pass, options: Mapping[str, Any], *, t
     """
     stored = storage.from_proto(model)
     graph = Graph(storage.ir_from_proto(stored.proto), weights=stored.weights)
-    made = transform(declared, graph, declared.bind(options), timeout=timeout)
+    made = Transformed(None, (), (), live=True)
+    try:
+        made = transform(declared, graph, declared.bind(options, folder), timeout=timeout)
+    except BlockedError:
+        made = replace(made, refusals=tuple(graph.refusals))
     after = storage.proto_from_ir(graph.ir, stored.weights) if made.proto is None else made.proto
     reasons = tuple(dict.fromkeys(refused.reason for refused in made.refusals))
     sites = sum(not site.skipped for site in made.sites)
-    return Outcome(stored.proto, after, sites, reasons, stored.weights, made.renamed)
+    return Outcome(stored.proto, after, sites, reasons, stored.weights, made.renamed, made.accounts)
 
 
 def check(case: Case) -> None:
@@ -91,14 +106,26 @@ def findings(case: Case, *, timeout: float = TIMEOUT) -> list[Finding]:
     """
     declared = registry.find(case.pass_name)
     expected = case.expected() if case.after is not None else None
-    outcome = run(case.model(), declared, case.options, timeout=timeout)
+    if case.error is not None:
+        return list(_failure(case, declared, timeout))
+    outcome = run(case.model(), declared, case.options, timeout=timeout, folder=case.path.parent)
     before, after = storage.ir_from_proto(outcome.before), storage.ir_from_proto(outcome.after)
     return [
         *_changes(case, before, after, expected),
         *_reasons(case, outcome.reasons),
         *_repeated(case, declared, outcome, after, timeout),
-        *_verified(outcome, declared, case.unverified),
+        *_verified(outcome, declared, case),
     ]
+
+
+def _failure(case: Case, declared: Pass, timeout: float) -> Iterator[Finding]:
+    try:
+        run(case.model(), declared, case.options, timeout=timeout, folder=case.path.parent)
+    except SurgeryError as error:
+        if str(error) != case.error:
+            yield Finding(f"the error is another one: {error}")
+    else:
+        yield Finding(f"no error, but the case says: {case.error}")
 
 
 def _changes(case: Case, before: ir.Model, after: ir.Model, expected: onnx.ModelProto | None) -> Iterator[Finding]:
@@ -125,13 +152,18 @@ def _reasons(case: Case, given: tuple[str, ...]) -> Iterator[Finding]:
 
 
 def _repeated(case: Case, declared: Pass, outcome: Outcome, after: ir.Model, timeout: float) -> Iterator[Finding]:
-    again = run(storage.resolve(outcome.after), declared, case.options, timeout=timeout)
+    if case.repeats:
+        return
+    try:
+        again = run(storage.resolve(outcome.after), declared, case.options, timeout=timeout, folder=case.path.parent)
+    except UsageError:
+        return  # what was asked for by name is there no more
     repeated = text.structural_diff(after, storage.ir_from_proto(again.after), declared=case.declared)
     if repeated:
         yield Finding("a second run changes more", repeated)
 
 
-def _verified(outcome: Outcome, declared: Pass, unverified: str | None) -> Iterator[Finding]:
+def _verified(outcome: Outcome, declared: Pass, case: Case) -> Iterator[Finding]:
     from surgery.recipe.schema import InputsSpec, VerifySpec
     from surgery.verify.contract import Contract
 
@@ -142,16 +174,16 @@ def _verified(outcome: Outcome, declared: Pass, unverified: str | None) -> Itera
         return
     yield from (Finding(f"the result is not valid: {finding}") for finding in checker.check(after))
     with closing(Contract(before, InputsSpec(), VerifySpec())) as contract:
-        renamed = contract.names(outcome.after, declared.changes, outcome.renamed)
+        renamed = contract.names(outcome.after, declared.changes, outcome.renamed, outcome.accounts)
         complaints = list(contract.complaints(outcome.after, declared.changes, renamed))
         if complaints:
             yield from map(Finding, complaints)
             return
-        verdict = contract.verify(outcome.after, after, declared.parity, renamed)
-    if unverified is not None:
-        if (verdict.status, verdict.message or verdict.reason) != ("unverified", unverified):
+        verdict = contract.verify(outcome.after, after, declared.promise(case.options), renamed, outcome.accounts)
+    if case.unverified is not None:
+        if (verdict.status, verdict.message or verdict.reason) != ("unverified", case.unverified):
             yield Finding(f"parity: {verdict.status}, not as the case says: {verdict.message or verdict.reason}")
-    elif verdict.status not in ("equal", "close"):
+    elif verdict.status not in ("equal", "close", "intended"):
         yield Finding(f"parity: {verdict.status}: {verdict.message or verdict.reason}")
 
 
@@ -168,10 +200,14 @@ def _checker(owner: int) -> Checker:
 def bless(case: Case) -> Case:
     """Rewrite the expected half of a case file, or its reasons, by what the pass does now; return what it then says."""
     model = case.model()
-    outcome = run(model, registry.find(case.pass_name), case.options)
-    before, after = storage.ir_from_proto(outcome.before), storage.ir_from_proto(outcome.after)
-    kept = [line for line in case.before.splitlines() if not re.match(r"#\s*(refused|unchanged):", line)]
+    kept = [line for line in case.before.splitlines() if not re.match(r"#\s*(refused|unchanged|error):", line)]
     body = "\n".join(kept).strip("\n")
+    try:
+        outcome = run(model, registry.find(case.pass_name), case.options, folder=case.path.parent)
+    except UsageError as error:
+        storage.write_texts({case.path: f"# error: {error}\n{body}\n"})
+        return read_case(case.path)
+    before, after = storage.ir_from_proto(outcome.before), storage.ir_from_proto(outcome.after)
     if text.structural_diff(before, after, declared=case.declared):
         result = _printed(case, model, outcome)
         blessed = f"{body}\n\n{AFTER}\n{result}\n"
@@ -193,11 +229,14 @@ def _printed(case: Case, model: onnx.ModelProto, outcome: Outcome) -> str:
 
 
 def example(declared: Pass) -> Example | None:
-    """Run the example of a pass's docstring; None when there is none."""
+    """Run the example of a pass's docstring, with the options that its head names as a case does; None without one."""
     if declared.example is None:
         return None
-    outcome = run(text.parse(declared.example), declared, {})
+    outcome = run(text.parse(declared.example), declared, options_in(declared.example, declared.place))
     before, after = storage.ir_from_proto(outcome.before), storage.ir_from_proto(outcome.after)
     # Where only declarations changed they are what the example is about.
     declarations = not text.structural_diff(before, after)
-    return Example(declared.example, text.print_graph(storage.resolve(outcome.after), declarations=declarations))
+    resolved = storage.resolve(outcome.after)
+    beside = resolved.functions or resolved.metadata_props
+    printed = text.print_model(resolved) if beside else text.print_graph(resolved, declarations=declarations)
+    return Example(declared.example, printed)

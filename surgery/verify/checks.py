@@ -43,6 +43,10 @@ class Checker:
                 findings.append(error.what)
         return findings
 
+    def kill(self) -> None:
+        """End the check of another thread, which then fails."""
+        self._worker.kill()
+
     def close(self) -> None:
         """End the worker."""
         self._worker.close()

@@ -19,15 +19,19 @@ By = Literal["name", "position"]
 
 @dataclass(frozen=True)
 class Match:
-    """Which input and output of the second model stands for which of the first, as (first, second)."""
+    """Which input and output of the second model stands for which of the first, as (first, second).
+
+    `inner` are inputs of the second model that are values inside the first one.
+    """
 
     inputs: tuple[tuple[str, str], ...]
     outputs: tuple[tuple[str, str], ...]
+    inner: tuple[tuple[str, str], ...] = ()
 
     @property
     def renames(self) -> bool:
         """Whether any of them is called otherwise in the second model."""
-        return any(mine != theirs for mine, theirs in (*self.inputs, *self.outputs))
+        return any(mine != theirs for mine, theirs in (*self.inputs, *self.outputs, *self.inner))
 
 
 def by_name(first: onnx.ModelProto, second: onnx.ModelProto) -> Match:
@@ -98,7 +102,7 @@ def rename(model: onnx.ModelProto, match: Match) -> onnx.ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     names = set(names_of(copy.graph))
-    new: dict[str, str] = {theirs: mine for mine, theirs in match.inputs}
+    new: dict[str, str] = {theirs: mine for mine, theirs in (*match.inputs, *match.inner)}
     # A value may be an output twice, or an input and an output: the further names need a node.
     again: list[tuple[str, str, int]] = []
     for index, (mine, theirs) in enumerate(match.outputs):

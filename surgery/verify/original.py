@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from surgery.errors import WorkerError
 from surgery.ops import RANDOM
-from surgery.parity import Parity
+from surgery.parity import COMPARING, Parity
 from surgery.recipe.schema import DataSpec, InputsSpec, VerifySpec
 from surgery.verify.comparing.compare import Rules
 from surgery.verify.comparing.vacuity import Run, declares_empty, same, tensors, vacuous
@@ -270,7 +270,7 @@ class Original:
                 return
             self.vacuous = {
                 promise: vacuous(model, self.runs, found, Rules(promise, self._verify.rtol, self._verify.atol))
-                for promise in Parity
+                for promise in COMPARING
             }
             if not any(self.vacuous.values()) or tried:
                 return
@@ -331,7 +331,7 @@ class Original:
         inner.skeleton = skeleton
         inner.runs = runs
         inner.random = inner.nondeterministic = frozenset()
-        inner.vacuous = {promise: {} for promise in Parity}
+        inner.vacuous = {promise: {} for promise in COMPARING}
         inner._controlled = True
         return inner
 

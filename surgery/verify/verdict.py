@@ -65,6 +65,21 @@ class Verifier:
         return self._original.runs
 
     @property
+    def problem(self) -> str | None:
+        """Why the original cannot be run; known once it is prepared."""
+        return self._original.problem
+
+    @property
+    def spec(self) -> VerifySpec:
+        """How strictly it verifies."""
+        return self._verify
+
+    @property
+    def gap(self) -> str:
+        """What ONNX Runtime lacks to run the original, if anything."""
+        return self._original.gap
+
+    @property
     def given(self) -> tuple[DataSpec, ...]:
         """The sets of inputs that somebody gave, as arrays."""
         return self._original.given
@@ -168,6 +183,16 @@ class Verifier:
     ) -> Shown:
         original = self._original
         return examine(before, candidate, Setting(original, self._verify, original.engine, runs, vacuous, promise))
+
+    def run(self, feeds: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any] | str]:
+        """Run the original on other inputs: its outputs, or why it refuses them."""
+        self.prepare()
+        engine = self._original.engine_for(self.engine)
+        try:
+            outcome = engine.run(self._original.skeleton, feeds)
+        finally:
+            engine.close()
+        return outcome.runs if outcome.failure is None else [outcome.failure] * len(feeds)
 
     def accept(self, candidate: bytes) -> None:
         """Take a model that was verified as the one that exact steps after it must equal bit by bit."""

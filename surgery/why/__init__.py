@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from surgery import storage
 from surgery.describe import contents, named, source, typed
-from surgery.errors import PassError, SurgeryError, UsageError
+from surgery.errors import BlockedError, PassError, SurgeryError, UsageError
 from surgery.graph import Site
 from surgery.pattern import compile_pattern
 from surgery.registry import suggestion
@@ -290,7 +290,9 @@ def _explain(
     node = None if at is None else _find(graph, at)
     graph.tracer.asked = node
     label = "" if node is None else node.label
-    with nullcontext() if declared.match else graph.tracer.running():
+    made = Transformed(None, (), (), live=True)
+    # What blocks a pass as a whole has been refused, place by place.
+    with suppress(BlockedError), nullcontext() if declared.match else graph.tracer.running():
         made = transform(declared, graph, options, contained=False)
     sites = tuple(site for site in made.sites if node is None or label in (site.anchor, *site.removed))
     why = Why(declared.name, declared.kind if declared.api == "Graph" else declared.api, label, sites)

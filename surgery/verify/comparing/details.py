@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Status = Literal["equal", "close", "different", "unverified"]
+Status = Literal["equal", "close", "different", "unverified", "intended"]
 
 Plain = float | int | bool | str | complex
 """One element of an output."""
@@ -130,7 +130,8 @@ class Verdict:
     `equal`: bit-identical. `close`: within the tolerance, or beyond it but as near to float64 as the original; `needed`
     is the smallest rtol and atol, together, that would have passed. `different`: beyond the tolerance or the promise,
     or the changed model fails; `needed` is None when no tolerance would have helped. `unverified`: `reason` is
-    "not-run", "vacuous" or "nondeterministic". `details` is None when no outputs were compared.
+    "not-run", "vacuous" or "nondeterministic". `intended`: the pass means to compute something else, and the changed
+    model is checked and runs. `details` is None when no outputs were compared.
     """
 
     status: Status

@@ -52,6 +52,9 @@ _FLOAT_BY_DEFAULT = {
 }
 """Those of them that stand for float32 when they are not there."""
 
+_STASHING = {"GroupNormalization": 21}
+"""Operators that compute inside in the type that `stash_type` names, since which opset; ONNX Runtime unfolds them."""
+
 _BITS = "BitCast"
 """The operator that means the bits of its input, and not the number."""
 
@@ -241,6 +244,8 @@ class Scope:
             raise UnavailableError(f"random numbers ({node.op_type})")
         if standard and node.op_type in ("Constant", "ConstantOfShape"):
             _widen_constants(node)
+        if standard and self.opset >= _STASHING.get(node.op_type, self.opset + 1):
+            _stash_in_double(node)
         if standard and (node.op_type in _SUBGRAPHS or (node.op_type != _BITS and self._sets_type(node))):
             self._append(node)
             return
@@ -364,6 +369,15 @@ def to_double(tensor: onnx.TensorProto) -> onnx.TensorProto:
 
     array = np.asarray(numpy_helper.to_array(tensor)).astype(np.float64)
     return numpy_helper.from_array(array, tensor.name)
+
+
+def _stash_in_double(node: onnx.NodeProto) -> None:
+    """Let an operator compute in float64 inside too."""
+    import onnx.helper
+
+    kept = [attribute for attribute in node.attribute if attribute.name != "stash_type"]
+    del node.attribute[:]
+    node.attribute.extend([*kept, onnx.helper.make_attribute("stash_type", DOUBLE)])
 
 
 def _widen_constants(node: onnx.NodeProto) -> None:

@@ -1,0 +1,1 @@
+"""Change on purpose what a model is and does."""

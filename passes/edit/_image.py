@@ -1,0 +1,214 @@
+"""The steps from an image to what a model takes: as nodes, and once more in other words to verify these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from surgery import Builder, UsageError, Value
+
+from ._ports import Dim, declared
+
+Numbers = np.ndarray[Any, np.dtype[np.float64]]
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Image:
+    """An input that takes images, the layout that the model knows and the one that the caller gives."""
+
+    port: Value
+    inner: str
+    outer: str
+
+    @property
+    def channel(self) -> int:
+        """The axis of the channels in the model."""
+        return self.inner.index("C")
+
+    @property
+    def spatial(self) -> tuple[int, int]:
+        """The axes of height and width in the model."""
+        return self.inner.index("H"), self.inner.index("W")
+
+    @property
+    def turns(self) -> list[int] | None:
+        """The permutation that makes the layout of the model; None when the image has it."""
+        return None if self.inner == self.outer else [self.outer.index(letter) for letter in self.inner]
+
+    @property
+    def size(self) -> list[int] | None:
+        """Height and width in the model, None where they are free."""
+        dims = declared(self.port) or []
+        found = [dim for dim in (dims[axis] for axis in self.spatial) if isinstance(dim, int)]
+        return found if len(found) == 2 else None
+
+    def dims(self, taken: Iterable[str] | None) -> list[Dim]:
+        """Return the dims of the image; height and width have names that are not `taken`, if any are given."""
+        dims = list(declared(self.port) or [])
+        if taken is not None:
+            known = set(taken)
+            for axis, wish in zip(self.spatial, ("height", "width")):
+                dims[axis] = next(name for name in _numbered(f"image_{wish}") if name not in known)
+        return [dims[self.inner.index(letter)] for letter in self.outer]
+
+
+def _numbered(name: str) -> Iterable[str]:
+    yield name
+    yield from (f"{name}_{number}" for number in range(1, 1000))
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What is done to an image, in this order but for the layout: cast, layout, resize, swap, scale, mean, std."""
+
+    image: Image
+    taken: Any
+    resize: str | None
+    coordinates: str
+    antialias: bool
+    swap: bool
+    scale: Numbers
+    mean: Numbers
+    std: Numbers
+
+    @property
+    def given(self) -> Any:
+        """The element type of the model's input."""
+        return self.image.port.dtype
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether the model takes reals that are too short to compute with."""
+        return self.given.name in ("FLOAT16", "BFLOAT16")
+
+    @property
+    def change_nothing(self) -> bool:
+        """Whether the image is what the model takes."""
+        factor, term = self._affine()
+        same = np.all(factor == 1) and np.all(term == 0) and self.given == self.taken
+        return bool(same) and not (self.swap or self.resize or self.image.turns)
+
+    def check(self, opset: int) -> None:
+        """Raise UsageError when the model or its opset does not go with the steps."""
+        name = self.image.port.name
+        channels = (declared(self.image.port) or [])[self.image.channel]
+        if self.swap and channels != 3:
+            raise UsageError(f"'{name}' has {_told(channels)} channels, and three can be swapped")
+        for option in ("scale", "mean", "std"):
+            count = getattr(self, option).size
+            if count != 1 and count != channels:
+                raise UsageError(f"'{option}' has {count} numbers, and '{name}' {_told(channels)} channels")
+        if not np.all(self.std):
+            raise UsageError("'std' is zero")
+        if self.resize is None:
+            return
+        if opset < 11:
+            raise UsageError(f"Resize to a size is there since opset 11, and the model has {opset}", todo=_UPGRADE)
+        if self.antialias and opset < 18:
+            raise UsageError(f"Resize filters since opset 18, and the model has {opset}", todo=_UPGRADE)
+        if self.image.size is None:
+            raise UsageError(f"the height and width of '{name}' are free", todo="fix them with set-dims before")
+
+    # As nodes
+
+    def build(self, new: Builder) -> Value:
+        """Make the nodes, and return what the model takes."""
+        value = self.image.port
+        if self.image.turns is not None:
+            # Before the cast: there is less to move of bytes.
+            value = new.node("Transpose", value, perm=self.image.turns)
+        working = _FLOAT if self.is_narrow else int(self.given)
+        if int(self.taken) != working:
+            value = new.node("Cast", value, to=working)
+        if self.resize is not None:
+            value = self._resized(value, new)
+        if self.swap:
+            order = new.constant(np.array([2, 1, 0], np.int64), "swapped")
+            value = new.node("Gather", value, order, axis=self.image.channel)
+        factor, term = (self._along_channels(each) for each in self._affine())
+        if np.any(factor != 1):
+            value = new.node("Mul", value, new.constant(factor, "scale"))
+        if np.any(term != 0):
+            value = new.node("Add", value, new.constant(term, "offset"))
+        return new.node("Cast", value, to=self.given) if self.is_narrow else value
+
+    def _resized(self, value: Value, new: Builder) -> Value:
+        size, rank = self.image.size or [], len(self.image.inner)
+        opset = self.image.port.graph.opset
+        axes = list(self.image.spatial)
+        attributes: dict[str, Any] = {"mode": self.resize, "coordinate_transformation_mode": self.coordinates}
+        if opset >= 18:
+            attributes |= {"axes": axes, "antialias": int(self.antialias) or None}
+            sizes = new.constant(np.array(size, np.int64), "size")
+            return new.node("Resize", value, None, None, sizes, attributes=attributes)
+        shape = new.node("Shape", value)
+        known = dict(zip(axes, size))
+        parts = [
+            new.constant(np.array([known[axis]], np.int64), "size")
+            if axis in known
+            else new.node("Gather", shape, new.constant(np.array([axis], np.int64), "axis"), axis=0)
+            for axis in range(rank)
+        ]
+        # Until opset 13 the region and the scales have to be there, if empty.
+        nothing = None if opset >= 13 else new.constant(np.zeros(0, np.float32), "none")
+        return new.node("Resize", value, nothing, nothing, new.node("Concat", *parts, axis=0), attributes=attributes)
+
+    def _affine(self) -> tuple[Numbers, Numbers]:
+        """Return what to multiply by, and what to add then."""
+        return self.scale / self.std, -self.mean / self.std
+
+    def _along_channels(self, numbers: Numbers) -> Array:
+        behind = len(self.image.inner) - 1 - self.image.channel
+        shaped = numbers.reshape(-1, *[1] * behind) if numbers.size > 1 else numbers.reshape(())
+        return shaped.astype(np.float64 if self.given.name == "DOUBLE" else np.float32)
+
+    # In other words
+
+    def told(self, opset: int) -> tuple[str, dict[str, Array]]:
+        """Say how the input of the model follows from the image, as ONNX text and the constants that it reads.
+
+        Each step is written out as its definition has it, so that nothing that `build` thinks of is believed: channels
+        are taken apart and put together, the numbers are used as they are given.
+        """
+        working = _FLOAT if self.is_narrow else int(self.given)
+        lines = [f"v = Cast<to = {working}>(image)"]
+        constants: dict[str, Array] = {}
+        if self.image.turns is not None:
+            lines.append(f"v = Transpose<perm = {self.image.turns}>(v)")
+        if self.resize is not None:
+            lines += self._resize_told(opset, constants)
+        if self.swap:
+            axis = self.image.channel
+            split = f"num_outputs = 3, axis = {axis}" if opset >= 18 else f"axis = {axis}"
+            lines += [f"c0, c1, c2 = Split<{split}>(v)", f"v = Concat<axis = {axis}>(c2, c1, c0)"]
+        for op, name, numbers in (("Mul", "scale", self.scale), ("Sub", "mean", self.mean), ("Div", "std", self.std)):
+            lines.append(f"v = {op}(v, {name})")
+            constants[name] = self._along_channels(numbers)
+        lines.append(f"v = Cast<to = {int(self.given)}>(v)")
+        return "\n".join(lines), constants
+
+    def _resize_told(self, opset: int, constants: dict[str, Array]) -> list[str]:
+        """Resize to sizes of all dims, which are those of the image but for the height and width."""
+        size = dict(zip(self.image.spatial, self.image.size or []))
+        constants["given"] = np.array([size.get(axis, 0) for axis in range(4)], np.int64)
+        constants["is_given"] = np.array([axis in size for axis in range(4)])
+        mode = f'mode = "{self.resize}", coordinate_transformation_mode = "{self.coordinates}"'
+        if self.antialias:
+            mode += ", antialias = 1"
+        nothing = ", "
+        if opset < 13:
+            constants["nothing"] = np.zeros(0, np.float32)
+            nothing = "nothing, nothing"
+        return ["s = Shape(v)", "s = Where(is_given, given, s)", f"v = Resize<{mode}>(v, {nothing}, s)"]
+
+
+_FLOAT = 1
+_UPGRADE = "run upgrade-opset before"
+
+
+def _told(channels: Dim) -> str:
+    return "an unknown number of" if channels is None else str(channels)

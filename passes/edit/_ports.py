@@ -1,0 +1,21 @@
+"""What the passes for inputs and outputs ask of one."""
+
+from surgery import Graph, UsageError, Value
+
+Dim = int | str | None
+
+
+def declared(value: Value) -> list[Dim] | None:
+    """Return the dims that a value declares; None without a shape."""
+    shape = value.ir.shape
+    return None if shape is None else [dim if isinstance(dim, int) else dim.value for dim in shape]
+
+
+def only(graph: Graph, name: str | None, ports: list[Value], kind: str) -> Value:
+    """Return the port of a name, or the only one where none is named."""
+    if name is not None:
+        return graph.tensors([name], among=ports, kind=f"{kind} of the model")[0]
+    if len(ports) != 1:
+        listed = ", ".join(value.name for value in ports) or "none"
+        raise UsageError(f"the model has {len(ports)} {kind}s: {listed}", todo=f"name one by '{kind}'")
+    return ports[0]

@@ -1,0 +1,335 @@
+"""How single operators hold the size of a dim that is freed, and what they can read in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from surgery import Builder, Node, Refusal, Value
+
+Dims = Sequence[int | str | None]
+_TO_THE_END = 2**31 - 1
+
+
+class BakedIn(Exception):  # noqa: N818 - a reason, of which the pass makes an error
+    """A node needs the old size; it is told by the one that reads its result."""
+
+    def __init__(self, node: Node, reason: str) -> None:
+        super().__init__(reason)
+        self.node = node
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The freed dims by name with their old sizes, and the shapes that values had."""
+
+    sizes: Mapping[str, int]
+    shapes: Mapping[Value, Dims | None]
+
+    @property
+    def told(self) -> str:
+        """The old sizes, for a message."""
+        return " or ".join(str(size) for size in dict.fromkeys(self.sizes.values()))
+
+    def axes(self, value: Value) -> list[int]:
+        """List the axes of a value that follow from a freed dim."""
+        return [axis for axis, dim in enumerate(value.shape or ()) if isinstance(dim, str) and self._names(dim)]
+
+    def _names(self, dim: str) -> set[str]:
+        words = "".join(letter if letter.isalnum() or letter == "_" else " " for letter in dim).split()
+        return self.sizes.keys() & set(words)
+
+    def old(self, value: Value) -> Dims:
+        """Return the shape that a value had; refuse when that is not known."""
+        shape = self.shapes.get(value, value.shape)
+        if shape is None:
+            raise Refusal(f"the shape of {value.name} is not known")
+        return shape
+
+    def step(self, value: Value, axis: int) -> int:
+        """Return how many elements lie between two positions along a freed dim, which is outermost in its axis."""
+        dim, old = (value.shape or ())[axis], self.old(value)
+        factors = str(dim).split("*")
+        freed = [factor for factor in factors if factor in self.sizes]
+        others = [factor for factor in factors if factor not in self.sizes]
+        if len(freed) != 1 or not all(factor.isdecimal() for factor in others):
+            raise Refusal(f"dim {axis} of {value.name} is {dim}")
+        return prod(map(int, others)) * _product(old[axis + 1 :], value)
+
+    def contradiction(self, value: Value) -> str:
+        """Say what the shape of a value is if it would not have the old one for the old sizes; empty if it would."""
+        new, old = value.shape, self.shapes.get(value)
+        if new is None or old is None:
+            return ""
+        same = len(new) == len(old) and all(self._agree(here, there) for here, there in zip(new, old))
+        return "" if same else f"[{', '.join(map(str, new))}] in the place of [{', '.join(map(str, old))}]"
+
+    def _agree(self, new: int | str | None, old: int | str | None) -> bool:
+        if not isinstance(old, int) or new is None:
+            return True
+        factors = [self.sizes.get(factor, factor) for factor in str(new).split("*")]
+        numbers = [int(factor) for factor in factors if str(factor).isdecimal()]
+        return len(numbers) < len(factors) or prod(numbers) == old
+
+
+def _product(dims: Dims, value: Value) -> int:
+    numbers = [dim for dim in dims if isinstance(dim, int)]
+    if len(numbers) < len(dims):
+        raise Refusal(f"{value.name} has other free dims")
+    return prod(numbers)
+
+
+def _reshape(node: Node, sizes: Sizes, new: Builder) -> None:
+    """Write a copy or -1 where a constant target holds the old size, and numbers where it had -1 for others."""
+    data, result = node.required_input(0), node.outputs[0]
+    target = node.input(1)
+    wanted = target.elements if target is not None else tuple(node.attr("shape") or ())
+    if wanted is None or any(isinstance(item, str) for item in wanted):
+        return
+    was, old = sizes.old(data), sizes.old(result)
+    held = {_place(data, axis, result, sizes): axis for axis in sizes.axes(data)}
+    found = list(wanted)
+    for place, axis in held.items():
+        if wanted[place] in (0, -1):
+            continue
+        copies = place == axis and old[place] == was[axis] and not node.attr("allowzero", 0)
+        found[place] = 0 if copies else -1
+    for place, item in enumerate(wanted):
+        if item == -1 and place not in held and found.count(-1) > 1:
+            found[place] = _product(old[place : place + 1], result)
+    if found.count(-1) > 1:
+        raise Refusal("more than one dim of the target would have to be inferred")
+    if found == list(wanted):
+        return
+    if target is None:
+        new.set_attribute(node, "shape", found)
+    else:
+        new.set_input(node, 1, new.constant(np.array(found, np.int64), target.name))
+
+
+def _place(data: Value, axis: int, result: Value, sizes: Sizes) -> int:
+    """Find the dim of the result that a freed axis becomes, or becomes a part of, by the elements it steps over."""
+    step, old = sizes.step(data, axis), sizes.old(result)
+    size = next(size for name, size in sizes.sizes.items() if name in str((data.shape or ())[axis]).split("*"))
+    fitting = []
+    for place, dim in enumerate(old):
+        inner = _product(old[place + 1 :], result)
+        if isinstance(dim, int) and inner <= step and inner * dim >= step * size and step % max(inner, 1) == 0:
+            fitting.append((inner * dim != step * size or inner != step, place != axis, place))
+    if not fitting:
+        raise Refusal(f"no dim of the target {list(old)} holds it")
+    return min(fitting)[-1]
+
+
+def _expand(node: Node, sizes: Sizes, new: Builder) -> None:
+    """Leave a freed dim as it is where it was expanded to the size that it had."""
+    data, target = node.required_input(0), node.required_input(1)
+    wanted = target.elements
+    if wanted is None or any(isinstance(item, str) for item in wanted):
+        return
+    found, was = list(wanted), sizes.old(data)
+    for axis in sizes.axes(data):
+        place = axis - len(was) + len(found)
+        if place >= 0 and found[place] == was[axis]:
+            found[place] = 1
+        elif place >= 0 and found[place] != 1:
+            raise Refusal(f"it expands {was[axis]} to {found[place]}")
+    if found != list(wanted):
+        new.set_input(node, 1, new.constant(np.array(found, np.int64), target.name))
+
+
+def _resize(node: Node, sizes: Sizes, new: Builder) -> None:
+    """Take the size of a dim that is not resized from the operand."""
+    data, target = node.required_input(0), node.input(3)
+    wanted = None if target is None else target.elements
+    if target is None or wanted is None:
+        return
+    was = sizes.old(data)
+    axes = [axis % len(was) for axis in node.attr("axes") or range(len(was))]
+    kept = {place: axis for place, axis in enumerate(axes) if axis in sizes.axes(data) and wanted[place] == was[axis]}
+    if kept:
+        parts = [
+            _extent(data, kept[place], new) if place in kept else new.constant(np.array([item], np.int64), "size")
+            for place, item in enumerate(wanted)
+        ]
+        new.set_input(node, 3, new.node("Concat", *parts, axis=0))
+
+
+def _extent(value: Value, axis: int, new: Builder) -> Value:
+    """Compute the extent of one axis, as a vector of one element."""
+    return new.node("Gather", new.node("Shape", value), new.constant(np.array([axis], np.int64), "axis"), axis=0)
+
+
+def _concat(node: Node, sizes: Sizes, new: Builder) -> None:
+    """Make operands that repeat the same along a freed dim as large as that."""
+    along = node.attr("axis")
+    operands = [value for value in node.inputs if value is not None]
+    for free in operands:
+        for axis in sizes.axes(free):
+            if axis == along % len(sizes.old(free)):
+                continue
+            for index, value in enumerate(operands):
+                if isinstance((value.shape or (None,) * (axis + 1))[axis], int):
+                    new.set_input(node, index, _enlarged(value, axis, free, axis, sizes, new))
+
+
+def _enlarged(value: Value, axis: int, like: Value, other: int, sizes: Sizes, new: Builder) -> Value:
+    """Repeat the one slice of a value along an axis as often as another value is long."""
+    shape = value.shape or ()
+    slice_ = value if shape[axis] == 1 else new.constant(_one_slice(value, axis, sizes), value.name)
+    return _repeated(slice_, len(shape), axis, _extent(like, other, new), new)
+
+
+def _repeated(slice_: Value, rank: int, axis: int, extent: Value, new: Builder) -> Value:
+    """Repeat a value that has one slice along an axis."""
+    ones = [new.constant(np.ones(count, np.int64), "ones") if count else None for count in (axis, rank - axis - 1)]
+    parts = [part for part in (ones[0], extent, ones[1]) if part is not None]
+    return new.node("Expand", slice_, parts[0] if len(parts) == 1 else new.node("Concat", *parts, axis=0))
+
+
+def _one_slice(value: Value, axis: int, sizes: Sizes) -> np.ndarray[Any, Any]:
+    array = value.constant
+    if array is None:
+        raise _origin(value, sizes)
+    first = array.take([0], axis)
+    if not np.array_equal(np.broadcast_to(first, array.shape), array, equal_nan=array.dtype.kind == "f"):
+        raise Refusal(f"the constant {value.name} has {array.shape[axis]} different slices along the dim")
+    return np.ascontiguousarray(first)
+
+
+def _origin(value: Value, sizes: Sizes) -> Exception:
+    """Find the node in which the freed dim becomes one of the old size."""
+    shape, pending = list(value.shape or ()), [value]
+    for upper in pending:
+        node = upper.producer
+        if node is None:
+            continue
+        operands = [operand for operand in node.inputs if operand is not None]
+        if any(sizes.axes(operand) for operand in operands):
+            taken = list(operands[0].shape or ())
+            made = "what is not known" if upper.shape is None else list(upper.shape)
+            return BakedIn(node, f"it makes {made} of {taken}")
+        pending += [operand for operand in operands if operand not in pending]
+    return Refusal(f"{value.name} is {shape}")
+
+
+def _broadcast(node: Node, sizes: Sizes, new: Builder) -> None:
+    """Let constants that repeat the same along a freed dim be broadcast."""
+    _broadcast_all(node, range(len(node.inputs)), 0, sizes, new)
+
+
+def _matmul(node: Node, sizes: Sizes, new: Builder) -> None:
+    """Broadcast matrices that are the same along a freed dim; what is summed over must fit as it is."""
+    shapes = [value.shape or () for value in node.inputs if value is not None]
+    if all(shapes) and shapes[0][-1] != shapes[1][-2:][0]:
+        raise Refusal(f"it multiplies {shapes[0][-1]} by {shapes[1][-2:][0]}")
+    _broadcast_all(node, (0, 1), 2, sizes, new)
+
+
+def _gemm(node: Node, sizes: Sizes, new: Builder) -> None:
+    """Broadcast the term that is added."""
+    rows, term = node.required_input(0), node.input(2)
+    axis = 1 if node.attr("transA") else 0
+    if term is not None and axis in sizes.axes(rows) and len(term.shape or ()) == 2:
+        _narrow(node, 2, 0, sizes, new)
+
+
+def _broadcast_all(node: Node, operands: Sequence[int], skipped: int, sizes: Sizes, new: Builder) -> None:
+    """Narrow constants at the places, counted from the last, that are freed in another operand."""
+    values = {index: value for index in operands if (value := node.input(index)) is not None}
+    freed = {axis - len(value.shape or ()) for value in values.values() for axis in sizes.axes(value)}
+    for index, value in values.items():
+        for place in freed:
+            axis = place + len(value.shape or ())
+            if place < -skipped and axis >= 0:
+                _narrow(node, index, axis, sizes, new)
+
+
+def _narrow(node: Node, index: int, axis: int, sizes: Sizes, new: Builder) -> None:
+    value = node.required_input(index)
+    if isinstance((value.shape or ())[axis], int) and (value.shape or ())[axis] != 1:
+        new.set_input(node, index, new.constant(_one_slice(value, axis, sizes), value.name))
+
+
+def _recurrent(node: Node, sizes: Sizes, new: Builder) -> None:
+    """Let first states be left out that are zero, and others that are the same for the whole batch follow it."""
+    data = node.required_input(0)
+    batch_first = bool(node.attr("layout", 0))
+    batch = 0 if batch_first else 1
+    if batch not in sizes.axes(data):
+        return
+    for index, axis in ((4, 0), (5, batch), (6, batch)):
+        value = node.input(index)
+        if value is None or not isinstance((value.shape or (None,) * 2)[axis], int):
+            continue
+        zero = index > 4 and value.constant is not None and not np.any(value.constant)
+        new.set_input(node, index, None if zero else _enlarged(value, axis, data, batch, sizes, new))
+
+
+def _squeeze(node: Node, sizes: Sizes, new: Builder) -> None:
+    """Refuse to remove a freed dim."""
+    data, given = node.required_input(0), node.input(1)
+    axes = node.attr("axes") if given is None else given.elements
+    was = sizes.old(data)
+    for axis in sizes.axes(data):
+        gone = was[axis] == 1 if not axes else axis in [int(item) % len(was) for item in axes]
+        new.require(not gone, f"it removes dim {axis}")
+
+
+def _slice(node: Node, sizes: Sizes, new: Builder) -> None:
+    """Refuse to guess whether a slice up to the old size means all."""
+    data = node.required_input(0)
+    if node.opset < 10:
+        ends, axes = node.attr("ends"), node.attr("axes")
+    else:
+        ends, axes = (None if v is None else v.elements for v in (node.input(2), node.input(3)))
+    was = sizes.old(data)
+    for place, axis in enumerate(axes or range(len(ends or ()))):
+        if int(axis) % len(was) in sizes.axes(data) and ends is not None:
+            new.require(ends[place] != was[int(axis)], f"it slices up to {ends[place]}")
+
+
+def _split(node: Node, sizes: Sizes, new: Builder) -> None:
+    """Refuse to cut a freed dim into pieces of fixed sizes."""
+    data = node.required_input(0)
+    cuts = int(node.attr("axis")) % len(sizes.old(data)) in sizes.axes(data)
+    new.require(not cuts or node.opset < 13, "it cuts the dim into pieces")
+
+
+def _gather_nd(node: Node, sizes: Sizes, new: Builder) -> None:
+    """Gather within each sample where constant indices name the samples one after the other, and are else the same."""
+    data, indices = node.required_input(0), node.required_input(1)
+    array, batch = indices.constant, sizes.old(data)[0]
+    if 0 not in sizes.axes(data) or array is None or array.shape[0] != batch or node.attr("batch_dims", 0):
+        return
+    samples = np.arange(array.shape[0]).reshape(-1, *[1] * (array.ndim - 2))
+    rest = array[..., 1:]
+    new.require(np.array_equal(array[..., 0], np.broadcast_to(samples, array.shape[:-1])), "it gathers across samples")
+    new.require(rest.shape[-1], "it gathers whole samples")
+    new.require(np.array_equal(rest, np.broadcast_to(rest[:1], rest.shape)), "it gathers unevenly")
+    same = new.constant(np.ascontiguousarray(rest[:1]), indices.name)
+    new.set_input(node, 1, _repeated(same, array.ndim, 0, _extent(data, 0, new), new))
+    new.set_attribute(node, "batch_dims", 1)
+
+
+RULES: dict[str, Callable[[Node, Sizes, Builder], None]] = {
+    "broadcast": _broadcast,
+    "Concat": _concat,
+    "Expand": _expand,
+    "GRU": _recurrent,
+    "GatherND": _gather_nd,
+    "Gemm": _gemm,
+    "LSTM": _recurrent,
+    "MatMul": _matmul,
+    "RNN": _recurrent,
+    "Reshape": _reshape,
+    "Resize": _resize,
+    "Slice": _slice,
+    "Split": _split,
+    "Squeeze": _squeeze,
+}
+"""What is done for each operator; "broadcast" stands for all that broadcast their operands."""

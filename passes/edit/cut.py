@@ -1,0 +1,57 @@
+"""Other ends of a model."""
+
+from surgery import Graph, Parity, TensorNames, UsageError, Value, graph_pass
+
+from ._asked import asked, keep_outputs, main_nodes, require_type
+
+
+@graph_pass("cut", parity=Parity.EXACT, changes=("inputs", "outputs"))
+def cut(graph: Graph, *, inputs: TensorNames | None = None, outputs: TensorNames | None = None) -> None:
+    """Cut through tensors: callers give those in `inputs`, and get those in `outputs` in place of what follows them.
+
+    A tensor in `inputs` becomes an input of the model, and what computed it goes, as far as nothing else needs it, with
+    the inputs that only it read. A tensor in `outputs` becomes an output, and the outputs that depend on it go. All
+    other inputs and outputs stay, which is what sets this apart from `extract`.
+
+    Right because each tensor that is left is computed as in the model: nodes of the model compute what the new inputs
+    are given, and each output is compared with the value that the model has there.
+
+    Options:
+        inputs: The tensors at which the model begins anew, by name or glob.
+        outputs: The tensors at which it ends, by name or glob.
+
+    Example:
+        # options: {inputs: a, outputs: b}
+        g (float[2] x) => (float[2] y, float[2] z) { a = Relu(x) b = Exp(a) y = Neg(b) z = Abs(x) }
+    """
+    if not inputs and not outputs:
+        raise UsageError("cut does not know where", todo="name tensors in 'inputs' or 'outputs'")
+    starts = [value for value in graph.tensors(inputs or ()) if not value.is_input or value.is_overridable]
+    ends = graph.tensors(outputs or ())
+    _require_use(graph, starts, ends)
+    behind = graph.below(ends)
+    gone = {value for node in behind for value in node.outputs} - {*ends} | {*starts}
+    kept = [value for value in graph.outputs() if value not in gone]
+    read = [value for value in graph.inputs() if value.is_used]
+    with asked(graph) as new:
+        keep_outputs(graph, new, list(dict.fromkeys([*kept, *ends])))
+        for value in starts:
+            require_type(value)
+            new.cut(value)
+        for node in behind:
+            if not any(value.is_used for value in node.outputs):
+                new.remove(node)
+    with graph.site() as new:
+        for value in read:
+            if value in graph.inputs() and not value.is_used:
+                new.drop_input(value)
+
+
+def _require_use(graph: Graph, starts: list[Value], ends: list[Value]) -> None:
+    """Raise UsageError for a tensor that would be given and got, or given and read by nothing."""
+    read = {value for node in main_nodes(graph) for value in graph.reads(node)}
+    for value in starts:
+        if value in ends:
+            raise UsageError(f"'{value.name}' would be both an input and an output", todo="leave it out on one side")
+        if value not in read:
+            raise UsageError(f"nothing reads '{value.name}'", todo="leave it out of the inputs")

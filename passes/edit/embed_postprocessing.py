@@ -1,0 +1,76 @@
+"""What is done to the results of a model, as part of it."""
+
+from typing import Literal
+
+from surgery import Graph, Parity, UsageError, Value, graph_pass
+
+from ._asked import asked
+from ._ports import only
+from ._scores import Scores
+
+
+@graph_pass("embed-postprocessing", parity=Parity.CLOSE, changes=("outputs", "types", "dims"))
+def embed_postprocessing(
+    graph: Graph,
+    *,
+    output: str | None = None,
+    activation: Literal["softmax", "sigmoid"] | None = None,
+    scale: float | None = None,
+    clip: tuple[float, float] | None = None,
+    argmax: bool = False,
+    top_k: int | None = None,
+    axis: int = -1,
+) -> None:
+    """Let the model give what an application reads off its output: probabilities, classes, the best few, pixels.
+
+    The output is made of what it was in this order: the activation, a factor, bounds, and then the index of the
+    largest along the axis, or the `k` largest with their indices. It keeps its name; the indices of the largest are a
+    new output behind it, `<name>_indices`.
+
+    Right by the definition of these operators of ONNX. Of equal values the first counts.
+
+    Options:
+        output: the output of the model; can be left out where there is only one.
+        activation: softmax along the axis, or sigmoid.
+        scale: what to multiply by, 255 for pixels.
+        clip: the least and the greatest value.
+        argmax: whether to give the index of the largest in the place of the values.
+        top_k: how many of the largest to give, in falling order, with their indices.
+        axis: the axis of the classes; from the last one where it is negative.
+
+    Example:
+        # options: {activation: softmax, top_k: 2}
+        g (float[N,5] x) => (float[N,5] y)
+        {
+            y = Relu(x)
+        }
+    """
+    port = only(graph, output, graph.outputs(), "output")
+    scores = Scores(port, activation, scale, clip, argmax, top_k, _place(port, axis))
+    scores.check()
+    name, indices = port.name, f"{port.name}_indices"
+    if top_k is not None and not graph.is_free(indices):
+        raise UsageError(f"the name '{indices}' is taken", todo="rename what has it")
+    with asked(graph) as new:
+        made = scores.build(new)
+        new.drop_output(port)
+        for value, called in zip(made, (name, indices)):
+            new.add_output(value, called)
+        # The one under the old name is said last: until then this name stands for what it is made of.
+        for text, called in [*zip(scores.told(), (name, indices))][::-1]:
+            new.relate_output(called, text, scores=port, **scores.constants())
+        outputs = [made[0] if value == port else value for value in graph.outputs()]
+        if len(made) > 1:
+            outputs.insert(outputs.index(made[0]) + 1, made[1])
+        new.order_ports(outputs=outputs)
+
+
+def _place(port: Value, axis: int) -> int:
+    """Return the axis counted from the first."""
+    if port.dtype is None:
+        raise UsageError(f"the output '{port.name}' is no tensor")
+    if port.rank is None:
+        raise UsageError(f"the rank of '{port.name}' is not known", todo="run infer-shapes, or declare its shape")
+    if not -port.rank <= axis < port.rank:
+        raise UsageError(f"'{port.name}' has {port.rank} dims, and no axis {axis}")
+    return axis % port.rank

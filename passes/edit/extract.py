@@ -1,0 +1,110 @@
+"""A piece of a model as a model of its own."""
+
+from surgery import Builder, Graph, Node, NodeSelector, Parity, TensorNames, UsageError, Value, graph_pass
+
+from ._asked import asked, keep_outputs, main_nodes, outermost, require_type
+
+
+@graph_pass("extract", parity=Parity.EXACT, changes=("inputs", "outputs", "order"))
+def extract(
+    graph: Graph,
+    *,
+    inputs: TensorNames | None = None,
+    outputs: TensorNames | None = None,
+    nodes: NodeSelector | None = None,
+) -> None:
+    """Cut a piece out: what the tensors `outputs` need, beginning at the tensors `inputs`, and nothing else.
+
+    The inputs and outputs of the piece are those tensors, in this order, with the names, types and dims that they have
+    in the model, inferred where they are not declared; so pieces that meet at a tensor fit together. Without `inputs`
+    the piece begins where the model does, without `outputs` it ends where that does. With `nodes` the piece is these
+    nodes: its inputs are what they read from others, its outputs what others read from them, and constants come along.
+    An initializer that callers may set stays one that they may set. What subgraphs capture and functions that are
+    called come along too.
+
+    Right because each tensor of the piece is computed as in the model: nodes of the model compute what the piece is
+    given, and its outputs are compared with the values that the model has there.
+
+    Options:
+        inputs: The tensors that callers give, by name or glob.
+        outputs: The tensors that callers get, by name or glob.
+        nodes: The nodes of the piece, in the place of `inputs` and `outputs`.
+
+    Example:
+        # options: {inputs: a, outputs: b}
+        g (float[2] x) => (float[2] y) { a = Relu(x) b = Exp(a) y = Neg(b) }
+    """
+    if nodes is not None:
+        if inputs or outputs:
+            raise UsageError("extract takes either 'nodes' or 'inputs' and 'outputs'", todo="leave one of them out")
+        starts, ends = _boundary(graph, outermost(graph, graph.select(nodes)))
+    elif inputs or outputs:
+        starts, ends = graph.tensors(inputs or ()), graph.tensors(outputs or ()) or graph.outputs()
+    else:
+        raise UsageError("extract does not know what to extract", todo="give 'inputs' and 'outputs', or 'nodes'")
+    piece = graph.above(ends, starts)
+    _require_closed(graph, starts, ends, piece)
+    names = [value.name for value in starts]
+    with asked(graph) as new:
+        _keep(graph, new, starts, ends, piece)
+    _tidy(graph, names)
+
+
+def _boundary(graph: Graph, chosen: list[Node]) -> tuple[list[Value], list[Value]]:
+    """Say where a set of nodes of the main graph begins and ends."""
+    made = [value for node in chosen for value in node.outputs if value.name]
+    own = {*made}
+    read = dict.fromkeys(value for node in chosen for value in graph.reads(node))
+    starts = [value for value in read if value not in own and not value.is_constant and not value.is_overridable]
+    inside = set(chosen)
+    outside = {value for node in main_nodes(graph) if node not in inside for value in graph.reads(node)}
+    dead = {value for node in chosen if not any(out.is_used for out in node.outputs) for value in node.outputs}
+    ends = [value for value in made if value.is_output or value in outside or value in dead]
+    return starts, ends
+
+
+def _require_closed(graph: Graph, starts: list[Value], ends: list[Value], piece: list[Node]) -> None:
+    """Raise UsageError unless the piece needs the tensors that it begins at, and no other input of the model."""
+    both = next((value for value in starts if value in ends), None)
+    if both is not None:
+        raise UsageError(f"'{both.name}' would be both an input and an output", todo="leave it out on one side")
+    read = {value for node in piece for value in graph.reads(node)}
+    useless = next((value for value in starts if value not in read), None)
+    if useless is not None:
+        raise UsageError(f"the outputs do not depend on '{useless.name}'", todo="leave it out of the inputs")
+    needed = [value for value in graph.inputs() if value in read or value in ends]
+    more = [f"'{value.name}'" for value in needed if value not in starts and not value.is_overridable]
+    if starts and more:
+        raise UsageError(f"the outputs depend on {', '.join(more)} too", todo="add to the inputs what is missing")
+
+
+def _keep(graph: Graph, new: Builder, starts: list[Value], ends: list[Value], piece: list[Node]) -> None:
+    """Let the model be the piece, but for inputs that it does not read."""
+    inside = set(piece)
+    keep_outputs(graph, new, ends)
+    for value in starts:
+        if not value.is_input:
+            require_type(value)
+            new.cut(value)
+    for node in main_nodes(graph):
+        # What leads to an output goes with that; the rest is dead.
+        if node not in inside and not any(value.is_used for value in node.outputs):
+            new.remove(node)
+
+
+def _tidy(graph: Graph, names: list[str]) -> None:
+    """Remove inputs, constants and functions that the piece does not need, and put the inputs in order."""
+    inputs = sorted(graph.inputs(), key=lambda value: names.index(value.name) if value.name in names else len(names))
+    unread = [value for value in inputs if not value.is_used]
+    kept = [value for value in inputs if value.is_used]
+    constants = [value for value in graph.constants() if not value.is_used]
+    functions = graph.uncalled()
+    with graph.site() as new:
+        for value in unread:
+            new.drop_input(value)
+        for value in constants:
+            new.drop(value)
+        for function in functions:
+            new.drop_function(function)
+        if kept != [value for value in graph.inputs() if value in kept]:
+            new.order_ports(inputs=kept)

@@ -1,0 +1,107 @@
+"""Weights from a file."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import numpy as np
+
+from surgery import Checkpoint, FilePath, Graph, Parity, Renames, TensorNames, UsageError, Value, graph_pass
+
+_CHUNK = 1 << 24
+_ROWS = 64
+
+
+@graph_pass("import-weights", parity=Parity.INTENDED)
+def import_weights(
+    graph: Graph,
+    *,
+    file: FilePath,
+    names: Renames | None = None,
+    transpose: TensorNames | None = None,
+    unknown: Literal["error", "ignore"] = "error",
+) -> None:
+    r"""Give initializers the elements that tensors of a file have: .safetensors, its index of shards, or .npz.
+
+    A tensor of the file goes into the initializer of its name, which must be of the same type and dims; one that is
+    not, is an error, and then nothing is imported. Initializers that the file does not have keep what they hold, and so
+    do those whose bits are the same already. The file is mapped, not read, and copied when the model is saved.
+
+    What the model computes is another thing then, so that nothing is compared but that it runs.
+
+    Options:
+        file: the file with the tensors.
+        names: names of the model for names of the file, where they differ; globs and regular expressions will do,
+            `{'bert.*': '*'}`.
+        transpose: initializers, by name or glob, that hold the transpose of what the file has, as for MatMul a Linear
+            layer of PyTorch.
+        unknown: what to do with tensors of the file that the model has no initializer for.
+    """
+    tensors = graph.read_tensors(file)
+    told = (names or Renames()).expand(f"tensor in {file.name}", tensors.entries)
+    known = _initializers(graph)
+    among = [value for values in known.values() for value in values]
+    turned = set(graph.tensors(transpose, among=among, kind="initializer") if transpose else ())
+    targets: dict[Value, str] = {}
+    for name in sorted(tensors.entries):
+        wanted = told.get(name, name)
+        if wanted not in known and unknown == "ignore":
+            continue
+        if wanted not in known:
+            graph.tensors([wanted], among=among, kind="initializer")
+        if len(known[wanted]) > 1:
+            raise UsageError(f"initializers of several subgraphs are called '{wanted}'", todo="rename them first")
+        target = known[wanted][0]
+        if targets.setdefault(target, name) != name:
+            raise UsageError(f"'{targets[target]}' and '{name}' of {file.name} would both go into '{wanted}'")
+    for target, name in targets.items():
+        _require_alike(target, name, tensors, target in turned)
+    with graph.site() as new:
+        for target, name in targets.items():
+            tensor = tensors.tensor(name)
+            elements = tensor.numpy().T if target in turned else tensor.numpy()
+            held = target.ir.const_value
+            if held is not None and not _same(held.numpy(), elements):
+                new.set_tensor(target, elements if target in turned else tensor)
+
+
+def _initializers(graph: Graph) -> dict[str, list[Value]]:
+    """List the initializers of all scopes by name, those too that a caller may override."""
+    found: dict[str, list[Value]] = defaultdict(list)
+    for scope in graph.scopes:
+        for value in scope.initializers.values():
+            found[value.name or ""].append(Value(graph, value))
+    return dict(found)
+
+
+def _require_alike(target: Value, name: str, tensors: Checkpoint, turned: bool) -> None:
+    """Raise UsageError when a tensor of a file does not fit into an initializer."""
+    entry = tensors.entries[name]
+    dims = entry.dims[::-1] if turned else entry.dims
+    if (target.dtype, _dims(target)) == (entry.dtype, dims):
+        return
+    hint = f"name it under 'transpose: [{target.name}]'" if _dims(target) == dims[::-1] else None
+    raise UsageError(
+        f"'{name}' of {tensors.path.name} is {_shown(entry.dtype, entry.dims)}, "
+        f"and the initializer '{target.name}' {_shown(target.dtype, _dims(target))}",
+        todo=hint,
+    )
+
+
+def _dims(value: Value) -> tuple[int, ...]:
+    """Give the dims of the tensor that an initializer holds."""
+    tensor = value.ir.const_value
+    return () if tensor is None else tuple(tensor.shape.numpy())
+
+
+def _shown(dtype: Any, dims: Iterable[Any]) -> str:
+    return f"{dtype.name.lower()}[{','.join(map(str, dims))}]"
+
+
+def _same(held: np.ndarray[Any, Any], new: np.ndarray[Any, Any]) -> bool:
+    """Tell whether all bits are the same, looking at some megabytes at a time."""
+    if not new.flags.c_contiguous:
+        rows = range(0, len(new), _ROWS)
+        return all(_same(held[row : row + _ROWS], np.ascontiguousarray(new[row : row + _ROWS])) for row in rows)
+    mine, theirs = (array.reshape(-1).view(np.uint8) for array in (held, new))
+    return all(np.array_equal(mine[i : i + _CHUNK], theirs[i : i + _CHUNK]) for i in range(0, mine.size, _CHUNK))

@@ -1,0 +1,91 @@
+"""Two models as one."""
+
+from typing import Literal
+
+from surgery import FilePath, Graph, Other, Parity, TensorNames, UsageError, Value, graph_pass
+
+from ._fit import require_fit
+
+
+@graph_pass("merge", parity=Parity.EXACT, changes=("inputs", "outputs", "metadata"))
+def merge(
+    graph: Graph,
+    *,
+    model: FilePath,
+    connect: dict[str, str | list[str]] | None = None,
+    mode: Literal["chain", "parallel"] = "chain",
+    prefix: str = "",
+    keep: TensorNames | None = None,
+) -> None:
+    """Put another model behind this one, or beside it.
+
+    Right because each part computes what it did; compared is both models, composed by other means, on inputs that are
+    legal for both. Weights stay in their files until the result is saved. A function that both have under one name with
+    different bodies gets another name, dims that meet get the name that this model has for them, and metadata of the
+    other model is added where this one has none of that key. Both must import the same opsets.
+
+    In a chain, outputs of this model go into inputs of the other: those that `connect` names, else those of the same
+    name, else the only one into the only one. They are no outputs any more, unless `keep` names them. In parallel all
+    outputs stay. Inputs of the other model that nothing is connected to are inputs of the result; without a prefix,
+    one that this model has too is one input.
+
+    Options:
+        model: the other model, an .onnx file.
+        connect: inputs of the other model, one or several, by the tensor of this one that goes into them.
+        mode: `chain` puts the other model behind this one, `parallel` beside it.
+        prefix: what all names of the other model begin with from then on, such as `head/`.
+        keep: outputs that stay though they go into the other model.
+    """
+    other = graph.read_model(model)
+    pairs = _pairs(graph, other, connect, mode)
+    if not prefix:
+        mine = {value.name: value for value in graph.inputs()}
+        pairs |= {port.name: mine[port.name] for port in other.inputs() if port.name in mine and port.name not in pairs}
+    for port in other.graph.inputs():
+        if port.name in pairs:
+            require_fit(pairs[port.name], port, f"the input '{port.name}' of {other.path.name}")
+    outputs = graph.outputs()
+    fed = [value for value in dict.fromkeys(pairs.values()) if value in outputs]
+    kept = graph.tensors(keep, among=fed, kind="output that goes into the other model") if keep else []
+    with graph.site() as new:
+        new.join(other, pairs, prefix)
+        for value in fed if mode == "chain" else ():
+            if value not in kept:
+                new.drop_output(value)
+        for key, text in other.graph.ir.metadata_props.items():
+            if key not in graph.ir.metadata_props:
+                new.set_metadata(key, text)
+
+
+def _pairs(graph: Graph, other: Other, connect: dict[str, str | list[str]] | None, mode: str) -> dict[str, Value]:
+    """Say which tensor of this model goes into which input of the other, by the name of that."""
+    inputs = other.graph.inputs()
+    if connect is None:
+        return _matching(graph.outputs(), other.inputs(), other) if mode == "chain" else {}
+    pairs: dict[str, Value] = {}
+    for source, targets in connect.items():
+        (value,) = graph.tensors([source])
+        for name in [targets] if isinstance(targets, str) else targets:
+            other.graph.tensors([name], among=inputs, kind=f"input of {other.path.name}")
+            if name in pairs:
+                raise UsageError(f"'{pairs[name].name}' and '{source}' would both go into '{name}'")
+            pairs[name] = value
+    outputs = graph.outputs()
+    if mode == "chain" and not any(value in outputs for value in pairs.values()):
+        raise UsageError("no output of the model goes into the other", todo="connect one, or say 'mode: parallel'")
+    return pairs
+
+
+def _matching(outputs: list[Value], inputs: list[Value], other: Other) -> dict[str, Value]:
+    """Match outputs with inputs of the same name, or the only one with the only one."""
+    by_name = {value.name: value for value in outputs}
+    pairs = {port.name: by_name[port.name] for port in inputs if port.name in by_name}
+    if not pairs and len(outputs) == len(inputs) == 1:
+        return {inputs[0].name: outputs[0]}
+    if not pairs:
+        mine, theirs = (", ".join(value.name for value in values[:5]) for values in (outputs, inputs))
+        raise UsageError(
+            f"it is not clear which outputs ({mine}) go into which inputs of {other.path.name} ({theirs})",
+            todo="say so by 'connect: {output: input}'",
+        )
+    return pairs

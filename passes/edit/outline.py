@@ -1,0 +1,85 @@
+"""Repeated blocks as functions."""
+
+from surgery import Graph, Parity, UsageError, graph_pass
+
+from ._blocks import Family, between, families, named, repeated
+
+_STANDARD = ("ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training", "com.microsoft")
+
+
+@graph_pass("outline", parity=Parity.EXACT)
+def outline(
+    graph: Graph, *, blocks: str | None = None, name: str = "Block", domain: str = "local", min_nodes: int = 8
+) -> None:
+    """Make a model-local function of blocks of nodes that repeat, and call it in their place.
+
+    Right because a call means what the body of the function says, and the body has the nodes of the blocks: they
+    agree in operators, attributes and wiring. What they read from outside, weights and constants included, become
+    inputs of the function, and what is read outside becomes outputs. `inline-functions` undoes it.
+
+    Blocks are found by the names of their nodes, or else by themselves: as the longest runs of nodes, in the order of
+    the file, that repeat one behind the other. `canonical-order` helps where the file has them in disorder. Blocks that
+    differ from the others, and nodes with subgraphs, stay as they are.
+
+    Example:
+        # options: {min_nodes: 2}
+        g (float[2] x, float[2] w) => (float[2] y) {
+            a = Mul(x, w)
+            b = Relu(a)
+            c = Mul(b, w)
+            y = Relu(c)
+        }
+
+    Options:
+        blocks: how the names of the nodes of a block begin, with one `*` that tells blocks apart: `encoder/layer.*`.
+        name: the name of the function; a further one has a number behind it.
+        domain: the domain of the functions.
+        min_nodes: how many nodes a block has at least, where blocks are found by themselves.
+    """
+    if blocks is not None and blocks.count("*") != 1:
+        raise UsageError(f"blocks: '{blocks}' needs one '*', for what tells the blocks apart")
+    if min_nodes < 1:
+        raise UsageError("min_nodes must be at least 1")
+    if domain in ("", "ai.onnx", *_STANDARD) or not name:
+        raise UsageError(f"a function needs a name, and a domain of its own, not '{domain}'")
+    if blocks is not None:
+        _outline_named(graph, blocks, name, domain)
+        return
+    for run in list(repeated(graph, min_nodes)):
+        for family in families(graph, run):
+            _outline(graph, family, name, domain)
+
+
+def _outline_named(graph: Graph, pattern: str, name: str, domain: str) -> None:
+    groups = named(graph, pattern)
+    if len(groups) < 2:
+        number = "no block has" if not groups else "only one block has"
+        raise UsageError(f"{number} nodes with names such as '{pattern}/...'", todo="'surgery inspect' lists names")
+    found = families(graph, groups)
+    if not found:
+        raise UsageError(f"no two of the {len(groups)} blocks '{pattern}' are alike")
+    for family in found:
+        for block in family.blocks:
+            caught = between(graph, block)
+            if caught is not None:
+                what = f"node '{caught.label}' reads of the block of '{block[0].label}' and is read by it"
+                raise UsageError(what, todo="give blocks that have it in them, or none to have them found")
+        _outline(graph, family, name, domain)
+    alike = {block for family in found for block in family.blocks}
+    for group in groups:
+        if tuple(group) not in alike:
+            with graph.site(group[0]) as new:
+                new.require(False, "no other block is like this one")
+
+
+def _outline(graph: Graph, family: Family, name: str, domain: str) -> None:
+    """Define the function of a family, by its first block, and call it in the place of each."""
+    with graph.site(family.blocks[0][-1]) as new:
+        function = new.define_as(domain, name, family.blocks[0], family.reads, family.outputs[0])
+        for block, inputs, outputs in zip(family.blocks, family.inputs, family.outputs):
+            made = new.at(block[-1]).nodes(f"{domain}::{function}", *inputs, outputs=len(outputs), name=function)
+            for old, value in zip(outputs, made):
+                new.at(block[-1]).replace(old, value)
+            for node in block:
+                if not any(value.is_used for value in node.outputs):
+                    new.remove(node)

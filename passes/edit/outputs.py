@@ -1,0 +1,69 @@
+"""Which tensors callers get."""
+
+from surgery import Graph, Parity, TensorNames, UsageError, graph_pass
+
+from ._asked import asked, keep_outputs, require_type
+
+
+@graph_pass("set-outputs", parity=Parity.EXACT, changes=("outputs", "order"))
+def set_outputs(graph: Graph, *, outputs: TensorNames) -> None:
+    """Let exactly these tensors be the outputs of the model, in this order; what nothing needs any more goes.
+
+    Right because each output has the value that this tensor has in the model. Inputs stay, also those that nothing
+    reads any more: `drop-unused-inputs` removes them. An output that is new has the type and the dims that are known
+    of the tensor.
+
+    Options:
+        outputs: The tensors, by name or glob.
+
+    Example:
+        # options: {outputs: [t, y]}
+        g (float[2] x) => (float[2] y, float[2] z) { t = Relu(x) y = Exp(t) z = Neg(t) }
+    """
+    if not outputs:
+        raise UsageError("a model must have an output", todo="name one in 'outputs'")
+    wanted = graph.tensors(outputs)
+    with asked(graph) as new:
+        keep_outputs(graph, new, wanted)
+
+
+@graph_pass("add-outputs", parity=Parity.EXACT, changes=("outputs",))
+def add_outputs(graph: Graph, *, outputs: TensorNames) -> None:
+    """Let tensors of the model be outputs of it too, behind those that it has.
+
+    Right because nothing else changes: each new output has the value that this tensor has in the model, with the type
+    and the dims that are known of it. One that is an output already stays where it is.
+
+    Options:
+        outputs: The tensors, by name or glob.
+
+    Example:
+        # options: {outputs: t}
+        g (float[2] x) => (float[2] y) { t = Relu(x) y = Exp(t) }
+    """
+    added = [value for value in graph.tensors(outputs) if not value.is_output]
+    with asked(graph) as new:
+        for value in added:
+            require_type(value)
+            new.add_output(value)
+
+
+@graph_pass("remove-outputs", parity=Parity.EXACT, changes=("outputs",))
+def remove_outputs(graph: Graph, *, outputs: TensorNames) -> None:
+    """Take outputs of the model away, and what only they needed; the others stay as they are.
+
+    Inputs stay, also those that nothing reads any more: `drop-unused-inputs` removes them.
+
+    Options:
+        outputs: Outputs of the model, by name or glob; one has to be left.
+
+    Example:
+        # options: {outputs: z}
+        g (float[2] x) => (float[2] y, float[2] z) { y = Relu(x) z = Neg(x) }
+    """
+    leaving = graph.tensors(outputs, among=graph.outputs(), kind="output of the model")
+    if len(leaving) == len(graph.outputs()):
+        raise UsageError("no output would be left", todo="keep one, or name the new ones with 'set-outputs'")
+    with asked(graph) as new:
+        for value in leaving:
+            new.drop_output(value)

@@ -1,0 +1,95 @@
+"""Nodes taken out on purpose, and ways around them."""
+
+from surgery import Builder, Graph, Keeps, Node, NodeSelector, Parity, UsageError, Value, graph_pass
+
+from ._asked import asked, outer
+from ._ways import require_alike
+
+
+@graph_pass("remove-nodes", parity=Parity.INTENDED)
+def remove_nodes(
+    graph: Graph, *, nodes: NodeSelector, connect: dict[int, int] | None = None, keeps: Keeps = "nothing"
+) -> None:
+    """Take nodes out and short-circuit them: what reads an output of such a node reads one of its inputs instead.
+
+    Without `connect` the first output gets the one input that is no constant, or the first of those that fits in type
+    and shape. Another output that is read is an error, and so is an input that surely does not fit; where types or
+    shapes are not known, running the result tells. What only the nodes needed goes too. What the model computes is
+    another thing then, unless you say by `keeps` that it is not.
+
+    Options:
+        nodes: The nodes.
+        connect: Which input takes the place of which output, {output: input}, each counted from 0.
+        keeps: What stays of the results as you say, and is verified; by default nothing is compared.
+
+    Example:
+        # options: {nodes: {op: Clip}}
+        g (float[2] x) => (float[2] y) <float low = {0}> { a = Exp(x) b = Clip(a, low) y = Neg(b) }
+    """
+    for node in outer(graph, graph.select(nodes)):
+        if node.ir.graph is None:
+            continue  # it went with one that read it
+        with asked(graph, node) as new:
+            _short_circuit(node, new, connect)
+
+
+def _short_circuit(node: Node, new: Builder, connect: dict[int, int] | None) -> None:
+    ways = _ways(node) if connect is None else connect
+    for position, output in enumerate(node.outputs):
+        if not output.is_used:
+            continue
+        if position not in ways:
+            todo = f"say which input takes its place: connect: {{{position}: 0}}"
+            raise UsageError(f"output {position} of '{node.label}' is read", todo=todo)
+        source = node.input(ways[position])
+        if source is None:
+            raise UsageError(f"'{node.label}' has no input {ways[position]}", todo="correct 'connect'")
+        require_alike(output, source)
+        new.replace(output, source)
+    if not any(output.is_used for output in node.outputs):
+        new.remove(node)
+
+
+def _ways(node: Node) -> dict[int, int]:
+    """Find the input that takes the place of the first output."""
+    given = {index: value for index, value in enumerate(node.inputs) if value is not None and not value.is_constant}
+    if not given:
+        raise UsageError(f"'{node.label}' has no input that could take its place", todo="name it in 'connect'")
+    fitting = (index for index, value in given.items() if _fits(node.outputs[0], value))
+    return {0: next(fitting, min(given))}
+
+
+def _fits(old: Value, new: Value) -> bool:
+    try:
+        require_alike(old, new)
+    except UsageError:
+        return False
+    return True
+
+
+@graph_pass("bypass", parity=Parity.INTENDED)
+def bypass(graph: Graph, *, start: str, end: str, keeps: Keeps = "nothing") -> None:
+    """Lead a way around part of the model: what reads the tensor `end` reads the tensor `start` instead.
+
+    What lies between the two goes, as far as nothing else needs it. Their types and shapes must agree as far as they
+    are known. What the model computes is another thing then, unless you say by `keeps` that it is not.
+
+    Options:
+        start: The tensor that is read from then on.
+        end: The tensor that was read before; it must not be needed for `start`.
+        keeps: What stays of the results as you say, and is verified; by default nothing is compared.
+
+    Example:
+        # options: {start: a, end: c}
+        g (float[2] x) => (float[2] y) { a = Relu(x) b = Exp(a) c = Neg(b) y = Abs(c) }
+    """
+    before, after = graph.tensors([start])[0], graph.tensors([end])[0]
+    if before == after:
+        raise UsageError(f"'{start}' would take its own place", todo="name two tensors")
+    if after.producer is None:
+        raise UsageError(f"no node computes '{end}', so there is nothing to lead around", todo="name another tensor")
+    if after.producer in graph.above([before]):
+        raise UsageError(f"'{start}' is computed from '{end}'", todo="exchange the two")
+    require_alike(after, before)
+    with asked(graph, after.producer) as new:
+        new.replace(after, before)

@@ -1,0 +1,82 @@
+"""Other names."""
+
+from collections.abc import Iterable
+
+from surgery import Graph, Parity, Renames, UsageError, Value, graph_pass
+
+from ._asked import asked
+
+
+@graph_pass("rename", parity=Parity.EXACT, changes=("names", "dims"))
+def rename(
+    graph: Graph,
+    *,
+    inputs: Renames | None = None,
+    outputs: Renames | None = None,
+    tensors: Renames | None = None,
+    nodes: Renames | None = None,
+    dims: Renames | None = None,
+) -> None:
+    r"""Give inputs, outputs, other tensors, nodes and dims new names, all at once.
+
+    Right because a name is no part of what is computed: whatever refers to it follows, in subgraphs and functions, in
+    annotations for quantization, and in expressions of dims such as `2*sequence`. Names can be swapped, for all new
+    ones hold at the same time. What a node was called in the original stays known as its lineage.
+
+    A new name must be free, or be given up by what has it; two dims do not become one, for that would say that they
+    are equal. An old name that the model does not have is an error, and then nothing is renamed.
+
+    Old names may be globs, whose wildcards stand for the same letters in the new name, `{encoder/*: enc/*}`, or behind
+    `re:` regular expressions, with their groups in the new name, `{'re:layer(\d+)': 'block\1'}`.
+
+    Example:
+        # options: {inputs: {x: pixels}, outputs: {y: logits}, dims: {N: batch}}
+        g (float[N,8] x) => (float[N,8] y) { y = Relu(x) }
+
+    Options:
+        inputs: new names of inputs of the model, by the old ones.
+        outputs: new names of outputs of the model.
+        tensors: new names of any tensors, weights too, in subgraphs and functions too.
+        nodes: new names of nodes; one that has none is called by what it makes, "Relu -> y".
+        dims: new names of dims, wherever they are declared.
+    """
+    new_names = _new_names(graph, inputs, outputs, tensors)
+    new_nodes = (nodes or Renames()).of("node", (node.label for node in graph.nodes()))
+    new_dims = (dims or Renames()).of("dim", graph.dim_names())
+    number = next((name for name in new_dims.values() if name.isdecimal()), None)
+    if number is not None:
+        raise UsageError(f"a dim cannot be called '{number}'", todo="fix it with 'set-dims'")
+    with asked(graph) as new:
+        for value in _values(graph):
+            if value.name in new_names:
+                new.rename(value, new_names[value.name])
+        for node in graph.nodes():
+            if node.label in new_nodes:
+                new.rename_node(node, new_nodes[node.label])
+        new.rename_dims(new_dims)
+
+
+def _new_names(
+    graph: Graph, inputs: Renames | None, outputs: Renames | None, tensors: Renames | None
+) -> dict[str, str]:
+    """Say what tensors are to be called, by their names; those of inputs and outputs must not clash with others."""
+    every = list(_values(graph))
+    found: dict[str, str] = {}
+    for kind, wishes, values in (
+        ("input", inputs, graph.inputs()),
+        ("output", outputs, graph.outputs()),
+        ("tensor", tensors, every),
+    ):
+        expanded = (wishes or Renames()).expand(kind, (value.name for value in values))
+        for old, name in expanded.items():
+            if found.setdefault(old, name) != name:
+                raise UsageError(f"the tensor '{old}' would be called '{found[old]}' and '{name}'")
+    return Renames(found).of("tensor", (value.name for value in every))
+
+
+def _values(graph: Graph) -> Iterable[Value]:
+    """Yield each tensor that has a name, of all scopes."""
+    for scope in graph.scopes:
+        made = (value for node in scope for value in node.outputs)
+        values = dict.fromkeys([*scope.inputs, *scope.initializers.values(), *made])
+        yield from (Value(graph, value) for value in values if value.name)

@@ -1,0 +1,116 @@
+"""Other operators."""
+
+from itertools import zip_longest
+from typing import Any
+
+from surgery import (
+    Graph,
+    Keeps,
+    Node,
+    NodeSelector,
+    Parity,
+    Renames,
+    UsageError,
+    Value,
+    graph_pass,
+    require_form,
+    typed_attribute,
+)
+
+from ._asked import asked
+
+Written = int | float | str | list[int] | list[float] | list[str] | None
+
+
+@graph_pass("replace-op", parity=Parity.INTENDED, changes=("types", "dims"))
+def replace_op(
+    graph: Graph,
+    *,
+    nodes: NodeSelector,
+    op: str,
+    attributes: dict[str, Written] | None = None,
+    rename_attributes: Renames | None = None,
+    inputs: tuple[int | str | None, ...] | None = None,
+    keeps: Keeps = "nothing",
+) -> None:
+    """Let the selected nodes be of another operator, with their attributes and inputs mapped to what that takes.
+
+    The nodes keep their names and those of what they make. The schema of the operator, or the model-local function of
+    that name, says whether number of inputs, attributes and their types are right; for an operator without a known
+    schema they are taken as given. An attribute that the operator does not have must be dropped by name, so that none
+    is lost unseen. Outputs that the operator does not have may go when nothing reads them. Types and dims that follow
+    are declared anew.
+
+    What the nodes compute is another thing then, unless you say by `keeps` that it is not.
+
+    Example:
+        # options: {nodes: {op: LeakyRelu}, op: Relu, attributes: {alpha: null}}
+        g (float[2] x) => (float[2] y) { y = LeakyRelu<alpha = 0.1>(x) }
+
+    Options:
+        nodes: the nodes.
+        op: the operator, such as HardSwish or com.microsoft::Gelu.
+        attributes: attributes to add or to set, by the names of the new operator; null drops one.
+        rename_attributes: what attributes of the old operator are called in the new one.
+        inputs: the inputs of the new operator: the number of an old one, from 0 on, the name of a tensor, or null.
+        keeps: what stays of the results as you say, and is verified; by default nothing is compared.
+    """
+    domain, _, name = op.rpartition("::")
+    if not name or (domain == "ai.onnx"):
+        raise UsageError(f"'{op}' is no operator", todo="write Relu, or my.domain::Name")
+    with asked(graph) as new:
+        for node in graph.select(nodes):
+            wanted = _attributes(node, op, attributes or {}, rename_attributes or Renames())
+            operands = _operands(graph, node, inputs)
+            count = _used_outputs(node)
+            require_form(node, op, len(operands), count, [key for key, made in wanted.items() if made is not None])
+            if node.op != op:
+                new.set_operator(node, op, count)
+            for index, (old, operand) in enumerate(zip_longest(node.inputs, operands)):
+                if old != operand:
+                    new.set_input(node, index, operand)
+            for key, made in wanted.items():
+                if made is None or made != node.ir.attributes.get(key):
+                    new.set_attribute(node, key, made)
+            for output in node.outputs[:count]:
+                new.outdates(output)
+
+
+def _attributes(node: Node, op: str, given: dict[str, Written], renames: Renames) -> dict[str, Any]:
+    """Return what becomes of each attribute, None for one that goes."""
+    called = renames.of("attribute", node.ir.attributes)
+    held = {called.get(key, key): attribute for key, attribute in node.ir.attributes.items()}
+    absent = next((key for key, value in given.items() if value is None and key not in held), None)
+    if absent is not None:
+        raise UsageError(f"there is no attribute '{absent}' to drop", where=f"node '{node.label}'")
+    wanted: dict[str, Any] = {key: None for key in called if key not in held}
+    for key, value in {**held, **given}.items():
+        wanted[key] = None if value is None else typed_attribute(node, key, value, op=op)
+    return wanted
+
+
+def _operands(graph: Graph, node: Node, inputs: tuple[int | str | None, ...] | None) -> list[Value | None]:
+    if inputs is None:
+        return node.inputs
+    operands: list[Value | None] = []
+    for wish in inputs:
+        if isinstance(wish, int) and not 0 <= wish < len(node.inputs):
+            raise UsageError(f"there is no input {wish}, only {len(node.inputs)} of them", where=f"node '{node.label}'")
+        operands.append(node.inputs[wish] if isinstance(wish, int) else _tensor(graph, node, wish))
+    while operands and operands[-1] is None:
+        operands.pop()
+    return operands
+
+
+def _tensor(graph: Graph, node: Node, name: str | None) -> Value | None:
+    if name is None:
+        return None
+    value = graph.tensors([name])[0]
+    if graph.in_function(node):
+        raise UsageError(f"'{name}' is not seen inside the function", where=f"node '{node.label}'")
+    return value
+
+
+def _used_outputs(node: Node) -> int:
+    """Count the outputs up to the last one that anything reads; the first one stays in any case."""
+    return max((place for place, value in enumerate(node.outputs, start=1) if value.is_used), default=1)

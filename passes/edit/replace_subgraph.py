@@ -1,0 +1,132 @@
+"""Something else in the place of nodes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from surgery import (
+    Builder,
+    FilePath,
+    Graph,
+    Keeps,
+    NodeSelector,
+    Parity,
+    RuleText,
+    UsageError,
+    Value,
+    graph_pass,
+)
+
+from ._asked import asked, outermost
+from ._fit import require_fit
+from ._region import Region
+
+
+@graph_pass("replace-subgraph", parity=Parity.INTENDED, changes=("types", "dims"))
+def replace_subgraph(
+    graph: Graph,
+    *,
+    rule: RuleText | None = None,
+    nodes: NodeSelector | None = None,
+    file: FilePath | None = None,
+    function: str | None = None,
+    inputs: dict[str, str] | None = None,
+    outputs: dict[str, str] | None = None,
+    keeps: Keeps = "nothing",
+) -> None:
+    """Put what a rule emits, another model, or the call of a function in the place of nodes.
+
+    A rule, as `rules` of a recipe has them, is applied wherever it fits. A file or a function takes the place of all
+    selected nodes at once. What goes into it are tensors of the names of its inputs, or else what the nodes read from
+    outside and is not constant, in the order in which they read it. What comes out takes the place of tensors of the
+    names of its outputs, or else of what is read of the nodes outside, in their order. Types and dims must fit, as far
+    as they are known. Weights of the file stay there until the result is saved.
+
+    What the model computes is another thing then, unless you say by `keeps` that it is not.
+
+    Example:
+        # options: {rule: {match: "y = Relu(x)", emit: "y = LeakyRelu<alpha = 0.1>(x)"}}
+        g (float[2] x) => (float[2] y) { y = Relu(x) }
+
+    Options:
+        rule: a mapping with `match` and `emit`, and `where`, `opset`, `domains` and `functions` as rules have them.
+        nodes: the nodes that the file or the function takes the place of.
+        file: an .onnx file.
+        function: a model-local function, as domain::name.
+        inputs: tensors of the model, by the names of the inputs of the file or function that they go into.
+        outputs: tensors of the model, by the names of the outputs that take their place.
+        keeps: what stays of the results as you say, and is verified; by default nothing is compared.
+    """
+    given = [name for name, option in (("rule", rule), ("file", file), ("function", function)) if option is not None]
+    if len(given) != 1:
+        raise UsageError(f"give one of rule, file and function{', not several' if given else ''}")
+    if rule is not None:
+        if nodes is not None or inputs or outputs:
+            raise UsageError("a rule says itself which nodes it is about", todo="leave out nodes, inputs and outputs")
+        _apply(rule, graph, outdates=keeps == "nothing")
+        return
+    if nodes is None:
+        raise UsageError(f"it is not said which nodes the {given[0]} takes the place of", todo="select them by 'nodes'")
+    region = Region(graph, outermost(graph, graph.select(nodes)))
+    part = _of_file(graph, file) if file is not None else _of_function(graph, function or "")
+    operands = region.operands(part.inputs, part.optional, inputs or {}, part.name)
+    results = region.results(part.outputs, outputs or {}, part.name)
+    for name, value in operands.items():
+        if name in part.ports:
+            require_fit(value, part.ports[name], f"the input '{name}' of {part.name}")
+    for name, value in results.items():
+        if name in part.ports:
+            require_fit(part.ports[name], value, f"'{value.name}', whose place it is to take,")
+    with asked(graph, region.nodes[-1]) as new:
+        made = dict(zip(part.outputs, part.build(new, operands)))
+        for name, value in results.items():
+            new.outdates(value)
+            new.replace(value, made[name])
+
+
+def _apply(rule: RuleText, graph: Graph, *, outdates: bool) -> None:
+    rule.rewrite(graph, outdates=outdates)
+    if not graph.sites:
+        reason = graph.refusals[0].reason if graph.refusals else "the pattern fits nowhere"
+        where = f"node '{graph.refusals[0].anchor}'" if graph.refusals else None
+        raise UsageError(f"the rule is not applied: {reason}", where=where)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What is put in: the names of its ends, and those that are known with their types; `build` makes its nodes."""
+
+    name: str
+    inputs: list[str]
+    optional: list[str]
+    outputs: list[str]
+    ports: Mapping[str, Value]
+    build: Callable[[Builder, Mapping[str, Value]], Sequence[Value]]
+
+
+def _of_file(graph: Graph, file: FilePath) -> _Part:
+    other = graph.read_model(file)
+    inputs, outputs = other.graph.inputs(), other.graph.outputs()
+    needed = [value.name for value in other.inputs()]
+    return _Part(
+        other.path.name,
+        needed,
+        [value.name for value in inputs if value.name not in needed],
+        [value.name for value in outputs],
+        {value.name: value for value in (*outputs, *inputs)},
+        lambda new, operands: new.embed(other, operands),
+    )
+
+
+def _of_function(graph: Graph, name: str) -> _Part:
+    domain, _, short = name.rpartition("::")
+    found = graph.ir.functions.get((domain, short, ""))
+    if found is None:
+        known = ", ".join(f"{domain}::{short}" for domain, short, _ in graph.ir.functions) or "none"
+        raise UsageError(f"the model has no function '{name}'", todo=f"it has {known}")
+    inputs = [value.name or "" for value in found.inputs]
+    outputs = [value.name or "" for value in found.outputs]
+
+    def build(new: Builder, operands: Mapping[str, Value]) -> Sequence[Value]:
+        return new.nodes(name, *(operands[key] for key in inputs), outputs=len(outputs))
+
+    return _Part(name, inputs, [], outputs, {}, build)

@@ -1,0 +1,46 @@
+"""Attributes of nodes."""
+
+from surgery import Graph, Keeps, NodeSelector, Parity, UsageError, graph_pass, typed_attribute
+
+from ._asked import asked
+
+
+@graph_pass("set-attribute", parity=Parity.INTENDED, changes=("types", "dims"))
+def set_attribute(
+    graph: Graph,
+    *,
+    nodes: NodeSelector,
+    name: str,
+    value: int | float | str | list[int] | list[float] | list[str] | None = None,
+    remove: bool = False,
+    keeps: Keeps = "nothing",
+) -> None:
+    """Set or remove an attribute of the selected nodes.
+
+    The schema of the operator, or the model-local function that is called, says whether there is such an attribute
+    and of which type it is; a whole number will do for a float. Where there is no schema, the attribute keeps the type
+    that it has. Types and dims that follow from it are declared anew, those of outputs of the model too.
+
+    What the nodes compute is another thing then, unless you say by `keeps` that it is not.
+
+    Example:
+        # options: {nodes: {op: LeakyRelu}, name: alpha, value: 0.1}
+        g (float[2] x) => (float[2] y) { y = LeakyRelu<alpha = 0.2>(x) }
+
+    Options:
+        nodes: the nodes that get it.
+        name: the attribute.
+        value: a number, a text, or a list of them.
+        remove: take the attribute away, so that the operator's default counts.
+        keeps: what stays of the results as you say, and is verified; by default nothing is compared.
+    """
+    if remove == (value is not None):
+        raise UsageError("give a value or 'remove: true', one of them")
+    with asked(graph) as new:
+        for node in graph.select(nodes):
+            made = typed_attribute(node, name, value)
+            held = node.ir.attributes.get(name)
+            if made is None or held is None or (held.type, held.value) != (made.type, made.value):
+                new.set_attribute(node, name, made)
+                for output in node.outputs:
+                    new.outdates(output)

@@ -1,0 +1,109 @@
+"""What a weight holds."""
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy as np
+
+from surgery import FilePath, Graph, Keeps, Parity, UsageError, Value, data_type, graph_pass, literal_tensor
+
+from ._asked import asked
+
+_PIECE = 1 << 24
+
+
+@graph_pass("set-initializer", parity=Parity.INTENDED, changes=("types", "dims"))
+def set_initializer(
+    graph: Graph,
+    *,
+    name: str,
+    value: Any = None,
+    file: FilePath | None = None,
+    entry: str | None = None,
+    allow: tuple[Literal["dtype", "dims"], ...] = (),
+    dtype: str | None = None,
+    keeps: Keeps = "nothing",
+) -> None:
+    """Let an initializer, or a Constant node, hold other elements: written down, or those of a file.
+
+    They must have the type and the dims that it has, unless you allow others; what follows from them is then declared
+    anew. A file is mapped, not read, and what is needed of it is copied when the model is saved. One number that is
+    written down fills the whole tensor.
+
+    What the model computes is another thing then, unless you say by `keeps` that it is not.
+
+    Example:
+        # options: {name: w, value: [3, 4]}
+        g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Mul(x, w) }
+
+    Options:
+        name: the initializer, in a subgraph too, or the output of a Constant node.
+        value: a number, a text, true or false, or lists of them at any depth.
+        file: a .npy, .npz or .safetensors file, or the index of shards.
+        entry: the name of the tensor in the file; by default that of the initializer, or the only one.
+        allow: what may differ from what the initializer has.
+        dtype: the type for the elements of `value`, such as float16, where another one is allowed.
+        keeps: what stays of the results as you say, and is verified; by default nothing is compared.
+    """
+    if (value is None) == (file is None):
+        raise UsageError("give a value or a file, one of them")
+    if dtype is not None and (file is not None or "dtype" not in allow):
+        raise UsageError("dtype is for a value whose type may be another one", todo="write 'allow: [dtype]' beside it")
+    target = graph.tensors([name], among=list(_constants(graph)), kind="initializer or Constant")[0]
+    held: Any = target.ir.const_value if target.ir.is_initializer() else target.tensor
+    if file is not None:
+        made = _from_file(graph, file, entry, name)
+    else:
+        fill = None if "dims" in allow else tuple(held.shape)
+        made = literal_tensor(value, held.dtype if dtype is None else data_type(dtype), fill)
+    if held.dtype != made.dtype and "dtype" not in allow:
+        _refuse(name, "dtype", held.dtype.name.lower(), made.dtype.name.lower())
+    if tuple(held.shape) != tuple(made.shape) and "dims" not in allow:
+        _refuse(name, "dims", list(held.shape), list(made.shape))
+    if _same(held, made):
+        return
+    with asked(graph) as new:
+        new.outdates(target)
+        if target.ir.is_initializer():
+            new.set_tensor(target, made)
+        elif (node := target.producer) is not None:
+            for attribute in node.ir.attributes:
+                new.set_attribute(node, attribute, None)
+            new.set_attribute(node, "value", made)
+
+
+def _same(held: Any, made: Any) -> bool:
+    """Tell whether two tensors are the same to the bit; what is large is compared piece by piece."""
+    if (held.dtype, tuple(held.shape)) != (made.dtype, tuple(made.shape)):
+        return False
+    mine, its = held.numpy().reshape(-1), made.numpy().reshape(-1)
+    if mine.dtype == object:
+        return bool(mine.tolist() == its.tolist())
+    mine, its = mine.view(np.uint8), its.view(np.uint8)
+    return all(np.array_equal(mine[i : i + _PIECE], its[i : i + _PIECE]) for i in range(0, mine.size, _PIECE))
+
+
+def _refuse(name: str, what: Literal["dtype", "dims"], has: object, given: object) -> None:
+    raise UsageError(
+        f"'{name}' has the {what} {has}, and the elements {given}", todo=f"'allow: [{what}]' lets them differ"
+    )
+
+
+def _constants(graph: Graph) -> Iterator[Value]:
+    """Yield the initializers of all scopes, those that a caller can override too, and what Constant nodes make."""
+    for scope in graph.scopes:
+        yield from (Value(graph, value) for value in scope.initializers.values())
+    for node in graph.nodes("Constant"):
+        if node.outputs[0].tensor is not None:
+            yield node.outputs[0]
+
+
+def _from_file(graph: Graph, file: FilePath, entry: str | None, name: str) -> Any:
+    """Return a tensor of a file, unread."""
+    tensors = graph.read_tensors(file)
+    known = list(tensors.entries)
+    wanted = entry if entry is not None else (known[0] if len(known) == 1 else name)
+    if wanted not in tensors.entries:
+        listed = f"it has {', '.join(known[:8])}{' ...' if len(known) > 8 else ''}" if known else "it has none"
+        raise UsageError(f"there is no tensor '{wanted}' in it", where=str(file), todo=f"{listed}; name one by 'entry'")
+    return tensors.tensor(wanted)

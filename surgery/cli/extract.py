@@ -1,0 +1,52 @@
+"""Cut a piece out of a model, verified against the values that the whole has there.
+
+The same as 'surgery run extract', with flags for its options: what lies between tensors, or a set of nodes. Names may
+be globs, in which * stands for any letters and ? for one.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from surgery.cli import _plugins, _settings, _verification, run
+from surgery.errors import UsageError
+
+_PASS = "extract"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `extract` takes."""
+    parser.add_argument("model", metavar="MODEL", help="an .onnx file")
+    for flag, target, about in (
+        ("--inputs", "starts", "tensors that the piece is given (default: what the model is given)"),
+        ("--outputs", "ends", "tensors that the piece gives (default: what the model gives)"),
+    ):
+        about += "; may be repeated"
+        parser.add_argument(flag, metavar="NAME[,NAME]", action="append", default=[], dest=target, help=about)
+    parser.add_argument(
+        "--nodes", metavar="SELECTOR", help="the nodes of the piece, as a recipe selects them: 'encoder/*', '{op: If}'"
+    )
+    run.add_run_arguments(parser, sets="--input-data")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Extract a piece."""
+    _verification.start()
+    _plugins.load(arguments)
+    return run.execute(arguments, _PASS, _options(arguments))
+
+
+def _options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Read the flags as options of the pass."""
+    from surgery import registry
+
+    options: dict[str, Any] = {}
+    for name, texts in (("inputs", arguments.starts), ("outputs", arguments.ends)):
+        names = [part.strip() for text in texts for part in text.split(",")]
+        if not all(names):
+            raise UsageError(f"--{name}: a name is empty", todo=f"write --{name} NAME,NAME")
+        options |= {name: names} if names else {}
+    if arguments.nodes is not None:
+        options |= _settings.read(registry.find(_PASS), [f"nodes={arguments.nodes}"])
+    return options

@@ -1,0 +1,33 @@
+"""What commands that write several files have to show."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from surgery.report.terminal import VERDICT_STYLES, size
+from surgery.splitting import Split
+
+_MOST_NAMES = 4
+
+
+def split(found: Split) -> RenderableType:
+    """Show the pieces of a model, what connects them, and the verdict on them in sequence."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("piece", no_wrap=True)
+    for title in ("nodes", "weights"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("takes from earlier ones", overflow="fold")
+    for part in found.parts:
+        taken = [name for name, maker in part.inputs.items() if maker]
+        table.add_row(Text(part.file), str(part.nodes), size(part.weights), Text(_some(taken)))
+    verdict = found.verdict
+    line = Text(f"in sequence: {verdict.status}", style=VERDICT_STYLES.get(verdict.status, ""))
+    told = verdict.message or verdict.reason
+    return Group(table, line, *([Text(f"  {told}")] if told else []))
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more

@@ -1,0 +1,181 @@
+"""Pieces of a model: which node goes into which, what each takes and gives, each as a model of its own.
+
+A cut is a set of tensors of the main graph. What the tensors of the first cut are computed by is the first piece, what
+those of the second are computed by besides is the second, and what is left of the way to the outputs is the last. So
+no piece ever needs a later one, whichever tensors are named, and whatever else crosses a cut is handed on by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from surgery.verify.inside.flow import Flow, bodies
+
+if TYPE_CHECKING:
+    import onnx
+
+Cut = Sequence[str]
+Types = Callable[[str], "onnx.ValueInfoProto"]
+"""Declares a tensor of the main graph that crosses a cut."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a model, without weights. `inputs` are those that have no default; `defaults` may be given."""
+
+    proto: onnx.ModelProto
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    defaults: tuple[str, ...]
+
+
+class Source:
+    """A model that is to be cut."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.model = model
+        self.flow = Flow(model.graph)
+        nodes = self.flow.nodes
+        # A constant is not handed from piece to piece: each that reads it has it.
+        self.constants = {number for number, node in enumerate(nodes) if node.op_type == "Constant" and not node.domain}
+        self.fixed = {name for number in self.constants for name in self.flow.makes(number)} | self.flow.constants
+        ports = dict.fromkeys(self.flow.inputs)
+        self.given = [name for name in ports if name not in self.flow.constants]
+        self.defaults = [name for name in ports if name in self.flow.constants]
+
+    def made(self, numbers: Iterable[int]) -> list[str]:
+        """List the values that nodes make, in their order."""
+        return [name for number in sorted(numbers) for name in self.flow.makes(number)]
+
+    def groups(self, cuts: Iterable[Cut]) -> list[set[int]]:
+        """Say which nodes, by number, go into which piece; cuts are ordered by what lies above them."""
+        flow, taken, found = self.flow, set(self.constants), []
+        above = sorted((flow.above(cut) for cut in cuts), key=len)
+        for numbers in (*above, flow.above(flow.outputs)):
+            if numbers - taken:
+                found.append(numbers - taken)
+                taken |= numbers
+        return found
+
+
+def pieces(source: Source, cuts: Sequence[Cut], types: Types) -> list[Piece]:
+    """Cut a model; there is one piece when the cuts divide nothing."""
+    groups = source.groups(cuts)
+    if not groups:
+        return []
+    asked = {name for cut in cuts for name in cut}
+    reads = [{name for number in group for name in source.flow.reads[number]} for group in groups]
+    outputs = dict.fromkeys(source.flow.outputs)
+    found = []
+    for place, group in enumerate(groups):
+        made, last = source.made(group), group is groups[-1]
+        inner = set(made)
+        elsewhere = asked.union(*(names for index, names in enumerate(reads) if index != place))
+        # What is an output of the model as it stands, an input or a constant, is one of the last piece.
+        of_model = [name for name in outputs if name in inner or (last and name not in source.flow.producers)]
+        of_model += [name for name in outputs if last and name in source.fixed and name not in of_model]
+        crossing = [name for name in made if name in elsewhere and name not in outputs]
+        wanted = reads[place].union(of_model) - inner
+        found.append(_Assembly(source, types).piece(group, wanted, [*crossing, *of_model]))
+    return found
+
+
+class _Assembly:
+    """Puts a piece together from the messages of the model."""
+
+    def __init__(self, source: Source, types: Types) -> None:
+        self.source = source
+        self._types = types
+
+    def piece(self, group: set[int], wanted: set[str], outputs: Sequence[str]) -> Piece:
+        """Make the piece of these nodes; `wanted` are the values that it takes from outside or has as constants."""
+        source, flow = self.source, self.source.flow
+        constants = {flow.producers[name] for name in wanted if flow.producers.get(name) in source.constants}
+        crossing = [name for name in flow.producers if name in wanted and name not in source.fixed]
+        inputs = [*(name for name in source.given if name in wanted), *crossing]
+        defaults = [name for name in source.defaults if name in wanted]
+        proto = self._shell()
+        nodes = [flow.nodes[number] for number in sorted(group | constants)]
+        self._fill(proto.graph, nodes, wanted, (inputs, defaults, outputs))
+        proto.functions.extend(_called(source.model, nodes))
+        return Piece(proto, tuple(inputs), tuple(outputs), tuple(defaults))
+
+    def _shell(self) -> onnx.ModelProto:
+        """Copy all of the model but its nodes, tensors and functions; training is not for a piece."""
+        import onnx
+
+        proto = onnx.ModelProto()
+        for field, content in self.source.model.ListFields():
+            if field.name in ("opset_import", "metadata_props"):
+                getattr(proto, field.name).extend(content)
+            elif field.name not in ("graph", "functions", "training_info"):
+                setattr(proto, field.name, content)
+        proto.graph.name = self.source.model.graph.name
+        return proto
+
+    def _fill(
+        self,
+        graph: onnx.GraphProto,
+        nodes: list[onnx.NodeProto],
+        wanted: set[str],
+        ports: tuple[Sequence[str], Sequence[str], Sequence[str]],
+    ) -> None:
+        """Add nodes with what belongs to them: constants, declarations, annotations."""
+        original, (inputs, defaults, outputs) = self.source.model.graph, ports
+        declared = {value.name: value for value in (*original.input, *original.output)}
+        taken, given = [*inputs, *defaults], set(self.source.flow.inputs)
+        graph.node.extend(nodes)
+        graph.input.extend(declared[name] if name in given else self._declared(name, declared) for name in taken)
+        graph.output.extend(self._declared(name, declared) for name in outputs)
+        graph.initializer.extend(item for item in original.initializer if item.name in wanted)
+        graph.sparse_initializer.extend(item for item in original.sparse_initializer if item.values.name in wanted)
+        inner = wanted.union(*(node.output for node in nodes))
+        ends = {*taken, *outputs}
+        graph.value_info.extend(v for v in original.value_info if v.name in inner and v.name not in ends)
+        graph.quantization_annotation.extend(a for a in original.quantization_annotation if a.tensor_name in inner)
+
+    def _declared(self, name: str, declared: dict[str, onnx.ValueInfoProto]) -> onnx.ValueInfoProto:
+        return declared[name] if name in declared else self._types(name)
+
+
+def _called(model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> list[onnx.FunctionProto]:
+    """List the functions of the model that nodes call, by way of others too."""
+    known = {(item.domain, item.name, item.overload): item for item in model.functions}
+    called: set[tuple[str, str, str]] = set()
+    pending = list(nodes)
+    while pending:
+        node = pending.pop()
+        key = (node.domain, node.op_type, node.overload)
+        if key in known and key not in called:
+            called.add(key)
+            pending.extend(known[key].node)
+        pending.extend(inner for body in bodies(node) for inner in body.node)
+    return [item for key, item in known.items() if key in called]
+
+
+def together(model: onnx.ModelProto, parts: Sequence[Piece]) -> onnx.ModelProto:
+    """Put pieces together again, each value under its name; what several of them have is there once."""
+    import onnx
+
+    whole = onnx.ModelProto()
+    whole.CopyFrom(model)
+    graph = whole.graph
+    for field in ("node", "initializer", "sparse_initializer"):
+        graph.ClearField(field)
+    graph.node.extend(_once((node for part in parts for node in part.proto.graph.node), lambda node: node.output[0]))
+    graph.initializer.extend(_once((t for part in parts for t in part.proto.graph.initializer), lambda t: t.name))
+    sparse = (item for part in parts for item in part.proto.graph.sparse_initializer)
+    graph.sparse_initializer.extend(_once(sparse, lambda item: item.values.name))
+    graph.doc_string = "pieces, together"
+    return whole
+
+
+def _once(items: Iterable[object], key: Callable[..., str]) -> Iterator[object]:
+    seen: set[str] = set()
+    for item in items:
+        name = key(item)
+        if name not in seen:
+            seen.add(name)
+            yield item

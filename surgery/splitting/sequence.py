@@ -1,0 +1,86 @@
+"""Pieces verified: run one after the other, each in sessions of its own, they give what the whole model gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from surgery.parity import Parity
+from surgery.recipe.schema import InputsSpec, VerifySpec
+from surgery.splitting.cutting import Piece, together
+from surgery.verify import Verdict, Verifier, new_findings
+from surgery.verify.checks import CHECK_TIMEOUT, Checker
+from surgery.verify.running.engine import Engine, EngineName, Outcome
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def verify(model: onnx.ModelProto, parts: Sequence[Piece], inputs: InputsSpec, spec: VerifySpec) -> Verdict:
+    """Say whether pieces are sound models, and in sequence bit by bit what the model is that they are pieces of."""
+    data = [_bytes(part.proto) for part in parts]
+    fault = _fault(_bytes(model), data, spec)
+    if fault:
+        return Verdict("different", message=fault)
+    with closing(_InSequence(model, list(zip(parts, data, strict=True)), inputs, spec)) as verifier:
+        return verifier.verify(_bytes(together(model, parts)), Parity.EXACT)
+
+
+def _fault(original: bytes, parts: Sequence[bytes], spec: VerifySpec) -> str:
+    """Say what the checker finds in a piece and not in the original; empty for nothing."""
+    known: list[str] | None = None
+    with closing(Checker(timeout=min(spec.timeout, CHECK_TIMEOUT), memory=spec.memory)) as checker:
+        for number, part in enumerate(parts, start=1):
+            findings = checker.check(part)
+            if findings and known is None:
+                known = checker.check(original)
+            for finding in new_findings(known or [], findings):
+                return f"piece {number}: {finding}"
+    return ""
+
+
+class _InSequence(Verifier):
+    """Runs pieces where another verifier runs a changed model; what it is given is the pieces put together.
+
+    That is looked into where outputs alone prove nothing.
+    """
+
+    def __init__(
+        self, model: onnx.ModelProto, parts: Sequence[tuple[Piece, bytes]], inputs: InputsSpec, spec: VerifySpec
+    ) -> None:
+        super().__init__(_bytes(model), inputs, spec)
+        self._parts = parts
+        self._outputs = [value.name for value in model.graph.output]
+
+    def _run(self, skeleton: bytes, name: EngineName) -> Outcome:
+        original, spec = self._original, self._verify
+        known: list[dict[str, Any]] = [dict(run.feed) for run in original.runs]
+        seconds = [0.0] * len(known)
+        for number, (part, data) in enumerate(self._parts, start=1):
+            names = {*part.inputs, *part.defaults}
+            feeds = [{key: value for key, value in values.items() if key in names} for values in known]
+            engine = Engine(name, spec.timeout, spec.memory, original.weights, spec.custom_op_library)
+            with closing(engine):
+                outcome = engine.run(data, feeds)
+            if outcome.failure is not None:
+                return _blame(outcome, number)
+            for values, made in zip(known, outcome.runs, strict=True):
+                if isinstance(made, str):
+                    return Outcome(invalid=f"piece {number}: {made}")
+                values.update(made)
+            seconds = [before + now for before, now in zip(seconds, outcome.seconds, strict=False)]
+        return Outcome(runs=[{name: values[name] for name in self._outputs} for values in known], seconds=seconds)
+
+
+def _blame(outcome: Outcome, number: int) -> Outcome:
+    """Say of which piece it is that it cannot be run; one that dies, dies as any model does."""
+    if outcome.unsupported is not None:
+        return replace(outcome, unsupported=f"piece {number}: {outcome.unsupported}")
+    return outcome if outcome.crash is not None else replace(outcome, invalid=f"piece {number}: {outcome.invalid}")
+
+
+def _bytes(model: onnx.ModelProto) -> bytes:
+    data: bytes = model.SerializeToString(deterministic=True)
+    return data

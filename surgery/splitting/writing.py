@@ -1,0 +1,92 @@
+"""Write pieces: all of them complete beside their places first, then put in place, and the plan last."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from surgery import storage
+from surgery.errors import OutputError
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def plan_name(stem: str) -> str:
+    """Name the file that says how the pieces of a model connect."""
+    return f"{stem}.pieces.json"
+
+
+def check_folder(
+    folder: Path, stem: str, files: Sequence[str], weights: storage.Weights, *, force: bool = False
+) -> None:
+    """Raise OutputError when pieces cannot be written there, before there is anything to write.
+
+    The folder may be missing, its parent may not. Files that the input itself lies in are never replaced.
+    """
+    if not os.path.lexists(folder):
+        storage.check_target(folder)
+        return
+    if not folder.is_dir():
+        raise OutputError("this is not a folder", where=str(folder), todo="name a folder to write into")
+    for name in (plan_name(stem), *(text for file in files for text in (file, f"{file}.data"))):
+        target = storage.check_target(folder / name, force=force)
+        if weights.uses(target):
+            raise OutputError("the input lies in this file", where=str(folder / name), todo="name another folder")
+
+
+def write(
+    folder: Path,
+    stem: str,
+    models: Mapping[str, onnx.ModelProto],
+    plan: Mapping[str, Any],
+    weights: storage.Weights,
+    *,
+    layout: storage.Layout,
+) -> list[Path]:
+    """Write models, their weights and the plan; return the files. Raises OutputError.
+
+    Whoever finds the plan finds all pieces of it: it goes first and comes last.
+    """
+    text = f"{json.dumps(plan, indent=2, ensure_ascii=False)}\n"
+    if not os.path.lexists(folder):
+        with _passing(folder.parent, folder.name) as made:
+            names = _fill(made, models, weights, layout)
+            storage.write_texts({made / plan_name(stem): text})
+            with storage.output_errors(folder):
+                made.replace(folder)
+        return [folder / name for name in (*names, plan_name(stem))]
+    with _passing(folder, stem) as made:
+        names = _fill(made, models, weights, layout)
+        with storage.output_errors(folder):
+            (folder / plan_name(stem)).unlink(missing_ok=True)
+            for name in reversed(names):
+                (made / name).replace(folder / name)
+    storage.write_texts({folder / plan_name(stem): text})
+    return [folder / name for name in (*names, plan_name(stem))]
+
+
+def _fill(
+    folder: Path, models: Mapping[str, onnx.ModelProto], weights: storage.Weights, layout: storage.Layout
+) -> list[str]:
+    """Save all models into a folder, and return the names of the files, those of weights behind their model."""
+    saved = (storage.save(model, folder / name, weights, layout=layout) for name, model in models.items())
+    return [path.name for paths in saved for path in paths]
+
+
+@contextmanager
+def _passing(parent: Path, name: str) -> Iterator[Path]:
+    """Make a folder that is gone in the end, with all that was not moved out of it."""
+    folder = parent / f".{name[:200]}.{secrets.token_hex(4)}.tmp"
+    with storage.output_errors(parent):
+        folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,65 @@
+"""What all files of tensors have in common: tensors by name, and where their bytes lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx_ir as ir
+
+from surgery.errors import UsageError
+from surgery.storage.mapped import StoredTensor
+from surgery.storage.skeleton import INLINE_LIMIT
+from surgery.storage.weights import Weights, array_of
+from surgery.storage.wire import Reference
+
+
+@dataclass(frozen=True)
+class Named:
+    """A tensor to be written: its name, type and dims, and its bytes or where they lie."""
+
+    name: str
+    dtype: ir.DataType
+    dims: tuple[int, ...]
+    data: Reference | bytes
+
+    @property
+    def length(self) -> int:
+        """The number of its bytes."""
+        return self.data.length if isinstance(self.data, Reference) else len(self.data)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A tensor in a file: its type and dims. `place` says where its raw bytes lie, in the file or copied out of it."""
+
+    dtype: ir.DataType
+    dims: tuple[int, ...]
+    place: Callable[[], Reference]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The tensors of a file by name, unread."""
+
+    path: Path
+    entries: Mapping[str, Entry]
+    weights: Weights
+
+    def tensor(self, name: str) -> ir.TensorProtocol:
+        """Return a tensor: mapped, and small ones in memory."""
+        entry = self.entries[name]
+        reference = entry.place()
+        if reference.length >= INLINE_LIMIT:
+            return StoredTensor(reference, entry.dtype, ir.Shape(entry.dims), name=name, weights=self.weights)
+        view = self.weights.view(reference) if reference.length else memoryview(b"")
+        array = array_of(view, int(entry.dtype), entry.dims).copy()
+        return ir.Tensor(array, dtype=entry.dtype, name=name)
+
+
+def require_types(kind: str, tensors: Sequence[Named], known: Mapping[ir.DataType, object], todo: str) -> None:
+    """Raise UsageError for the first tensor of a type that a format does not have."""
+    for tensor in tensors:
+        if tensor.dtype not in known:
+            raise UsageError(f"{kind} has no type for {tensor.dtype.name.lower()}, which '{tensor.name}' is", todo=todo)
