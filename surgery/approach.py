@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import onnx
 
     from surgery import storage
-    from surgery.records import StepRecord
     from surgery.registry import Pass
 
 
@@ -40,10 +39,11 @@ class _Approach(Chain):
 
     goal = ""
 
-    def _pass(self, step: PassStep) -> StepRecord:
+    def _pass(self, step: PassStep) -> None:
         if step.name == self.goal:
+            self._settle()
             raise _Arrived(step)
-        return super()._pass(step)
+        super()._pass(step)
 
     def _judged(self, attempt: Attempt, declared: Pass) -> Attempt:
         return attempt

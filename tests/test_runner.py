@@ -6,8 +6,8 @@ import numpy as np
 import onnx
 import pytest
 
+from surgery import chain, registry, runner, text
 from surgery import recipe as recipes
-from surgery import registry, runner, text
 from surgery.errors import OutputError, PassError
 
 PLUGIN = Path(__file__).parent / "plugin_wrong.py"
@@ -169,7 +169,7 @@ def test_repeat_runs_until_nothing_changes(model: Path) -> None:
 
 
 def test_passes_that_undo_each_other_are_found(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "_MOST_ROUNDS", 5)
+    monkeypatch.setattr(chain, "_MOST_ROUNDS", 5)
     with pytest.raises(PassError, match="still changing after 5 rounds"):
         apply(model, "verify: {mode: 'off'}\nsteps: [{repeat: until-stable, steps: [wrong-by-a-little]}]")
 
@@ -235,3 +235,16 @@ def test_a_step_that_the_runtime_cannot_run_lands_only_where_that_is_accepted(tm
     assert step.message == f"ONNX Runtime does not know BitShift({onnx.defs.onnx_opset_version()})"
     (step,) = apply(path, f"verify: {{unverified: accept}}\n{steps}").steps
     assert (step.status, step.verdict and step.verdict.status) == ("committed", "unverified")
+
+
+def test_a_recipe_that_is_used_speaks_of_the_signature_that_it_found(tmp_path: Path) -> None:
+    (tmp_path / "inner.yaml").write_text("recipe: inner\nsteps: [drop-identity]\nexpect: {signature: unchanged}\n")
+    outer = "recipe: outer\nsteps:\n  - rename: {inputs: {x: image}}\n  - use: inner.yaml\nexpect: {signature: unchanged}\n"
+    (tmp_path / "outer.yaml").write_text(outer)
+    model = text.parse("g (float[2] x) => (float[2] y) { i = Identity(x) y = Relu(i) }")
+    result = runner.apply(model, tmp_path / "outer.yaml")
+    assert [step.status for step in result.steps] == ["committed", "committed"]
+    assert [(item.what, item.ok) for item in result.expectations] == [
+        ("inner: signature: unchanged", True),
+        ("signature: unchanged", False),
+    ]

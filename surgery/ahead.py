@@ -1,0 +1,106 @@
+"""Running ahead: the next pass works on what the last one made, while that is still being judged.
+
+To judge is work for other processes, and to run a pass is work for this one. A change that turns out wrong is taken
+back, with everything that was made of it, and the steps behind it run again on what is left.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    import onnx
+
+    from surgery.recipe.schema import PassStep
+    from surgery.records import StepRecord
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class State:
+    """A committed model without weights: as a message, serialized, and its operators counted."""
+
+    proto: onnx.ModelProto
+    data: bytes
+    ops: dict[str, int]
+
+    @property
+    def nodes(self) -> int:
+        """The number of its nodes."""
+        return sum(self.ops.values())
+
+
+class Judging(Generic[T]):
+    """A judgement in a thread of its own, which does not outlive this process.
+
+    It begins when the judgement `behind` which it stands has come to a good end; else it is called off.
+    """
+
+    def __init__(self, judge: Callable[[], T], accepts: Callable[[T], bool], behind: Judging[T] | None) -> None:
+        self.seconds = 0.0
+        self._judge, self._accepts = judge, accepts
+        self._behind: Judging[T] | None = behind
+        self._answer: list[T] = []
+        self._error: Exception | None = None
+        self._good = self._called_off = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        if self._behind is not None and not self._behind._ends_well():
+            return
+        self._behind = None
+        started = time.perf_counter()
+        try:
+            if not self._called_off:
+                self._answer.append(self._judge())
+                self._good = self._accepts(self._answer[0])
+        except Exception as error:
+            self._error = error
+        self.seconds = time.perf_counter() - started
+
+    def _ends_well(self) -> bool:
+        self._thread.join()
+        return self._good
+
+    @property
+    def done(self) -> bool:
+        """Whether there is a result."""
+        return not self._thread.is_alive()
+
+    def call_off(self) -> None:
+        """Do not begin any more."""
+        self._called_off = True
+
+    def result(self) -> T:
+        """Wait for the judgement; raises what it raised."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._answer[0]
+
+
+@dataclass
+class Ahead(Generic[T]):
+    """A change that is taken for granted until it is judged.
+
+    `before` is what it was made of in `seconds`. `later` are the steps up to the next change, none of which changed
+    anything, with what is to be recorded of them.
+    """
+
+    step: PassStep
+    before: State
+    after: State
+    seconds: float
+    judging: Judging[T]
+    later: list[tuple[PassStep, StepRecord]] = field(default_factory=list)
+
+    @property
+    def steps(self) -> list[PassStep]:
+        """The step that made the change, and those since."""
+        return [self.step, *(step for step, _ in self.later)]

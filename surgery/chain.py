@@ -1,0 +1,314 @@
+"""The chain of transactions that a recipe describes, and the account of each.
+
+A change is taken for granted while it is judged beside the passes that follow, see `surgery.ahead`. What is found wrong
+is taken back with all that was made of it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from surgery import storage
+from surgery.ahead import Ahead, Judging, State
+from surgery.attempt import Attempt
+from surgery.delta import GaveUp
+from surgery.errors import ExpectationError, PassError
+from surgery.expectations import comparisons, expectations
+from surgery.parity import Parity
+from surgery.recipe.schema import Expect, PassStep, Recipe, RepeatStep, Step, UseStep, When
+from surgery.records import Expectation, Observer, RefusedSite, Status, StepRecord
+from surgery.summary import operators, opset
+from surgery.transactions import Transactions, state_of
+from surgery.verify import Verdict, signature
+from surgery.verify.checks import Signature
+from surgery.why import explained, why_so_few
+
+if TYPE_CHECKING:
+    from surgery.registry import Pass
+
+_MOST_TOLD = 3
+_MOST_ROUNDS = 100
+"""`repeat: until-stable` gives up after this many rounds: two of its passes undo each other."""
+
+
+class Abort(Exception):  # noqa: N818 - ends the chain, not an error of its own
+    """A step failed and its recipe says that the run ends there."""
+
+
+class Chain(Transactions):
+    """The transactions on one model, one after the other."""
+
+    def __init__(
+        self,
+        stored: storage.StoredModel,
+        recipe: Recipe,
+        observer: Observer | None = None,
+        *,
+        contained: bool = True,
+    ) -> None:
+        self.records: list[StepRecord] = []
+        self.expectations: list[Expectation] = []
+        self.failed: Attempt | None = None  # the last attempt that was not committed, for what it made was wrong
+        self._ahead: list[Ahead[Attempt]] = []
+        super().__init__(stored, recipe, observer, contained=contained)
+
+    def close(self) -> None:
+        """End what runs beside this process, and forget what the original computed."""
+        for ahead in self._ahead:
+            ahead.judging.call_off()  # nobody waits for it any more
+            self._checker.kill()
+        super().close()
+
+    def run(self, steps: tuple[Step, ...]) -> None:
+        """Run steps in order. `Abort` when one ends the run."""
+        self._run(steps)
+        self._settle()
+
+    def _run(self, steps: tuple[Step, ...]) -> None:
+        for step in steps:
+            if not self._holds(step.when):
+                if isinstance(step, PassStep):
+                    self._record(self._skipped(step))
+                continue
+            match step:
+                case PassStep():
+                    self._pass(step)
+                case RepeatStep():
+                    self._repeat(step)
+                case UseStep():
+                    before = signature(self._state.proto)
+                    self._run(step.recipe.steps)
+                    self.expect(step.recipe.expect, f"{step.recipe.name}: ", before)
+
+    def _repeat(self, step: RepeatStep) -> None:
+        for _ in range(step.times if step.times is not None else _MOST_ROUNDS):
+            before = len(self.records) + sum(len(ahead.steps) for ahead in self._ahead)
+            self._run(step.steps)
+            self._settle()
+            if not any(record.status == "committed" for record in self.records[before:]):
+                return
+        if step.times is None:
+            raise PassError(
+                f"still changing after {_MOST_ROUNDS} rounds",
+                where=f"{step.path}:{step.line}",
+                todo="two of the passes undo each other; take one out",
+            )
+
+    def _holds(self, when: When | None) -> bool:
+        if when is None:
+            return True
+        self._settle()
+        state = self._state
+        return all(met for _, met in comparisons(when.ops, when.nodes, when.opset, state.ops, opset(state.proto)))
+
+    def _skipped(self, step: PassStep) -> StepRecord:
+        return StepRecord(step.name, "skipped", self.nodes, self.nodes, message="its condition 'when' does not hold")
+
+    def _record(self, record: StepRecord) -> None:
+        self.records.append(record)
+        self.observer.done(record)
+
+    # One step
+
+    def _pass(self, step: PassStep) -> None:
+        """Run one pass, and record what became of it as soon as that is sure."""
+        declared = step.find()
+        waits = not _may_run_ahead(step, declared)
+        # One that is not standard runs in a fork, where a thread would be lost, with the locks that it holds.
+        self._settle(wait=waits or not declared.is_standard)
+        started = time.perf_counter()
+        attempt = self._made(step, declared)
+        seconds = time.perf_counter() - started
+        if attempt.ok and attempt.changed and not waits:
+            self._run_ahead(attempt, declared, seconds)
+        elif self._ahead and attempt.ok and not attempt.changed:
+            self._ahead[-1].later.append((step, self._told(attempt, "unchanged", self._state, seconds=seconds)))
+        elif self._settle():
+            self._pass(step)
+        else:
+            self._conclude(step, self._transact(self._judge(attempt, declared), started))
+
+    def _run_ahead(self, attempt: Attempt, declared: Pass, seconds: float) -> None:
+        """Take a change for granted, and have it judged beside the passes that follow."""
+        assert attempt.proto is not None
+        before, after = self._state, state_of(attempt.proto, attempt.data)
+        behind = self._ahead[-1].judging if self._ahead else None
+        judging = Judging(lambda: self._judge(attempt, declared), self._accepts, behind)
+        self._ahead.append(Ahead(attempt.step, before, after, seconds, judging))
+        self._enter(after, live=attempt.live)
+
+    def _accepts(self, attempt: Attempt) -> bool:
+        """Hold what follows to a change that was judged, if it is kept."""
+        keeps = attempt.ok or attempt.step.on_failure == "keep"
+        if keeps:
+            self._adopt(attempt)
+        return keeps
+
+    def _settle(self, *, wait: bool = True) -> bool:
+        """Note what was judged of all that is committed, or `wait` for it; tell whether anything was taken back."""
+        taken_back = False
+        while self._ahead and (wait or self._ahead[0].judging.done):
+            ahead = self._ahead.pop(0)
+            attempt = ahead.judging.result()
+            keeps = attempt.ok or attempt.step.on_failure == "keep"
+            seconds = ahead.seconds + ahead.judging.seconds
+            if keeps:
+                self._conclude(ahead.step, self._told(attempt, "committed", ahead.before, ahead.after, seconds))
+                for _, unchanged in ahead.later:
+                    self._record(unchanged)
+                continue
+            taken_back = True
+            again = [*ahead.steps[1:], *(step for later in self._ahead for step in later.steps)]
+            self._ahead = []
+            self.failed = attempt
+            self._enter(ahead.before, live=False)
+            self._conclude(ahead.step, self._told(attempt, "failed", ahead.before, seconds=seconds))
+            for step in again:
+                self._pass(step)
+        return taken_back
+
+    def _conclude(self, step: PassStep, record: StepRecord) -> None:
+        """Record what became of a step; `Abort` when the run ends with it."""
+        if record.status == "failed" and step.on_failure in ("rollback", "bisect"):
+            record = replace(record, status="rolled_back")
+        self._record(record)
+        if record.status == "failed":
+            raise Abort
+
+    def _transact(self, attempt: Attempt, started: float) -> StepRecord:
+        """Commit what a pass made if it was found right, or take it back; return the account of it."""
+        step, before = attempt.step, self._state
+        refused: tuple[RefusedSite, ...] = ()
+        if attempt.is_wrong and step.on_failure == "bisect":
+            attempt, refused = self._spare(attempt)
+
+        def told(status: Status) -> StepRecord:
+            return self._told(attempt, status, before, self._state, time.perf_counter() - started, refused)
+
+        if attempt.proto is None or not (attempt.ok or step.on_failure == "keep"):
+            self.failed = attempt
+            return told("failed")
+        try:
+            self._expect_of_step(step, attempt)
+        except ExpectationError as error:
+            self.verifier.join()  # to explain a pass is to run it, in a fork maybe
+            why = why_so_few(step, len(attempt.applied), before.proto, self.stored.weights)
+            return replace(told("failed"), message=explained(str(error), why), exit_code=1, why=why)
+        if not attempt.changed:
+            return told("rolled_back" if refused else "unchanged")
+        if attempt.promise is Parity.INTENDED and not self._verify_since_base(f"(before {step.name})"):
+            raise Abort
+        self.commit(attempt)
+        return told("committed")
+
+    def _spare(self, failed: Attempt) -> tuple[Attempt, tuple[RefusedSite, ...]]:
+        """Leave out the sites with which a step fails, and give what is left, to be committed."""
+        try:
+            guilty, rest = self.search(failed).guilty()
+        except GaveUp as reason:
+            return replace(failed, complaint=f"{failed.complaint}; not bisected: {reason}"), ()
+        # The graph may have been worked on since.
+        return replace(rest, live=False), tuple(
+            RefusedSite(found.site.number, found.site.anchor, found.trial.complaint) for found in guilty
+        )
+
+    def _told(
+        self,
+        attempt: Attempt,
+        status: Status,
+        before: State,
+        after: State | None = None,
+        seconds: float = 0.0,
+        refused: tuple[RefusedSite, ...] = (),
+    ) -> StepRecord:
+        """Give the account of a step that was tried on the state `before`."""
+        step = attempt.step
+        return StepRecord(
+            step.name,
+            status,
+            before.nodes,
+            (after or before).nodes,
+            sites=len(attempt.applied),
+            verdict=attempt.verdict,
+            seconds=seconds,
+            message=attempt.complaint or _tell(refused) or _remark(attempt.verdict),
+            where=f"{step.path}:{step.line}" if step.path else "",
+            exit_code=0 if status == "committed" else attempt.exit_code,
+            refusals=attempt.refusals,
+            refused_sites=refused,
+        )
+
+    # The end
+
+    def finish(self) -> None:
+        """Verify the end result when the recipe asks for that instead of each step."""
+        self._verify_since_base("(end)")
+
+    def _verify_since_base(self, name: str) -> bool:
+        """Compare the committed model with the original, or what the last intended change made; tell whether it holds.
+
+        That is for the mode "end", where steps are not compared one by one.
+        """
+        state = self._state
+        if self.spec.mode != "end" or state.data == self._base:
+            return True
+        started = time.perf_counter()
+        self.observer.stage(name, "parity")
+        verdict = self.contract.verify(state.proto, state.data, Parity.CLOSE, {})
+        complaint = self._complaint(verdict)
+        self._record(
+            StepRecord(
+                name,
+                "failed" if complaint else "committed",
+                self.nodes,
+                self.nodes,
+                verdict=verdict,
+                seconds=time.perf_counter() - started,
+                message=complaint or _remark(verdict),
+                exit_code=1 if complaint else 0,
+            )
+        )
+        return not complaint
+
+    def expect(self, expected: Expect, prefix: str = "", before: Signature | None = None) -> None:
+        """Note which expectations the committed model meets; its signature was that of the original, or `before`."""
+        if expected == Expect():
+            return
+        self._settle()
+        found = expectations(expected, self._state.ops, opset(self._state.proto))
+        self.expectations += [Expectation(prefix + what, ok) for what, ok in found]
+        if expected.signature is not None:
+            same = not (before or self.contract.first).differences(signature(self._state.proto))
+            self.expectations.append(Expectation(f"{prefix}signature: unchanged", same))
+
+    def _expect_of_step(self, step: PassStep, attempt: Attempt) -> None:
+        if step.expect is None or attempt.proto is None:
+            return
+        found = [*expectations(step.expect, operators(attempt.proto), opset(attempt.proto), len(attempt.applied))]
+        self.expectations += [Expectation(f"{step.name}: {what}", ok) for what, ok in found]
+        failed = [what for what, ok in found if not ok]
+        if failed:
+            raise ExpectationError(f"expected {', '.join(failed)}")
+
+
+def _may_run_ahead(step: PassStep, declared: Pass) -> bool:
+    """Tell whether the next pass may begin before what a step made is judged.
+
+    What it is held to must be what later steps are held to, and nobody may have asked for more than a verdict.
+    """
+    intended = declared.promise(step.options) is Parity.INTENDED
+    return step.expect is None and step.on_failure != "bisect" and not declared.changes and not intended
+
+
+def _tell(refused: tuple[RefusedSite, ...]) -> str:
+    """Say which sites were left out, and no more than a few of them."""
+    more = f"; and {len(refused) - _MOST_TOLD} more" if len(refused) > _MOST_TOLD else ""
+    return "; ".join(str(site) for site in refused[:_MOST_TOLD]) + more
+
+
+def _remark(verdict: Verdict | None) -> str:
+    """What to say beside a verdict that let the step pass without a comparison."""
+    told = verdict is not None and verdict.status in ("unverified", "intended")
+    return (verdict.message or verdict.reason or "") if verdict is not None and told else ""
