@@ -9,6 +9,7 @@ import numpy as np
 from surgery import Refusal, Value
 
 from ._shared import Draft, adapter
+from ._types import NUMPY
 
 _FLOAT_MAX = float(np.finfo(np.float32).max)
 
@@ -119,9 +120,9 @@ def _pad_11(draft: Draft) -> None:
 @adapter("Clip", to=11)
 def _clip_11(draft: Draft) -> None:
     """A bound that is not given was the largest float32, and is the largest number of the type now."""
-    kind = draft.input(0).dtype
+    kind = draft.kind(draft.input(0)) or ""
     # What a float32 bound is in the type of the input: beyond all numbers of float16, within those of double.
-    limit = {"FLOAT": None, "FLOAT16": math.inf}.get(kind.name if kind is not None else "", _FLOAT_MAX)
+    limit = {"tensor(float)": None, "tensor(float16)": math.inf}.get(kind, _FLOAT_MAX)
     lower, upper = draft.take("min"), draft.take("max")
     if limit is not None:
         lower, upper = -limit if lower is None else lower, limit if upper is None else upper
@@ -132,8 +133,8 @@ def _clip_11(draft: Draft) -> None:
 
 def _scalar(draft: Draft, number: float, name: str) -> Value:
     """Make a scalar of the type of the first input."""
-    kind = draft.input(0).dtype
+    kind = NUMPY.get((draft.kind(draft.input(0)) or "").removeprefix("tensor(").removesuffix(")"))
     if kind is None:
         raise Refusal("the type of the input is not known")
     with np.errstate(over="ignore"):
-        return draft.constant(np.array(number).astype(kind.numpy()), name)
+        return draft.constant(np.array(number).astype(kind), name)

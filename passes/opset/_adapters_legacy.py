@@ -128,9 +128,8 @@ def _selu_6(draft: Draft) -> None:
 @adapter("Clip", to=6)
 def _clip_6(draft: Draft) -> None:
     """A bound that is not given becomes the largest float32, which does not bound a float32 or a float16."""
-    kind = draft.input(0).dtype
     bounded = draft.has("min") and draft.has("max")
-    small = kind is not None and kind.name in ("FLOAT", "FLOAT16")
+    small = draft.kind(draft.input(0)) in ("tensor(float)", "tensor(float16)")
     draft.require(bounded or small, "a bound of Clip is missing, and the type may have numbers beyond float32")
 
 

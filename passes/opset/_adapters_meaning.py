@@ -6,6 +6,7 @@ import numpy as np
 
 from surgery import Refusal, Value
 
+from ._forms import type_number
 from ._shared import Draft, adapter
 
 
@@ -44,42 +45,47 @@ def _upsample_10(draft: Draft) -> None:
 
 @adapter("Resize", to=11)
 def _resize_11(draft: Draft) -> None:
-    """Coordinates were divided by the scale; nearest meant rounding down to enlarge and up to shrink.
+    """Coordinates were divided by the scale; nearest meant rounding down to enlarge and up to shrink, axis by axis.
 
     The text of opset 10 does not say so; its test data (a Resize by 0.6 takes element 2 for 1 / 0.6) and
-    ONNX Runtime do.
+    ONNX Runtime do. A rounding is said for all axes now, so axes that shrink are resized before those that grow,
+    unless all scales are known and go one way. An axis that keeps its extent is the same with any rounding.
     """
-    scales = draft.input(1)
-    draft.set("coordinate_transformation_mode", "asymmetric")
-    if draft.attr("mode", "nearest") == "nearest":
-        draft.set("nearest_mode", "ceil" if _shrinks(draft, scales) else "floor")
     # Up to opset 12 the region cannot be omitted.
     region = draft.constant(np.zeros(0, dtype=np.float32), "roi") if draft.target < 13 else None
+    scales, nearest = draft.input(1), draft.attr("mode", "nearest") == "nearest"
+    draft.set("coordinate_transformation_mode", "asymmetric")
+    if nearest:
+        factors = np.ones(1) if draft.node.op == "Upsample" else scales.constant
+        shrinks = factors is None or bool(np.any(factors < 1))
+        if shrinks and (factors is None or np.any(factors > 1)):
+            smaller, scales = _limited(draft, scales, "Min"), _limited(draft, scales, "Max")
+            how = {"coordinate_transformation_mode": "asymmetric", "mode": "nearest", "nearest_mode": "ceil"}
+            draft.set_input(0, draft.new.node("Resize", draft.input(0), region, smaller, attributes=how))
+            shrinks = False
+        draft.set("nearest_mode", "ceil" if shrinks else "floor")
     draft.inputs = [draft.input(0), region, scales]
 
 
-def _shrinks(draft: Draft, scales: Value) -> bool:
-    """Tell whether a Resize shrinks; refuse when that is not known or differs between axes."""
-    if draft.node.op == "Upsample":
-        return False
-    factors = scales.constant
+def _limited(draft: Draft, scales: Value, op: str) -> Value:
+    """Give the scales that shrink, or those that enlarge, and 1 for the other axes."""
+    factors, one = scales.constant, np.ones((), dtype=np.float32)
     if factors is None:
-        draft.require(False, "the scales of Resize are not constant")
-        return False
-    shrinks = bool(np.any(factors < 1))
-    draft.require(not (shrinks and np.any(factors > 1)), "Resize shrinks one axis and enlarges another")
-    return shrinks
+        return draft.new.node(op, scales, draft.constant(one, "one"))
+    return draft.constant(np.minimum(factors, one) if op == "Min" else np.maximum(factors, one), "scales")
 
 
 @adapter("Resize", to=13)
 def _resize_13(draft: Draft) -> None:
     """What does not apply is omitted instead of empty, and one way to map coordinates is gone."""
     if draft.attr("coordinate_transformation_mode") == "tf_half_pixel_for_nn":
-        # floor((x + 1/2) / scale) is (x + 1/2) / scale - 1/2 rounded to the nearest, halves up.
-        floors = draft.attr("mode", "nearest") == "nearest" and draft.attr("nearest_mode") == "floor"
-        draft.require(floors, "the coordinate mode tf_half_pixel_for_nn is gone")
+        # Coordinates were half a pixel further, where to round down is to round to the nearest, halves up, and
+        # to round to the nearest, halves down, is to round up.
+        rounding = {"floor": "round_prefer_ceil", "round_prefer_floor": "ceil"}
+        mode = draft.attr("nearest_mode", "round_prefer_floor") if draft.attr("mode", "nearest") == "nearest" else ""
+        draft.require(mode in rounding, "the coordinate mode tf_half_pixel_for_nn is gone")
         draft.set("coordinate_transformation_mode", "half_pixel")
-        draft.set("nearest_mode", "round_prefer_ceil")
+        draft.set("nearest_mode", rounding[mode])
     for index, value in enumerate(draft.inputs):
         if index in (1, 2) and value is not None and value.tensor is not None and value.tensor.size == 0:
             draft.set_input(index, None)
@@ -101,16 +107,17 @@ def _grid_sample_20(draft: Draft) -> None:
 @adapter("QuantizeLinear", to=19)
 def _quantize_linear_19(draft: Draft) -> None:
     """Input and scale must have one type; before, an int32 had a float scale."""
-    kind = draft.input(0).dtype
+    kind = draft.kind(draft.input(0))
     draft.require(kind is not None, "the type of the input is not known")
-    draft.require(kind is not None and kind.name == "FLOAT", "QuantizeLinear of an int32 with a float scale is gone")
+    draft.require(kind == "tensor(float)", "QuantizeLinear of an int32 with a float scale is gone")
 
 
 @adapter("GroupNormalization", to=21)
 def _group_normalization_21(draft: Draft) -> None:
     """Scale and bias were given per group and are given per channel; the statistics had the type of the input."""
     data, groups = draft.input(0), draft.attr("num_groups")
-    if data.dtype is None:
+    kind = draft.kind(data)
+    if kind is None:
         raise Refusal("the type of the input is not known")
     channels = data.shape[1] if data.shape is not None and len(data.shape) > 1 else None
     each = channels // groups if isinstance(channels, int) else None
@@ -124,7 +131,7 @@ def _group_normalization_21(draft: Draft) -> None:
         repeats = repeats or _repeats(draft, data, groups, each)
         wide = draft.new.node("Expand", draft.unsqueeze(given, [1]), repeats)
         draft.set_input(index, draft.new.node("Reshape", wide, draft.integers([-1], "flat")))
-    draft.set("stash_type", int(data.dtype))
+    draft.set("stash_type", type_number(kind))
 
 
 def _repeats(draft: Draft, data: Value, groups: int, each: int | None) -> Value:

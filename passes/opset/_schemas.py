@@ -33,7 +33,8 @@ class Change:
 
 
 @cache
-def _schemas() -> dict[str, dict[int, OpSchema]]:
+def all_schemas() -> dict[str, dict[int, OpSchema]]:
+    """Return the schemas of the default domain, by operator and version."""
     import onnx.defs
 
     found: dict[str, dict[int, OpSchema]] = defaultdict(dict)
@@ -45,17 +46,22 @@ def _schemas() -> dict[str, dict[int, OpSchema]]:
 
 def version_at(op: str, opset: int) -> int | None:
     """Return the version of an operator that an opset has, None when it has none."""
-    return max((version for version in _schemas().get(op, {}) if version <= opset), default=None)
+    return max((version for version in all_schemas().get(op, {}) if version <= opset), default=None)
 
 
 def next_version(op: str, version: int, opset: int) -> int | None:
     """Return the first version of an operator behind `version` and up to `opset`."""
-    return min((other for other in _schemas().get(op, {}) if version < other <= opset), default=None)
+    return min((other for other in all_schemas().get(op, {}) if version < other <= opset), default=None)
+
+
+def previous_version(op: str, version: int) -> int | None:
+    """Return the version of an operator before `version`, None for the first."""
+    return max((other for other in all_schemas().get(op, {}) if other < version), default=None)
 
 
 def transitions() -> Iterator[tuple[str, int, int]]:
     """Yield each operator with each two successive versions."""
-    for op, versions in sorted(_schemas().items()):
+    for op, versions in sorted(all_schemas().items()):
         ordered = sorted(versions)
         for old, new in pairwise(ordered):
             yield op, old, new
@@ -63,13 +69,13 @@ def transitions() -> Iterator[tuple[str, int, int]]:
 
 def has_attribute(op: str, version: int, name: str) -> bool:
     """Tell whether a version of an operator has an attribute."""
-    return name in _schemas()[op][version].attributes
+    return name in all_schemas()[op][version].attributes
 
 
 @cache
 def change(op: str, old: int, new: int) -> Change:
     """Compare two versions of an operator by their schemas alone."""
-    before, after = _schemas()[op][old], _schemas()[op][new]
+    before, after = all_schemas()[op][old], all_schemas()[op][new]
     found = "it is gone" if after.deprecated and not before.deprecated else None
     found = found or _parameters(before.inputs, after.inputs, "inputs")
     found = found or _parameters(before.outputs, after.outputs, "outputs")

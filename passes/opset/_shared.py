@@ -17,14 +17,16 @@ version it leads to. A transition that is neither is a blocker.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from surgery import Builder, Graph, Node, Refusal, Value
 
-from . import _schemas
+from . import _schemas, _types
+from ._functions import Calls
+from ._lowering import Known
 
 Adapter = Callable[["Draft"], None]
 
@@ -54,11 +56,19 @@ class Draft:
     written as opset `target` has it, so no adapter has to look at it again.
     """
 
-    def __init__(self, node: Node, new: Builder, target: int, made: dict[tuple[Any, ...], Value]) -> None:
+    def __init__(
+        self,
+        node: Node,
+        new: Builder,
+        target: int,
+        made: dict[tuple[Any, ...], Value],
+        kinds: Mapping[Value, str] | None = None,
+    ) -> None:
         self.node = node
         self.new = new
         self.target = target
         self._made = made
+        self._kinds = kinds or {}
         self.op = node.op
         self.inputs = node.inputs
         self.outputs = len(node.outputs)
@@ -105,6 +115,10 @@ class Draft:
         """Set an input; those between that the node does not have yet are omitted."""
         self.inputs += [None] * (index + 1 - len(self.inputs))
         self.inputs[index] = value
+
+    def kind(self, value: Value) -> str | None:
+        """Return the type of a value as the schemas write it, "tensor(float)"; None when it is not known."""
+        return self._kinds.get(value) or _types.spelt(value.type)
 
     def is_read(self, index: int) -> bool:
         """Tell whether anything reads an output."""
@@ -168,13 +182,15 @@ def upgrade(graph: Graph, new: Builder, target: int) -> list[tuple[Node, str]]:
     """Let a site take all nodes of the default domain to opset `target`; return what blocks, with the reasons."""
     blockers: list[tuple[Node, str]] = []
     made: dict[tuple[Any, ...], Value] = {}
+    known = Known()
+    Calls(graph, known).follow()
     functions = graph.ir.functions
     for node in graph.nodes():
         call = (node.ir.domain, node.ir.op_type, node.ir.overload)
         if node.ir.domain or call in functions or node.opset == target:
             continue
         try:
-            _convert(Draft(node, new.at(node), target, made))
+            _convert(Draft(node, new.at(node), target, made, known.kinds))
         except Refusal as refusal:
             blockers.append((node, refusal.reason))
     if graph.opset not in (0, target):
@@ -211,6 +227,6 @@ def _keep(draft: Draft, old: int, new: int) -> None:
         raise Refusal(found.broken)
     for position, allowed in found.narrowed.items():
         value = draft.input(position)
-        draft.require(value.dtype is not None, "the type of the input is not known")
-        kind = "" if value.dtype is None else f"tensor({value.dtype.name.lower()})"
+        kind = draft.kind(value)
+        draft.require(kind is not None, "the type of the input is not known")
         draft.require(kind in allowed, f"{draft.op} of this type is gone")

@@ -1,8 +1,9 @@
 """Newer opsets."""
 
-from surgery import Builder, Graph, Parity, graph_pass
+from surgery import Builder, Graph, Parity, UsageError, graph_pass
 
 from . import _adapters_inputs, _adapters_legacy, _adapters_meaning
+from ._blockers import refuse
 from ._shared import upgrade
 
 NEWEST = 28
@@ -21,7 +22,8 @@ def upgrade_opset(graph: Graph, *, to: int = 21) -> None:
     input, or an attribute whose default is what the operator did before. Where they do not, an adapter says what
     the new version calls the same computation: attributes become inputs, defaults that changed are written down,
     Softmax over several axes flattens them first, GroupNormalization repeats its scale for each channel. A node
-    for which neither holds is a blocker; then nothing changes, and each blocker is refused with its reason.
+    for which neither holds is a blocker; then nothing changes, the step fails, and every blocker is listed with its
+    reason. A model that has a newer opset already stays as it is.
 
     Kernels of a runtime may round differently from one version to the next (AveragePool 19 in ONNX Runtime does).
     The IR version is raised to the one that came with the opset, never lowered; from before 4, constants that had
@@ -38,16 +40,15 @@ def upgrade_opset(graph: Graph, *, to: int = 21) -> None:
         to: the opset to reach. 21 is the newest that onnxruntime 1.31 runs whole on the CPU: it accepts opsets up
             to 26, but from 22 on some operators of older opsets have no kernel (RoiAlign, for one).
     """
-    versions = [graph.opset, *(function.opset_imports.get("", 0) for function in graph.ir.functions.values())]
+    if to > NEWEST:
+        raise UsageError(f"opset {to} is not known here", todo=f"opset {NEWEST} is the newest")
+    newest = max(graph.opset, *(function.opset_imports.get("", 0) for function in graph.ir.functions.values()), 0)
     with graph.site() as new:
-        new.require(to <= NEWEST, "the opset is newer than those known here")
-        new.require(max(versions) <= to, "the model has a newer opset, and this pass does not go back")
-    if to > NEWEST or max(versions) > to:
+        new.require(newest <= to, "the model has a newer opset, and this pass does not go back")
+    if newest > to:
         return
     blockers = upgrade(graph, Builder(graph, None), to)
-    for node, reason in blockers:
-        with graph.site(node) as new:
-            new.require(False, reason)
-    if not blockers:
-        with graph.site() as new:
-            upgrade(graph, new, to)
+    if blockers:
+        refuse(graph, blockers, to)
+    with graph.site() as new:
+        upgrade(graph, new, to)

@@ -1,0 +1,76 @@
+"""The types of values in the bodies of model-local functions, as far as all their calls agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from surgery import Graph, Node, Refusal, Value
+
+from . import _schemas, _types
+from ._lowering import Call, Known
+
+Kinds = tuple[str | None, ...]
+
+
+class Calls:
+    """Follows the calls of functions from the main graph, and notes what the values of their bodies are."""
+
+    def __init__(self, graph: Graph, known: Known) -> None:
+        self.graph = graph
+        self.known = known
+        self._seen: dict[Any, Kinds] = {}
+
+    def follow(self) -> None:
+        """Note the types of the values of all functions that are called in one way only."""
+        functions = self.graph.ir.functions
+        for node in self.graph.nodes() if functions else ():
+            if not self.graph.in_function(node) and node.ir.op_identifier() in functions:
+                self._enter(node)
+
+    def _kind(self, value: Value | None) -> str | None:
+        if value is None:
+            return None
+        return self.known.kinds.get(value) or _types.spelt(value.type)
+
+    def _enter(self, node: Node) -> None:
+        """Bind the inputs of a function, and walk its body; where calls disagree nothing is known of it."""
+        identifier = node.ir.op_identifier()
+        function = self.graph.ir.functions[identifier]
+        kinds = tuple(self._kind(value) for value in node.inputs)
+        kinds += (None,) * (len(function.inputs) - len(kinds))
+        if identifier in self._seen:
+            same = tuple(one if one == other else None for one, other in zip(self._seen[identifier], kinds))
+            if same == self._seen[identifier]:
+                return
+            kinds = same
+        self._seen[identifier] = kinds
+        for formal, kind in zip(function.inputs, kinds):
+            self._note(Value(self.graph, formal), kind)
+        for inner in function.all_nodes():
+            self._walk(Node(self.graph, inner))
+        for made, body in zip(node.outputs, function.outputs):
+            self._note(made, self.known.kinds.get(Value(self.graph, body)))
+
+    def _walk(self, node: Node) -> None:
+        if node.ir.op_identifier() in self.graph.ir.functions:
+            self._enter(node)
+            return
+        for value, kind in zip(node.outputs, self._results(node)):
+            self._note(value, kind)
+
+    def _results(self, node: Node) -> Sequence[str | None]:
+        version = None if node.ir.domain else _schemas.version_at(node.op, node.opset)
+        if version is None:
+            return [None] * len(node.outputs)
+        call = Call(node.op, version, node.inputs, node.ir.attributes, len(node.outputs), node)
+        try:
+            return _types.results(call, [self._kind(value) for value in node.inputs])
+        except Refusal:  # the type is a parameter of the function
+            return [None] * len(node.outputs)
+
+    def _note(self, value: Value, kind: str | None) -> None:
+        if kind is not None:
+            self.known.kinds[value] = kind
+        else:
+            self.known.kinds.pop(value, None)

@@ -1,0 +1,120 @@
+"""All nodes of a model, taken to an older opset: what blocks, or the edits of one site."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from surgery import Builder, Graph, Node, Refusal, Value
+
+from . import _schemas, _types
+from ._functions import Calls
+from ._lowering import Call, Known, Lowering
+from ._shared import Draft
+
+_FUNCTIONS_SINCE = 8
+_DEFAULTS_SINCE = 4
+"""The IR version since which an initializer need not be an input."""
+
+
+def highest(graph: Graph) -> int:
+    """Return the newest opset of the default domain that the model or one of its functions imports."""
+    return max(graph.opset, *(function.opset_imports.get("", 0) for function in graph.ir.functions.values()), 0)
+
+
+def downgrade(graph: Graph, new: Builder, target: int, lower_ir_version: bool) -> list[tuple[Node | None, str]]:
+    """Let a site take all nodes of the default domain to opset `target`; return what blocks, with the reasons."""
+    blockers: list[tuple[Node | None, str]] = []
+    known = Known()
+    Calls(graph, known).follow()
+    functions = graph.ir.functions
+    for node in graph.nodes():
+        call = (node.ir.domain, node.ir.op_type, node.ir.overload)
+        if node.ir.domain or call in functions or node.opset <= target:
+            continue
+        try:
+            _take(node, Lowering(node, new.at(node), target, known))
+        except Refusal as refusal:
+            blockers.append((node, refusal.reason))
+    if graph.opset > target:
+        new.set_opset(target)
+    for function in functions.values():
+        if function.opset_imports.get("", target) > target:
+            new.set_opset(target, function=function)
+    if lower_ir_version:
+        reason = _lower_ir_version(graph, new, _schemas.ir_version_for(target))
+        blockers += [(None, reason)] if reason else []
+    return blockers
+
+
+def _lower_ir_version(graph: Graph, new: Builder, version: int) -> str:
+    """Lower the IR version; say why not where the model has what came later."""
+    if version < _FUNCTIONS_SINCE and graph.ir.functions:
+        return f"IR version {version} has no model-local functions; inline-functions takes them out"
+    if version < _DEFAULTS_SINCE:
+        return f"in IR version {version} each initializer is an input"
+    new.lower_ir_version(version)
+    return ""
+
+
+def _take(node: Node, place: Lowering) -> None:
+    version = _schemas.version_at(node.op, node.opset)
+    if version is None:
+        raise Refusal(f"opset {node.opset} has no {node.op}")
+    call = Call(node.op, version, node.inputs, node.ir.attributes, len(node.outputs), node)
+    made = place.lower(call)
+    if node.op == "Scan":
+        _declare_states(node, place)
+    if made is None:
+        casts, _ = _checked(call, place)
+        if not casts:
+            _edit(node, call, place)
+            return
+        made = place.emit(call)
+    replace_outputs(node, made, place)
+
+
+def _declare_states(node: Node, place: Lowering) -> None:
+    """Write down the dims of what the body of a Scan makes: ONNX Runtime asks for them, and infers them less well."""
+    for value in node.ir.attributes["body"].as_graph().outputs:
+        known = Value(node.graph, value)
+        if value.shape is None and known.shape is not None and value.producer() is not None:
+            place.new.declare(known, known.type, known.shape)
+
+
+def _checked(call: Call, place: Lowering) -> tuple[dict[int, str], list[str | None]]:
+    """Return what `Lowering.types` does; refuse a type that is not known, or an output's that the version lacks."""
+    node = call.node
+    assert node is not None
+    _types.require_known(call, [place.kind(value) for value in call.inputs], node.opset)
+    _types.require_results(call, [place.kind(value) for value in node.outputs], place.target)
+    return place.types(call)
+
+
+def _edit(node: Node, call: Call, place: Lowering) -> None:
+    """Write what became of a node into it."""
+    draft = Draft(node, place.new, place.target, {})
+    draft.op, draft.inputs, draft.outputs = call.op, list(call.inputs), call.outputs
+    for name in node.ir.attributes:
+        if name not in call.attributes:
+            draft.take(name)
+    for name, value in call.attributes.items():
+        if value is not node.ir.attributes.get(name):
+            draft.set(name, value)
+    draft.commit()
+
+
+def replace_outputs(node: Node, made: Sequence[Value], place: Lowering) -> None:
+    """Let what was made take the place of the outputs of a node."""
+    for index, old in enumerate(node.outputs):
+        if index < len(made):
+            if old.name:
+                _declare(old, made[index], place)
+                place.new.replace(old, made[index])
+        else:
+            place.require(not old.is_used, f"output {index} of {node.op} is not computed by smaller operators")
+
+
+def _declare(old: Value, new: Value, place: Lowering) -> None:
+    """Let an output of a subgraph be declared as the one was in whose place it comes: Scan asks for its shape."""
+    if old.is_output and place.anchor.scope is not place.anchor.graph.ir.graph and new.producer is None:
+        place.new.declare(new, old.type, old.shape)

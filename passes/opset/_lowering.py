@@ -1,0 +1,334 @@
+"""Operator calls on their way down to an older opset, and the registers of what takes them there.
+
+A *rule* takes an operator from one version to the one before it: it changes the call, or returns what computes the
+same. A *part* says an operator in smaller ones. Both build with `Lowering.node`, in operators as the newest opset
+has them, and what they build goes the same way down: so each of them has to know one step only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from surgery import Builder, Node, Refusal, Value
+
+from . import _forms, _schemas, _types
+
+Result = Value | Sequence[Value] | None
+Rule = Callable[["Call", "Lowering"], Result]
+
+WRITTEN = 28
+"""The opset whose forms rules and parts write."""
+
+_RULES: dict[tuple[str, int], Rule] = {}
+_PARTS: dict[str, Rule] = {}
+
+
+def rule(*ops: str, since: int) -> Callable[[Rule], Rule]:
+    """Declare what takes these operators from their version of opset `since` to the version before it."""
+
+    def declare(function: Rule) -> Rule:
+        for op in ops:
+            _RULES[op, since] = function
+        return function
+
+    return declare
+
+
+def part(*ops: str) -> Callable[[Rule], Rule]:
+    """Declare what these operators, at any of their versions, are in smaller operators."""
+
+    def declare(function: Rule) -> Rule:
+        for op in ops:
+            _PARTS[op] = function
+        return function
+
+    return declare
+
+
+def parts() -> Mapping[str, Rule]:
+    """Return what is known of operators in smaller ones."""
+    return _PARTS
+
+
+def rules() -> Mapping[tuple[str, int], Rule]:
+    """Return the rules, by operator and the version that they leave."""
+    return _RULES
+
+
+class Call:
+    """A call of an operator, of the model or newly made; changing it changes nothing else.
+
+    `attributes` has Python values, or onnx-ir attributes as `node` has them, which is None for a new call.
+    """
+
+    def __init__(
+        self,
+        op: str,
+        version: int,
+        inputs: Sequence[Value | None],
+        attributes: Mapping[str, Any],
+        outputs: int = 1,
+        node: Node | None = None,
+    ) -> None:
+        self.op = op
+        self.version = version
+        self.inputs = list(inputs)
+        self.attributes = dict(attributes)
+        self.outputs = outputs
+        self.node = node
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """Return an attribute as a Python value, else `default`, else the default of the operator's version."""
+        if name not in self.attributes:
+            return _forms.form(self.op, self.version).defaults.get(name) if default is None else default
+        held = self.attributes[name]
+        is_old = self.node is not None and held is self.node.ir.attributes.get(name)
+        return self.node.attr(name) if self.node is not None and is_old else held
+
+    def take(self, name: str, default: Any = None) -> Any:
+        """Return an attribute like `attr`, and drop it."""
+        value = self.attr(name, default)
+        self.attributes.pop(name, None)
+        return value
+
+    def find(self, index: int) -> Value | None:
+        """Return an input, None when it is omitted or absent."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def input(self, index: int) -> Value:
+        """Return an input that the operator cannot do without."""
+        value = self.find(index)
+        if value is None:
+            raise Refusal("a required input is missing")
+        return value
+
+    def is_read(self, index: int) -> bool:
+        """Tell whether anything may read an output."""
+        return index < self.outputs and (self.node is None or self.node.outputs[index].is_used)
+
+    def first(self, count: int) -> list[Value | None]:
+        """Return so many inputs, None for those that are absent."""
+        return [self.find(index) for index in range(count)]
+
+
+class Known:
+    """What is known of values beside what the graph knows: types, ranks, the elements of constants that are new."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[Value, str] = {}
+        self.arrays: dict[Value, np.ndarray[Any, Any]] = {}
+        self.ranks: dict[Value, int] = {}
+        self.made: dict[tuple[Any, ...], Value] = {}
+
+
+class Lowering:
+    """The place of one node of the model, at which it is written in operators of the opset `target`.
+
+    Operators that are named in `without` are taken apart though the target has them.
+    """
+
+    def __init__(
+        self, node: Node, new: Builder, target: int, known: Known, without: frozenset[str] = frozenset()
+    ) -> None:
+        self.anchor = node
+        self.new = new
+        self.target = target
+        self._known = known
+        self._without = without
+
+    def require(self, condition: object, reason: str) -> None:
+        """Make the node a blocker for `reason` unless the condition holds."""
+        self.new.require(condition, reason)
+
+    # Facts
+
+    def kind(self, value: Value | None) -> str | None:
+        """Return the type of a value as schemas write it, when known."""
+        if value is None:
+            return None
+        found = self._known.kinds.get(value)
+        return found if found is not None else _types.spelt(value.type)
+
+    def known_kind(self, value: Value) -> str:
+        """Return the type of a value; refuse when it is not known."""
+        found = self.kind(value)
+        if found is None:
+            raise Refusal("the type of an input is not known")
+        return found
+
+    def rank(self, value: Value) -> int:
+        """Return the number of dims; refuse when it is not known."""
+        rank = self._rank(value)
+        if rank is None:
+            raise Refusal("the rank of an input is not known")
+        return rank
+
+    def _rank(self, value: Value | None) -> int | None:
+        found = None if value is None else self._known.arrays.get(value)
+        if found is not None:
+            return found.ndim
+        return None if value is None else self._known.ranks.get(value, value.rank)
+
+    def array(self, value: Value | None) -> np.ndarray[Any, Any] | None:
+        """Return the elements of a constant, else None."""
+        found = None if value is None else self._known.arrays.get(value)
+        return value.constant if found is None and value is not None else found
+
+    def fixed(self, call: Call, index: int) -> np.ndarray[Any, Any]:
+        """Return the elements of an input that is an attribute in older versions; refuse when it is not constant."""
+        found = self.array(call.input(index))
+        if found is None:
+            name = _forms.form(call.op, call.version).inputs[index].name
+            raise Refusal(f"input {name} of {call.op} must be constant before opset {call.version}")
+        return found
+
+    def integers_in(self, call: Call, index: int) -> list[int]:
+        """Return integers that are the same in every run as Python numbers, like `fixed`."""
+        value = call.input(index)
+        found = None if value in self._known.arrays else value.elements
+        if found is not None and all(isinstance(item, int) for item in found):
+            return [int(item) for item in found]
+        return [int(item) for item in self.fixed(call, index).reshape(-1)]
+
+    def types(self, call: Call) -> tuple[dict[int, str], list[str | None]]:
+        """Return the Casts that the inputs of a call need, by position, and the types of its outputs."""
+        kinds = [self.kind(value) for value in call.inputs]
+        return _types.casts(call, kinds, self.target), _types.results(call, kinds)
+
+    # Making
+
+    def constant(self, array: np.ndarray[Any, Any], name: str) -> Value:
+        """Make a constant, or find the same one made for another node of the same graph."""
+        key = (self.anchor.scope, array.dtype, array.shape, array.tobytes())
+        if key not in self._known.made:
+            value = self.new.constant(array, name)
+            self._known.made[key] = value
+            self._known.arrays[value] = array
+        return self._known.made[key]
+
+    def integers(self, values: Sequence[int], name: str) -> Value:
+        """Make a one-dimensional int64 constant."""
+        return self.constant(np.array(values, dtype=np.int64), name)
+
+    def number(self, number: float, like: Value, name: str = "number") -> Value:
+        """Make a constant without dims, of the type of another value."""
+        kind = self.known_kind(like)
+        if _types.element(kind) in _types.NUMPY:
+            return self.constant(np.array(number).astype(_types.numpy_type(kind)), name)
+        return self.cast(self.constant(np.array(number, dtype=np.float32), name), kind)
+
+    def node(self, op: str, *inputs: Value | None, **attributes: Any) -> Value:
+        """Make a node as opset `WRITTEN` has it, in the target's operators; return its first output."""
+        return self.nodes(op, *inputs, **attributes)[0]
+
+    def nodes(self, op: str, *inputs: Value | None, outputs: int = 1, **attributes: Any) -> Sequence[Value]:
+        """Make a node like `node`, and return all of its outputs."""
+        version = _schemas.version_at(op, WRITTEN)
+        assert version is not None, op
+        given = {name: value for name, value in attributes.items() if value is not None}
+        return self.make(Call(op, version, inputs, given, outputs))
+
+    def cast(self, value: Value, kind: str) -> Value:
+        """Convert a value to a type, unless it has it."""
+        return value if self.kind(value) == kind else self.node("Cast", value, to=_forms.type_number(kind))
+
+    def make(self, call: Call) -> Sequence[Value]:
+        """Write a call in the target's operators, and return its outputs."""
+        made = self.lower(call)
+        return self.emit(call) if made is None else made
+
+    def emit(self, call: Call) -> Sequence[Value]:
+        """Make the node of a call, with Casts around it where its version lacks its types."""
+        casts, wanted = self.types(call)
+        inputs = [
+            value if value is None or index not in casts else self.cast(value, casts[index])
+            for index, value in enumerate(call.inputs)
+        ]
+        made = self.new.nodes(call.op, *inputs, outputs=call.outputs, attributes=call.attributes)
+        rank = _types.rank(call, [self._rank(value) for value in inputs])
+        self._known.ranks |= {value: rank for value in made if rank is not None}
+        kinds = _types.results(call, [self.kind(value) for value in inputs])
+        self._known.kinds |= {value: kind for value, kind in zip(made, kinds) if kind is not None}
+        if not casts:
+            return made
+        return [value if kind is None else self.cast(value, kind) for value, kind in zip(made, wanted)]
+
+    # Going down
+
+    def lower(self, call: Call) -> Sequence[Value] | None:
+        """Take a call to the version of the target and return None, or return what takes the place of its outputs."""
+        while call.version != (wanted := _schemas.version_at(call.op, self.target)):
+            if wanted is not None and call.version < wanted:
+                raise Refusal(f"{call.op} of opset {call.version} would have to be made newer")
+            before = _schemas.previous_version(call.op, call.version)
+            op = call.op
+            made = self._step(call)
+            if made is not None:
+                return [made] if isinstance(made, Value) else made
+            if call.op == op:
+                assert before is not None, op
+                call.version = before
+        is_known = call.op not in self._without and (call.op not in _PARTS or self._is_allowed(call))
+        return None if is_known else self.apart(call)
+
+    def apart(self, call: Call) -> Sequence[Value]:
+        """Say a call in smaller operators."""
+        made = _PARTS[call.op](call, self)
+        assert made is not None, call.op
+        return [made] if isinstance(made, Value) else made
+
+    def keep(self, call: Call) -> Result:
+        """Let a call be one of the version before, as far as the schemas go; refuse when they differ for it."""
+        _keep(call, _schemas.previous_version(call.op, call.version))
+        return None
+
+    def _step(self, call: Call) -> Result:
+        wanted = _RULES.get((call.op, call.version))
+        if wanted is not None:
+            return wanted(call, self)
+        try:
+            self.keep(call)
+        except Refusal:
+            if call.op not in _PARTS:
+                raise
+            return self.apart(call)
+        return None
+
+    def _is_allowed(self, call: Call) -> bool:
+        """Tell whether the version of the target takes a call in its types."""
+        try:
+            return not self.types(call)[0]
+        except Refusal:
+            return False
+
+
+def _keep(call: Call, before: int | None) -> None:
+    """Let a call be one of the version before, whose schema says that it means the same; refuse when it does not."""
+    if before is None:
+        raise Refusal(f"{call.op} came with opset {call.version}, and no smaller operators are known for it")
+    new, old = _forms.form(call.op, call.version), _forms.form(call.op, before)
+    since = f"came with opset {call.version}"
+    gone = [name for name in call.attributes if name not in old.defaults]
+    for name in gone:
+        if new.defaults.get(name) is None or call.attr(name) != new.defaults[name]:
+            raise Refusal(f"attribute {name} of {call.op} {since}")
+    for index in range(len(old.inputs), len(call.inputs)):
+        if call.inputs[index] is not None and not old.inputs[-1].is_variadic:
+            raise Refusal(f"input {new.inputs[index].name} of {call.op} {since}")
+    for index, parameter in enumerate(old.inputs):
+        is_needed = not (parameter.is_optional or parameter.is_variadic)
+        if is_needed and call.find(index) is None:
+            raise Refusal(f"input {parameter.name} of {call.op} must be given before opset {call.version}")
+    for index in range(len(old.outputs), call.outputs):
+        if call.is_read(index) and not old.outputs[-1].is_variadic:
+            raise Refusal(f"output {new.outputs[index].name} of {call.op} {since}")
+    for name in gone:
+        del call.attributes[name]
+    for name, default in old.defaults.items():
+        if name in new.defaults and new.defaults[name] not in (None, default):
+            call.attributes.setdefault(name, new.defaults[name])
+    if not old.inputs or not old.inputs[-1].is_variadic:
+        del call.inputs[len(old.inputs) :]

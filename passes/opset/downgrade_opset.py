@@ -1,0 +1,72 @@
+"""Older opsets."""
+
+from surgery import Builder, Graph, Parity, UsageError, graph_pass
+
+from . import (
+    _lower_inputs,
+    _lower_meaning,
+    _lower_quantized,
+    _parts_activations,
+    _parts_attention,
+    _parts_bodies,
+    _parts_einsum,
+    _parts_norms,
+)
+from ._blockers import refuse
+from ._lower import downgrade, highest
+from ._lowering import WRITTEN
+
+OLDEST = 9
+"""The oldest opset whose changes were read one by one."""
+
+RULES = (_lower_inputs, _lower_meaning, _lower_quantized)
+PARTS = (_parts_activations, _parts_attention, _parts_bodies, _parts_einsum, _parts_norms)
+"""To import them is to register what they hold."""
+
+
+@graph_pass("downgrade-opset", parity=Parity.CLOSE)
+def downgrade_opset(graph: Graph, *, to: int = 17, lower_ir_version: bool = False) -> None:
+    """Take a model, its subgraphs and its functions to an older opset of the default domain, all at once or not at all.
+
+    Right because each operator goes down version by version. Where the schemas say that this node of the newer
+    version is one of the older version with the same meaning, it stays as it is: it has none of the attributes,
+    inputs and types that came later, or gives them the values that say what the operator did before. Where they do
+    not, a rule says the same in the older version: inputs that must be constant become attributes, a Softmax over an
+    inner axis is transposed, an integer type that the older version lacks is cast to a wider one and back, which is
+    exact for what only moves, compares, adds or multiplies. An operator that did not exist yet is written in smaller
+    ones, as `decompose` does. A node for which none of that holds is a blocker; then nothing changes, the step fails,
+    and every blocker is listed with its reason.
+
+    Decomposed operators round otherwise than the kernel of the whole. A dim that is only a name in the model is taken
+    not to be zero, and indices that are computed not to be negative below opset 11, where they could not be. Other
+    domains stay as they are.
+
+    Example:
+        <ir_version: 10, opset_import: ["" : 20]>
+        g (float[N,C] x) => (float[N] y) <int64[1] axes = {1}> {
+            a = Gelu(x)
+            y = ReduceMax<keepdims = 0>(a, axes)
+        }
+
+    Options:
+        to: the opset to reach.
+        lower_ir_version: lower the IR version too, to the one of the first ONNX release that had the opset: a runtime
+            of that time reads no newer one.
+    """
+    _check(graph, to)
+    blockers = downgrade(graph, Builder(graph, None), to, lower_ir_version)
+    if blockers:
+        refuse(graph, blockers, to)
+    with graph.site() as new:
+        downgrade(graph, new, to, lower_ir_version)
+
+
+def _check(graph: Graph, to: int) -> None:
+    """Raise UsageError for an opset that no model can be taken down to, or not this one."""
+    found = highest(graph)
+    if to < OLDEST:
+        raise UsageError(f"opset {to} is too old", todo=f"opset {OLDEST} is the oldest that models are taken down to")
+    if to > found > 0:
+        raise UsageError(f"the model has opset {found}, and {to} is newer", todo="use upgrade-opset")
+    if found > WRITTEN:
+        raise UsageError(f"opset {found} of the model is newer than those known here")

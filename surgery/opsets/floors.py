@@ -1,0 +1,207 @@
+"""The lowest opset at which a node, just as it stands, is a legal node that computes the same.
+
+From the operator schemas of the installed onnx, version by version: attributes, numbers of inputs and outputs, types.
+What changed without a trace in the schemas is listed here; so a floor may be too high, and is never too low.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir as ir
+
+from surgery.views import Node, Value
+
+if TYPE_CHECKING:
+    from onnx.defs import OpSchema
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The lowest opset of a node's domain that it can do with, and what keeps it from a lower one."""
+
+    version: int
+    reason: str
+
+
+_HARMLESS = {
+    ("*", "consumed_inputs"): "a hint to reuse memory",
+    ("BatchNormalization", "spatial"): "1 by default, what later versions do",
+    ("Dropout", "ratio"): "without effect outside of training",
+}
+"""Attributes of older versions with a default, that a node of a newer version may go without."""
+
+
+def _softmax(node: Node) -> str:
+    return "" if node.attr("axis") == -1 else "before, all axes from axis on were taken as one"
+
+
+def _mask(node: Node) -> str:
+    return "the mask meant something else before" if len(node.outputs) > 1 and node.outputs[1].is_used else ""
+
+
+def _always(reason: str) -> Callable[[Node], str]:
+    return lambda node: reason
+
+
+_QUIET: dict[tuple[str, int], Callable[[Node], str]] = {
+    **{(op, 13): _softmax for op in ("Softmax", "LogSoftmax", "Hardmax")},
+    ("Dropout", 10): _mask,
+    ("Dropout", 12): _mask,
+    ("RoiAlign", 16): _always("before, coordinates were not shifted by half a pixel"),
+    ("GridSample", 20): _always("the modes had other names before"),
+    ("DFT", 20): _always("the default of axis was another before"),
+    ("GroupNormalization", 21): _always("scale and bias were given per group before"),
+    ("MeanVarianceNormalization", 13): lambda node: "" if node.has_attr("axes") else "axes had no default before",
+    ("PRelu", 7): _always("the slope was not broadcast before"),
+}
+"""Changes that the schemas do not show, by the version that has them."""
+
+_COUNTS_BACK = 11
+"""The opset from which an axis may be negative, counted from the end."""
+
+
+def floor(node: Node) -> Floor | None:
+    """Return the floor of a node; None for what is no operator of ONNX: the call of a function, another domain."""
+    if node.ir.op_identifier() in node.graph.ir.functions:
+        return None
+    schemas = _schemas(node.ir.domain).get(node.ir.op_type, {})
+    versions = sorted((version for version in schemas if version <= node.opset), reverse=True)
+    if not versions:
+        return None if node.ir.domain else Floor(node.opset, f"onnx knows no such operator of opset {node.opset}")
+    for version, older in pairwise(versions):
+        reason = next(_differences(node, schemas[version], schemas[older]), None)
+        if reason is not None:
+            return Floor(version, reason)
+    return Floor(versions[-1], "the operator is not there before")
+
+
+@cache
+def _schemas(domain: str) -> dict[str, dict[int, OpSchema]]:
+    import onnx.defs
+
+    found: dict[str, dict[int, OpSchema]] = defaultdict(dict)
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if schema.domain == domain:
+            found[schema.name][schema.since_version] = schema
+    return found
+
+
+def _differences(node: Node, new: OpSchema, old: OpSchema) -> Iterator[str]:
+    """Say what keeps a node of one version from being one of the version before it."""
+    yield from _attributes(node, new, old)
+    yield from _numbers(node, old)
+    yield from _types(node, new, old)
+    if not node.ir.domain:
+        quiet = _QUIET.get((node.ir.op_type, new.since_version))
+        reason = quiet(node) if quiet is not None else ""
+        yield from [reason] if reason else []
+        if old.since_version < _COUNTS_BACK <= new.since_version and _counts_back(node):
+            yield "an axis could not be negative before"
+
+
+def _attributes(node: Node, new: OpSchema, old: OpSchema) -> Iterator[str]:
+    given = node.ir.attributes
+    for name, attribute in given.items():
+        known = old.attributes.get(name)
+        if known is None:
+            yield f"attribute {name} is not there before"
+        elif str(known.type).rpartition(".")[2] != attribute.type.name:
+            yield f"attribute {name} has another type before"
+    for name, known in old.attributes.items():
+        if name in given or ("*", name) in _HARMLESS or (node.ir.op_type, name) in _HARMLESS:
+            continue
+        if known.required:
+            yield f"attribute {name} is required before"
+        elif known.default_value.name:
+            now = new.attributes.get(name)
+            if now is None or now.default_value != known.default_value:
+                yield f"attribute {name} has another default before"
+
+
+def _numbers(node: Node, old: OpSchema) -> Iterator[str]:
+    from onnx.defs import OpSchema
+
+    if len(node.ir.inputs) > old.max_input:
+        yield f"{_count(old.max_input, 'input')} at most before"
+    if sum(bool(value.name) for value in node.outputs) > old.max_output:
+        yield f"{_count(old.max_output, 'output')} at most before"
+    if len(node.ir.inputs) < old.min_input:
+        yield f"{_count(old.min_input, 'input')} at least before"
+    for parameter, value in zip(old.inputs, node.inputs):
+        if value is None and parameter.option == OpSchema.FormalParameterOption.Single:
+            yield f"input {parameter.name} cannot be omitted before"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _types(node: Node, new: OpSchema, old: OpSchema) -> Iterator[str]:
+    """Compare the types that the node has with those that the older version allows."""
+    kinds: dict[str, str] = {}
+    joined = _joined(new, old)
+    pairs = [*_paired(node.inputs, new.inputs, old.inputs), *_paired(node.outputs, new.outputs, old.outputs)]
+    for value, now, before in pairs:
+        allowed, one = _allowed(old, before), before.type_str
+        if allowed >= _allowed(new, now) and one not in joined:
+            continue
+        kind = type_text(value.type)
+        if kind is None:
+            yield f"the type of '{value.name}' is not known, and not every type is allowed before"
+        elif kind not in allowed:
+            yield f"{kind} is not allowed before"
+        elif one in joined and kinds.setdefault(one, kind) != kind:
+            yield f"{kinds[one]} and {kind} had to be the same type before"
+
+
+def _joined(new: OpSchema, old: OpSchema) -> frozenset[str]:
+    """Return the type parameters of the older version that are several in the newer one."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for now, before in (*zip(new.inputs, old.inputs), *zip(new.outputs, old.outputs)):
+        if before.is_homogeneous:
+            found[before.type_str].add(now.type_str)
+    return frozenset(name for name, parts in found.items() if len(parts) > 1)
+
+
+def _paired(values: Sequence[Value | None], new: Sequence[Any], old: Sequence[Any]) -> Iterator[tuple[Value, Any, Any]]:
+    """Yield each value that is there with its parameter in two versions; the last may stand for several values."""
+    if not new or not old:
+        return
+    for index, value in enumerate(values):
+        if value is not None and (value.name or value.is_used):
+            yield value, new[min(index, len(new) - 1)], old[min(index, len(old) - 1)]
+
+
+def _allowed(schema: OpSchema, parameter: OpSchema.FormalParameter) -> frozenset[str]:
+    for constraint in schema.type_constraints:
+        if constraint.type_param_str == parameter.type_str:
+            return frozenset(constraint.allowed_type_strs)
+    return frozenset({parameter.type_str})
+
+
+def type_text(kind: ir.TypeProtocol | None) -> str | None:
+    """Write a type as the schemas do, such as "seq(tensor(float))"; None when it is not known."""
+    if kind is None:
+        return None
+    if isinstance(kind, ir.SequenceType | ir.OptionalType):
+        inner = type_text(kind.elem_type)
+        return None if inner is None else f"{'seq' if isinstance(kind, ir.SequenceType) else 'optional'}({inner})"
+    word = "sparse_tensor" if isinstance(kind, ir.SparseTensorType) else "tensor"
+    return f"{word}({kind.dtype.name.lower()})"
+
+
+def _counts_back(node: Node) -> bool:
+    for name in ("axis", "axes"):
+        attribute = node.ir.attributes.get(name)
+        if attribute is not None and not attribute.is_ref():
+            held = attribute.value
+            numbers = held if isinstance(held, Sequence) else [held]
+            if any(isinstance(number, int) and number < 0 for number in numbers):
+                return True
+    return False

@@ -1,0 +1,79 @@
+"""Which releases of ONNX and ONNX Runtime go with an opset of the default domain, and with an IR version.
+
+ONNX: `onnx.helper.VERSION_TABLE` of the installed onnx, which is the table of docs/Versioning.md of the project.
+ONNX Runtime does not tell its own history, so it stands here. Measured from 1.2 to 1.31: each release was given
+models of one Relu stamped with each opset and each IR version, and the first one that made a session is listed.
+Before that: docs/Versioning.md of ONNX Runtime.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+_RUNTIMES = (
+    ("0.1.4", 8, 3),
+    ("0.3.0", 9, 3),
+    ("0.4.0", 10, 5),
+    ("1.0", 11, 6),
+    ("1.3", 12, 7),
+    ("1.6", 13, 7),
+    ("1.8", 14, 7),
+    ("1.9", 15, 8),
+    ("1.11", 16, 8),
+    ("1.12", 17, 8),
+    ("1.14", 18, 8),
+    ("1.15", 19, 9),
+    ("1.17", 20, 9),
+    ("1.18", 21, 10),
+    ("1.21", 22, 10),
+    ("1.23", 23, 11),
+    ("1.24", 25, 13),
+    ("1.25", 26, 13),
+)
+"""Releases of ONNX Runtime that brought something, with the newest opset and the newest IR version that they accept."""
+
+_OLDEST = 7
+"""No release of ONNX Runtime accepts an older opset."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """What goes with an opset: the first release of ONNX that has it, its IR version, and the first ONNX Runtime.
+
+    `runtime` is None where no release that is known here accepts the opset.
+    """
+
+    opset: int
+    onnx: str | None
+    ir_version: int | None
+    runtime: str | None
+
+    def to_json(self) -> dict[str, object]:
+        """Give plain values."""
+        return {"onnx": self.onnx, "ir_version": self.ir_version, "onnxruntime": self.runtime}
+
+
+@cache
+def release(opset: int) -> Release:
+    """Return the releases that go with an opset of the default domain."""
+    import onnx.helper
+
+    # Rows are (release, IR version, opset, ...), the oldest first.
+    row = next((row for row in onnx.helper.VERSION_TABLE if row[2] >= opset), None)
+    if row is None:
+        return Release(opset, None, None, None)
+    runtime = next((name for name, most, _ in _RUNTIMES if _OLDEST <= opset <= most), None)
+    return Release(opset, str(row[0]), int(row[1]), runtime)
+
+
+def newest() -> int:
+    """Return the newest opset that the installed onnx has."""
+    import onnx.defs
+
+    return int(onnx.defs.onnx_opset_version())
+
+
+def reader(ir_version: int) -> str | None:
+    """Return the first release of ONNX Runtime that reads an IR version, None when none is known."""
+    return next((name for name, _, most in _RUNTIMES if ir_version <= most), None)

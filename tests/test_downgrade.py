@@ -1,0 +1,115 @@
+"""What leads down: rules and parts are complete as far as the way up knows, and land on what exists."""
+
+from pathlib import Path
+
+import onnx
+import pytest
+from surgery.passes.opset import _forms, _lowering, _schemas, _shared, _types
+from surgery.passes.opset.decompose import HOMES
+from surgery.passes.opset.downgrade_opset import OLDEST, PARTS, RULES
+from surgery.passes.opset.upgrade_opset import ADAPTERS
+
+import surgery
+from surgery import cli, registry, storage, text
+from surgery.recipe.loader import single_step
+
+# Operators that a newer opset no longer has, so that no model is taken down from there.
+GONE = {("Scatter", 11), ("Upsample", 10)}
+ADAPTED = sorted(item for item in _shared._ADAPTERS if item[1] > OLDEST and item not in GONE)
+
+
+@pytest.mark.parametrize(("op", "version"), ADAPTED, ids=str)
+def test_what_changed_on_the_way_up_has_a_rule_on_the_way_down(op: str, version: int) -> None:
+    assert ADAPTERS
+    assert RULES
+    assert (op, version) in _lowering.rules()
+
+
+def test_rules_leave_versions_that_exist() -> None:
+    assert all(version in _schemas.all_schemas()[op] for op, version in _lowering.rules())
+
+
+def test_parts_are_of_operators_that_exist() -> None:
+    assert PARTS
+    assert HOMES
+    assert all(_schemas.version_at(op, _lowering.WRITTEN) for op in _lowering.parts())
+
+
+def test_the_operators_that_are_taken_apart_are_told() -> None:
+    declared = registry.find("decompose")
+    (told,) = [option.about for option in declared.options if option.name == "ops"]
+    assert all(op in told for op in _lowering.parts())
+
+
+@pytest.mark.parametrize(
+    ("op", "kind", "allowed", "wide"),
+    [
+        ("Transpose", "tensor(bool)", {"tensor(float)", "tensor(int32)"}, "tensor(int32)"),
+        ("Add", "tensor(int8)", {"tensor(float)", "tensor(int64)"}, "tensor(int64)"),
+        ("Add", "tensor(int8)", {"tensor(float)"}, None),
+        ("Div", "tensor(uint64)", {"tensor(int64)"}, None),
+        ("Tanh", "tensor(bfloat16)", {"tensor(float)"}, "tensor(float)"),
+        ("QuantizeLinear", "tensor(float16)", {"tensor(float)"}, None),
+        ("Pow", "tensor(int32)", {"tensor(double)"}, None),
+    ],
+)
+def test_a_type_is_widened_only_where_the_result_stays(op: str, kind: str, allowed: set[str], wide: str | None) -> None:
+    assert _types._wide(op, kind, frozenset(allowed)) == wide
+
+
+def test_a_type_has_the_number_that_onnx_gives_it() -> None:
+    assert _forms.type_number("tensor(float16)") == onnx.TensorProto.FLOAT16
+    assert _forms.type_name(onnx.TensorProto.INT64) == "tensor(int64)"
+
+
+def _model(tmp_path: Path, body: str, opset: int = 18, ir_version: int = 8) -> Path:
+    model = text.parse(f'<ir_version: {ir_version}, opset_import: ["" : {opset}]> {body}')
+    path = tmp_path / "model.onnx"
+    onnx.save(model, path)
+    return path
+
+
+BLOCKED = """g (float[1,1,4,4] x, float[1,2,2,2] grid, int32[4] a) => (float[1,1,2,2] y, int32[4] c) {
+    y = GridSample(x, grid)
+    b = BitwiseAnd(a, a)
+    c = BitwiseAnd(a, b)
+}"""
+
+
+def test_a_step_that_is_blocked_fails_with_a_line_for_each_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, target = _model(tmp_path, BLOCKED), tmp_path / "out.onnx"
+    code = cli.main(["run", "downgrade-opset", str(path), "--set", "to=13", "-o", str(target)])
+    said = capsys.readouterr()
+    assert (code, target.exists()) == (1, False)
+    lines = (said.out + said.err).splitlines()
+    assert sum("GridSample came with opset 16" in line for line in lines) == 1
+    assert sum("BitwiseAnd came with opset 18" in line and "BitwiseAnd -> b" in line for line in lines) == 1
+
+
+def test_why_tells_each_blocker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = _model(tmp_path, BLOCKED)
+    assert cli.main(["why", "downgrade-opset", str(path), "--set", "to=13"]) == 0
+    said = capsys.readouterr().out
+    assert "3 refusals" in said
+    assert "BitwiseAnd came with opset 18" in said
+
+
+@pytest.mark.parametrize(("to", "said"), [(20, "use upgrade-opset"), (3, "opset 9 is the oldest")])
+def test_an_opset_that_is_out_of_reach(tmp_path: Path, capsys: pytest.CaptureFixture[str], to: int, said: str) -> None:
+    path = _model(tmp_path, "g (float[N] x) => (float[N] y) { y = Relu(x) }")
+    code = cli.main(["run", "downgrade-opset", str(path), "--set", f"to={to}", "-o", str(tmp_path / "out.onnx")])
+    shown = capsys.readouterr()
+    assert code == 2
+    assert said in shown.out + shown.err
+
+
+@pytest.mark.parametrize("target", [17, 13, 11])
+@pytest.mark.parametrize("name", ["bert-tiny.dy", "resnet-tiny", "gpt2-tiny"])
+def test_a_real_model_goes_down(name: str, target: int) -> None:
+    path = Path(__file__).parent.parent / "models" / f"{name}.onnx"
+    stored = storage.load(path)
+    if max(item.version for item in stored.proto.opset_import if not item.domain) <= target:
+        pytest.skip("the model is as old")
+    assert surgery.apply(path, single_step("downgrade-opset", {"to": target})).ok
