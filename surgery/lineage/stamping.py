@@ -42,7 +42,7 @@ class Stamps:
 
     def __init__(self, graph: Graph, edits: Edits) -> None:
         self.graph = graph
-        self._edited = {node: _label(graph, node) for node, *_ in (*edits.inputs, *edits.attributes)}
+        self._edited = {node: _label(graph, node) for node, *_ in (*edits.inputs, *edits.attributes, *edits.operators)}
         # A tensor with a name stands elsewhere in the model too.
         self._constants = [
             (value, place)

@@ -6,9 +6,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from surgery.descent import Descent
-from surgery.entries import Entry
 from surgery.lineage import Lineage
+from surgery.lineage.descent import Descent
+from surgery.lineage.entries import Entry
 
 _FEW = 3
 

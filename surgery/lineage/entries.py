@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 CONSTANT = "constant"
 """What stands for the operator of an initializer."""
+GRAPHS = (5, 10)
+"""The types of attributes that hold subgraphs: AttributeProto.GRAPH and GRAPHS."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +42,15 @@ class Entry:
         """The names of the values that it reads, but for those that its subgraphs read."""
         return [] if self.node is None else list(self.node.input)
 
+    def bodies(self) -> Iterator[tuple[str, onnx.GraphProto]]:
+        """Yield the subgraphs of the node, each with the scope that its nodes are in."""
+        for attribute in self.node.attribute if self.node is not None else ():
+            if attribute.type in GRAPHS:
+                graphs = attribute.graphs or [attribute.g]
+                for number, graph in enumerate(graphs):
+                    index = f"[{number}]" if attribute.graphs else ""
+                    yield f"{self.scope}{'/' if self.scope else ''}{self.name}.{attribute.name}{index}", graph
+
     def __str__(self) -> str:
         # A node without a name is called by its operator already.
         return self.name if self.name.startswith(f"{self.op} -> ") else f"{self.op} '{self.name}'"
@@ -53,8 +64,13 @@ def entries(model: onnx.ModelProto) -> Iterator[Entry]:
     """Yield the nodes of all scopes, each scope in its order, and the initializers that have a lineage."""
     yield from _of_graph(model.graph, "")
     for function in model.functions:
-        overload = f":{function.overload}" if function.overload else ""
-        yield from _of_nodes(function.node, f"{function.domain}::{function.name}{overload}")
+        yield from _of_nodes(function.node, function_name(function))
+
+
+def function_name(function: onnx.FunctionProto) -> str:
+    """Return the full name of a model-local function, which is the scope of its nodes too."""
+    overload = f":{function.overload}" if function.overload else ""
+    return f"{function.domain}::{function.name}{overload}"
 
 
 def _of_graph(graph: onnx.GraphProto, scope: str) -> Iterator[Entry]:
@@ -70,12 +86,10 @@ def _of_nodes(nodes: Iterable[onnx.NodeProto], scope: str) -> Iterator[Entry]:
         plain = node.domain in ("", "ai.onnx")
         name = node.name or f"{node.op_type} -> {', '.join(node.output)}"
         op = node.op_type if plain else f"{node.domain}::{node.op_type}"
-        yield Entry(op, name, scope, _lineage(node), node)
-        for attribute in node.attribute:
-            graphs = [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
-            for number, graph in enumerate(graphs):
-                index = f"[{number}]" if attribute.graphs else ""
-                yield from _of_graph(graph, f"{scope}{'/' if scope else ''}{name}.{attribute.name}{index}")
+        entry = Entry(op, name, scope, _lineage(node), node)
+        yield entry
+        for body, graph in entry.bodies():
+            yield from _of_graph(graph, body)
 
 
 def _lineage(thing: onnx.NodeProto | onnx.TensorProto) -> Lineage | None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery import storage
-from surgery.entries import CONSTANT, Entry, entries
 from surgery.errors import UsageError
+from surgery.lineage.entries import CONSTANT, Entry, entries
 
 if TYPE_CHECKING:
     import onnx

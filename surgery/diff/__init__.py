@@ -1,0 +1,62 @@
+"""Differences between two models: operators, nodes, constants, signature, sizes, opsets, metadata.
+
+What has no influence on what a model computes is not compared: names of nodes and inner values, their order, declared
+types of inner values, doc strings, metadata of nodes, and how the weights are stored.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from surgery import storage
+from surgery.diff.causes import correspondence
+from surgery.diff.changes import Change, OperatorCount, histogram
+from surgery.diff.constants import constants
+from surgery.diff.difference import Difference, compare, with_costs
+from surgery.diff.matching import Matching
+from surgery.diff.nodes import Correspondence
+from surgery.diff.side import Side
+
+if TYPE_CHECKING:
+    import onnx
+
+    Model = str | Path | onnx.ModelProto
+
+__all__ = ["Change", "Correspondence", "Difference", "OperatorCount", "correspond", "diff", "histogram"]
+
+
+def diff(before: Model, after: Model, *, costs: bool = False) -> Difference:
+    """Compare two model files, or messages in memory. ModelFileError when one of them is no model.
+
+    With `costs`, the operations of one run are counted too, which takes longer than all the rest.
+    """
+    first, second = _load(before), _load(after)
+    matching = _matching(first, second)
+    found = compare(first, second, correspondence(matching), constants(matching))
+    return with_costs(found, first, second) if costs else found
+
+
+def correspond(before: Model, after: Model) -> Correspondence:
+    """Match the nodes of two models."""
+    return correspondence(_matching(_load(before), _load(after)))
+
+
+def _load(model: Model) -> storage.StoredModel:
+    return storage.load(Path(model)) if isinstance(model, str | Path) else storage.from_proto(model)
+
+
+def _matching(before: storage.StoredModel, after: storage.StoredModel) -> Matching:
+    return Matching(Side(before), Side(after))
+
+
+class _Callable(ModuleType):
+    """Lets `surgery.diff(a, b)` be the function, as the package has the same name."""
+
+    def __call__(self, before: Model, after: Model, *, costs: bool = False) -> Difference:
+        return diff(before, after, costs=costs)
+
+
+sys.modules[__name__].__class__ = _Callable

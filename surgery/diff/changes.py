@@ -1,0 +1,72 @@
+"""The plainest things that a difference is told in: a change of one thing, and the counts of an operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing that differs; None stands for absent."""
+
+    what: str
+    before: Any
+    after: Any
+
+    @property
+    def kind(self) -> str:
+        """What differs, with the values where they are short."""
+        short = all(len(str(value)) <= _SHORT for value in (self.before, self.after))
+        return str(self) if short else self.what
+
+    def __str__(self) -> str:
+        return f"{self.what} {_told(self.before)} -> {_told(self.after)}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Give plain values."""
+        return {"what": self.what, "before": self.before, "after": self.after}
+
+
+_SHORT = 12
+"""Letters of a value that is told along with what changed."""
+
+
+def _told(value: object) -> str:
+    return "-" if value is None else str(value)
+
+
+@dataclass(frozen=True)
+class OperatorCount:
+    """How often an operator occurs on either side."""
+
+    op: str
+    before: int
+    after: int
+
+    @property
+    def difference(self) -> int:
+        """After minus before."""
+        return self.after - self.before
+
+    def to_json(self) -> dict[str, Any]:
+        """Give plain values."""
+        return {"op": self.op, "before": self.before, "after": self.after, "difference": self.difference}
+
+
+def histogram(before: dict[str, int], after: dict[str, int]) -> tuple[OperatorCount, ...]:
+    """Join two operator counts, the most frequent operators first."""
+    counts = [OperatorCount(op, before.get(op, 0), after.get(op, 0)) for op in {**before, **after}]
+    return tuple(sorted(counts, key=lambda count: (-max(count.before, count.after), count.op)))
+
+
+def of_one(what: str, before: Any, after: Any) -> tuple[Change, ...]:
+    """Compare one thing."""
+    return () if before == after else (Change(what, before, after),)
+
+
+def of_maps(prefix: str, before: dict[str, Any], after: dict[str, Any]) -> tuple[Change, ...]:
+    """Compare what two mappings hold under each key."""
+    return tuple(
+        change for key in {**before, **after} for change in of_one(prefix + key, before.get(key), after.get(key))
+    )

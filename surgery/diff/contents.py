@@ -1,0 +1,122 @@
+"""Contents of constants: signs that tell them apart at a glance, and exact comparison in small pieces.
+
+No tensor is in memory as a whole: what lies in a file stays mapped, and is looked at piece by piece.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from surgery.storage import external_reference, is_external
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+    from surgery.storage import Weights
+
+_PIECE = 1 << 20
+_PROBES = 3
+_PROBE = 64
+_STRING = 8
+"""TensorProto.STRING"""
+
+
+def sign_of(tensor: onnx.TensorProto, weights: Weights) -> Hashable:
+    """Tell a constant by its type, dims and elements; a large one by a few bytes of its elements.
+
+    Different signs mean different elements of small constants, and of large ones that some of them differ.
+    """
+    kind = tensor.data_type, tuple(tensor.dims)
+    if not is_external(tensor):
+        return *kind, bytes_of(tensor)
+    view = weights.view(external_reference(tensor))
+    last = max(0, len(view) - _PROBE)
+    return *kind, b"".join(view[at : at + _PROBE] for at in (last * n // (_PROBES - 1) for n in range(_PROBES)))
+
+
+def bytes_of(tensor: onnx.TensorProto) -> bytes:
+    """Return the elements of a tensor that lies in its message, as bytes that only equal elements have."""
+    if tensor.data_type == _STRING:
+        return b"".join(b"%d:%b" % (len(text), text) for text in tensor.string_data)
+    if tensor.HasField("raw_data"):
+        return tensor.raw_data
+    from onnx import numpy_helper
+
+    try:
+        return bytes(numpy_helper.to_array(tensor).tobytes())
+    except (TypeError, ValueError):
+        # A broken tensor, with fewer elements than its dims say, is still told from others.
+        return bytes(tensor.SerializeToString(deterministic=True))
+
+
+def pieces(tensor: onnx.TensorProto, weights: Weights) -> Iterator[bytes]:
+    """Yield the bytes of a tensor, wherever they lie, a megabyte at a time."""
+    data = weights.view(external_reference(tensor)) if is_external(tensor) else memoryview(bytes_of(tensor))
+    for start in range(0, len(data), _PIECE):
+        yield bytes(data[start : start + _PIECE])
+
+
+def equal(a: onnx.TensorProto, of_a: Weights, b: onnx.TensorProto, of_b: Weights) -> bool:
+    """Tell whether two tensors have the same type, dims and elements, bit by bit."""
+    if (a.data_type, a.dims) != (b.data_type, b.dims):
+        return False
+    if is_external(a) and is_external(b) and external_reference(a) == external_reference(b):
+        return True
+    return all(one == other for one, other in zip(pieces(a, of_a), pieces(b, of_b), strict=True))
+
+
+@dataclass(frozen=True)
+class Distance:
+    """How far apart the elements of two tensors are, as float64.
+
+    `relative` is the largest difference by the largest element of the first tensor. Elements that are NaN or infinite
+    in one of them only, or with the other sign, are counted by `not_finite` and left out of both. Strings have neither.
+    """
+
+    elements: int
+    different: int
+    largest: float | None
+    relative: float | None
+    not_finite: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Give plain values."""
+        return {
+            "elements": self.elements,
+            "different": self.different,
+            "max_abs": self.largest,
+            "relative": self.relative,
+            "not_finite": self.not_finite,
+        }
+
+
+def distance(a: onnx.TensorProto, of_a: Weights, b: onnx.TensorProto, of_b: Weights) -> Distance | None:
+    """Measure how far two tensors are apart, element by element in their order; None when they differ in number."""
+    import numpy as np
+
+    if math.prod(a.dims) != math.prod(b.dims):
+        return None
+    one, other = of_a.read(a).reshape(-1), of_b.read(b).reshape(-1)
+    if _STRING in (a.data_type, b.data_type):
+        return Distance(one.size, int(np.count_nonzero(one.astype(object) != other.astype(object))), None, None)
+    different = lost = 0
+    largest = scale = 0.0
+    for start in range(0, one.size, _PIECE):
+        x, y = (_wide(array[start : start + _PIECE]) for array in (one, other))
+        apart = ~((x == y) | (np.isnan(x) & np.isnan(y)))
+        finite = np.isfinite(x) & np.isfinite(y)
+        different += int(np.count_nonzero(apart))
+        lost += int(np.count_nonzero(apart & ~finite))
+        largest = max(largest, float(np.abs(x[finite] - y[finite]).max(initial=0.0)))
+        scale = max(scale, float(np.abs(x[np.isfinite(x)]).max(initial=0.0)))
+    return Distance(one.size, different, largest, largest / scale if scale else None, lost)
+
+
+def _wide(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    import numpy as np
+
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
