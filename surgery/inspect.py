@@ -10,7 +10,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from surgery import storage
-from surgery.summary import data_files, nodes, operators
+from surgery.lineage.entries import function_name
+from surgery.summary import data_files, nodes, operators, reads
 
 if TYPE_CHECKING:
     import onnx
@@ -81,7 +82,11 @@ class Inspection:
 
 def inspect(model: str | Path | onnx.ModelProto) -> Inspection:
     """Look at a model file, or a message in memory. ModelFileError when there is no model to look at."""
-    stored = storage.load(Path(model)) if isinstance(model, str | Path) else storage.from_proto(model)
+    return inspect_stored(storage.load(Path(model)) if isinstance(model, str | Path) else storage.from_proto(model))
+
+
+def inspect_stored(stored: storage.StoredModel) -> Inspection:
+    """Look at a model that is loaded already."""
     proto = stored.proto
     initialized = {tensor.name for tensor in proto.graph.initializer}
     inputs = [(_port(value), value.name in initialized) for value in proto.graph.input]
@@ -95,21 +100,16 @@ def inspect(model: str | Path | onnx.ModelProto) -> Inspection:
         overridable=tuple(port for port, default in inputs if default and proto.ir_version >= 4),
         outputs=tuple(_port(value) for value in proto.graph.output),
         nodes=sum(1 for _ in nodes(proto)),
-        depth=_depth(stored),
+        depth=_depth(proto.graph),
         ops=operators(proto),
         domains=dict(Counter(node.domain or "ai.onnx" for node in nodes(proto)).most_common()),
-        functions={_function_name(function): len(function.node) for function in proto.functions},
+        functions={function_name(function): len(function.node) for function in proto.functions},
         parameters=sum(parameters.values()),
         parameters_by_type=parameters,
         weight_bytes=sum(storage.payload_bytes(tensor) for tensor in storage.all_tensors(proto)),
         bytes=sum(path.stat().st_size for path in data_files(proto, stored.path)) if stored.path else None,
         metadata={entry.key: entry.value for entry in proto.metadata_props},
     )
-
-
-def _function_name(function: onnx.FunctionProto) -> str:
-    overload = f":{function.overload}" if function.overload else ""
-    return f"{function.domain}::{function.name}{overload}"
 
 
 def _parameters(proto: onnx.ModelProto) -> dict[str, int]:
@@ -162,20 +162,19 @@ def describe_type(proto: onnx.TypeProto) -> tuple[str, tuple[int | str | None, .
     return "?", None
 
 
-def _depth(stored: storage.StoredModel) -> int:
-    """Return the number of nodes on the longest path through the main graph, 0 when the graph has a cycle."""
-    import networkx
+def _depth(graph: onnx.GraphProto) -> int:
+    """Return the number of nodes on the longest path through a graph, 0 when it has a cycle."""
+    import graphlib
 
-    from surgery.errors import ModelFileError
-    from surgery.graph import Graph
-
+    makers = {name: number for number, node in enumerate(graph.node) for name in node.output if name}
+    above = {number: {makers[name] for name in reads(node) if name in makers} for number, node in enumerate(graph.node)}
+    depths: dict[int, int] = {}
     try:
-        graph = Graph(storage.ir_from_proto(stored.proto)).to_networkx()
-    except ModelFileError:
+        for number in graphlib.TopologicalSorter(above).static_order():
+            depths[number] = 1 + max((depths[other] for other in above[number]), default=0)
+    except graphlib.CycleError:
         return 0
-    if not graph or not networkx.is_directed_acyclic_graph(graph):
-        return 0
-    return len(networkx.dag_longest_path(graph, weight=None))
+    return max(depths.values(), default=0)
 
 
 class _Callable(ModuleType):

@@ -1,4 +1,7 @@
-"""Show what a model is made of: inputs, outputs, opsets, operators, parameters, bytes; or where its nodes come from.
+"""Show what a model is made of, what it costs and what is wrong with it; or where its nodes come from.
+
+Costs are the multiply-accumulates (MACs) and operations of one run and the bytes between its nodes, in terms of the
+dynamic dims; --dims gives these sizes. Findings are leftovers of training, traps, and what runs nowhere else.
 
 With --lineage: which pass made each node, of which nodes of the original. "What became of the Softmax of layer 7?" is
 
@@ -9,14 +12,20 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
-from surgery.cli import _output
+from surgery.cli import _output, _verification
+from surgery.errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what `inspect` takes."""
     parser.add_argument("model", metavar="MODEL", help="an .onnx file")
     parser.add_argument("--lineage", action="store_true", help="tell which passes made the nodes, and of which nodes")
+    parser.add_argument(
+        "--dims", metavar="NAME=N", action="append", default=[], help="the size of a dynamic dim; may be repeated"
+    )
+    parser.add_argument("--top", metavar="N", type=int, default=5, help="how many weights to list (default: 5)")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--node", metavar="NAME", help="the lineage of this node, or of what makes this value")
     which.add_argument(
@@ -28,20 +37,32 @@ def main(arguments: argparse.Namespace) -> int:
     """Inspect a model; 1 when nothing comes from the node that was asked for."""
     if arguments.lineage or arguments.node is not None or arguments.origin is not None:
         return _lineage(arguments)
-    from surgery.inspect import inspect
+    from surgery import storage
+    from surgery.analysis import analyse
+    from surgery.inspect import inspect_stored
 
-    facts = inspect(arguments.model)
+    sizes = {name: _one(name, numbers) for name, numbers in _verification.dims(arguments).items()}
+    stored = storage.load(Path(arguments.model))
+    facts, analysis = inspect_stored(stored), analyse(stored, sizes)
     if arguments.format == "json":
-        _output.write_json(facts.to_json())
+        _output.write_json({**facts.to_json(), "analysis": analysis.to_json()})
         return 0
+    from surgery.report import analysis as report
     from surgery.report import terminal
 
     _output.write(terminal.inspection(facts))
+    _output.write(report.analysis(analysis, max(arguments.top, 0)))
     return 0
 
 
+def _one(name: str, sizes: tuple[int, ...]) -> int:
+    if len(sizes) > 1:
+        raise UsageError(f"--dims gives '{name}' {len(sizes)} sizes", todo="inspect takes one")
+    return sizes[0]
+
+
 def _lineage(arguments: argparse.Namespace) -> int:
-    from surgery.descent import descent
+    from surgery.lineage.descent import descent
 
     found = descent(arguments.model)
     if arguments.node is not None:
