@@ -84,6 +84,9 @@ class Facts:
         fact = self._table.get(value)
         if fact is not None:
             return fact
+        if value.producer() is None and value.graph is None:
+            # A site may ask of what it has not added yet; more is known of that later.
+            return Fact(value.type, value.shape)
         if self._inference is None:
             self._infer()
             fact = self._table.get(value)

@@ -4,6 +4,9 @@
     python tests/tools/sweep.py passes --every 25          every pass of onnxoptimizer on case files and node tests
     python tests/tools/sweep.py tools --every 25           every tool on them
 
+With --idle-first each pass of onnxoptimizer is first called by itself, and only where it changes something, raises or
+crashes is it run as a step: of the other models there is nothing to judge.
+
 A step is committed, unchanged, rolled back (a judge saw that the result is wrong) or contained (the tool raised,
 crashed or hung, and the run went on). What would be committed is held once more against the original, by onnx's
 reference evaluator, without any part of the engine. A difference there, and an error that is none of these, ends the
@@ -19,8 +22,9 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +33,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "wrong_tools")]
 
 import corpus  # noqa: E402
 import onnx  # noqa: E402
+import plain  # noqa: E402
 import second_opinion  # noqa: E402
 
 from surgery import storage, text  # noqa: E402
@@ -73,8 +78,37 @@ def passes() -> list[Step]:
     return [(name, "onnxoptimizer", {"passes": [name]}) for name in optimizer_passes()]
 
 
+def serve_idle(channel: Connection) -> None:
+    """Answer which passes of onnxoptimizer leave a model as it is."""
+    import onnxoptimizer
+
+    while True:
+        model, names = channel.recv()
+        found: list[str] = []
+        try:
+            parsed = onnx.load_model_from_string(model)
+            before = onnxoptimizer.optimize(parsed, ["nop"]).SerializeToString()
+            for name in names:
+                with suppress(Exception):
+                    if onnxoptimizer.optimize(parsed, [name]).SerializeToString() == before:
+                        found.append(name)
+        finally:
+            channel.send(found)
+
+
+def without_idle(tool: plain.Isolated, model: storage.StoredModel, steps: Sequence[Step]) -> list[Step]:
+    """Leave out the passes of onnxoptimizer that have nothing to do; all are kept where one takes the process down."""
+    try:
+        quiet = set(tool.ask(storage.resolve(model.proto).SerializeToString(), [name for name, *_ in steps]))
+    except plain.Crashed:
+        return [*steps]
+    return [step for step in steps if step[0] not in quiet]
+
+
 def outcomes(name: str, model: storage.StoredModel, steps: Sequence[Step]) -> Iterator[Outcome]:
     """Try each step on a model by itself."""
+    if not steps:
+        return
     recipes = [single_step(declared, options, on_failure="rollback") for _, declared, options in steps]
     with closing(Chain(model, recipes[0])) as chain:
         for (title, *_), recipe in zip(steps, recipes, strict=True):
@@ -149,18 +183,25 @@ def table(found: Sequence[Outcome]) -> str:
     return "\n".join([*rows, "all".ljust(40) + "".join(f"{sum(o.status == t for o in found):>22}" for t in titles)])
 
 
-def sweep(models: Models, steps: Sequence[Step], seconds: float, shown: Sequence[str]) -> list[Outcome]:
+def sweep(
+    models: Models, steps: Sequence[Step], seconds: float, shown: Sequence[str], *, idle_first: bool = False
+) -> list[Outcome]:
     """Try all steps on all models, for so long, and show the outcomes that begin with one of these words."""
     found: list[Outcome] = []
+    tool = plain.Isolated(serve_idle) if idle_first else None
     started = time.monotonic()
     for name, model in models:
         if time.monotonic() - started > seconds:
             break
-        for outcome in outcomes(name, model, steps):
+        left = without_idle(tool, model, steps) if tool is not None else steps
+        found += [Outcome(name, step[0], "idle") for step in steps if step not in left]
+        for outcome in outcomes(name, model, left):
             found.append(outcome)
             if outcome.status.startswith(tuple(shown)):
                 sys.stdout.write(f"{outcome}\n")
                 sys.stdout.flush()
+    if tool is not None:
+        tool.close()
     return found
 
 
@@ -172,11 +213,12 @@ def main() -> int:
     parser.add_argument("--start", type=int, default=0, metavar="N", help="begin with this one")
     parser.add_argument("--only", default="", metavar="RE", help="only steps that match")
     parser.add_argument("--seconds", type=float, default=1e9, metavar="N", help="begin with no model after so long")
+    parser.add_argument("--idle-first", action="store_true", help="run no pass as a step that has nothing to do")
     arguments = parser.parse_args()
     steps = [step for step in (passes() if arguments.what == "passes" else TOOLS) if re.search(arguments.only, step[0])]
     models = bundled() if arguments.what == "models" else small_models(arguments.start, arguments.every)
     shown = ("",) if arguments.what == "models" else ("contained", "rolled", *BAD)
-    found = sweep(models, steps, arguments.seconds, shown)
+    found = sweep(models, steps, arguments.seconds, shown, idle_first=arguments.idle_first)
     sys.stdout.write(f"{table(found)}\n{len(found)} steps on {len({o.model for o in found})} models\n")
     return int(any(outcome.status in BAD for outcome in found))
 

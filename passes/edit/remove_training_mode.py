@@ -1,0 +1,54 @@
+"""Operators that run as in training, in a model that is there to infer."""
+
+from surgery import Builder, Graph, Node, Parity, graph_pass
+
+
+@graph_pass("remove-training-mode", parity=Parity.INTENDED)
+def remove_training_mode(graph: Graph) -> None:
+    """Let Dropout and BatchNormalization run as in inference: nothing dropped, the stored statistics used.
+
+    For a model that was exported in training mode by mistake. Dropout trains where `training_mode` is given and not a
+    constant false, since opset 12, and where the attribute `is_test` is 0, before 7. BatchNormalization trains where
+    the attribute `training_mode` is 1, since opset 14, where it has more than one output, from 7, and where `is_test`
+    is 0, before 7. What the model computes is another thing then: a Dropout is random, and statistics of a batch are
+    not the stored ones. Where the running statistics are read, the model trains on purpose, and nothing is changed.
+
+    Example:
+        g (float[2,3] x) => (float[2,3] y) <float ratio = {0.5}, bool training = {1}> {
+            a = Dropout(x, ratio, training)
+            y = Relu(a)
+        }
+    """
+    for node in graph.nodes("Dropout"):
+        if _dropout_trains(node):
+            with graph.site(node) as new:
+                if node.opset < 7:
+                    new.set_attribute(node, "is_test", 1)
+                else:
+                    new.set_input(node, 2, None)
+    for node in graph.nodes("BatchNormalization"):
+        if _normalization_trains(node):
+            with graph.site(node) as new:
+                _use_stored_statistics(node, new)
+
+
+def _dropout_trains(node: Node) -> bool:
+    if node.opset < 7:
+        return not node.attr("is_test", 0)
+    mode = node.input(2) if node.opset >= 12 else None
+    return mode is not None and mode.scalar is not False
+
+
+def _normalization_trains(node: Node) -> bool:
+    if node.opset < 7:
+        return not node.attr("is_test", 0)
+    return bool(node.attr("training_mode", 0)) if node.opset >= 14 else len(node.outputs) > 1
+
+
+def _use_stored_statistics(node: Node, new: Builder) -> None:
+    read = [value.name for value in node.outputs[1:] if value.is_used]
+    new.require(not read, f"the statistics are read: {', '.join(read)}")
+    given = {name: node.attr(name) for name in node.ir.attributes if name not in ("training_mode", "is_test")}
+    mode = {"is_test": 1} if node.opset < 7 else {}
+    kept = new.node("BatchNormalization", *node.inputs, name=node.name or None, attributes={**given, **mode})
+    new.replace(node.outputs[0], kept)

@@ -1,0 +1,178 @@
+"""The guide to edits: its commands are run in order, in one folder; each edit has an example that does what it says."""
+
+import contextlib
+import io
+import json
+import re
+import runpy
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+from surgery import cli, registry
+from surgery.parity import Parity
+from surgery.verify.checks import signature
+
+ROOT = Path(__file__).parent.parent
+GUIDE = (ROOT / "docs" / "edit-a-model.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", GUIDE, flags=re.MULTILINE | re.DOTALL)
+COMMANDS = [line for language, body in BLOCKS if language == "console" for line in body.splitlines()]
+OTHERS = {"set-layout", "unroll-loop", "inline-functions", "inline-if"}
+"""Edits that stand in folders of other passes."""
+
+
+@dataclass
+class Ran:
+    """What a command did."""
+
+    code: int
+    answer: dict[str, Any]
+    errors: str
+
+
+@dataclass
+class Session:
+    """All commands of the guide, run one after the other."""
+
+    folder: Path
+    ran: dict[str, Ran]
+
+    def steps(self) -> Iterator[dict[str, Any]]:
+        """Yield what each step of a recipe came to, of all that went well."""
+        for ran in self.ran.values():
+            if ran.code == 0:
+                yield from ran.answer.get("steps", [])
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    folder = tmp_path_factory.mktemp("guide")
+    (folder / "models").symlink_to(ROOT / "models")
+    for _, body in BLOCKS:
+        named = re.match(r"# ([\w.-]+)\n", body)
+        if named:
+            (folder / named.group(1)).write_text(body)
+    with contextlib.chdir(folder):
+        return Session(folder, {command: run(command) for command in COMMANDS})
+
+
+def run(command: str) -> Ran:
+    """Run a command of the guide; what surgery does is told as JSON."""
+    program, *arguments = shlex.split(command, comments=True)
+    if program == "python":
+        runpy.run_path(arguments[0])
+        return Ran(0, {}, "")
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = cli.main([*arguments, "--format", "json"])
+    return Ran(code, json.loads(out.getvalue() or "{}"), err.getvalue())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands(command: str, session: Session) -> None:
+    expected = re.search(r"# exit code (\d)$", command)
+    ran = session.ran[command]
+    assert ran.code == int(expected.group(1) if expected else 0), ran.errors
+
+
+def edits() -> set[str]:
+    """List the passes that the guide is about."""
+    return {name for name, found in registry.passes().items() if found.theme in ("edit", "opset")} | OTHERS
+
+
+def test_each_edit_has_an_example(session: Session) -> None:
+    done = {step["pass"] for step in session.steps() if step["status"] == "committed"}
+    assert edits() - done == set()
+
+
+def test_each_edit_is_explained() -> None:
+    rows = {name for line in GUIDE.splitlines() if line.startswith("| `") for name in re.findall(r"`([\w-]+)`", line)}
+    assert edits() - rows == set()
+
+
+def test_what_is_promised_holds(session: Session) -> None:
+    passes = registry.passes()
+    for step in session.steps():
+        if step["status"] == "unchanged":
+            continue
+        intended = passes[step["pass"]].parity is Parity.INTENDED
+        assert step["verdict"] in ({"intended"} if intended else {"equal", "close"}), step
+
+
+def test_the_account_of_intended_changes(session: Session) -> None:
+    steps = session.ran["surgery apply other.yaml -o other.onnx"].answer["steps"]
+    assert [step["verdict"] for step in steps] == ["intended"] * 9
+    (told,) = re.findall(r"`(\d+) intended changes", GUIDE)
+    assert int(told) == len(steps)
+
+
+SIGNATURES = {
+    "renamed.onnx": "image float[batch, 3, height, width] => logits float[batch, 10]",
+    "stem.onnx": "pixel_values float[batch, 3, height, width] => stem float",
+    "rest.onnx": "stem float => logits float[batch, 10]",
+    "features.onnx": "pixel_values float[batch, 3, height, width] => features float",
+    "twins.onnx": "pixel_values float[batch, 3, height, width] => logits float[batch, 10], features float",
+    "camera.onnx": "image uint8[1, 48, 48, 3] => scores float[1, 3], classes int64[1, 3]",
+    "layout.onnx": "pixel_values float[images, 64, 64, 3] => logits float[images, 10]",
+    "tokens.onnx": "input_ids int32[batch, tokens] => last_hidden_state float16[batch, tokens, 24]",
+    "other.onnx": "pixel_values float[batch, 3, height, width] => logits float[batch, 10]",
+    "straight.onnx": "x float[n] => y float[n]",
+}
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_signatures(name: str, session: Session) -> None:
+    assert ends(onnx.load(session.folder / name), SIGNATURES[name]) == SIGNATURES[name]
+
+
+def ends(model: onnx.ModelProto, like: str) -> str:
+    """Write inputs and outputs in a line; the dims of those alone that have some in `like`."""
+    found = signature(model)
+
+    def port(value: Any) -> str:
+        kind = value.type.removeprefix("tensor(").removesuffix(")")
+        dims = f"[{', '.join(map(str, value.dims))}]"
+        return f"{value.name} {kind}{dims if f'{value.name} {kind}[' in like else ''}"
+
+    return " => ".join(", ".join(map(port, ports)) for ports in (found.inputs, found.outputs))
+
+
+def test_opsets(session: Session) -> None:
+    for name, version in {"older.onnx": 13, "newer.onnx": 21}.items():
+        (domain,) = onnx.load(session.folder / name).opset_import
+        assert domain.version == version
+
+
+def test_metadata(session: Session) -> None:
+    model = onnx.load(session.folder / "camera.onnx")
+    entries = {entry.key: entry.value for entry in model.metadata_props}
+    assert entries["license"] == "Apache-2.0" and len(json.loads(entries["labels"])) == 10
+    assert model.graph.input[0].doc_string == "RGB, 48 x 48"
+
+
+def test_blocks_are_calls(session: Session) -> None:
+    model = onnx.load(session.folder / "blocks.onnx")
+    assert [function.name for function in model.functions] == ["Layer"]
+    assert sum(node.op_type == "Layer" for node in model.graph.node) == 12
+    assert not onnx.load(session.folder / "flat.onnx").functions
+
+
+def test_weights_are_where_they_were_put(session: Session) -> None:
+    outside = onnx.load(session.folder / "outside.onnx", load_external_data=False)
+    places = {tensor.data_location for tensor in outside.graph.initializer}
+    assert onnx.TensorProto.EXTERNAL in places and (session.folder / "outside.onnx.data").is_file()
+    inside = onnx.load(session.folder / "inside.onnx", load_external_data=False)
+    assert {tensor.data_location for tensor in inside.graph.initializer} == {onnx.TensorProto.DEFAULT}
+
+
+def test_the_messages_that_are_shown(session: Session) -> None:
+    for command in COMMANDS:
+        if command.endswith("# exit code 2") and "rename" in command:
+            answer = json.dumps(session.ran[command].answer)
+            assert "there is no input 'pixel_value'; did you mean 'pixel_values'?" in answer
+    assert "there is no input 'pixel_value'; did you mean 'pixel_values'?" in GUIDE.replace("\n", " ")
