@@ -75,6 +75,8 @@ class Graph:
     `ir` is the `onnx_ir.Model` below. `sites` lists what was applied and `refusals` what was declined, both by
     the pass that runs; `skip` holds numbers of sites that must not be applied. `renamed` says what the pass calls
     inputs and outputs of the model now, and `accounts` what it says of how those follow from the model before.
+
+    `reserved` names are given to nothing new: what a name stood for in the original, it stands for ever after.
     """
 
     def __init__(
@@ -84,7 +86,9 @@ class Graph:
         weights: Weights | None = None,
         pass_name: str = "",
         skip: frozenset[int] = frozenset(),
+        reserved: frozenset[str] = frozenset(),
     ) -> None:
+        self.reserved = reserved
         self.ir = model
         self.weights = weights
         self.limits = Limits()
@@ -312,9 +316,9 @@ class Graph:
             edit.remove(node)
 
     def fresh(self, wish: str) -> str:
-        """Return a name like `wish` that no value and no node of the model has."""
+        """Return a name like `wish` that no value and no node of the model has, and that is not reserved."""
         names, name = self._taken(), wish
-        while name in names:
+        while name in names or name in self.reserved:
             self._suffixes[wish] = self._suffixes.get(wish, 0) + 1
             name = f"{wish}_{self._suffixes[wish]}"
         names.add(name)
@@ -323,6 +327,10 @@ class Graph:
     def is_free(self, name: str) -> bool:
         """Tell whether no value and no node of the model has this name."""
         return name not in self._taken()
+
+    def names(self) -> frozenset[str]:
+        """Return the names of all values and nodes."""
+        return frozenset(self._taken())
 
     def _taken(self) -> set[str]:
         if self._names is None:

@@ -30,8 +30,11 @@ class Redeclaration:
 
     def finish(self, replaced: Mapping[ir.Value, ir.Value]) -> None:
         """Declare anew what is otherwise than before, and all else as it was; `replaced` leads from old to new."""
-        declared = {replaced.get(value, value): fact for value, fact in self._declared.items()}
-        before = {replaced.get(value, value): known for value, known in self._before.items()}
+        # What takes the place of a value has what is declared of that, and nothing of its own.
+        new = set(replaced.values())
+        held = {value: replaced.get(value, value) for value in self._declared if value not in new}
+        declared = {value: self._declared[old] for old, value in held.items()}
+        before = {value: self._before[old] for old, value in held.items()}
         self._declared = declared
         self._clear()
         after = {value: self._known(value) for value in declared}

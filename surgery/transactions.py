@@ -55,6 +55,7 @@ class Transactions:
         # Attempts of standard passes that changed nothing: as long as the model is the same, so is what they do.
         self._settled: dict[tuple[Pass, str, frozenset[int]], Attempt] = {}
         self._findings: list[str] | None = None
+        self._names: frozenset[str] = frozenset()
         self._prepare()
         try:
             self._open()
@@ -65,6 +66,7 @@ class Transactions:
     def _open(self) -> None:
         """Make the live graph; `ModelFileError` when its nodes have no order."""
         self._load(self.stored.proto)
+        self._names = self.graph.reserved = self.graph.names()
         ring = self.graph.cycle()
         if ring is not None:
             where = str(self.stored.path) if self.stored.path is not None else "the model in memory"
@@ -96,7 +98,8 @@ class Transactions:
 
     def _load(self, proto: onnx.ModelProto) -> None:
         """Make the live graph anew; `_touched` then tells whether a pass has worked on it since."""
-        self.graph = Graph(storage.ir_from_proto(proto, self.stored.weights), weights=self.stored.weights)
+        model = storage.ir_from_proto(proto, self.stored.weights)
+        self.graph = Graph(model, weights=self.stored.weights, reserved=self._names)
         self._touched = False
 
     def _enter(self, state: State, *, live: bool) -> None:

@@ -78,6 +78,7 @@ def surgery(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int
         ("note='20'", "20"),
         ("note=x=y", "x=y"),
         ("note=", ""),
+        ("note=*/Relu", "*/Relu"),
     ],
 )
 def test_values_are_those_of_a_recipe(plugin: Path, setting: str, expected: object) -> None:

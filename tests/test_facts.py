@@ -175,6 +175,17 @@ def test_new_nodes_are_inferred_however_long_their_chain() -> None:
     assert unrelated.shape[1] != old[1], "two made-up symbols are never the same"
 
 
+def test_what_is_asked_before_a_node_is_added_is_known_behind_it() -> None:
+    graph = graph_of("g (float[batch,3] x) => (float[n,m] y) { y = Neg(x) }")
+    (node,) = graph.nodes("Neg")
+    with graph.site(node) as new:
+        made = new.node("ReduceMax", new.node("Transpose", *node.inputs), new.constant(np.array([0])))
+        assert made.type is None and made.shape is None
+        new.replace(node.outputs[0], new.node("Neg", made))
+    assert made.type == graph.inputs()[0].type
+    assert made.shape == (1, "batch")
+
+
 def test_a_changed_attribute_changes_the_shape() -> None:
     graph = graph_of("g (float[2,3,4] x) => (float[n,m,k] y) { a = Transpose<perm = [0, 2, 1]>(x) y = Neg(a) }")
     (node,) = graph.nodes("Transpose")

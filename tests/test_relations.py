@@ -119,6 +119,26 @@ def test_a_piece_of_the_original_takes_another_layout_where_the_pass_says_how_to
     assert verdicts(result)[1][0] == "failed"
 
 
+def test_what_a_piece_is_given_may_be_called_otherwise() -> None:
+    cut = "{extract: {inputs: i, outputs: y}}"
+    turned = "{rename: {inputs: {i: stem}}}, {set-layout: {layout: NHWC, inputs: stem}}, {rename: {inputs: {stem: z}}}"
+    result = apply(f"[{cut}, {turned}]")
+    assert verdicts(result) == [("committed", "equal")] * 4
+    assert [value.name for value in result.proto.graph.input] == ["z"]
+    renamed = "{rename: {inputs: {i: stem}}}"
+    assert verdicts(apply(f"[{cut}, {renamed}, sig-rename]", AFFINE)) == [("committed", "equal")] * 3
+    assert verdicts(apply(f"[{cut}, {renamed}, sig-rename-wrong]", AFFINE))[2] == ("failed", "different")
+
+
+def test_sets_of_inputs_are_turned_whatever_the_input_is_called(tmp_path: Path) -> None:
+    np.savez(tmp_path / "set.npz", image=np.random.default_rng(0).normal(size=(2, 3, 5, 4)).astype(np.float32))
+    source = IMAGE.replace("w] x)", "w] image)").replace("Identity(x)", "Identity(image)")
+    head = f"inputs: {{data: [{tmp_path / 'set.npz'}]}}"
+    result = apply("[{set-layout: {layout: NHWC, inputs: image}}]", source, head)
+    assert verdicts(result) == [("committed", "equal")]
+    assert result.bindings[0]["character"] == "set.npz"
+
+
 # Dims
 
 FIXED = """<ir_version: 8, opset_import: ["" : 17]>

@@ -239,7 +239,9 @@ def test_a_step_that_the_runtime_cannot_run_lands_only_where_that_is_accepted(tm
 
 def test_a_recipe_that_is_used_speaks_of_the_signature_that_it_found(tmp_path: Path) -> None:
     (tmp_path / "inner.yaml").write_text("recipe: inner\nsteps: [drop-identity]\nexpect: {signature: unchanged}\n")
-    outer = "recipe: outer\nsteps:\n  - rename: {inputs: {x: image}}\n  - use: inner.yaml\nexpect: {signature: unchanged}\n"
+    outer = (
+        "recipe: outer\nsteps:\n  - rename: {inputs: {x: image}}\n  - use: inner.yaml\nexpect: {signature: unchanged}\n"
+    )
     (tmp_path / "outer.yaml").write_text(outer)
     model = text.parse("g (float[2] x) => (float[2] y) { i = Identity(x) y = Relu(i) }")
     result = runner.apply(model, tmp_path / "outer.yaml")

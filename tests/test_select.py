@@ -82,6 +82,7 @@ def test_selects(value: Any, expected: list[str]) -> None:
         ("lst", "no node is called 'lst'; did you mean 'last'?"),
         ("mul", "no node is called 'mul'; did you mean 'enc/0/mul'?"),
         ("dec/*", "no node is called 'dec/*'"),
+        ({"op": "relu"}, "no node has the operator 'relu'; did you mean 'Relu'?"),
         ({"op": "Sofmax"}, "no node has the operator 'Sofmax'; did you mean 'Softmax'?"),
         ({"domain": "com.acme"}, "no node has an operator of the domain 'com.acme'; did you mean 'acme'?"),
         ({"attribute": {"axsi": 1}}, "no node has an attribute 'axsi'; did you mean 'axis'?"),

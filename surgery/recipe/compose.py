@@ -207,7 +207,8 @@ class _Composer:
     def _alias(self, name: str) -> bool:
         node = self._anchors.get(name)
         if node is None:
-            self._mistake(f"no anchor '&{name}' stands above this alias")
+            hint = "" if name.isidentifier() else "; a text that begins with * stands in quotes"
+            self._mistake(f"no anchor '&{name}' stands above this alias{hint}")
         elif any(node is frame.node for frame in self._stack):
             self._mistake(f"alias '*{name}' stands inside what it names")
         elif len(self._stack) + node.height > MAX_HEIGHT:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from functools import lru_cache, partial
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import onnx
 
@@ -18,6 +19,7 @@ from mutation.rebuilt import REBUILT
 from mutation.right import RIGHT
 from mutation.suite import Mutant
 from surgery import registry, storage, testing, text
+from surgery.parity import Parity
 from surgery.recipe.schema import PassStep, Recipe
 from surgery.runner import Chain
 
@@ -74,9 +76,10 @@ def _rebuild(source: str, name: str, promise: str, edit: Callable[[Draft], None]
 def case_files() -> Iterator[Right]:
     """Yield each positive case file: what it expects, under the promise of its pass."""
     for case in testing.cases(sources.TESTS / "cases"):
-        if case.after is not None and case.unverified is None:
-            promise = registry.find(case.pass_name).parity.value
-            yield case.name, partial(_judge, partial(text.parse, case.before), partial(text.parse, case.after), promise)
+        declared = registry.find(case.pass_name)
+        if case.after is not None and case.unverified is None and _keeps_all(declared, case.options):
+            models = partial(text.parse, case.before), partial(text.parse, case.after)
+            yield case.name, partial(_judge, *models, declared.promise(case.options).value)
 
 
 def passes() -> Iterator[Right]:
@@ -90,10 +93,16 @@ def full_size() -> Iterator[Right]:
     yield from _passes(sorted((Path(cache) if cache else Path.home() / ".cache/surgery/models").glob("*.onnx")))
 
 
+def _keeps_all(declared: registry.Pass, options: Mapping[str, Any]) -> bool:
+    """Tell whether a pass means to keep both the function and the signature of a model."""
+    return declared.promise(options) is not Parity.INTENDED and not declared.changes
+
+
 def _passes(paths: list[Path]) -> Iterator[Right]:
     for path in paths:
         for name, declared in registry.passes().items():
-            if declared.is_standard:
+            needs_nothing = not any(option.required for option in declared.options)
+            if declared.is_standard and needs_nothing and _keeps_all(declared, {}):
                 yield f"{name} on {path.name}", partial(_attempt, path, name)
 
 

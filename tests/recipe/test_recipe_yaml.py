@@ -131,6 +131,10 @@ def test_anchors() -> None:
             ["1:9: an empty step; name a pass or remove the '-'", "1:9: no anchor '&a' stands above this alias"],
         ),
         (
+            "steps: [drop-dropout]\noutput: */x.onnx\n",
+            ["2:9: no anchor '&/x.onnx' stands above this alias; a text that begins with * stands in quotes"],
+        ),
+        (
             "steps: &a [*a]",
             ["1:12: alias '*a' stands inside what it names", "1:12: an empty step; name a pass or remove the '-'"],
         ),
