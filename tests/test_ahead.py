@@ -1,0 +1,116 @@
+"""Passes that run on a change which is still being judged, and what becomes of them when it is wrong."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+import pytest
+
+from surgery import Graph, Parity, chain, graph_pass, recipe, runner, text
+from surgery.errors import UsageError
+from surgery.registry import Pass
+
+MODEL = """g (float[n,2] x) => (float[n,2] y) {
+    i = Identity(x) a = Relu(i) b = Relu(a) d = Dropout(b) c = Cast<to=1>(d) y = Neg(c) }"""
+
+
+@graph_pass("relu-to-abs", parity=Parity.EXACT)
+def relu_to_abs(graph: Graph) -> None:
+    """Turn each Relu into another function, which is wrong."""
+    for node in graph.nodes("Relu"):
+        with graph.site(node) as new:
+            new.replace(node.outputs[0], new.node("Abs", node.required_input(0)))
+
+
+@pytest.fixture(autouse=True)
+def _ahead(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let passes of a test run as standard ones do, and judging take long enough for others to run ahead."""
+    monkeypatch.setattr(Pass, "is_standard", property(lambda self: True))
+    judged = chain.Chain._judged
+
+    def slowly(self: chain.Chain, attempt: chain.Attempt, declared: Pass) -> chain.Attempt:
+        time.sleep(0.3)
+        return judged(self, attempt, declared)
+
+    monkeypatch.setattr(chain.Chain, "_judged", slowly)
+    yield
+
+
+def run(steps: str, more: str = "") -> runner.Result:
+    return runner.apply(text.parse(MODEL), recipe.parse(f"recipe: t\n{more}\nsteps: {steps}"))
+
+
+def ops(model: onnx.ModelProto) -> list[str]:
+    return [node.op_type for node in model.graph.node]
+
+
+def outcomes(result: runner.Result) -> list[tuple[str, str]]:
+    return [(step.name, step.status) for step in result.steps]
+
+
+def test_steps_are_recorded_in_their_order() -> None:
+    result = run("[drop-identity, drop-dead, drop-dropout, drop-no-op]")
+    assert outcomes(result) == [
+        ("drop-identity", "committed"),
+        ("drop-dead", "unchanged"),
+        ("drop-dropout", "committed"),
+        ("drop-no-op", "committed"),
+    ]
+    assert [(step.nodes_before, step.nodes_after) for step in result.steps] == [(6, 5), (5, 5), (5, 4), (4, 2)]
+    assert all(step.verdict is None or step.verdict.status == "equal" for step in result.steps)
+
+
+def test_what_was_made_of_a_wrong_change_is_taken_back_and_made_again() -> None:
+    result = run("[drop-identity, {pass: relu-to-abs, on_failure: rollback}, drop-dropout, drop-dead, drop-no-op]")
+    assert outcomes(result) == [
+        ("drop-identity", "committed"),
+        ("relu-to-abs", "rolled_back"),
+        ("drop-dropout", "committed"),
+        ("drop-dead", "unchanged"),
+        ("drop-no-op", "committed"),
+    ]
+    assert ops(result.proto) == ["Relu", "Neg"]
+    assert [(step.nodes_before, step.nodes_after) for step in result.steps] == [(6, 5), (5, 5), (5, 4), (4, 4), (4, 2)]
+
+
+def test_a_wrong_change_ends_the_run_where_it_was_made() -> None:
+    result = run("[drop-identity, relu-to-abs, drop-dropout, drop-no-op]")
+    assert outcomes(result) == [("drop-identity", "committed"), ("relu-to-abs", "failed")]
+    assert result.exit_code == 1 and "Dropout" in ops(result.proto) and "Abs" not in ops(result.proto)
+
+
+def test_a_wrong_change_is_kept_where_the_recipe_says_so() -> None:
+    result = run("[{pass: relu-to-abs, on_failure: keep}, drop-identity]")
+    assert outcomes(result) == [("relu-to-abs", "committed"), ("drop-identity", "failed")]
+    assert "Abs" in ops(result.proto)
+
+
+def test_rounds_end_though_each_takes_the_same_change_back() -> None:
+    result = run("[{repeat: until-stable, steps: [drop-identity, {pass: relu-to-abs, on_failure: rollback}]}]")
+    assert outcomes(result) == [
+        ("drop-identity", "committed"),
+        ("relu-to-abs", "rolled_back"),
+        ("drop-identity", "unchanged"),
+        ("relu-to-abs", "rolled_back"),
+    ]
+
+
+def test_a_condition_waits_for_what_it_asks_about() -> None:
+    steps = "[{pass: relu-to-abs, on_failure: rollback}, {pass: drop-dropout, when: {ops: {Abs: '>= 1'}}}]"
+    assert outcomes(run(steps)) == [("relu-to-abs", "rolled_back"), ("drop-dropout", "skipped")]
+
+
+def test_expectations_wait_too() -> None:
+    result = run("[{pass: relu-to-abs, on_failure: rollback}]", "expect: {ops: {Abs: 0}}")
+    assert result.ok
+
+
+def test_a_mistake_in_what_is_verified_with_ends_the_run(tmp_path: Path) -> None:
+    library = tmp_path / "no_library.so"
+    library.write_bytes(b"nothing")
+    with pytest.raises(UsageError, match="not a library"):
+        runner.apply(
+            text.parse(MODEL),
+            recipe.parse(f"verify: {{custom_op_library: {library}}}\nsteps: [drop-identity, drop-dropout]", trust=True),
+        )
