@@ -77,6 +77,10 @@ class Judging(Generic[T]):
         """Do not begin any more."""
         self._called_off = True
 
+    def wait(self, seconds: float) -> None:
+        """Wait so long at most for the end."""
+        self._thread.join(seconds)
+
     def result(self) -> T:
         """Wait for the judgement; raises what it raised."""
         self._thread.join()

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from surgery.registry import Pass
 
 _MOST_TOLD = 3
+_PATIENCE = 1.0
+"""Seconds to let a judgement come to its end that nobody waits for; what it still runs ends with it later."""
 _MOST_ROUNDS = 100
 """`repeat: until-stable` gives up after this many rounds: two of its passes undo each other."""
 
@@ -52,13 +54,16 @@ class Chain(Transactions):
         self.expectations: list[Expectation] = []
         self.failed: Attempt | None = None  # the last attempt that was not committed, for what it made was wrong
         self._ahead: list[Ahead[Attempt]] = []
+        self._changes = 0  # committed, and not taken back
         super().__init__(stored, recipe, observer, contained=contained)
 
     def close(self) -> None:
         """End what runs beside this process, and forget what the original computed."""
         for ahead in self._ahead:
             ahead.judging.call_off()  # nobody waits for it any more
+        if self._ahead:
             self._checker.kill()
+            self._ahead[0].judging.wait(_PATIENCE)
         super().close()
 
     def run(self, steps: tuple[Step, ...]) -> None:
@@ -84,10 +89,9 @@ class Chain(Transactions):
 
     def _repeat(self, step: RepeatStep) -> None:
         for _ in range(step.times if step.times is not None else _MOST_ROUNDS):
-            before = len(self.records) + sum(len(ahead.steps) for ahead in self._ahead)
+            before = self._changes
             self._run(step.steps)
-            self._settle()
-            if not any(record.status == "committed" for record in self.records[before:]):
+            if self._changes == before:
                 return
         if step.times is None:
             raise PassError(
@@ -137,6 +141,7 @@ class Chain(Transactions):
         behind = self._ahead[-1].judging if self._ahead else None
         judging = Judging(lambda: self._judge(attempt, declared), self._accepts, behind)
         self._ahead.append(Ahead(attempt.step, before, after, seconds, judging))
+        self._changes += 1
         self._enter(after, live=attempt.live)
 
     def _accepts(self, attempt: Attempt) -> bool:
@@ -161,6 +166,7 @@ class Chain(Transactions):
                 continue
             taken_back = True
             again = [*ahead.steps[1:], *(step for later in self._ahead for step in later.steps)]
+            self._changes -= 1 + len(self._ahead)
             self._ahead = []
             self.failed = attempt
             self._enter(ahead.before, live=False)
@@ -201,6 +207,7 @@ class Chain(Transactions):
         if attempt.promise is Parity.INTENDED and not self._verify_since_base(f"(before {step.name})"):
             raise Abort
         self.commit(attempt)
+        self._changes += 1
         return told("committed")
 
     def _spare(self, failed: Attempt) -> tuple[Attempt, tuple[RefusedSite, ...]]:

@@ -84,6 +84,25 @@ class Edits:
     ir_version: int = 0
     ir_limit: int = 0
 
+    @property
+    def of_model(self) -> bool:
+        """Whether they concern the inputs and outputs, names, or the order of things, beside nodes and constants."""
+        return any(
+            (
+                self.ports,
+                self.port_types,
+                self.port_orders,
+                self.bindings,
+                self.names,
+                self.node_names,
+                self.dim_names,
+                self.orders,
+                self.joins,
+                self.pieces,
+                self.claims,
+            )
+        )
+
     def __bool__(self) -> bool:
         # A constant or a function that nothing uses changes nothing.
         idle = ("constants", "definitions", "outdated", "claims", "joins")

@@ -95,6 +95,8 @@ class Ports:
     def change(self) -> list[ir.Value]:
         """Change the inputs and outputs, and names; return the values that the caller reads no more."""
         edits, graph = self.edits, self.graph
+        if not edits.of_model:
+            return []
         before = {end: [value.name for value in self._ends(end)] for end in ("inputs", "outputs")}
         if edits.ports or edits.port_types:
             # What was unknown, because a caller could set it, may be constant by now.

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-import pytest
 
 from surgery import cli, registry
 from surgery.parity import Parity
@@ -49,18 +48,6 @@ class Session:
                 yield from ran.answer.get("steps", [])
 
 
-@pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
-    folder = tmp_path_factory.mktemp("guide")
-    (folder / "models").symlink_to(ROOT / "models")
-    for _, body in BLOCKS:
-        named = re.match(r"# ([\w.-]+)\n", body)
-        if named:
-            (folder / named.group(1)).write_text(body)
-    with contextlib.chdir(folder):
-        return Session(folder, {command: run(command) for command in COMMANDS})
-
-
 def run(command: str) -> Ran:
     """Run a command of the guide; what surgery does is told as JSON."""
     program, *arguments = shlex.split(command, comments=True)
@@ -73,11 +60,23 @@ def run(command: str) -> Ran:
     return Ran(code, json.loads(out.getvalue() or "{}"), err.getvalue())
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_commands(command: str, session: Session) -> None:
-    expected = re.search(r"# exit code (\d)$", command)
-    ran = session.ran[command]
-    assert ran.code == int(expected.group(1) if expected else 0), ran.errors
+def test_the_guide(tmp_path: Path) -> None:
+    """All of it in one test: a command needs what those before it wrote."""
+    (tmp_path / "models").symlink_to(ROOT / "models")
+    for _, body in BLOCKS:
+        named = re.match(r"# ([\w.-]+)\n", body)
+        if named:
+            (tmp_path / named.group(1)).write_text(body)
+    with contextlib.chdir(tmp_path):
+        session = Session(tmp_path, {command: run(command) for command in COMMANDS})
+    for check in (commands, examples, promises, intended, signatures, opsets, metadata, blocks, weights, messages):
+        check(session)
+
+
+def commands(session: Session) -> None:
+    for command, ran in session.ran.items():
+        expected = re.search(r"# exit code (\d)$", command)
+        assert ran.code == int(expected.group(1) if expected else 0), f"{command}\n{ran.errors}\n{ran.answer}"
 
 
 def edits() -> set[str]:
@@ -85,7 +84,7 @@ def edits() -> set[str]:
     return {name for name, found in registry.passes().items() if found.theme in ("edit", "opset")} | OTHERS
 
 
-def test_each_edit_has_an_example(session: Session) -> None:
+def examples(session: Session) -> None:
     done = {step["pass"] for step in session.steps() if step["status"] == "committed"}
     assert edits() - done == set()
 
@@ -95,16 +94,16 @@ def test_each_edit_is_explained() -> None:
     assert edits() - rows == set()
 
 
-def test_what_is_promised_holds(session: Session) -> None:
+def promises(session: Session) -> None:
     passes = registry.passes()
     for step in session.steps():
         if step["status"] == "unchanged":
             continue
-        intended = passes[step["pass"]].parity is Parity.INTENDED
-        assert step["verdict"] in ({"intended"} if intended else {"equal", "close"}), step
+        meant = passes[step["pass"]].parity is Parity.INTENDED
+        assert step["verdict"] in ({"intended"} if meant else {"equal", "close"}), step
 
 
-def test_the_account_of_intended_changes(session: Session) -> None:
+def intended(session: Session) -> None:
     steps = session.ran["surgery apply other.yaml -o other.onnx"].answer["steps"]
     assert [step["verdict"] for step in steps] == ["intended"] * 9
     (told,) = re.findall(r"`(\d+) intended changes", GUIDE)
@@ -125,9 +124,9 @@ SIGNATURES = {
 }
 
 
-@pytest.mark.parametrize("name", SIGNATURES)
-def test_signatures(name: str, session: Session) -> None:
-    assert ends(onnx.load(session.folder / name), SIGNATURES[name]) == SIGNATURES[name]
+def signatures(session: Session) -> None:
+    for name, expected in SIGNATURES.items():
+        assert ends(onnx.load(session.folder / name), expected) == expected
 
 
 def ends(model: onnx.ModelProto, like: str) -> str:
@@ -142,27 +141,27 @@ def ends(model: onnx.ModelProto, like: str) -> str:
     return " => ".join(", ".join(map(port, ports)) for ports in (found.inputs, found.outputs))
 
 
-def test_opsets(session: Session) -> None:
+def opsets(session: Session) -> None:
     for name, version in {"older.onnx": 13, "newer.onnx": 21}.items():
         (domain,) = onnx.load(session.folder / name).opset_import
         assert domain.version == version
 
 
-def test_metadata(session: Session) -> None:
+def metadata(session: Session) -> None:
     model = onnx.load(session.folder / "camera.onnx")
     entries = {entry.key: entry.value for entry in model.metadata_props}
     assert entries["license"] == "Apache-2.0" and len(json.loads(entries["labels"])) == 10
     assert model.graph.input[0].doc_string == "RGB, 48 x 48"
 
 
-def test_blocks_are_calls(session: Session) -> None:
+def blocks(session: Session) -> None:
     model = onnx.load(session.folder / "blocks.onnx")
     assert [function.name for function in model.functions] == ["Layer"]
     assert sum(node.op_type == "Layer" for node in model.graph.node) == 12
     assert not onnx.load(session.folder / "flat.onnx").functions
 
 
-def test_weights_are_where_they_were_put(session: Session) -> None:
+def weights(session: Session) -> None:
     outside = onnx.load(session.folder / "outside.onnx", load_external_data=False)
     places = {tensor.data_location for tensor in outside.graph.initializer}
     assert onnx.TensorProto.EXTERNAL in places and (session.folder / "outside.onnx.data").is_file()
@@ -170,7 +169,7 @@ def test_weights_are_where_they_were_put(session: Session) -> None:
     assert {tensor.data_location for tensor in inside.graph.initializer} == {onnx.TensorProto.DEFAULT}
 
 
-def test_the_messages_that_are_shown(session: Session) -> None:
+def messages(session: Session) -> None:
     for command in COMMANDS:
         if command.endswith("# exit code 2") and "rename" in command:
             answer = json.dumps(session.ran[command].answer)

@@ -1,11 +1,14 @@
 """The editing surface: boundaries, names, sweeping, scopes, sites."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import onnx_ir as ir
 import pytest
 
-from surgery import text
+from surgery import registry, text
 from surgery.errors import PassError
+from surgery.facts import scopes
 from surgery.graph import Graph
 from surgery.lineage import FROM_KEY, PASS_KEY
 
@@ -222,3 +225,31 @@ def test_networkx_sees_nodes_and_captures() -> None:
     found = graph(CAPTURED).to_networkx()
     assert sorted(data["op"] for _, data in found.nodes(data=True)) == ["Identity", "If"]
     assert found.number_of_edges() == 2
+
+
+@pytest.mark.parametrize("name", ["fold-constants", "drop-identity", "common-subexpressions"])
+def test_a_site_does_not_look_at_the_whole_graph(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the cost of a pass follows its sites."""
+    looks = 0
+
+    def counted(model: ir.Model) -> Iterator[ir.Graph]:
+        nonlocal looks
+        looks += 1
+        return scopes(model)
+
+    def looks_at(blocks: int) -> int:
+        nonlocal looks
+        body = " ".join(map(_BLOCK.format, range(blocks), range(1, blocks + 1)))
+        g = graph(f"g (float[2] s0) => (float[2] y) {{ {body} y = Neg(s{blocks}) }}")
+        looks = 0
+        declared = registry.find(name)
+        declared.function(g, **declared.bind({}))
+        assert len(g.sites) >= blocks
+        return looks
+
+    monkeypatch.setattr("surgery.graph.scopes", counted)
+    monkeypatch.setattr("surgery.ports.scopes", counted)
+    assert looks_at(40) == looks_at(10)
+
+
+_BLOCK = "c{1} = Constant<value_floats=[1.0, 2.0]>() i{1} = Identity(c{1}) d{1} = Identity(s{0}) s{1} = Add(d{1}, i{1})"

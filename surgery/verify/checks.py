@@ -28,6 +28,7 @@ class Checker:
 
     def __init__(self, *, timeout: float = CHECK_TIMEOUT, memory: int | None = None) -> None:
         self._worker = Worker(timeout=timeout, memory=memory)
+        self._ended = False
 
     def check(self, skeleton: bytes) -> list[str]:
         """Return what the two find in a model, a line each.
@@ -37,6 +38,8 @@ class Checker:
         """
         findings = []
         for function in ("run_checker", "run_inference"):
+            if self._ended:
+                return ["checker: called off"]
             try:
                 findings += self._worker.call(f"surgery.verify.checks:{function}", skeleton=skeleton)
             except WorkerError as error:
@@ -44,7 +47,8 @@ class Checker:
         return findings
 
     def kill(self) -> None:
-        """End the check of another thread, which then fails."""
+        """End the check of another thread, which then fails, and check no more."""
+        self._ended = True
         self._worker.kill()
 
     def close(self) -> None:

@@ -153,7 +153,7 @@ def _open(skeleton: bytes, libraries: Sequence[str], arena: bool) -> onnxruntime
     options = session_options(libraries)
     options.enable_cpu_mem_arena = arena
     stage("preparation")
-    skeleton, nodes = prepared(skeleton)
+    skeleton, nodes = prepared(skeleton, late=not arena)
     # The search for a buffer to use again compares all that are free: quadratic in nodes where dims are unknown.
     options.enable_mem_reuse = nodes < _MANY_NODES
     stage("session")
@@ -179,10 +179,11 @@ def session_options(libraries: Sequence[str]) -> onnxruntime.SessionOptions:
     return options
 
 
-def prepared(skeleton: bytes) -> tuple[bytes, int]:
-    """Copy a model to what is run: the same computation, rounded as it says, its weights late; with its nodes' number.
+def prepared(skeleton: bytes, *, late: bool = True) -> tuple[bytes, int]:
+    """Copy a model to what is run: the same computation, rounded as it says; with the number of its nodes.
 
-    Nodes in subgraphs are not counted.
+    What is computed from weights alone comes `late`, which matters where there are many. Nodes in subgraphs are not
+    counted.
     """
     import onnx
 
@@ -191,7 +192,8 @@ def prepared(skeleton: bytes) -> tuple[bytes, int]:
         # Shape inference may fail on a model that runs all the same.
         model = hold(model)
         settle_casts(model)
-    defer(model.graph)
+    if late:
+        defer(model.graph)
     return model.SerializeToString(), len(model.graph.node)
 
 
