@@ -4,12 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, Literal
 
-import numpy as np
-
 from surgery import Checkpoint, FilePath, Graph, Parity, Renames, TensorNames, UsageError, Value, graph_pass
 
-_CHUNK = 1 << 24
-_ROWS = 64
+from ._bits import same_bits
 
 
 @graph_pass("import-weights", parity=Parity.INTENDED)
@@ -61,7 +58,7 @@ def import_weights(
             tensor = tensors.tensor(name)
             elements = tensor.numpy().T if target in turned else tensor.numpy()
             held = target.ir.const_value
-            if held is not None and not _same(held.numpy(), elements):
+            if held is not None and not same_bits(held.numpy(), elements):
                 new.set_tensor(target, elements if target in turned else tensor)
 
 
@@ -96,12 +93,3 @@ def _dims(value: Value) -> tuple[int, ...]:
 
 def _shown(dtype: Any, dims: Iterable[Any]) -> str:
     return f"{dtype.name.lower()}[{','.join(map(str, dims))}]"
-
-
-def _same(held: np.ndarray[Any, Any], new: np.ndarray[Any, Any]) -> bool:
-    """Tell whether all bits are the same, looking at some megabytes at a time."""
-    if not new.flags.c_contiguous:
-        rows = range(0, len(new), _ROWS)
-        return all(_same(held[row : row + _ROWS], np.ascontiguousarray(new[row : row + _ROWS])) for row in rows)
-    mine, theirs = (array.reshape(-1).view(np.uint8) for array in (held, new))
-    return all(np.array_equal(mine[i : i + _CHUNK], theirs[i : i + _CHUNK]) for i in range(0, mine.size, _CHUNK))

@@ -3,13 +3,10 @@
 from collections.abc import Iterator
 from typing import Any, Literal
 
-import numpy as np
-
 from surgery import FilePath, Graph, Keeps, Parity, UsageError, Value, data_type, graph_pass, literal_tensor
 
 from ._asked import asked
-
-_PIECE = 1 << 24
+from ._bits import same_bits
 
 
 @graph_pass("set-initializer", parity=Parity.INTENDED, changes=("types", "dims"))
@@ -73,14 +70,9 @@ def set_initializer(
 
 
 def _same(held: Any, made: Any) -> bool:
-    """Tell whether two tensors are the same to the bit; what is large is compared piece by piece."""
-    if (held.dtype, tuple(held.shape)) != (made.dtype, tuple(made.shape)):
-        return False
-    mine, its = held.numpy().reshape(-1), made.numpy().reshape(-1)
-    if mine.dtype == object:
-        return bool(mine.tolist() == its.tolist())
-    mine, its = mine.view(np.uint8), its.view(np.uint8)
-    return all(np.array_equal(mine[i : i + _PIECE], its[i : i + _PIECE]) for i in range(0, mine.size, _PIECE))
+    """Tell whether two tensors are the same to the bit."""
+    alike = (held.dtype, tuple(held.shape)) == (made.dtype, tuple(made.shape))
+    return alike and same_bits(held.numpy(), made.numpy())
 
 
 def _refuse(name: str, what: Literal["dtype", "dims"], has: object, given: object) -> None:
