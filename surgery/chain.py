@@ -1,7 +1,7 @@
 """The chain of transactions that a recipe describes, and the account of each.
 
-A change is taken for granted while it is judged beside the passes that follow, see `surgery.ahead`. What is found wrong
-is taken back with all that was made of it.
+Where weights are few, a change is taken for granted while it is judged beside the passes that follow, see
+`surgery.ahead`. What is found wrong is taken back with all that was made of it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from surgery.summary import operators, opset
 from surgery.transactions import Transactions, state_of
 from surgery.verify import Verdict, signature
 from surgery.verify.checks import Signature
+from surgery.verify.running.engine import FEW_WEIGHTS
 from surgery.why import explained, why_so_few
 
 if TYPE_CHECKING:
@@ -55,6 +56,9 @@ class Chain(Transactions):
         self.failed: Attempt | None = None  # the last attempt that was not committed, for what it made was wrong
         self._ahead: list[Ahead[Attempt]] = []
         self._changes = 0  # committed, and not taken back
+        # A pass that folds weights, beside a session that holds them: together they would take the memory of both.
+        weights = sum(storage.payload_bytes(tensor) for tensor in storage.all_tensors(stored.proto))
+        self._runs_ahead = weights <= FEW_WEIGHTS
         super().__init__(stored, recipe, observer, contained=contained)
 
     def close(self) -> None:
@@ -119,7 +123,7 @@ class Chain(Transactions):
     def _pass(self, step: PassStep) -> None:
         """Run one pass, and record what became of it as soon as that is sure."""
         declared = step.find()
-        waits = not _may_run_ahead(step, declared)
+        waits = not (self._runs_ahead and _may_run_ahead(step, declared))
         # One that is not standard runs in a fork, where a thread would be lost, with the locks that it holds.
         self._settle(wait=waits or not declared.is_standard)
         started = time.perf_counter()

@@ -18,7 +18,7 @@ TITLES = {"onnxruntime": "ONNX Runtime", "reference": "the reference evaluator",
 ANALYSIS_TIMEOUT = 30.0
 """Seconds for shape inference or inlining; without them, inputs are found by trial."""
 
-_FEW_WEIGHTS = 64 << 20
+FEW_WEIGHTS = 64 << 20
 """Bytes of weights up to which memory that was used is held for the next use: most of the time goes into values."""
 
 _PRELOAD: dict[str, tuple[str, ...]] = {
@@ -79,7 +79,7 @@ class Engine:
         limit = memory + 2 * weights
         # Outputs are held twice, by the worker and by its caller.
         self._output_limit = min(1 << 30, memory // 8)
-        self._arena = weights <= _FEW_WEIGHTS
+        self._arena = weights <= FEW_WEIGHTS
         self._worker = Worker(timeout=timeout, memory=limit, preload=_PRELOAD[name])
         self._timeout = timeout
 
