@@ -15,8 +15,8 @@ MODEL = """g (float[n,2] x) => (float[n,2] y) {
     i = Identity(x) a = Relu(i) b = Relu(a) d = Dropout(b) c = Cast<to=1>(d) y = Neg(c) }"""
 
 
-@graph_pass("relu-to-abs", parity=Parity.EXACT)
-def relu_to_abs(graph: Graph) -> None:
+@graph_pass("abs-for-relu", parity=Parity.EXACT)
+def abs_for_relu(graph: Graph) -> None:
     """Turn each Relu into another function, which is wrong."""
     for node in graph.nodes("Relu"):
         with graph.site(node) as new:
@@ -62,10 +62,10 @@ def test_steps_are_recorded_in_their_order() -> None:
 
 
 def test_what_was_made_of_a_wrong_change_is_taken_back_and_made_again() -> None:
-    result = run("[drop-identity, {pass: relu-to-abs, on_failure: rollback}, drop-dropout, drop-dead, drop-no-op]")
+    result = run("[drop-identity, {pass: abs-for-relu, on_failure: rollback}, drop-dropout, drop-dead, drop-no-op]")
     assert outcomes(result) == [
         ("drop-identity", "committed"),
-        ("relu-to-abs", "rolled_back"),
+        ("abs-for-relu", "rolled_back"),
         ("drop-dropout", "committed"),
         ("drop-dead", "unchanged"),
         ("drop-no-op", "committed"),
@@ -75,32 +75,32 @@ def test_what_was_made_of_a_wrong_change_is_taken_back_and_made_again() -> None:
 
 
 def test_a_wrong_change_ends_the_run_where_it_was_made() -> None:
-    result = run("[drop-identity, relu-to-abs, drop-dropout, drop-no-op]")
-    assert outcomes(result) == [("drop-identity", "committed"), ("relu-to-abs", "failed")]
+    result = run("[drop-identity, abs-for-relu, drop-dropout, drop-no-op]")
+    assert outcomes(result) == [("drop-identity", "committed"), ("abs-for-relu", "failed")]
     assert result.exit_code == 1 and "Dropout" in ops(result.proto) and "Abs" not in ops(result.proto)
 
 
 def test_a_wrong_change_is_kept_where_the_recipe_says_so() -> None:
-    result = run("[{pass: relu-to-abs, on_failure: keep}, drop-identity]")
-    assert outcomes(result) == [("relu-to-abs", "committed"), ("drop-identity", "failed")]
+    result = run("[{pass: abs-for-relu, on_failure: keep}, drop-identity]")
+    assert outcomes(result) == [("abs-for-relu", "committed"), ("drop-identity", "failed")]
     assert "Abs" in ops(result.proto)
 
 
 def test_rounds_end_though_each_takes_the_same_change_back() -> None:
-    result = run("[{repeat: until-stable, steps: [drop-identity, {pass: relu-to-abs, on_failure: rollback}]}]")
-    assert outcomes(result)[:2] == [("drop-identity", "committed"), ("relu-to-abs", "rolled_back")]
-    assert set(outcomes(result)[2:]) <= {("drop-identity", "unchanged"), ("relu-to-abs", "rolled_back")}
+    result = run("[{repeat: until-stable, steps: [drop-identity, {pass: abs-for-relu, on_failure: rollback}]}]")
+    assert outcomes(result)[:2] == [("drop-identity", "committed"), ("abs-for-relu", "rolled_back")]
+    assert set(outcomes(result)[2:]) <= {("drop-identity", "unchanged"), ("abs-for-relu", "rolled_back")}
     assert len(result.steps) in (4, 6)
     assert ops(result.proto) == ["Relu", "Relu", "Dropout", "Cast", "Neg"]
 
 
 def test_a_condition_waits_for_what_it_asks_about() -> None:
-    steps = "[{pass: relu-to-abs, on_failure: rollback}, {pass: drop-dropout, when: {ops: {Abs: '>= 1'}}}]"
-    assert outcomes(run(steps)) == [("relu-to-abs", "rolled_back"), ("drop-dropout", "skipped")]
+    steps = "[{pass: abs-for-relu, on_failure: rollback}, {pass: drop-dropout, when: {ops: {Abs: '>= 1'}}}]"
+    assert outcomes(run(steps)) == [("abs-for-relu", "rolled_back"), ("drop-dropout", "skipped")]
 
 
 def test_expectations_wait_too() -> None:
-    result = run("[{pass: relu-to-abs, on_failure: rollback}]", "expect: {ops: {Abs: 0}}")
+    result = run("[{pass: abs-for-relu, on_failure: rollback}]", "expect: {ops: {Abs: 0}}")
     assert result.ok
 
 
