@@ -130,6 +130,16 @@ def test_what_a_piece_is_given_may_be_called_otherwise() -> None:
     assert verdicts(apply(f"[{cut}, {renamed}, sig-rename-wrong]", AFFINE))[2] == ("failed", "different")
 
 
+@pytest.mark.parametrize("kind", ["float16", "int8"])
+def test_what_a_piece_is_given_may_lose_in_another_type_what_the_original_keeps(kind: str) -> None:
+    cut = "{cut: {inputs: i}}, {rename: {inputs: {i: stem}}}"
+    result = apply(f"[{cut}, {{set-dtype: {{inputs: {{stem: {kind}}}}}}}, sig-rename]", AFFINE)
+    assert verdicts(result) == [("committed", "equal")] * 4
+    twice = f"{{set-dtype: {{inputs: {{stem: {kind}}}}}}}, {{set-dtype: {{inputs: {{stem: double}}}}}}"
+    assert verdicts(apply(f"[{cut}, {twice}, sig-rename]", AFFINE)) == [("committed", "equal")] * 5
+    assert verdicts(apply(f"[{cut}, {twice}, sig-rename-wrong]", AFFINE))[-1] == ("failed", "different")
+
+
 def test_sets_of_inputs_are_turned_whatever_the_input_is_called(tmp_path: Path) -> None:
     np.savez(tmp_path / "set.npz", image=np.random.default_rng(0).normal(size=(2, 3, 5, 4)).astype(np.float32))
     source = IMAGE.replace("w] x)", "w] image)").replace("Identity(x)", "Identity(image)")

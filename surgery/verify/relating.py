@@ -17,7 +17,7 @@ from surgery.errors import PassError
 from surgery.relations import Account, Joined, Pieces, Relation
 from surgery.text import parse_nodes
 from surgery.verify.composing import compose, obstacle
-from surgery.verify.inside.flow import Flow
+from surgery.verify.inside.flow import Flow, bodies
 from surgery.verify.matching import Match, names_of, rename_values
 from surgery.verify.piecewise import Piecewise
 
@@ -73,6 +73,33 @@ class Behind:
         result, moved = _with_room(model, [self.made])
         result.graph.node.extend(_renamed(node, inputs=moved) for node in self.nodes)
         return _import_domains(result, self.nodes)
+
+
+@dataclass(frozen=True)
+class Amid:
+    """Nodes at a value inside a model: `forth` make `made` from it, and `back` make `again`, which its readers then take.
+
+    So a model loses what the value loses on its way through another element type.
+    """
+
+    forth: Sequence[onnx.NodeProto]
+    back: Sequence[onnx.NodeProto]
+    value: str
+    made: str
+    again: str
+
+    def apply(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        """Copy the model; values of it that have the names of what is made get others."""
+        result, moved = _with_room(model, [self.made, self.again])
+        graph, value = result.graph, moved.get(self.value, self.value)
+        flow = Flow(graph)
+        for number in flow.readers.get(value, ()):
+            _redirect(flow.nodes[number], value, self.again)
+        place = flow.producers.get(value, -1) + 1
+        forth = [_renamed(node, inputs={self.value: value}) for node in self.forth]
+        for number, node in enumerate([*forth, *self.back], place):
+            graph.node.insert(number, node)
+        return _import_domains(result, [*forth, *self.back])
 
 
 @dataclass(frozen=True)
@@ -185,13 +212,19 @@ class _Settling:
 
     def _from_inside(self, relation: Relation, prefix: str) -> None:
         """Make an input of now inside the original, where it was an input that the original computes."""
-        if self._inner.get(relation.port, relation.port) not in Flow(self._model.graph) or not relation.inverse:
+        value = self._inner.get(relation.port, relation.port)
+        if value not in Flow(self._model.graph) or not relation.inverse:
             return
-        body = _Body(relation, relation.inverse, prefix)
-        now = relation.names.get(body.last, body.last)
-        read = _read_before(relation, body)
+        body, inverse = _Body(relation, relation.body, prefix), _Body(relation, relation.inverse, f"{prefix}inverse/")
+        now = relation.names.get(inverse.last, inverse.last)
+        read = {key: self._inner.get(name, name) for key, name in _read_before(relation, inverse).items()}
+        forth = inverse.nodes(read, now)
         self._found.inner.append((now, now))
-        self._add(Behind(body.nodes({key: self._inner.get(name, name) for key, name in read.items()}, now), now))
+        if set(read.values()) == {value} and {relation.names.get(key, key) for key in body.free} == {now}:
+            again = f"{prefix}again"
+            self._add(Amid(forth, body.nodes(dict.fromkeys(body.free, now), again), value, now, again))
+        else:
+            self._add(Behind(forth, now))
 
     def _output(self, relation: Relation, prefix: str) -> None:
         if relation.port not in self._given:
@@ -303,6 +336,16 @@ def _renamed(
     copy.input[:] = [(inputs or {}).get(name, name) for name in node.input]
     copy.output[:] = [(outputs or {}).get(name, name) for name in node.output]
     return copy
+
+
+def _redirect(node: onnx.NodeProto, old: str, new: str) -> None:
+    """Let a node, and what is in its subgraphs, read another value; names of a graph are not used again inside it."""
+    node.input[:] = [new if name == old else name for name in node.input]
+    for body in bodies(node):
+        for inner in body.node:
+            _redirect(inner, old, new)
+        for output in body.output:
+            output.name = new if output.name == old else output.name
 
 
 def _import_domains(model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> onnx.ModelProto:
