@@ -208,11 +208,18 @@ class Chain(Transactions):
             return replace(told("failed"), message=explained(str(error), why), exit_code=1, why=why)
         if not attempt.changed:
             return told("rolled_back" if refused else "unchanged")
-        if attempt.promise is Parity.INTENDED and not self._verify_since_base(f"(before {step.name})"):
+        if self._begins_anew(attempt) and not self._verify_since_base(f"(before {step.name})"):
             raise Abort
         self.commit(attempt)
         self._changes += 1
         return told("committed")
+
+    def _begins_anew(self, attempt: Attempt) -> bool:
+        """Tell whether later models are compared with what this step made, or with what it was made of."""
+        assert attempt.proto is not None
+        return attempt.promise is Parity.INTENDED or (
+            self.spec.mode == "end" and self.contract.begins_anew(attempt.proto, attempt.renamed, attempt.accounts)
+        )
 
     def _spare(self, failed: Attempt) -> tuple[Attempt, tuple[RefusedSite, ...]]:
         """Leave out the sites with which a step fails, and give what is left, to be committed."""

@@ -251,10 +251,11 @@ class Transactions:
     def _adopt(self, attempt: Attempt) -> None:
         """Hold what follows to the signature of what was committed, and to its bits if it rounds otherwise."""
         assert attempt.proto is not None
+        right = attempt.ok and attempt.verdict is not None and attempt.verdict.passed
         accepted = attempt.verdict is not None and attempt.verdict.status == "close"
         intended = attempt.promise is Parity.INTENDED
         told = attempt.renamed, attempt.accounts
-        self.contract.adopt(attempt.proto, attempt.data, *told, accepted=accepted, intended=intended)
+        self.contract.adopt(attempt.proto, attempt.data, *told, right=right, accepted=accepted, intended=intended)
         if intended:
             self._base = attempt.data
 

@@ -4,14 +4,15 @@ A pass may change the signature where it declares so. From then on the new one i
 is what the original and the changed model both have. For that the original is seen through the new signature: it keeps
 the outputs that are left, what was an input and is none any more is bound, dims are those declared now. The changed
 model is seen under the original's names. Where a pass says how an end follows from those of before, that is put around
-the original. And where a pass means to compute something else, what it makes is the original from then on.
+the original. And where a pass means to compute something else, what it makes is the original from then on; so is a
+model that was found right, where the next one takes or gives what the original knows nothing of.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from surgery.parity import Change, Parity
@@ -23,7 +24,7 @@ from surgery.verify.comparing.details import Verdict
 from surgery.verify.comparing.judging import NOT_RUN
 from surgery.verify.matching import by_name
 from surgery.verify.relating import Settled
-from surgery.verify.terms import Names, Terms, see
+from surgery.verify.terms import Names, Terms, onnx_model, see
 from surgery.verify.verdict import Verifier
 
 if TYPE_CHECKING:
@@ -32,6 +33,15 @@ if TYPE_CHECKING:
 Accounts = tuple[Account, ...]
 
 _MOST_TOLD = 3
+
+
+@dataclass(frozen=True)
+class _Next:
+    """The terms for the model that `key` stands for, and those that the committed model is seen under beside it."""
+
+    key: object
+    terms: Terms
+    before: Terms
 
 
 class Contract:
@@ -48,7 +58,9 @@ class Contract:
         self.first = signature(model)
         self._spec = spec
         self._terms = Terms(self.first, original, by_name(model, model), inputs, Verifier(original, inputs, spec))
-        self._next: tuple[object, Terms] | None = None
+        self._next: _Next | None = None
+        self._committed = original
+        self._is_right = True  # what is committed, held to the original
 
     @property
     def verifier(self) -> Verifier:
@@ -80,10 +92,11 @@ class Contract:
             terms = self._anew(model, data)
             verdict = trial.examine(terms.verifier, self._terms.verifier, self._terms.match)
         else:
-            terms = self._terms_of(model, renamed, accounts)
+            terms = self._comparable(model, renamed, accounts)
             verdict = terms.problem(model) or terms.verifier.verify(terms.align(model, data), promise)
             if verdict.passed and terms is not self._terms:
                 verdict = self._at_other_sizes(terms, model, data) or verdict
+            self._is_right = self._is_right or (verdict.passed and data == self._committed)
         changes = [deviation.text for deviation in self._terms.signature.compare(terms.signature, renamed)]
         remarks = [*_some(changes), *(f"output '{name}' is not compared" for name in terms.incomparable)]
         remarks += terms.remarks if terms is not self._terms else ()
@@ -104,10 +117,11 @@ class Contract:
         """Return the committed model and a changed one as far as they are compared, and what ran the original."""
         import onnx
 
-        terms = self._terms_of(after, renamed, accounts)
+        terms = self._comparable(after, renamed, accounts)
+        own = self._terms if self._next is None or self._next.terms is not terms else self._next.before
         mine, theirs = (
-            onnx.load_model_from_string(own.align(model, model.SerializeToString(deterministic=True)))
-            for own, model in ((self._terms, before), (terms, after))
+            onnx.load_model_from_string(known.align(model, model.SerializeToString(deterministic=True)))
+            for known, model in ((own, before), (terms, after))
         )
         if terms is not self._terms:
             mine = terms.settled.around(mine)
@@ -120,14 +134,18 @@ class Contract:
         renamed: Names,
         accounts: Accounts = (),
         *,
+        right: bool,
         accepted: bool,
         intended: bool = False,
     ) -> None:
         """Hold later models to the signature of this one; if it was `accepted`, exact steps to its very bits.
 
-        One that was `intended` to compute something else is what later ones are compared with.
+        One that was `intended` to compute something else is what later ones are compared with. One that was not found
+        `right` never is.
         """
-        terms = self._anew(model, data) if intended else self._terms_of(model, renamed, accounts)
+        terms = self._anew(model, data) if intended else self._comparable(model, renamed, accounts)
+        self._is_right = intended or (right and self._is_right)
+        self._committed = data
         if terms is self._terms:
             self._forget_next()
         elif terms.verifier is not self._terms.verifier:
@@ -143,30 +161,66 @@ class Contract:
         self._forget_next()
         self._terms.verifier.close()
 
+    def begins_anew(self, model: onnx.ModelProto, renamed: Names, accounts: Accounts = ()) -> bool:
+        """Tell whether the original is not known to compute what a changed model takes or gives.
+
+        Where the committed model is found right before, it stands in for the original.
+        """
+        return self._terms_of(model, renamed, accounts).problem(model) is not None
+
+    def _comparable(self, model: onnx.ModelProto, renamed: Names, accounts: Accounts = ()) -> Terms:
+        """Return the terms for a changed model: of the original, or of the committed model where those are of no use."""
+        terms = self._terms_of(model, renamed, accounts)
+        problem = terms.problem(model)
+        if problem is None or not self._is_right or self._committed == self._terms.reference:
+            return terms
+        before = self._own_terms(onnx_model(self._committed), self._committed)
+        found = before.after(model, signature(model), renamed, accounts, self._spec)
+        if found.verifier is not before.verifier:
+            before.verifier.close()
+        if found.problem(model) is not None:
+            found.verifier.close()
+            return terms
+        self._forget_next()
+        remark = f"compared with the model before this step, as with the original it cannot be: {problem.message}"
+        found = replace(found, remarks=(remark, *found.remarks))
+        self._next = _Next(_key(model, renamed, accounts), found, before)
+        return found
+
     def _terms_of(self, model: onnx.ModelProto, renamed: Names, accounts: Accounts = ()) -> Terms:
         """Return the terms for a model of this signature: those that hold, or new ones."""
+        key = _key(model, renamed, accounts)
+        if self._next is not None and self._next.key == key:
+            return self._next.terms
         found = signature(model)
         if not accounts and not self._terms.signature.compare(found, renamed):
             return self._terms
-        key = found, renamed, [id(account) for account in accounts]
-        if self._next is None or self._next[0] != key:
-            self._forget_next()
-            self._next = key, self._terms.after(model, found, renamed, accounts, self._spec)
-        return self._next[1]
+        self._forget_next()
+        self._next = _Next(key, self._terms.after(model, found, renamed, accounts, self._spec), self._terms)
+        return self._next.terms
 
     def _anew(self, model: onnx.ModelProto, data: bytes) -> Terms:
         """Return the terms under which this model itself is the original."""
-        if self._next is None or self._next[0] != data:
+        if self._next is None or self._next.key != data:
             self._forget_next()
-            inputs, remarks = self._terms.inputs_for(model, self._spec)
-            verifier = Verifier(data, inputs, self._spec)
-            self._next = data, Terms(signature(model), data, by_name(model, model), inputs, verifier, remarks=remarks)
-        return self._next[1]
+            self._next = _Next(data, self._own_terms(model, data), self._terms)
+        return self._next.terms
+
+    def _own_terms(self, model: onnx.ModelProto, data: bytes) -> Terms:
+        inputs, remarks = self._terms.inputs_for(model, self._spec)
+        verifier = Verifier(data, inputs, self._spec)
+        return Terms(signature(model), data, by_name(model, model), inputs, verifier, remarks=remarks)
 
     def _forget_next(self) -> None:
-        if self._next is not None and self._next[1].verifier is not self._terms.verifier:
-            self._next[1].verifier.close()
+        if self._next is not None and self._next.terms.verifier is not self._terms.verifier:
+            self._next.terms.verifier.close()
         self._next = None
+
+
+def _key(model: onnx.ModelProto, renamed: Names, accounts: Accounts) -> object:
+    """Return what tells two changed models apart, as far as it matters to the terms."""
+    opsets = [(item.domain, item.version) for item in model.opset_import]
+    return signature(model), opsets, renamed, [id(account) for account in accounts]
 
 
 def _some(changes: list[str]) -> list[str]:
