@@ -169,7 +169,7 @@ class Contract:
         return self._terms_of(model, renamed, accounts).problem(model) is not None
 
     def _comparable(self, model: onnx.ModelProto, renamed: Names, accounts: Accounts = ()) -> Terms:
-        """Return the terms for a changed model: of the original, or of the committed model where those are of no use."""
+        """Return the terms for a changed model: the original's, or the committed one's where those are of no use."""
         terms = self._terms_of(model, renamed, accounts)
         problem = terms.problem(model)
         if problem is None or not self._is_right or self._committed == self._terms.reference:

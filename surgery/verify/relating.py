@@ -77,7 +77,7 @@ class Behind:
 
 @dataclass(frozen=True)
 class Amid:
-    """Nodes at a value inside a model: `forth` make `made` from it, and `back` make `again`, which its readers then take.
+    """Nodes at a value inside a model: `forth` make `made` of it, and `back` make `again`, which its readers take then.
 
     So a model loses what the value loses on its way through another element type.
     """
