@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from surgery import Refusal, Value
@@ -116,6 +118,40 @@ def _roi_align_16(call: Call, place: Lowering) -> Result:
     mode = call.take("coordinate_transformation_mode")
     place.require(mode == "output_half_pixel", "RoiAlign shifts by half a pixel since opset 16")
     return None
+
+
+@rule("AveragePool", "MaxPool", since=22)
+def _pool_22(call: Call, place: Lowering) -> Result:
+    """With ceil_mode, a window that would start in the padding at the end counts before opset 22."""
+    if call.attr("ceil_mode") and call.attr("auto_pad") in ("NOTSET", "VALID"):
+        axes = list(_windows(call, place))
+        if not all(wanted in (None, up) for wanted, _, up in axes):
+            is_even = all(wanted == down for wanted, down, _ in axes)
+            place.require(
+                is_even, f"a window of {call.op} starts in the padding at the end, and counts before opset 22"
+            )
+            call.attributes["ceil_mode"] = 0
+    return place.keep(call)
+
+
+def _windows(call: Call, place: Lowering) -> Iterator[tuple[int | None, int, int]]:
+    """Count the windows along each axis: those of opset 22, None for all, and with the division rounded down and up."""
+    sizes = call.attr("kernel_shape")
+    rank = len(sizes)
+    pads = (call.attr("pads") or [0] * 2 * rank) if call.attr("auto_pad") == "NOTSET" else [0] * 2 * rank
+    strides, dilations = (call.attr(name) or [1] * rank for name in ("strides", "dilations"))
+    extents = (call.input(0).shape or (None,) * (rank + 2))[2:]
+    for axis, (size, stride, dilation, extent) in enumerate(zip(sizes, strides, dilations, extents)):
+        reach = (size - 1) * dilation + 1
+        if not isinstance(extent, int):
+            # The last window starts less than a stride behind the last that is whole.
+            none_outside = pads[rank + axis] + stride <= reach
+            place.require(none_outside, f"windows of {call.op} may start in the padding at the end")
+            yield None, 0, 0
+            continue
+        room = extent + pads[axis] + pads[rank + axis] - reach
+        down, up = room // stride + 1, -(-room // stride) + 1
+        yield up - ((up - 1) * stride >= extent + pads[axis]), down, up
 
 
 @rule("GridSample", since=20)

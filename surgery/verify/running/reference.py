@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from surgery.verify.inputs.shapes import graphs
 from surgery.workers import stage
 
 if TYPE_CHECKING:
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 
 WEIGHTS_LIMIT = 512 << 20
 """Bytes of weights above which the evaluator, which needs them in memory, is not tried."""
+
+_MISTAKEN = {("BatchNormalization", 7), ("BatchNormalization", 9), ("RoiAlign", 10)}
+"""Operators and versions that the evaluator of onnx 1.23 gets wrong: it normalizes with the statistics of the batch,
+and shifts regions by half a pixel."""
 
 
 def run(skeleton: bytes, feeds: list[dict[str, Any]]) -> dict[str, Any]:
@@ -26,6 +31,9 @@ def run(skeleton: bytes, feeds: list[dict[str, Any]]) -> dict[str, Any]:
 
     stage("reference evaluator")
     model = onnx.load_model_from_string(skeleton)
+    mistaken = next(_mistaken(model), None)
+    if mistaken is not None:
+        return {"unsupported": f"the reference evaluator gets {mistaken} wrong"}
     if sum(length(tensor) for tensor in external_tensors(model)) > WEIGHTS_LIMIT:
         return {"unsupported": "the weights are too large for the reference evaluator"}
     for tensor in external_tensors(model):
@@ -50,6 +58,21 @@ def run(skeleton: bytes, feeds: list[dict[str, Any]]) -> dict[str, Any]:
             results.append(str(error) or type(error).__name__)
         seconds.append(time.process_time() - begin)
     return {"runs": results, "seconds": seconds}
+
+
+def _mistaken(model: onnx.ModelProto) -> Iterator[str]:
+    """Name the operators of a model that the evaluator gets wrong."""
+    import onnx.defs
+
+    known = {op for op, _ in _MISTAKEN}
+    holders: list[tuple[Any, Any]] = [(model, model.graph), *((function, function) for function in model.functions)]
+    for holder, graph in holders:
+        versions = [item.version for item in holder.opset_import if item.domain in ("", "ai.onnx")]
+        for node in (node for body in graphs(graph) for node in body.node):
+            if node.op_type in known and node.domain in ("", "ai.onnx") and versions:
+                since = onnx.defs.get_schema(node.op_type, versions[0], "").since_version
+                if (node.op_type, since) in _MISTAKEN:
+                    yield f"{node.op_type} of opset {since}"
 
 
 def _plain(value: Any) -> Any:
