@@ -223,7 +223,6 @@ def test_what_the_reference_evaluator_gets_wrong_is_not_run(opset: int, status: 
     after = _model(f"g {io} {{ c = Conv(x, w) t = Identity(c) y = BatchNormalization(t, s, s, s, s) }}", header)
     verdict = _verdict(before, after)
     assert verdict.status == status
-    assert (status == "equal") is ("gets BatchNormalization of opset 9 wrong" not in verdict.message)
 
 
 def test_an_opset_beyond_the_runtime_is_run_when_its_operators_are_older():
