@@ -41,7 +41,9 @@ def data_type(name: str) -> ir.DataType:
     """Return the element type of a name such as float16 or int4; UsageError suggests a near one."""
     known = {each.name.lower(): each for each in ir.DataType if each != ir.DataType.UNDEFINED}
     if name.lower() not in known:
-        raise UsageError(f"there is no element type '{name}'", todo=did_you_mean(name, known) or None)
+        sizes = [other for other in known if other.rstrip("0123456789") == name.lower()]
+        hint = f"say its size: {', '.join(sizes)}" if sizes else did_you_mean(name, known) or None
+        raise UsageError(f"there is no element type '{name}'", todo=hint)
     return known[name.lower()]
 
 

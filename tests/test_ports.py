@@ -11,6 +11,8 @@ from surgery.passes.edit import _image, _scores, _sizes
 
 import surgery
 from surgery import text
+from surgery.errors import UsageError
+from surgery.literals import data_type
 from surgery.recipe import parse
 from surgery.runner import Result
 
@@ -148,3 +150,10 @@ def test_the_smallest_in_the_place_of_the_largest_are_found(monkeypatch: pytest.
     model = text.parse("g (float[N,5] x) => (float[N,5] y) { y = Neg(x) }")
     steps = apply(model, "embed-postprocessing: {top_k: 2}").steps
     assert [(step.status, step.verdict and step.verdict.status) for step in steps] == [("failed", "different")]
+
+
+def test_an_element_type_without_a_size_is_asked_for_its_size() -> None:
+    for kind, hint in (("int", "say its size: int8, int16, int32, int64"), ("flot16", "did you mean 'float16'")):
+        with pytest.raises(UsageError) as caught:
+            data_type(kind)
+        assert hint in str(caught.value)

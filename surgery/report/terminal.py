@@ -119,7 +119,9 @@ def result(account: Result) -> RenderableType:
             for item in account.expectations
         ]
         parts.append(Text(""))
-    parts += [histogram_table(histogram(account.input.ops, account.output.ops)), Text("")]
+    counts = histogram(account.input.ops, account.output.ops)
+    if any(count.difference for count in counts):
+        parts += [histogram_table(counts), Text("")]
     parts.append(_conclusion(account))
     return Group(*parts)
 
