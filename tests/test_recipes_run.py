@@ -3,7 +3,7 @@
 import pytest
 
 from surgery import recipe as recipes
-from surgery import runner
+from surgery import runner, text
 
 WITH_MODEL = [name for name in recipes.names() if recipes.load(name).model is not None]
 
@@ -19,3 +19,21 @@ def test_a_recipe_holds_on_its_model(name: str) -> None:
     result = runner.apply(recipe.model, recipe)
     assert result.ok
     assert result.steps[-1].nodes_after < 0.7 * result.steps[0].nodes_before
+
+
+def test_a_norm_of_a_centered_value_is_one_of_the_value() -> None:
+    spelled = """<ir_version: 8, opset_import: ["" : 13]>
+    g (float[n, 8] x) => (float[n, 8] y)
+    <float two = {2}, float tiny = {1e-6}, float[8] s = {1, 2, 3, 4, 5, 6, 7, 8}> {
+        u = ReduceMean<axes = [-1]>(x)
+        d = Sub(x, u)
+        q = Pow(d, two)
+        v = ReduceMean<axes = [-1]>(q)
+        e = Add(v, tiny)
+        r = Sqrt(e)
+        c = Div(d, r)
+        m = Mul(c, s)
+        y = Add(m, s)
+    }"""
+    result = runner.apply(text.parse(spelled), "modern")
+    assert [node.op_type for node in result.proto.graph.node] == ["LayerNormalization"]
