@@ -46,6 +46,8 @@ _BROKEN = 3
 
 def command() -> None:
     """Be the command `surgery`, and end the process."""
+    # What is imported stays, and each look at all of it for garbage is in vain.
+    gc.set_threshold(50_000, 20, 100)
     code = main()
     # The process ends with all it holds: hundreds of thousands of objects that need not be looked through once more.
     gc.freeze()
