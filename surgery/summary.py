@@ -1,4 +1,4 @@
-"""The few numbers that describe a model: nodes, operators, bytes, hash."""
+"""The few numbers that describe a model: nodes, operators, bytes, hash; and how often operators occur in two."""
 
 from __future__ import annotations
 
@@ -99,3 +99,27 @@ def data_files(proto: onnx.ModelProto, path: Path) -> list[Path]:
             if entry.key == "location":
                 found[Path("/") / entry.value] = None
     return [path, *(other for other in found if other != own)]
+
+
+@dataclass(frozen=True)
+class OperatorCount:
+    """How often an operator occurs on either side."""
+
+    op: str
+    before: int
+    after: int
+
+    @property
+    def difference(self) -> int:
+        """After minus before."""
+        return self.after - self.before
+
+    def to_json(self) -> dict[str, Any]:
+        """Give plain values."""
+        return {"op": self.op, "before": self.before, "after": self.after, "difference": self.difference}
+
+
+def histogram(before: dict[str, int], after: dict[str, int]) -> tuple[OperatorCount, ...]:
+    """Join two operator counts, the most frequent operators first."""
+    counts = [OperatorCount(op, before.get(op, 0), after.get(op, 0)) for op in {**before, **after}]
+    return tuple(sorted(counts, key=lambda count: (-max(count.before, count.after), count.op)))

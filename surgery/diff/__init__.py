@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 from surgery import storage
 from surgery.diff.causes import correspondence
-from surgery.diff.changes import Change, OperatorCount, histogram
+from surgery.diff.changes import Change
 from surgery.diff.constants import constants
 from surgery.diff.difference import Difference, compare, with_costs
 from surgery.diff.matching import Matching
 from surgery.diff.nodes import Correspondence
 from surgery.diff.side import Side
+from surgery.summary import OperatorCount, histogram
 
 if TYPE_CHECKING:
     import onnx

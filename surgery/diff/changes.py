@@ -1,4 +1,4 @@
-"""The plainest things that a difference is told in: a change of one thing, and the counts of an operator."""
+"""The plainest thing that a difference is told in: a change of one thing."""
 
 from __future__ import annotations
 
@@ -34,30 +34,6 @@ _SHORT = 12
 
 def _told(value: object) -> str:
     return "-" if value is None else str(value)
-
-
-@dataclass(frozen=True)
-class OperatorCount:
-    """How often an operator occurs on either side."""
-
-    op: str
-    before: int
-    after: int
-
-    @property
-    def difference(self) -> int:
-        """After minus before."""
-        return self.after - self.before
-
-    def to_json(self) -> dict[str, Any]:
-        """Give plain values."""
-        return {"op": self.op, "before": self.before, "after": self.after, "difference": self.difference}
-
-
-def histogram(before: dict[str, int], after: dict[str, int]) -> tuple[OperatorCount, ...]:
-    """Join two operator counts, the most frequent operators first."""
-    counts = [OperatorCount(op, before.get(op, 0), after.get(op, 0)) for op in {**before, **after}]
-    return tuple(sorted(counts, key=lambda count: (-max(count.before, count.after), count.op)))
 
 
 def of_one(what: str, before: Any, after: Any) -> tuple[Change, ...]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from surgery.diff.changes import Change, OperatorCount, histogram, of_maps, of_one
+from surgery.diff.changes import Change, of_maps, of_one
 from surgery.diff.constants import Constants
 from surgery.diff.nodes import Correspondence
 from surgery.inspect import Inspection, Port, inspect_stored
 from surgery.lineage.entries import function_name
+from surgery.summary import OperatorCount, histogram
 
 if TYPE_CHECKING:
     import onnx

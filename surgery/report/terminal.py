@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from surgery.diff import OperatorCount, histogram
+from surgery.summary import OperatorCount, histogram
 from surgery.verify.comparing.metrics import tell
 from surgery.verify.inputs.given import REPRODUCED
 
