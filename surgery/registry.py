@@ -50,6 +50,10 @@ Size = Annotated[int, SizeUnit()]
 """A number of bytes: 4096, "1MB" (10^6) or "64KiB" (2^16)."""
 
 
+_PLAIN = ((bool, bool), (int, int), (float, float), (Size, int))
+"""Types of options, each with that of the values that need no conversion."""
+
+
 class FileOption:
     """Marks a Path option as a file, named from the folder of the recipe."""
 
@@ -114,6 +118,12 @@ class Option:
     def is_file(self) -> bool:
         """Whether its value is the path of a file."""
         return any(isinstance(part, FileOption) for part in _parts(self.annotation))
+
+    def converted_default(self) -> Any:
+        """Return the default as the pass gets it; a number as it is, for which nothing slow to load is needed."""
+        if any(self.annotation is kind and type(self.default) is held for kind, held in _PLAIN):
+            return self.default
+        return self.validate(self.default)
 
     def validate(self, value: Any) -> Any:
         """Convert a value from YAML or the command line; ValueError with one line says what is wrong."""
@@ -238,7 +248,10 @@ class Pass:
         """
         for problem in self.option_errors(given).values():
             raise UsageError(problem)
-        bound = {option.name: option.validate(given.get(option.name, option.default)) for option in self.options}
+        bound = {
+            option.name: option.validate(given[option.name]) if option.name in given else option.converted_default()
+            for option in self.options
+        }
         return {name: folder / value if isinstance(value, Path) else value for name, value in bound.items()}
 
     def promise(self, given: Mapping[str, Any]) -> Parity:
@@ -352,6 +365,11 @@ def _whereabouts(declared: Pass) -> str:
 
 def passes() -> Mapping[str, Pass]:
     """Return all known passes by name; the standard ones and those of installed packages are found on first use."""
+    _discover()
+    return dict(sorted(_PASSES.items()))
+
+
+def _discover() -> None:
     global _discovered, _discovering
     if not _discovered:
         _discovered = _discovering = True
@@ -360,7 +378,6 @@ def passes() -> Mapping[str, Pass]:
             _BROKEN[:] = discovery.import_installed()
         finally:
             _discovering = False
-    return dict(sorted(_PASSES.items()))
 
 
 def warnings() -> list[str]:
@@ -370,12 +387,12 @@ def warnings() -> list[str]:
 
 def find(name: str) -> Pass:
     """Return the pass of that name; UsageError suggests a near one, or says why it cannot be had."""
-    known = passes()
-    if name not in known:
-        raise UsageError(f"no pass '{name}'{suggestion(name, known)}{missing()}", todo="see 'surgery passes'")
+    _discover()
+    if name not in _PASSES:
+        raise UsageError(f"no pass '{name}'{suggestion(name, passes())}{missing()}", todo="see 'surgery passes'")
     if name in _CLASHES:
         raise UsageError(_CLASHES[name], todo="uninstall or rename one")
-    return known[name]
+    return _PASSES[name]
 
 
 def clash(name: str) -> str | None:
