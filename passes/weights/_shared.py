@@ -100,9 +100,10 @@ def fit(columns: Array, like: Array) -> Array:
 
     Refuses what is not finite, and what would lose more digits than rounding costs a number of the usual size.
     """
-    rounded = fit_each(columns, like)
+    rounded, lost = _rounded(columns, like)
     with np.errstate(all="ignore"):
-        lost = np.abs(wide(rounded) - columns)
+        lost -= columns
+        np.abs(lost, out=lost)
     roundoff = ROUNDOFF.get(like.dtype.name, 0.0)
     if (lost > roundoff * np.abs(columns).max(axis=0, keepdims=True, initial=0.0)).any():
         raise Refusal("the folded weight is too small for its type")
@@ -111,11 +112,17 @@ def fit(columns: Array, like: Array) -> Array:
 
 def fit_each(exact: Array, like: Array) -> Array:
     """Round numbers to the type of others; refuse what is not finite."""
+    return _rounded(exact, like)[0]
+
+
+def _rounded(exact: Array, like: Array) -> tuple[Array, Array]:
+    """Round numbers as `fit_each` does; return the result, and the same in float64."""
     with np.errstate(all="ignore"):
         rounded = np.asarray(exact).astype(like.dtype)
-    if not np.isfinite(wide(rounded)).all():
+    back = wide(rounded)
+    if not np.isfinite(back).all():
         raise Refusal("the folded weight is not finite")
-    return rounded
+    return rounded, back
 
 
 def wide(array: Array) -> Array:
