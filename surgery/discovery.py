@@ -43,6 +43,26 @@ def import_standard() -> None:
         importlib.import_module(module.name)
 
 
+def import_standard_pass(name: str) -> None:
+    """Import the standard pass whose file is called like it, if there is one."""
+    module = _files().get(name.replace("-", "_"))
+    if module is not None:
+        importlib.import_module(module)
+
+
+@cache
+def _files() -> dict[str, str]:
+    """Return the modules of the standard passes by the names of their files; this imports none of them."""
+    package = importlib.import_module(STANDARD)
+    found = pkgutil.walk_packages(package.__path__, f"{STANDARD}.")
+    return {module.name.rpartition(".")[2]: module.name for module in found if not module.ispkg}
+
+
+def has_installed() -> bool:
+    """Tell whether any installed package brings passes."""
+    return bool(_entries())
+
+
 def import_installed() -> list[Broken]:
     """Import the passes of all installed packages, and list those that cannot be loaded."""
     broken = []

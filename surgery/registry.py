@@ -277,6 +277,7 @@ _PASSES: dict[str, Pass] = {}
 _CLASHES: dict[str, str] = {}
 _BROKEN: list[discovery.Broken] = []
 _discovered = False
+_alone = False  # there are none but standard passes, so each can be imported by itself
 _discovering = False
 
 
@@ -327,6 +328,8 @@ def register(new: Pass) -> None:
         raise UsageError(what, todo=f"what can be declared: {', '.join(CHANGES)}")
     if new.kind == "graph":
         api_of(new.name, new.function)
+    if _alone and not new.is_standard:
+        _discover()  # it may have the name of one that was not imported so far
     old = _PASSES.get(new.name)
     if old is None or old.place == new.place:
         _PASSES[new.name] = new
@@ -387,12 +390,29 @@ def warnings() -> list[str]:
 
 def find(name: str) -> Pass:
     """Return the pass of that name; UsageError suggests a near one, or says why it cannot be had."""
-    _discover()
-    if name not in _PASSES:
+    found = get(name)
+    if found is None:
         raise UsageError(f"no pass '{name}'{suggestion(name, passes())}{missing()}", todo="see 'surgery passes'")
     if name in _CLASHES:
         raise UsageError(_CLASHES[name], todo="uninstall or rename one")
-    return _PASSES[name]
+    return found
+
+
+def get(name: str) -> Pass | None:
+    """Return the pass of that name, if there is one; where all are standard ones, the others are not imported."""
+    if not _discovered:
+        if _is_alone():
+            discovery.import_standard_pass(name)
+        if not _alone or name not in _PASSES:
+            _discover()
+    return _PASSES.get(name)
+
+
+def _is_alone() -> bool:
+    """Tell whether only the standard passes are to be had so far: none is installed, nobody has declared another."""
+    global _alone
+    _alone = _alone or not (discovery.has_installed() or any(not one.is_standard for one in _PASSES.values()))
+    return _alone
 
 
 def clash(name: str) -> str | None:

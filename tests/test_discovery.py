@@ -194,3 +194,52 @@ def test_plugins_that_are_named(tmp_path: Path) -> None:
     assert lacking.err.startswith("surgery: plugin 'lacking' cannot be imported: ModuleNotFoundError: ")
     assert nowhere.err.startswith("surgery: no plugin module 'nowhere_at_all'; ")
     assert json.loads(mine.out)["origin"] == str(tmp_path / "mine.py")
+
+
+def test_only_the_standard_passes_that_are_named_are_imported(tmp_path: Path) -> None:
+    ran = python(
+        tmp_path,
+        "-c",
+        """
+import sys
+from surgery import Graph, graph_pass, registry
+from surgery.errors import UsageError
+
+assert registry.find("fuse-relu").module in sys.modules
+assert "surgery.passes.opset.decompose" not in sys.modules
+try:
+    @graph_pass("drop-dead")
+    def mine(graph: Graph) -> None:
+        pass
+except UsageError as error:
+    print(error)
+assert "surgery.passes.opset.decompose" in sys.modules
+assert registry.find("drop-dead").is_standard
+""",
+    )
+    assert (ran.returncode, ran.stderr) == (0, ""), ran.stderr
+    assert ran.stdout.startswith("two passes are called 'drop-dead'")
+
+
+def test_a_standard_pass_whose_file_has_another_name_is_found(tmp_path: Path) -> None:
+    code = "from surgery import registry; print(registry.find('bypass').module, registry.get('bypas'))"
+    ran = python(tmp_path, "-c", code)
+    assert ran.stdout == "surgery.passes.edit.remove_nodes None\n"
+
+
+def test_a_pass_declared_beforehand_with_the_name_of_a_standard_one(tmp_path: Path) -> None:
+    ran = python(
+        tmp_path,
+        "-c",
+        """
+from surgery import Graph, graph_pass, registry
+
+@graph_pass("drop-dead")
+def mine(graph: Graph) -> None:
+    pass
+
+registry.find("fuse-relu")
+registry.find("drop-dead")
+""",
+    )
+    assert "two passes are called 'drop-dead'" in ran.stderr

@@ -156,6 +156,7 @@ def test_defaults_and_texts(made: dict[str, Any]) -> None:
 
 def test_options_of_any_type(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_PASSES", {})
+    monkeypatch.setattr(registry, "_discovered", True)
 
     @graph_pass("odd-options")
     def odd(

@@ -247,17 +247,17 @@ def _finish(draft: Draft, trust: bool) -> Recipe:
 
 def _check(use: PassUse, rules: Mapping[str, RuleUse], *, names: bool) -> list[Problem]:
     """Check the name of a pass (only if `names`) and its options."""
-    from surgery.registry import clash, passes
+    from surgery.registry import clash, get, passes
 
     made = rules[use.name].made if use.name in rules else None
-    known = passes() if made is None else {use.name: made}
-    if use.name not in known:
-        return [_unknown(use, {**known, **rules})] if names and use.name not in rules else []
+    declared = get(use.name) if made is None else made
+    if declared is None:
+        return [_unknown(use, {**passes(), **rules})] if names and use.name not in rules else []
     two = clash(use.name)
     if two is not None:
         return [Problem(use.path, use.at.line, use.at.column, one_line(two, plugins.LONGEST))]
     found = []
-    for option, message in known[use.name].option_errors(use.options).items():
+    for option, message in declared.option_errors(use.options).items():
         at = use.keys.get(option)
         if at is not None or not use.step.open:
             place = at or use.step
