@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from surgery.errors import Problem, UsageError
 from surgery.parity import Parity
-from surgery.pattern.check import mistakes
-from surgery.pattern.rule import Rule
 from surgery.recipe import blocks
 from surgery.recipe.draft import Draft, RuleUse
 from surgery.recipe.nodes import Node, Scalar, Table, describe, is_null, quoted
@@ -18,6 +16,9 @@ from surgery.recipe.reader import Field, Schema, defined, listed
 from surgery.recipe.sections import when_fields
 from surgery.recipe.steps import WORDS
 from surgery.registry import Option, Pass, require_name
+
+if TYPE_CHECKING:
+    from surgery.pattern.rule import Rule
 
 _DOMAIN = re.compile(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*")
 _TEXT: Schema = {"type": "string", "pattern": r"\S"}
@@ -31,6 +32,8 @@ class RulePass(Pass):
     @property
     def rule(self) -> Rule:
         """The rule itself."""
+        from surgery.pattern.rule import Rule
+
         assert isinstance(self.function, Rule)
         return self.function
 
@@ -63,7 +66,7 @@ class RulePass(Pass):
     @property
     def module(self) -> str:
         """The module that runs the rule."""
-        return Rule.__module__
+        return type(self.function).__module__
 
     @property
     def origin(self) -> str:
@@ -170,6 +173,9 @@ def _was_given(node: Table, name: str) -> bool:
 
 
 def _checked(draft: Draft, name: str, node: Table, found: Mapping[str, Any]) -> RulePass:
+    from surgery.pattern.check import mistakes
+    from surgery.pattern.rule import Rule
+
     matches, emit, functions = found["match"], found["emit"], found.get("functions")
     where = found.get("where", ())
     rule = Rule(
