@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from surgery.parity import Parity
 from surgery.recipe.schema import DataSpec, InputsSpec, VerifySpec
@@ -26,10 +26,11 @@ from surgery.verify.comparing.vacuity import Run
 from surgery.verify.draws import redrawn
 from surgery.verify.inputs.defaults import overridable, without_defaults
 from surgery.verify.inputs.given import beside_defaults
-from surgery.verify.inside.inner import Setting
-from surgery.verify.inside.intermediate import Shown, examine
 from surgery.verify.original import Original
 from surgery.verify.running.engine import Engine, EngineName, Outcome
+
+if TYPE_CHECKING:
+    from surgery.verify.inside.intermediate import Shown
 
 __all__ = ["Verdict", "Verifier"]
 
@@ -181,6 +182,9 @@ class Verifier:
     def _examine(
         self, before: bytes, candidate: bytes, runs: Sequence[Run], vacuous: Mapping[str, str], promise: Parity
     ) -> Shown:
+        from surgery.verify.inside.inner import Setting
+        from surgery.verify.inside.intermediate import examine
+
         original = self._original
         return examine(before, candidate, Setting(original, self._verify, original.engine, runs, vacuous, promise))
 
