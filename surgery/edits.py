@@ -104,6 +104,8 @@ class Edits:
         )
 
     def __bool__(self) -> bool:
+        if not any(vars(self).values()):  # as at most places that a pass looks at
+            return False
         # A constant or a function that nothing uses changes nothing.
         idle = ("constants", "definitions", "outdated", "claims", "joins")
         return any(edits for kind, edits in vars(self).items() if kind not in idle)

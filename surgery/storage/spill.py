@@ -74,6 +74,8 @@ def spill_large_tensors(model: ir.Model, weights: Weights, limit: int) -> None:
     """Write each large tensor in memory to the scratch file and put a mapped one in its place."""
 
     def spill(tensor: ir.TensorProtocol) -> StoredTensor | None:
+        if type(tensor) is StoredTensor:  # nearly all are; `isinstance` is slow with classes that implement a protocol
+            return None
         if isinstance(tensor, ir.ExternalTensor):
             return None if isinstance(tensor, StoredTensor) else stored(tensor, None)
         large = not isinstance(tensor, SparseTensor) and _is_large(tensor, max(limit, 1))
