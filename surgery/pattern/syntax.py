@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import ClassVar, NoReturn
 
 from surgery.errors import PatternError
@@ -88,10 +89,16 @@ class NodePattern:
 
 def parse(text: str) -> tuple[NodePattern, ...]:
     """Parse a pattern, one node to a line; PatternError shows the place with a caret."""
-    nodes = tuple(_PatternLine(number, line).node() for number, line in lines(text))
+    nodes = tuple(_node(number, line) for number, line in lines(text))
     if not nodes:
         raise PatternError("the pattern is empty")
     return nodes
+
+
+@cache
+def _node(number: int, line: str) -> NodePattern:
+    """Parse one line; most of a pattern are those of others too, other ways to write the same thing."""
+    return _PatternLine(number, line).node()
 
 
 def line_errors(text: str) -> list[PatternError]:
