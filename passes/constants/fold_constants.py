@@ -237,8 +237,11 @@ class _Folding:
 
 def _content(value: Value) -> Array | None:
     """Return what shape inference proves a value to hold, if it does."""
-    elements, shape, dtype = value.elements, value.static_shape, value.dtype
-    if elements is None or shape is None or dtype is None or value.is_constant:
+    elements = value.elements
+    if elements is None or value.is_constant:
+        return None
+    shape, dtype = value.static_shape, value.dtype
+    if shape is None or dtype is None:
         return None
     numbers = [item for item in elements if isinstance(item, int)]
     if len(numbers) != len(elements) or len(numbers) != value.size:
