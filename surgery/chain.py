@@ -24,7 +24,6 @@ from surgery.transactions import Transactions, state_of
 from surgery.verify import Verdict, signature
 from surgery.verify.checks import Signature
 from surgery.verify.running.engine import FEW_WEIGHTS
-from surgery.why import explained, why_so_few
 
 if TYPE_CHECKING:
     from surgery.registry import Pass
@@ -203,6 +202,8 @@ class Chain(Transactions):
         try:
             self._expect_of_step(step, attempt)
         except ExpectationError as error:
+            from surgery.why import explained, why_so_few
+
             self.verifier.join()  # to explain a pass is to run it, in a fork maybe
             why = why_so_few(step, len(attempt.applied), before.proto, self.stored.weights)
             return replace(told("failed"), message=explained(str(error), why), exit_code=1, why=why)

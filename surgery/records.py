@@ -12,10 +12,11 @@ from surgery import storage
 from surgery.graph import Refused
 from surgery.summary import Summary, summarize
 from surgery.verify import Verdict
-from surgery.why import Why
 
 if TYPE_CHECKING:
     import onnx
+
+    from surgery.why import Why
 
 Status = Literal["committed", "unchanged", "rolled_back", "skipped", "failed"]
 
