@@ -26,6 +26,7 @@ from surgery.verify.checks import Signature
 from surgery.verify.running.engine import FEW_WEIGHTS
 
 if TYPE_CHECKING:
+    from surgery.beginning import Beginning
     from surgery.registry import Pass
 
 _MOST_TOLD = 3
@@ -49,6 +50,7 @@ class Chain(Transactions):
         observer: Observer | None = None,
         *,
         contained: bool = True,
+        begun: Beginning | None = None,
     ) -> None:
         self.records: list[StepRecord] = []
         self.expectations: list[Expectation] = []
@@ -58,7 +60,7 @@ class Chain(Transactions):
         # A pass that folds weights, beside a session that holds them: together they would take the memory of both.
         weights = sum(storage.payload_bytes(tensor) for tensor in storage.all_tensors(stored.proto))
         self._runs_ahead = weights <= FEW_WEIGHTS
-        super().__init__(stored, recipe, observer, contained=contained)
+        super().__init__(stored, recipe, observer, contained=contained, begun=begun)
 
     def close(self) -> None:
         """End what runs beside this process, and forget what the original computed."""

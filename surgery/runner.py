@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,8 @@ from surgery.summary import data_files, summarize
 
 if TYPE_CHECKING:
     import onnx
+
+    from surgery.beginning import Beginning
 
 __all__ = ["Abort", "Attempt", "Chain", "Observer", "Result", "StepRecord", "apply", "run"]
 
@@ -34,18 +36,28 @@ def _rare_collections() -> Iterator[None]:
 
 
 def run(
-    stored: storage.StoredModel, recipe: Recipe, *, observer: Observer | None = None, contained: bool = True
+    stored: storage.StoredModel,
+    recipe: Recipe,
+    *,
+    observer: Observer | None = None,
+    contained: bool = True,
+    begun: Beginning | None = None,
+    made: Callable[[onnx.ModelProto], object] | None = None,
 ) -> Result:
     """Run a recipe over a loaded model. Nothing is written; see `Result.save`.
 
-    Passes that are not standard ones run in a process of their own, unless `contained` is false.
+    Passes that are not standard ones run in a process of their own, unless `contained` is false. What has `begun` is
+    the run of this very model, with what the recipe says of inputs and verification. `made` is told of the model that
+    the steps have left, while the end is still to be verified.
     """
     started = time.perf_counter()
     with _rare_collections():
-        chain = Chain(stored, recipe, observer, contained=contained)
+        chain = Chain(stored, recipe, observer, contained=contained, begun=begun)
     with closing(chain), _rare_collections():
         try:
             chain.run(recipe.steps)
+            if made is not None:
+                made(chain.proto)
             chain.finish()
         except Abort:
             pass
@@ -76,19 +88,33 @@ def apply(
     observer: Observer | None = None,
     layout: storage.Layout = "keep",
     contained: bool = True,
+    begun: Beginning | None = None,
 ) -> Result:
     """Run a recipe over a model; write the result to `output` when all is well.
 
-    `model` is a path or a message in memory, `recipe` a path, the name of a shipped recipe, or a loaded one.
+    `model` is a path or a message in memory, `recipe` a path, the name of a shipped recipe, or a loaded one. What has
+    `begun` is the run of this model with this recipe, see `run`.
     Raises a `SurgeryError` for bad input. A negative verdict is no exception: look at `Result.ok`.
     """
     from surgery import recipe as recipes
 
     loaded = recipe if isinstance(recipe, Recipe) else recipes.load(recipe, trust=trust)
-    stored = storage.load(Path(model)) if isinstance(model, str | Path) else storage.from_proto(model)
+    stored = begun.stored if begun is not None else _load(model)
     if output is not None:
         storage.check_target(Path(output), force=force)
-    result = run(stored, loaded, observer=observer, contained=contained)
-    if output is not None and result.ok:
-        result = result.save(output, layout=layout, force=force)
-    return result
+    saving: list[storage.SavingBeside] = []
+
+    def save(proto: onnx.ModelProto) -> None:
+        if output is not None:
+            saving.append(storage.SavingBeside(proto, output, stored.weights, layout=layout, force=force))
+
+    try:
+        result = run(stored, loaded, observer=observer, contained=contained, begun=begun, made=save)
+        return result.saved(output, saving[0].keep()) if output is not None and saving and result.ok else result
+    finally:
+        for one in saving:
+            one.drop()
+
+
+def _load(model: str | Path | onnx.ModelProto) -> storage.StoredModel:
+    return storage.load(Path(model)) if isinstance(model, str | Path) else storage.from_proto(model)

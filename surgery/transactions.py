@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from surgery import storage
 from surgery.ahead import State
 from surgery.attempt import Attempt
+from surgery.beginning import Beginning, begin
 from surgery.delta import Search
 from surgery.errors import ModelFileError, RecipeError, SurgeryError, UsageError
 from surgery.graph import Graph
@@ -22,9 +23,8 @@ from surgery.recipe.schema import PassStep, Recipe, VerifySpec
 from surgery.records import Observer, Silent
 from surgery.summary import operators
 from surgery.transform import transform
-from surgery.verify import Verdict, new_findings, with_sets_beside
+from surgery.verify import Verdict, new_findings
 from surgery.verify.checks import CHECK_TIMEOUT, Checker
-from surgery.verify.contract import Contract
 
 if TYPE_CHECKING:
     import onnx
@@ -43,20 +43,20 @@ class Transactions:
         observer: Observer | None = None,
         *,
         contained: bool = True,
+        begun: Beginning | None = None,
     ) -> None:
         self.stored = stored
         self.spec: VerifySpec = recipe.verify
         self.observer = observer or Silent()
         self.contained = contained
-        self.original = stored.proto.SerializeToString(deterministic=True)
-        self.contract = Contract(self.original, with_sets_beside(recipe.inputs, stored.path), recipe.verify)
+        begun = begun or begin(stored, recipe.inputs, recipe.verify)
+        self.original, self.contract = begun.skeleton, begun.contract
         self._checker = Checker(timeout=min(self.spec.timeout, CHECK_TIMEOUT), memory=self.spec.memory)
         self._running = ""
         # Attempts of standard passes that changed nothing: as long as the model is the same, so is what they do.
         self._settled: dict[tuple[Pass, str, frozenset[int]], Attempt] = {}
         self._findings: list[str] | None = None
         self._names: frozenset[str] = frozenset()
-        self._prepare()
         try:
             self._open()
         except BaseException:

@@ -46,7 +46,7 @@ LAYERS = [
     {"evaluate"},
     {"why"},
     {"records"},
-    {"ahead", "attempt", "transactions", "chain", "runner"},
+    {"ahead", "attempt", "beginning", "transactions", "chain", "runner"},
     {"approach"},
     {"repro"},
     {"bisect", "splitting"},

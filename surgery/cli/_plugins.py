@@ -14,7 +14,7 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
 
 def load(arguments: argparse.Namespace) -> None:
     """Import the plugins that were named."""
-    from surgery import registry
-
     for plugin in arguments.plugin:
+        from surgery import registry
+
         registry.load_plugin(plugin)

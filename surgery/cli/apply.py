@@ -6,15 +6,17 @@ Without -o (and without `output` in the recipe) nothing is written: the report s
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery.cli import _output, _plugins, _verification
-from surgery.errors import UsageError
+from surgery.errors import SurgeryError, UsageError
 
 if TYPE_CHECKING:
+    from surgery.beginning import Beginning
     from surgery.recipe import Recipe
     from surgery.runner import Result
 
@@ -47,23 +49,59 @@ def add_output_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs"
 def main(arguments: argparse.Namespace) -> int:
     """Apply a recipe."""
     _verification.start()
-    recipe, model = recipe_and_model(arguments, "apply")
-    return execute(recipe, model, arguments)
+    with _Original(arguments) as original:
+        recipe, model = recipe_and_model(arguments, "apply", original.begin)
+        return execute(recipe, model, arguments, begun=original.begun)
 
 
-def recipe_and_model(arguments: argparse.Namespace, command: str) -> tuple[Recipe, Path]:
+class _Original:
+    """The run of the original, begun while the passes of the recipe are still to be imported."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.begun: Beginning | None = None
+        self._arguments = arguments
+
+    def __enter__(self) -> _Original:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.begun is not None:
+            self.begun.contract.close()
+
+    def begin(self, recipe: Recipe) -> None:
+        """Begin it, unless there is anything to complain of: that is said where the run needs it."""
+        from surgery import storage
+        from surgery.beginning import begin
+
+        named = self._arguments.model or recipe.model
+        if named is not None:
+            model = Path(named)
+            with suppress(SurgeryError):
+                specs = _verification.combined(self._arguments, model, recipe.inputs, recipe.verify)
+                self.begun = begin(storage.load(model), *specs)
+
+
+def recipe_and_model(
+    arguments: argparse.Namespace, command: str, told: Callable[[Recipe], object] | None = None
+) -> tuple[Recipe, Path]:
     """Load the plugins and the recipe that the caller names, and say which model it is for."""
     from surgery import recipe as recipes
 
     _plugins.load(arguments)
-    recipe = recipes.load(arguments.recipe, trust=arguments.trust)
+    recipe = recipes.load(arguments.recipe, trust=arguments.trust, told=told)
     model = arguments.model or recipe.model
     if model is None:
         raise UsageError(f"recipe '{recipe.name}' names no model", todo=f"give one: surgery {command} RECIPE MODEL")
     return recipe, Path(model)
 
 
-def execute(recipe: Recipe, model: Path, arguments: argparse.Namespace, more: Mapping[str, Any] | None = None) -> int:
+def execute(
+    recipe: Recipe,
+    model: Path,
+    arguments: argparse.Namespace,
+    more: Mapping[str, Any] | None = None,
+    begun: Beginning | None = None,
+) -> int:
     """Run a loaded recipe, write the result, report; a report in JSON says `more` than the result."""
     from surgery import runner
     from surgery.report.progress import Progress
@@ -81,6 +119,7 @@ def execute(recipe: Recipe, model: Path, arguments: argparse.Namespace, more: Ma
             layout=arguments.layout,
             observer=observer,
             contained=not arguments.in_process,
+            begun=begun,
         )
     report(result, output, arguments, more or {})
     return result.exit_code

@@ -61,6 +61,11 @@ class Draft(Reader):
         self.nested: list[Draft] = []
         self.recipe: Recipe | None = None
 
+    @property
+    def runs_code(self) -> bool:
+        """Whether it names code that nobody may have agreed to run yet."""
+        return bool(self.plugins or self.local)
+
     def all(self) -> list[Draft]:
         """List this draft and all below it, each once."""
         found: dict[int, Draft] = {}

@@ -67,6 +67,10 @@ class NewFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.discard()
+
+    def discard(self) -> None:
+        """Remove the file, unless it is in place already."""
         self._close()
         self._path.unlink(missing_ok=True)
 
@@ -95,9 +99,13 @@ class NewFile:
         """Write text as UTF-8."""
         _write_all(self._fd, text.encode())
 
+    def sync(self) -> None:
+        """Make the bytes durable."""
+        os.fsync(self._fd)
+
     def commit(self, target: Path) -> None:
         """Make the bytes durable and let the file take the place of `target`."""
-        os.fsync(self._fd)
+        self.sync()
         self._close()
         self._path.replace(target)
         sync_folder(target.parent)

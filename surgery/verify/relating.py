@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from surgery.errors import PassError
 from surgery.relations import Account, Joined, Pieces, Relation
-from surgery.text import parse_nodes
 from surgery.verify.composing import compose, obstacle
 from surgery.verify.inside.flow import Flow, bodies
 from surgery.verify.matching import Match, names_of, rename_values
@@ -275,6 +274,8 @@ class _Body:
     """The lines of a relation, with names of their own inside. `free` are the identifiers that stand for tensors."""
 
     def __init__(self, relation: Relation, text: str, prefix: str) -> None:
+        from surgery.text import parse_nodes  # it imports the graph, and the original runs before that is there
+
         self._nodes = parse_nodes(text)
         self._constants = relation.constants
         self._prefix = prefix
