@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from surgery.graph import Graph
 
 _HANDING_THROUGH = ("Identity", "Dropout")
+_PLAIN = (
+    *(ir.AttributeType.INT, ir.AttributeType.FLOAT, ir.AttributeType.STRING),
+    *(ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS),
+)
+"""Attributes that are compared by what they hold."""
 
 
 class Commit:
@@ -201,9 +206,10 @@ class Commit:
         if new.producer() is None and not (new.is_graph_input() or new.is_initializer() or new.const_value):
             return
         producer = old.producer()
-        # What is handed through keeps its type, so that nothing needs to be inferred.
+        # Where the types must be the same, nothing needs to be inferred.
         handed = producer is not None and producer.op_type in _HANDING_THROUGH and producer.inputs[:1] == (new,)
-        if not handed and before.dtype is not None and after.dtype is not None and before.dtype != after.dtype:
+        same = handed or _are_twins(old, new)
+        if not same and before.dtype is not None and after.dtype is not None and before.dtype != after.dtype:
             raise Refusal(f"a {after.dtype.name} would replace a {before.dtype.name}")
         if (
             old.is_graph_output()
@@ -378,6 +384,31 @@ class Commit:
             scope.inputs.remove(value)
         del scope.initializers[value.name]
         self.stamps.dropped(value, place)
+
+
+def _are_twins(one: ir.Value, other: ir.Value) -> bool:
+    """Tell whether two values are the same output of the same operator, on the same values but for constants."""
+    mine, its = one.producer(), other.producer()
+    if mine is None or its is None or one.index() != other.index() or mine.op_identifier() != its.op_identifier():
+        return False
+    if len(mine.inputs) != len(its.inputs) or mine.attributes.data.keys() != its.attributes.data.keys():
+        return False
+    operands = zip(mine.inputs, its.inputs)
+    options = ((held, its.attributes.data[name]) for name, held in mine.attributes.data.items())
+    return all(here is there or _are_constants_of_a_type(here, there) for here, there in operands) and all(
+        here.type == there.type and not here.is_ref() and _make_one_type(here, there) for here, there in options
+    )
+
+
+def _are_constants_of_a_type(one: ir.Value | None, other: ir.Value | None) -> bool:
+    mine, its = (None if value is None else value.const_value for value in (one, other))
+    return mine is not None and its is not None and mine.dtype == its.dtype
+
+
+def _make_one_type(one: ir.Attr, other: ir.Attr) -> bool:
+    if one.type == ir.AttributeType.TENSOR:
+        return bool(one.value.dtype == other.value.dtype)
+    return one.type in _PLAIN and bool(one.value == other.value)
 
 
 def discard(edits: Edits) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 
 import onnx_ir as ir
 
+from surgery.inference import products
+
 Number = int | str
 """An integer, or the text of an expression."""
 Element = int | ir.SymbolicDim
@@ -93,6 +95,9 @@ def combine(operation: str, one: Number, other: Number) -> Number | None:
     rule = _SYMBOLIC.get(operation)
     if rule is None:
         return None
+    found = products.combine(operation, one, other)
+    if found is not None:
+        return found
     try:
         return rule(_expression(one), _expression(other))
     except (ValueError, TypeError):

@@ -7,7 +7,7 @@ attributes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import onnx
@@ -24,6 +24,8 @@ QUANTIZATION: Final = "quant_parameter_tensor_names"
 _FUNCTION_VALUE_INFO: Final = 10
 
 _Type = ir.AttributeType
+_NUMBERS: Final = {kind: onnx.AttributeProto.AttributeType.Value(kind.name) for kind in _Type}
+_TENSOR_TYPES: Final = (ir.TensorType, ir.SparseTensorType)
 _SCALARS: Final = {_Type.INT: "i", _Type.FLOAT: "f"}
 _LISTS: Final = {_Type.INTS: "ints", _Type.FLOATS: "floats"}
 GRAPH_TYPES: Final = (_Type.GRAPH, _Type.GRAPHS)
@@ -77,17 +79,28 @@ class Exporter:
 
     def node_shell(self, out: onnx.NodeProto, node: ir.Node) -> None:
         """Export a node without the subgraphs in its attributes."""
+        # Nearly all the time of an export goes into this: no loop over fields, no generator.
         out.op_type = node.op_type
-        for field in ("domain", "name", "overload", "doc_string"):
-            _set_text(out, field, getattr(node, field))
-        out.input.extend("" if value is None else _used_name(value, node) for value in node.inputs)
-        out.output.extend(value.name or "" for value in node.outputs)
-        for attribute in node.attributes.values():
+        if name := node.name:
+            out.name = name
+        if domain := node.domain:
+            out.domain = domain
+        if overload := node.overload:
+            out.overload = overload
+        if node.doc_string:
+            out.doc_string = node.doc_string
+        if inputs := node.inputs:
+            out.input.extend(["" if value is None else value.name or _unnamed(node) for value in inputs])
+        if outputs := node.outputs:
+            out.output.extend([value.name or "" for value in outputs])
+        for attribute in node.attributes.data.values():
             self._attribute(out.attribute.add(), attribute)
-        _entries(out.metadata_props, node.metadata_props)
+        if entries := node.metadata_props:
+            _entries(out.metadata_props, entries)
         for configuration in node.device_configurations:
             out.device_configurations.append(serde.serialize_node_device_configuration(configuration))
-        self._put_back(out, node.meta)
+        if self._restore:
+            self._put_back(out, node.meta)
 
     def graph_shell(self, out: onnx.GraphProto, graph: ir.Graph) -> None:
         """Export a graph without its lists."""
@@ -166,9 +179,10 @@ class Exporter:
 
     def _node(self, out: onnx.NodeProto, node: ir.Node) -> None:
         self.node_shell(out, node)
-        if any(attribute.type in GRAPH_TYPES for attribute in node.attributes.values()):
+        attributes = node.attributes.data
+        if attributes and any(attribute.type in GRAPH_TYPES for attribute in attributes.values()):
             for attribute in out.attribute:
-                self._subgraphs(attribute, node.attributes.get(attribute.name))
+                self._subgraphs(attribute, attributes.get(attribute.name))
 
     def _subgraphs(self, out: onnx.AttributeProto, attribute: ir.Attr | None) -> None:
         if attribute is None or attribute.is_ref():
@@ -194,18 +208,17 @@ class Exporter:
             described = [value for value in described if "value_info" in value.meta.get(KEY, ())]
         self._value_infos(out.value_info, described, residue, {value.name for value in values})
 
-    def _value_infos(self, out: Any, values: Iterable[ir.Value], residue: GraphResidue, known: set[str | None]) -> None:
+    def _value_infos(self, out: Any, values: Sequence[ir.Value], residue: GraphResidue, known: set[str | None]) -> None:
         """Export the value infos of a graph: those of its own values, and the loose ones.
 
         A loose one is left out when a value has got its name since: it would describe the wrong thing.
         """
-        entries = []
-        for value in values:
-            entry = onnx.ValueInfoProto()
-            self.value(entry, value, "value_info")
-            entries.append(entry)
-        entries += [entry for entry in residue.loose_values if entry.name not in known]
-        out.extend(ordered(entries, residue.value_order, "name"))
+        for value in ordered(values, residue.value_order, "name") if not residue.loose_values else values:
+            self.value(out.add(), value, "value_info")
+        if residue.loose_values:
+            entries = [*out, *(entry for entry in residue.loose_values if entry.name not in known)]
+            del out[:]
+            out.extend(ordered(entries, residue.value_order, "name"))
 
     def _annotations(
         self,
@@ -227,7 +240,7 @@ class Exporter:
         _set_text(out, "doc_string", attribute.doc_string)
         kind, value = attribute.type, attribute.value
         if kind != _Type.UNDEFINED:
-            out.type = onnx.AttributeProto.AttributeType.Value(kind.name)
+            out.type = _NUMBERS[kind]
         if attribute.is_ref():
             out.ref_attr_name = attribute.ref_attr_name or ""
         elif kind in _SCALARS:
@@ -302,11 +315,9 @@ def _split_values(values: Iterable[ir.Value], *, ports: bool) -> tuple[list[ir.V
     return described, annotated
 
 
-def _used_name(value: ir.Value, node: ir.Node) -> str:
-    """Return the name of an input. Without a name it would silently become an input left out."""
-    if not value.name:
-        raise ValueError(f"node '{node.name}' ({node.op_type}) uses a value without a name")
-    return value.name
+def _unnamed(node: ir.Node) -> str:
+    """Refuse an input without a name: it would silently become one that is left out."""
+    raise ValueError(f"node '{node.name}' ({node.op_type}) uses a value without a name")
 
 
 def _set_text(out: Any, field: str, value: object) -> None:
@@ -316,7 +327,8 @@ def _set_text(out: Any, field: str, value: object) -> None:
 
 def _entries(out: Any, entries: Mapping[str, str]) -> None:
     for key, value in entries.items():
-        out.add(key=key, value=value)
+        entry = out.add()
+        entry.key, entry.value = key, value
 
 
 def _opsets(out: Any, imports: Mapping[str, int]) -> None:
@@ -351,9 +363,9 @@ def _type(out: onnx.TypeProto, kind: ir.TypeProtocol, shape: ir.ShapeProtocol | 
     """Export a type; the shape belongs to the tensor at its bottom."""
     if kind.denotation:
         out.denotation = kind.denotation
-    if isinstance(kind, ir.TensorType | ir.SparseTensorType):
+    if isinstance(kind, _TENSOR_TYPES):
         tensor = out.tensor_type if isinstance(kind, ir.TensorType) else out.sparse_tensor_type
-        tensor.elem_type = int(kind.dtype)
+        tensor.elem_type = kind.dtype.value
         if shape is not None:
             proto = tensor.shape
             proto.SetInParent()

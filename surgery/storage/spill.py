@@ -15,6 +15,14 @@ from surgery.storage.residue import KEY
 from surgery.storage.tensors import PAYLOAD_FIELDS, payload_size
 from surgery.storage.weights import Weights
 
+# The attributes that hold a tensor, a node that holds one, or text
+_HOLDING: Final = {
+    ir.AttributeType.TENSOR,
+    ir.AttributeType.TENSORS,
+    ir.AttributeType.GRAPH,
+    ir.AttributeType.GRAPHS,
+    ir.AttributeType.STRING,
+}
 # In the `meta` of a tensor that was written to a scratch file
 _SPILLED: Final = "surgery.spilled"
 _ROWS = 64  # read at once by a transposition, so that a page is not read for one element
@@ -47,9 +55,11 @@ def rewrite_tensors(
 
 
 def _rewrite_attributes(attributes: Any, tensor: Any, attribute: Any, waiting: list[Any]) -> None:
-    for held in list(attributes.values()):
-        kind, value = held.type, held.value
-        new: Any = None
+    for held in list(attributes.data.values()):
+        kind = held.type
+        if kind not in _HOLDING:
+            continue
+        value, new = held.value, None
         if value is None:
             continue
         if kind == ir.AttributeType.TENSOR:

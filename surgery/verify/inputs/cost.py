@@ -49,10 +49,13 @@ class _Estimate:
         for node, depth in self.view.index.nodes:
             use = Use(self.view, node, 0)
             rule = _PRODUCTS.get(node.op_type)
-            length, result = rule(self, use) if rule is not None else (0, self.largest(use))
+            shapes = [self.view.shape(name) for name in node.output]
+            if rule is not None:
+                length, result = rule(self, use)
+            else:
+                length, result = 0, self.largest(use) if None in shapes else 0
             results = 0
-            for name in node.output:
-                shape = self.view.shape(name)
+            for name, shape in zip(node.output, shapes):
                 self.guessed[name] = min(result, self.most) if shape is None else math.prod(shape)
                 results += self.guessed[name]
             products = length * (self.guessed[node.output[0]] if node.output else 0)

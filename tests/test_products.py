@@ -1,0 +1,42 @@
+"""The short way for products of symbols says what sympy says, wherever it says anything."""
+
+import itertools
+
+import pytest
+
+from surgery.inference import products, symbols
+
+NUMBERS: list[int | str] = [
+    *(-2, -1, 0, 1, 2, 3, 12, 64),
+    *("batch", "sequence", "a_1", "B", "_x"),
+    *("2*batch", "12*batch", "64*batch*sequence", "batch*sequence", "B*batch", "_x*batch", "3*_x*batch"),
+    *("batch + 1", "batch**2", "batch*batch", "2*3", "sequence*batch", "0*batch", "02*batch", "1*batch"),
+    *("Min(5, batch)", "floor(batch/2)", "2*floor(batch/2)", "-batch", "batch - 1", "", "*", "batch*2"),
+]
+OPERATIONS = ["Add", "Sub", "Mul", "Div", "Mod", "Min", "Max", "Equal", "Less"]
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_it_agrees_with_sympy(operation: str) -> None:
+    said = 0
+    for one, other in itertools.product(NUMBERS, NUMBERS):
+        if isinstance(one, int) and isinstance(other, int):
+            continue
+        found = products.combine(operation, one, other)
+        if found is None:
+            continue
+        said += 1
+        rule = symbols._SYMBOLIC[operation]
+        assert found == rule(symbols._expression(one), symbols._expression(other)), (one, other)
+    assert said >= 10
+
+
+@pytest.mark.parametrize("text", ["batch*batch", "sequence*batch", "1*batch", "02*batch", "batch*2", "-batch", "2*3"])
+def test_what_is_not_in_normal_form_is_left_to_sympy(text: str) -> None:
+    assert products.read(text) is None
+
+
+def test_the_order_of_names_is_that_of_sympy() -> None:
+    for names in itertools.permutations(["Z", "a", "_b", "B1", "a10", "a2", "aA"], 3):
+        normal = symbols.written(symbols.parse("*".join(names)))
+        assert products.combine("Mul", names[0], "*".join(sorted(names[1:]))) == normal
