@@ -1,7 +1,7 @@
 """The chain of transactions that a recipe describes, and the account of each.
 
-Where weights are few, a change is taken for granted while it is judged beside the passes that follow, see
-`surgery.ahead`. What is found wrong is taken back with all that was made of it.
+Where weights are few, or only the end is compared, a change is taken for granted while it is judged beside the passes
+that follow, see `surgery.ahead`. What is found wrong is taken back with all that was made of it.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Chain(Transactions):
         self._ahead: list[Ahead[Attempt]] = []
         self._changes = 0  # committed, and not taken back
         # A pass that folds weights, beside a session that holds them: together they would take the memory of both.
-        weights = sum(storage.payload_bytes(tensor) for tensor in storage.all_tensors(stored.proto))
-        self._runs_ahead = weights <= FEW_WEIGHTS
+        # Where only the end is compared there is no such session.
+        self._runs_ahead = recipe.verify.mode == "end" or _weights(stored) <= FEW_WEIGHTS
         super().__init__(stored, recipe, observer, contained=contained, begun=begun)
 
     def close(self) -> None:
@@ -321,6 +321,11 @@ def _may_run_ahead(step: PassStep, declared: Pass) -> bool:
     """
     intended = declared.promise(step.options) is Parity.INTENDED
     return step.expect is None and step.on_failure != "bisect" and not declared.changes and not intended
+
+
+def _weights(stored: storage.StoredModel) -> int:
+    """Return the bytes of all tensors of a model."""
+    return sum(storage.payload_bytes(tensor) for tensor in storage.all_tensors(stored.proto))
 
 
 def _tell(refused: tuple[RefusedSite, ...]) -> str:
