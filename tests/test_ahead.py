@@ -112,3 +112,38 @@ def test_a_mistake_in_what_is_verified_with_ends_the_run(tmp_path: Path) -> None
             text.parse(MODEL),
             recipe.parse(f"verify: {{custom_op_library: {library}}}\nsteps: [drop-identity, drop-dropout]", trust=True),
         )
+
+
+@graph_pass("bogus-attribute", parity=Parity.EXACT)
+def bogus_attribute(graph: Graph) -> None:
+    """Give each Relu an attribute that it does not have, which the checker refuses."""
+    for node in graph.nodes("Relu"):
+        with graph.site(node) as new:
+            new.set_attribute(node, "bogus", 1)
+
+
+@pytest.mark.parametrize(("mode", "runs_ahead"), [("each", False), ("end", True)])
+def test_many_weights_are_waited_for_only_where_each_step_is_compared(
+    mode: str, runs_ahead: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chain, "FEW_WEIGHTS", -1)
+    ahead: list[str] = []
+    run_ahead = chain.Chain._run_ahead
+
+    def noted(self: chain.Chain, attempt: chain.Attempt, declared: Pass, seconds: float) -> None:
+        ahead.append(attempt.step.name)
+        run_ahead(self, attempt, declared, seconds)
+
+    monkeypatch.setattr(chain.Chain, "_run_ahead", noted)
+    steps = "[drop-identity, {pass: bogus-attribute, on_failure: rollback}, drop-dropout, drop-no-op]"
+    result = run(steps, f"verify: {{mode: {mode}}}")
+    assert outcomes(result)[:4] == [
+        ("drop-identity", "committed"),
+        ("bogus-attribute", "rolled_back"),
+        ("drop-dropout", "committed"),
+        ("drop-no-op", "committed"),
+    ]
+    assert outcomes(result)[4:] == ([("(end)", "committed")] if mode == "end" else [])
+    assert "checker" in result.steps[1].message
+    assert bool(ahead) is runs_ahead
+    assert ops(result.proto) == ["Relu", "Neg"]

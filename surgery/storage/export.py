@@ -213,12 +213,16 @@ class Exporter:
 
         A loose one is left out when a value has got its name since: it would describe the wrong thing.
         """
-        for value in ordered(values, residue.value_order, "name") if not residue.loose_values else values:
-            self.value(out.add(), value, "value_info")
-        if residue.loose_values:
-            entries = [*out, *(entry for entry in residue.loose_values if entry.name not in known)]
-            del out[:]
-            out.extend(ordered(entries, residue.value_order, "name"))
+        loose = [entry for entry in residue.loose_values if entry.name not in known]
+        if not loose:
+            for value in ordered(values, residue.value_order, "name"):
+                self.value(out.add(), value, "value_info")
+            return
+        entries = []
+        for value in values:
+            entries.append(onnx.ValueInfoProto())
+            self.value(entries[-1], value, "value_info")
+        out.extend(ordered([*entries, *loose], residue.value_order, "name"))
 
     def _annotations(
         self,
