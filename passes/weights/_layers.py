@@ -200,29 +200,28 @@ def shift_behind(layer: Layer, vector: Array) -> Array:
 
 def _scaled_weight(layer: Layer, factor: Array) -> Array:
     node, weight = layer.node, own_constant(layer.weight, "the weight is not constant")
-    with np.errstate(all="ignore"):
-        match node.op:
-            case "Conv" | "ConvTranspose":
-                exact = as_weight(node, by_channel(node, wide(weight)) * factor, weight.shape)
-            case "Gemm" if node.attr("transB"):
-                exact = wide(weight) * factor[:, None]
-            case "Gemm" | "MatMul":
-                exact = wide(weight) * factor
-            case _:
-                exact = wide(weight) * _spread(layer, factor)
-    return fit_weight(node, exact, weight)
-
-
-def fit_weight(node: Node, exact: Array, weight: Array) -> Array:
-    """Round a new weight to the type of the old one, each output channel by itself."""
     match node.op:
         case "Conv" | "ConvTranspose":
-            return as_weight(node, fit(by_channel(node, exact), weight), weight.shape)
+            return as_weight(node, fit(by_channel(node, weight), factor, weight), weight.shape)
         case "Gemm" if node.attr("transB"):
-            return fit(exact.T, weight).T
+            return fit_weight(node, weight, factor[:, None])
         case "Gemm" | "MatMul":
-            return fit(exact.reshape(-1, exact.shape[-1]), weight).reshape(weight.shape)
-    return fit(exact.reshape(1, -1), weight).reshape(weight.shape)
+            return fit_weight(node, weight, factor)
+    return fit_weight(node, weight, _spread(layer, factor))
+
+
+def fit_weight(node: Node, weight: Array, factor: Array) -> Array:
+    """Multiply a weight by what is broadcast to it, and round it to its type, each output channel by itself."""
+    factors = np.broadcast_to(factor, weight.shape)
+    match node.op:
+        case "Conv" | "ConvTranspose":
+            return as_weight(node, fit(by_channel(node, weight), by_channel(node, factors), weight), weight.shape)
+        case "Gemm" if node.attr("transB"):
+            return fit(weight.T, factors.T, weight).T
+        case "Gemm" | "MatMul":
+            columns = weight.reshape(-1, weight.shape[-1])
+            return fit(columns, factors.reshape(columns.shape), weight).reshape(weight.shape)
+    return fit(weight.reshape(1, -1), factors.reshape(1, -1), weight).reshape(weight.shape)
 
 
 def _change_bias(layer: Layer, factor: Array, shift: Array, new: Builder) -> None:

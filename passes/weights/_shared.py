@@ -5,6 +5,7 @@ In inference BatchNormalization computes, channel by channel, y = (c - mean) / s
 the convolution of the weight f·W and the bias (b - mean)·f + shift gives y.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,9 @@ ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "floa
 
 SMALL = 1024
 """Bytes below which a copy of a constant does not count as growth."""
+
+BLOCK = 1 << 14
+"""Elements of a weight that are worked on at once."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +50,8 @@ def fold_batch_norm(conv: Node, norm: Node) -> Folded:
     if not grouped or old_bias.shape != (channels,) or factor.shape != (channels,):
         raise Refusal("the statistics are not one number for each channel")
     with np.errstate(all="ignore"):
-        exact = by_channel(conv, wide(elements)) * factor
         new_bias = old_bias * factor + shift
-    rounded = as_weight(conv, fit(exact, elements), elements.shape)
+    rounded = as_weight(conv, fit(by_channel(conv, elements), factor, elements), elements.shape)
     return Folded(rounded, fit_each(new_bias, elements))
 
 
@@ -95,19 +98,39 @@ def own_constant(value: Value, reason: str) -> Array:
     return tensor.numpy()
 
 
-def fit(columns: Array, like: Array) -> Array:
-    """Round a weight, with its output channels along the last axis, to the type of the one that it replaces.
+def fit(columns: Array, factor: Array | float, like: Array) -> Array:
+    """Multiply a weight, with its output channels along the last axis, and round it to the type of `like`.
 
-    Refuses what is not finite, and what would lose more digits than rounding costs a number of the usual size.
+    `factor` is broadcast to the columns; the product is that of float64. Refuses what is not finite, and what would
+    lose more digits than rounding costs a number of the usual size.
     """
-    rounded, lost = _rounded(columns, like)
-    with np.errstate(all="ignore"):
-        lost -= columns
-        np.abs(lost, out=lost)
-    roundoff = ROUNDOFF.get(like.dtype.name, 0.0)
-    if (lost > roundoff * np.abs(columns).max(axis=0, keepdims=True, initial=0.0)).any():
+    rounded = np.empty_like(columns, dtype=like.dtype)
+    factors = np.broadcast_to(np.asarray(factor, dtype=np.float64), columns.shape)
+    lost, largest = np.zeros(columns.shape[1]), np.zeros(columns.shape[1])
+    for block in _blocks(columns):
+        exact = wide(columns[block])
+        with np.errstate(all="ignore"):
+            exact *= factors[block]
+        rounded[block], loss = _rounded(exact, like)
+        loss -= exact
+        channels = block[1]
+        for extremes, numbers in ((lost, loss), (largest, exact)):
+            np.abs(numbers, out=numbers)
+            np.maximum(extremes[channels], numbers.max(axis=0, initial=0.0), out=extremes[channels])
+    if (lost > ROUNDOFF.get(like.dtype.name, 0.0) * largest).any():
         raise Refusal("the folded weight is too small for its type")
     return rounded
+
+
+def _blocks(columns: Array) -> Iterator[tuple[slice, slice]]:
+    """Cut a matrix, along the axis whose elements lie farther apart, into blocks that stay in a core's cache."""
+    everything = slice(None)
+    rows, count = columns.shape
+    if columns.strides[0] < columns.strides[1]:
+        step = max(BLOCK // max(rows, 1), 1)
+        return ((everything, slice(start, start + step)) for start in range(0, count, step))
+    step = max(BLOCK // max(count, 1), 1)
+    return ((slice(start, start + step), everything) for start in range(0, rows, step))
 
 
 def fit_each(exact: Array, like: Array) -> Array:

@@ -84,9 +84,8 @@ def _take_in(change: Affine, reader: Node, new: Builder) -> None:
     new.require(weight.ndim >= 2 and weight.dtype.name in ROUNDOFF, "the weight is no floating-point matrix")
     new.require(reader.op != "Gemm" or not reader.attr("transA"), "the channels of the input are its rows")
     if change.scales:
-        with np.errstate(all="ignore"):
-            exact = wide(weight) * _by_input(change.factor, reader, weight)
-        new.set_input(reader, 1, new.constant(fit_weight(reader, exact, weight), layer.weight.name))
+        scaled = fit_weight(reader, weight, _by_input(change.factor, reader, weight))
+        new.set_input(reader, 1, new.constant(scaled, layer.weight.name))
     if change.shifts:
         new.require(reader.op != "Conv" or _pads_nothing(reader), "the zeros that the Conv pads with are not shifted")
         new.require(reader.op == "Conv" or weight.ndim == 2, "a stack of weights would need a stack of biases")

@@ -5,7 +5,7 @@ import numpy as np
 from surgery import Builder, Graph, Node, Parity, Value, graph_pass
 
 from ._region import Taken, regions
-from ._shared import fit, wide
+from ._shared import fit
 
 HALF = ("BFLOAT16", "FLOAT16")
 
@@ -67,7 +67,7 @@ def _scale(taken: Taken, factor: float, new: Builder) -> None:
     """Let one input of a node read a constant that carries the factor."""
     array = taken.value.constant
     assert array is not None
-    exact = wide(array)
-    exact[taken.part] *= factor
-    rounded = fit(exact.reshape(-1, 1), array).reshape(array.shape)
-    new.set_input(taken.reader, taken.position, new.constant(rounded, taken.value.name))
+    scaled = np.array(array)
+    part = scaled[taken.part]
+    part[...] = fit(part.reshape(-1, 1), factor, array).reshape(part.shape)
+    new.set_input(taken.reader, taken.position, new.constant(scaled, taken.value.name))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from surgery.inference.symbols import Element, Number, combine, element, number
+from surgery.inference.symbols import Element, Number, combine, element, number, windows
 
 if TYPE_CHECKING:
     from surgery.inference import Context
@@ -134,8 +134,35 @@ def _concat(context: Context, node: ir.Node) -> list[Element] | None:
     return dims
 
 
+def _conv(context: Context, node: ir.Node) -> list[Element] | None:
+    """Count the places of the window along each axis; the layers of a network ask that of the same few extents."""
+    data, weight = node.inputs[:2]
+    if data is None or weight is None or data.shape is None or weight.shape is None:
+        return None
+    attributes, axes = node.attributes, len(data.shape) - 2
+    if axes < 1 or len(weight.shape) != axes + 2 or "auto_pad" in attributes:
+        return None
+    kernel = attributes["kernel_shape"].as_ints() if "kernel_shape" in attributes else weight.shape[2:]
+    strides = attributes["strides"].as_ints() if "strides" in attributes else [1] * axes
+    dilations = attributes["dilations"].as_ints() if "dilations" in attributes else [1] * axes
+    pads = attributes["pads"].as_ints() if "pads" in attributes else [0] * axes * 2
+    if (len(kernel), len(strides), len(dilations), len(pads)) != (axes, axes, axes, axes * 2):
+        return None
+    dims: list[Element] = [context.normal(data.shape[0]), weight.shape[0]]
+    for extent, size, stride, dilation, low, high in zip(data.shape[2:], kernel, strides, dilations, pads, pads[axes:]):
+        if not isinstance(size, int) or stride < 1 or dilation < 1:
+            return None
+        room = low + high - dilation * (size - 1) - 1
+        places = windows(number(context.normal(extent)), room, stride)
+        if places is None:
+            return None
+        dims.append(element(places))
+    return dims
+
+
 _RULES: dict[str, Callable[[Context, ir.Node], list[Element] | None]] = {
     "Concat": _concat,
+    "Conv": _conv,
     "Reshape": _reshape,
     "Slice": _slice,
 }

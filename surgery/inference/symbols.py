@@ -104,6 +104,21 @@ def combine(operation: str, one: Number, other: Number) -> Number | None:
         return None
 
 
+@lru_cache(_REMEMBERED)
+def windows(extent: int | str, room: int, stride: int) -> Number | None:
+    """Count the places of a window: floor((extent + room) / stride) + 1. `room` are the pads less the window."""
+    import sympy
+
+    if isinstance(extent, int):
+        return (extent + room) // stride + 1
+    if stride == 1:
+        return combine("Add", extent, room + 1)
+    try:
+        return written(sympy.floor((parse(extent) + room) / stride) + 1)
+    except (ValueError, TypeError):
+        return None
+
+
 def _expression(item: Number) -> Any:
     import sympy
 
