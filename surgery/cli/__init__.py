@@ -7,6 +7,7 @@ Exit codes: 0 fine; 1 a verdict, an expectation or a comparison is negative; 2 t
 from __future__ import annotations
 
 import argparse
+import atexit
 import gc
 import os
 import sys
@@ -49,9 +50,13 @@ def command() -> None:
     # What is imported stays, and each look at all of it for garbage is in vain.
     gc.set_threshold(50_000, 20, 100)
     code = main()
-    # The process ends with all it holds: hundreds of thousands of objects that need not be looked through once more.
-    gc.freeze()
-    sys.exit(code)
+    if sys.getprofile() is not None:
+        sys.exit(code)
+    # What is to be done at the end is done. Then the process goes with all it holds: hundreds of thousands of objects
+    # need not be let go of one by one.
+    atexit._run_exitfuncs()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from surgery.storage.weights import Source, Weights
 
 _BUFFER: Final = 1 << 22
-_COPY_STEP: Final = 1 << 30
+_COPY_STEP: Final = 1 << 25
 
 # What the kernel says when it cannot copy between these two files: then the bytes go through memory.
 _NO_KERNEL_COPY: Final = frozenset(
@@ -60,6 +60,7 @@ class NewFile:
         self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         with suppress(FileNotFoundError):
             os.fchmod(self._fd, stat.S_IMODE((like or target).stat().st_mode))
+        self._on_its_way = 0  # the bytes before it are being written to the disk
 
     def __enter__(self) -> NewFile:
         return self
@@ -76,7 +77,7 @@ class NewFile:
 
     def seek(self, offset: int) -> None:
         """Go on writing at `offset`; bytes that are skipped read as zeros."""
-        os.lseek(self._fd, offset, os.SEEK_SET)
+        self._on_its_way = os.lseek(self._fd, offset, os.SEEK_SET)
 
     def write(self, parts: Iterable[Piece], weights: Weights) -> None:
         """Write bytes and copy ranges of files, in order."""
@@ -88,8 +89,20 @@ class NewFile:
                 _write_all(self._fd, small)
                 small.clear()
             if isinstance(part, Reference):
-                copy_range(weights.source(part.location), part.offset, part.length, self._fd)
+                source = weights.source(part.location)
+                for done in range(0, part.length, _COPY_STEP):
+                    copy_range(source, part.offset + done, min(part.length - done, _COPY_STEP), self._fd)
+                    self._send()
         _write_all(self._fd, small)
+
+    def _send(self) -> None:
+        """Let the disk begin with what there is, so that it is not idle until all is copied."""
+        here = os.lseek(self._fd, 0, os.SEEK_CUR)
+        if here - self._on_its_way >= _COPY_STEP:
+            # The advice concerns pages in memory; what is not on disk yet stays there, and is sent.
+            with suppress(OSError):
+                os.posix_fadvise(self._fd, self._on_its_way, here - self._on_its_way, os.POSIX_FADV_DONTNEED)
+            self._on_its_way = here
 
     def stream(self) -> BinaryIO:
         """Open the file once more, for what writes to a file object."""
@@ -141,7 +154,7 @@ def copy_range(source: Source, offset: int, length: int, target: int) -> None:
     while length > 0:
         try:
             if in_kernel:
-                copied = os.copy_file_range(source.fd, target, min(length, _COPY_STEP), offset)
+                copied = os.copy_file_range(source.fd, target, length, offset)
             else:
                 chunk = os.pread(source.fd, min(length, _BUFFER), offset)
                 _write_all(target, chunk)
