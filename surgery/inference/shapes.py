@@ -160,9 +160,19 @@ def _conv(context: Context, node: ir.Node) -> list[Element] | None:
     return dims
 
 
+def _range(context: Context, node: ir.Node) -> list[Element] | None:
+    """Count from 0 by 1, which is what nearly all exporters ask for."""
+    start, limit, delta = (_bounds(context, node, index) for index in range(3))
+    if start != [0] or delta != [1] or not limit or len(limit) > 1 or context.is_wild(limit[0]):
+        return None
+    length = combine("Max", number(context.normal(limit[0])), 0)
+    return None if length is None else [element(length)]
+
+
 _RULES: dict[str, Callable[[Context, ir.Node], list[Element] | None]] = {
     "Concat": _concat,
     "Conv": _conv,
+    "Range": _range,
     "Reshape": _reshape,
     "Slice": _slice,
 }

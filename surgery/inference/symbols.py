@@ -41,7 +41,7 @@ def parse(text: str) -> Any:
 @lru_cache(_REMEMBERED)
 def normal(text: str) -> Number:
     """Return the normal form of an expression; text that cannot be read stays as it is, the name of one symbol."""
-    if text.isidentifier():
+    if text.isidentifier() or products.read(text) is not None:
         return text
     try:
         return written(parse(_without_ceilings(text)))
@@ -81,7 +81,13 @@ def number(element: Element) -> Number:
 
 def element(found: Number) -> Element:
     """Return a number as an element."""
-    return found if isinstance(found, int) else ir.SymbolicDim(found)
+    return found if isinstance(found, int) else _dim(found)
+
+
+@lru_cache(_REMEMBERED)
+def _dim(text: str) -> ir.SymbolicDim:
+    """Return one dim for each text, for it remembers what the text is read as."""
+    return ir.SymbolicDim(text)
 
 
 @lru_cache(_REMEMBERED)
