@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +14,7 @@ from surgery.storage.mapped import SparseTensor, StoredTensor, stored
 from surgery.storage.residue import KEY
 from surgery.storage.tensors import PAYLOAD_FIELDS, payload_size
 from surgery.storage.weights import Weights
+from surgery.storage.wire import Reference
 
 # The attributes that hold a tensor, a node that holds one, or text
 _HOLDING: Final = {
@@ -25,8 +26,6 @@ _HOLDING: Final = {
 }
 # In the `meta` of a tensor that was written to a scratch file
 _SPILLED: Final = "surgery.spilled"
-_ROWS = 64  # read at once by a transposition, so that a page is not read for one element
-_GAP = 16  # elements between columns that are read at once: a power of two apart, they would share one line of a cache
 
 
 def rewrite_tensors(
@@ -131,7 +130,7 @@ def _spilled(tensor: ir.TensorProtocol, weights: Weights) -> StoredTensor | None
     if known is not None and known[0] is weights:
         reference = known[1]
     else:
-        reference = weights.spill(_payload(tensor))
+        reference = _written(tensor, weights)
         meta[_SPILLED] = (weights, reference)
     dims = tuple(tensor.shape.numpy())
     if reference.length != payload_size(int(tensor.dtype), dims):
@@ -150,29 +149,12 @@ def _spilled(tensor: ir.TensorProtocol, weights: Weights) -> StoredTensor | None
     return new
 
 
-def _in_rows(view: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
-    """Yield some rows at a time."""
-    return (np.ascontiguousarray(view[row : row + _ROWS]) for row in range(0, len(view), _ROWS))
-
-
-def _turned(view: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
-    """Yield some rows at a time of an array whose columns lie in memory one after the other.
-
-    They are copied as they lie, and turned where the cache holds them: that takes a third of the time.
-    """
-    columns = np.empty((*view.shape[:0:-1], _ROWS + _GAP), view.dtype).T
-    for start in range(0, len(view), _ROWS):
-        rows = view[start : start + _ROWS]
-        held = columns[: len(rows)]
-        held[...] = rows
-        yield np.ascontiguousarray(held)
-
-
-def _payload(tensor: ir.TensorProtocol) -> Any:
-    """Return what is to be written of a tensor."""
+def _written(tensor: ir.TensorProtocol, weights: Weights) -> Reference:
+    """Write a tensor to scratch, a transposed one in time."""
     view = tensor.raw if isinstance(tensor, ir.Tensor) else None
     if isinstance(view, np.ndarray) and not view.flags.c_contiguous and tensor.dtype.bitwidth >= 8:
         # A transposed weight: numpy would write it element by element, and a copy of it whole takes memory.
-        return _turned(view) if view.T.flags.c_contiguous else _in_rows(view)
+        return weights.spill_moved(view)
     # A large tensor protocol object need not have `tofile`.
-    return tensor if hasattr(tensor, "tofile") else tensor.tobytes()
+    data: Any = tensor if hasattr(tensor, "tofile") else tensor.tobytes()
+    return weights.spill(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import mmap
 import os
 import shutil
@@ -19,6 +20,7 @@ import numpy as np
 from surgery.errors import ModelFileError, OutputError
 from surgery.storage.tensors import external_reference, is_external
 from surgery.storage.wire import Reference
+from surgery.storage.writing import Moved, Writing, rows_of
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -61,23 +63,41 @@ class Source:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.location = str(path).lstrip("/")
-        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        weakref.finalize(self, os.close, self.fd).atexit = False
-        self.opened = os.fstat(self.fd)
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._fd).atexit = False
+        self.opened = os.fstat(self._fd)
+        self.writing: Writing | None = None
         self._map: mmap.mmap | None = None
         self._mapped = memoryview(b"")
 
     @property
     def size(self) -> int:
         """Bytes in the file now."""
-        return os.fstat(self.fd).st_size
+        return os.fstat(self._fd).st_size
+
+    @property
+    def fd(self) -> int:
+        """The descriptor, when all is written."""
+        self._wait()
+        return self._fd
+
+    @property
+    def mapped(self) -> memoryview:
+        """What is mapped so far."""
+        return self._mapped
+
+    def _wait(self, start: int = 0, stop: float = math.inf) -> None:
+        if self.writing is not None:
+            with _scratch_errors():
+                self.writing.wait(start, stop)
 
     def view(self, offset: int, length: int) -> memoryview:
         """Return a read-only view of a range, mapped and not read. Raises ModelFileError past the end."""
         stop = offset + length
+        self._wait(offset, stop)
         if stop > len(self._mapped) and self.size:
             # A scratch file grows: earlier views keep their own mapping.
-            self._map = mmap.mmap(self.fd, 0, access=mmap.ACCESS_READ)
+            self._map = mmap.mmap(self._fd, 0, access=mmap.ACCESS_READ)
             self._mapped = memoryview(self._map)
         if offset < 0 or length < 0 or stop > len(self._mapped):
             raise ModelFileError(
@@ -149,7 +169,8 @@ class Scratch:
         path = self.folder / "weights.bin"
         self._file = _WholeFile(path, "xb")
         # A forked worker inherits this object, and must not delete the folder under its parent.
-        self.close: Callable[[], object] = weakref.finalize(self, _remove_folder, self.folder, self._file, os.getpid())
+        self.owner = os.getpid()
+        self.close: Callable[[], object] = weakref.finalize(self, _remove_folder, self.folder, self._file, self.owner)
         self.source = Source(path)
         _open_sources[self.source.location] = self.source
         self._copies: dict[str, Source] = {}
@@ -167,6 +188,16 @@ class Scratch:
             file.truncate()
             raise
         return Reference(self.source.location, start, file.tell() - start)
+
+    def append_moved(self, moved: Moved) -> Reference:
+        """Make room for elements at the next aligned offset, and let a worker write them."""
+        start = -(-self._file.tell() // _ALIGNMENT) * _ALIGNMENT
+        self._file.truncate(start + moved.length)
+        self._file.seek(start + moved.length)
+        if self.source.writing is None:
+            self.source.writing = Writing(str(self.source.path))
+        self.source.writing.begin(moved, start)
+        return Reference(self.source.location, start, moved.length)
 
     def copy(self, source: Source) -> Source:
         """Copy a whole file into the folder, once."""
@@ -253,6 +284,19 @@ class Weights:
         with _scratch_errors():
             return self.open_scratch().append(data)
 
+    def spill_moved(self, view: np.ndarray[Any, Any]) -> Reference:
+        """Write an array whose elements lie in another order, as `spill` does; perhaps not at once.
+
+        One that is a view over a file of the model is written while this process goes on: who reads it, waits for it.
+        """
+        moved = Moved.of(view, [(str(source.path), source.mapped) for source in self._sources.values()])
+        with _scratch_errors():
+            scratch = self.open_scratch()
+            # A fork has no worker of its own, and does not outlive its call.
+            if moved is None or scratch.owner != os.getpid():
+                return scratch.append(rows_of(view))
+            return scratch.append_moved(moved)
+
     def read(self, tensor: TensorProto) -> np.ndarray[Any, Any]:
         """Return the value of a tensor, with types of ml_dtypes where numpy has none.
 
@@ -283,6 +327,8 @@ class Weights:
         self._sources.clear()
         self._adopted.clear()
         if self._scratch is not None:
+            if self._scratch.source.writing is not None:
+                self._scratch.source.writing.stop()
             self._scratch.close()
             self._scratch = None
 

@@ -18,7 +18,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import IO, Any, Self
@@ -34,6 +34,7 @@ __all__ = [
     "TIMEOUT",
     "Worker",
     "WorkerRaised",
+    "before_call",
     "default_memory",
     "shorten",
     "shutdown",
@@ -71,6 +72,14 @@ def default_memory() -> int:
     return min(8 << 30, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
 
 
+_before: list[Callable[[object], object]] = []
+
+
+def before_call(prepare: Callable[[object], object]) -> None:
+    """Have a function called with the arguments of each call, before they are sent."""
+    _before.append(prepare)
+
+
 def start() -> None:
     """Start the fork server now, without waiting for it, so that its imports overlap with other work."""
     forkserver()
@@ -83,11 +92,19 @@ class Worker:
     seconds for each stage of a call (the whole call, when its function tells of no stages), None for no limit; it may
     be changed between calls. `memory` bounds the writable private
     memory in bytes (mapped files count only when mapped for writing). `preload` names modules that the fork server is
-    to import first, so that later workers have them too.
+    to import first, so that later workers have them too. `prepare` tells whether what `before_call` names is called.
     """
 
-    def __init__(self, *, timeout: float | None = 300, memory: int | None = None, preload: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        *,
+        timeout: float | None = 300,
+        memory: int | None = None,
+        preload: Sequence[str] = (),
+        prepare: bool = True,
+    ) -> None:
         self.timeout = timeout
+        self.prepare = prepare
         self.memory = memory if memory is not None else default_memory()
         self.preload = tuple(preload)
         self.pid: int | None = None
@@ -110,6 +127,8 @@ class Worker:
         a tuple arrives as a list. Raises `WorkerRaised` when the function raised, `WorkerError` with a stage and
         a signal when the process died or was ended by the time limit.
         """
+        for prepare in _before if self.prepare else ():
+            prepare(arguments)
         with self._lock:
             if self._channel is not None and _hung_up(self._channel):
                 # It died while nobody asked anything of it: no call is to blame.
