@@ -28,7 +28,7 @@ Array = np.ndarray[Any, Any]
 _ROWS: Final = 64  # read at once by a transposition, so that a page is not read for one element
 _GAP: Final = 16  # elements between columns that are read at once: a power of two apart, they would share a cache line
 _SIZES: Final = (1, 2, 4, 8)  # bytes of an element
-_LEAST: Final = 1 << 18  # bytes: below, to tell a worker is not worth it
+_LEAST: Final = 1 << 20  # bytes: below, to tell a worker is not worth it
 
 
 def rows_of(view: Array) -> Iterator[Array]:
