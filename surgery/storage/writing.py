@@ -15,6 +15,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -90,7 +91,7 @@ class Writing:
         self._jobs: deque[tuple[int, int, Moved]] = deque()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._error: OSError | None = None
+        self._error: Exception | None = None
         _everything.add(self)
 
     def begin(self, moved: Moved, at: int) -> None:
@@ -102,7 +103,7 @@ class Writing:
                 self._thread.start()
 
     def wait(self, start: int = 0, stop: float = math.inf) -> None:
-        """Wait until a range of the file is there. Raises OSError when something could not be written."""
+        """Wait until a range of the file is there. Raises what kept something from being written, OSError mostly."""
         if self._jobs:
             with self._changed:
                 self._changed.wait_for(lambda: not any(low < stop and start < high for low, high, _ in self._jobs))
@@ -137,7 +138,7 @@ class Writing:
                 try:
                     if not calls:
                         write(*moved, target=self._path, at=at)
-                except OSError as error:
+                except Exception as error:
                     self._error = error
                 with self._changed:
                     self._jobs.popleft()
@@ -186,10 +187,8 @@ def _wait_for_use(arguments: object) -> None:
 def _wait_for_all() -> None:
     """Wait before a fork, whose child has no thread to wait for. What fails is told to who reads it."""
     for writing in list(_everything):
-        try:
+        with suppress(Exception):
             writing.wait()
-        except OSError:
-            continue
 
 
 before_call(_wait_for_use)
