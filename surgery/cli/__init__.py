@@ -47,8 +47,8 @@ _BROKEN = 3
 
 def command() -> None:
     """Be the command `surgery`, and end the process."""
-    # What is imported stays, and each look at all of it for garbage is in vain.
-    gc.set_threshold(50_000, 20, 100)
+    # What is imported and loaded stays, and each look at all of it for garbage is in vain.
+    gc.set_threshold(500_000, 20, 100)
     code = main()
     if sys.getprofile() is not None:
         sys.exit(code)
