@@ -66,7 +66,7 @@ def test_the_elements_are_in_their_new_order(
 def test_a_part_of_a_weight_is_found_where_it_lies(weights: Weights, tmp_path: Path) -> None:
     array = random((SIDE, 2 * SIDE))
     part = mapped(weights, tmp_path / "weights", array)[5:, 3::2].T
-    assert Moved.of(part, [(str(source.path), source.mapped) for source in weights._sources.values()]) is not None
+    assert Moved.of(part, [source.mapped for source in weights._sources.values()]) is not None
     assert bytes(weights.view(weights.spill_moved(part))) == array[5:, 3::2].T.tobytes()
 
 
@@ -137,6 +137,17 @@ def test_what_a_lost_worker_leaves_is_done_here(
     assert bytes(weights.view(reference)) == array.T.tobytes()
 
 
+def test_the_file_that_was_opened_counts_not_what_has_its_name_now(weights: Weights, tmp_path: Path) -> None:
+    array, path = random((SIDE, SIDE)), tmp_path / "weights"
+    view = mapped(weights, path, array)
+    other = tmp_path / "other"
+    other.write_bytes(bytes(path.stat().st_size))
+    other.replace(path)
+    reference = weights.spill_moved(view.T)
+    assert weights.open_scratch().source.writing is not None
+    assert bytes(weights.view(reference)) == array.T.tobytes()
+
+
 def _die(self: Worker, function: str, /, **arguments: object) -> Any:
     raise WorkerError("the worker is gone", stage=function)
 
@@ -148,7 +159,7 @@ def test_a_full_disk_is_told_to_who_reads(weights: Weights, tmp_path: Path, monk
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Worker, "call", _die)
-    monkeypatch.setattr(writing, "write", full)
+    monkeypatch.setattr(writing, "_pour", full)
     reference = weights.spill_moved(view.T)
     with pytest.raises(OutputError, match="No space left"):
         weights.view(reference)

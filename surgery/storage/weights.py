@@ -20,7 +20,7 @@ import numpy as np
 from surgery.errors import ModelFileError, OutputError
 from surgery.storage.tensors import external_reference, is_external
 from surgery.storage.wire import Reference
-from surgery.storage.writing import Moved, Writing, rows_of
+from surgery.storage.writing import Mapped, Moved, Writing, rows_of
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -82,9 +82,9 @@ class Source:
         return self._fd
 
     @property
-    def mapped(self) -> memoryview:
+    def mapped(self) -> Mapped:
         """What is mapped so far."""
-        return self._mapped
+        return Mapped(str(self.path), (self.opened.st_dev, self.opened.st_ino), self._mapped)
 
     def _wait(self, start: int = 0, stop: float = math.inf) -> None:
         if self.writing is not None:
@@ -189,14 +189,14 @@ class Scratch:
             raise
         return Reference(self.source.location, start, file.tell() - start)
 
-    def append_moved(self, moved: Moved) -> Reference:
-        """Make room for elements at the next aligned offset, and let a worker write them."""
+    def append_moved(self, moved: Moved, view: np.ndarray[Any, Any]) -> Reference:
+        """Make room for the elements of a view at the next aligned offset, and let a worker write them."""
         start = -(-self._file.tell() // _ALIGNMENT) * _ALIGNMENT
         self._file.truncate(start + moved.length)
         self._file.seek(start + moved.length)
         if self.source.writing is None:
             self.source.writing = Writing(str(self.source.path))
-        self.source.writing.begin(moved, start)
+        self.source.writing.begin(moved, view, start)
         return Reference(self.source.location, start, moved.length)
 
     def copy(self, source: Source) -> Source:
@@ -289,13 +289,13 @@ class Weights:
 
         One that is a view over a file of the model is written while this process goes on: who reads it, waits for it.
         """
-        moved = Moved.of(view, [(str(source.path), source.mapped) for source in self._sources.values()])
+        moved = Moved.of(view, [source.mapped for source in self._sources.values()])
         with _scratch_errors():
             scratch = self.open_scratch()
             # A fork has no worker of its own, and does not outlive its call.
             if moved is None or scratch.owner != os.getpid():
                 return scratch.append(rows_of(view))
-            return scratch.append_moved(moved)
+            return scratch.append_moved(moved, view)
 
     def read(self, tensor: TensorProto) -> np.ndarray[Any, Any]:
         """Return the value of a tensor, with types of ml_dtypes where numpy has none.

@@ -7,6 +7,7 @@ call of a worker with a model that names the file, and each fork of this process
 
 from __future__ import annotations
 
+import errno
 import math
 import mmap
 import os
@@ -54,10 +55,19 @@ def _turned(view: Array) -> Iterator[Array]:
         yield np.ascontiguousarray(held)
 
 
+class Mapped(NamedTuple):
+    """A mapped file: its path, its device and inode there, and its bytes."""
+
+    path: str
+    inode: tuple[int, int]
+    data: memoryview
+
+
 class Moved(NamedTuple):
     """Elements in a file, in the order that they are to have: `strides` as numpy has them, `size` bytes each."""
 
     path: str
+    inode: tuple[int, int]
     offset: int
     size: int
     shape: list[int]
@@ -69,17 +79,17 @@ class Moved(NamedTuple):
         return math.prod(self.shape) * self.size
 
     @classmethod
-    def of(cls, view: Array, files: Iterable[tuple[str, memoryview]]) -> Moved | None:
+    def of(cls, view: Array, files: Iterable[Mapped]) -> Moved | None:
         """Find the elements of an array in one of these mapped files; None where it is not worth a worker's while."""
         if view.nbytes < _LEAST or view.itemsize not in _SIZES or min(view.strides) < 0 or sys.byteorder != "little":
             return None
         first = view.__array_interface__["data"][0]
         last = first + sum((extent - 1) * stride for extent, stride in zip(view.shape, view.strides)) + view.itemsize
-        for path, mapped in files:
-            if mapped.nbytes:
-                start = np.frombuffer(mapped, np.uint8).__array_interface__["data"][0]
-                if start <= first and last <= start + mapped.nbytes:
-                    return cls(path, first - start, view.itemsize, list(view.shape), list(view.strides))
+        for path, inode, data in files:
+            if data.nbytes:
+                start = np.frombuffer(data, np.uint8).__array_interface__["data"][0]
+                if start <= first and last <= start + data.nbytes:
+                    return cls(path, inode, first - start, view.itemsize, list(view.shape), list(view.strides))
         return None
 
 
@@ -88,16 +98,16 @@ class Writing:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._jobs: deque[tuple[int, int, Moved]] = deque()
+        self._jobs: deque[tuple[int, int, Moved, Array]] = deque()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
         _everything.add(self)
 
-    def begin(self, moved: Moved, at: int) -> None:
-        """Write elements at an offset of the file, later."""
+    def begin(self, moved: Moved, view: Array, at: int) -> None:
+        """Write elements, which are those of a view, at an offset of the file, later."""
         with self._changed:
-            self._jobs.append((at, at + moved.length, moved))
+            self._jobs.append((at, at + moved.length, moved, view))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, daemon=True)
                 self._thread.start()
@@ -106,7 +116,7 @@ class Writing:
         """Wait until a range of the file is there. Raises what kept something from being written, OSError mostly."""
         if self._jobs:
             with self._changed:
-                self._changed.wait_for(lambda: not any(low < stop and start < high for low, high, _ in self._jobs))
+                self._changed.wait_for(lambda: not any(low < stop and start < high for low, high, *_ in self._jobs))
         if self._error is not None:
             raise self._error
 
@@ -129,7 +139,7 @@ class Writing:
                     if not self._jobs:
                         self._thread = None
                         return
-                    at, _, moved = self._jobs[0]
+                    at, _, moved, view = self._jobs[0]
                 try:
                     if calls:
                         worker.call("surgery.storage.writing:write", **moved._asdict(), target=self._path, at=at)
@@ -137,7 +147,7 @@ class Writing:
                     calls = False  # what it could not do is done here, or fails here
                 try:
                     if not calls:
-                        write(*moved, target=self._path, at=at)
+                        _pour(view, self._path, at)
                 except Exception as error:
                     self._error = error
                 with self._changed:
@@ -145,13 +155,20 @@ class Writing:
                     self._changed.notify_all()
 
 
-def write(path: str, offset: int, size: int, shape: list[int], strides: list[int], target: str, at: int) -> None:
-    """Write elements of one file to another that exists, see `Moved`. Raises OSError."""
-    view: Array = np.ndarray(tuple(shape), f"u{size}", _mapped(path), offset, tuple(strides))
+def write(
+    path: str, inode: list[int], offset: int, size: int, shape: list[int], strides: list[int], target: str, at: int
+) -> None:
+    """Write elements of one file to another that exists, see `Moved`. Raises OSError, also for another file there."""
+    view: Array = np.ndarray(tuple(shape), f"u{size}", _mapped(path, *inode), offset, tuple(strides))
+    _pour(view, target, at)
+
+
+def _pour(view: Array, target: str, at: int) -> None:
+    """Write the elements of an array at an offset of a file that exists. Raises OSError."""
     file = os.open(target, os.O_WRONLY | os.O_CLOEXEC)
     try:
         for rows in rows_of(view):
-            rest = rows.data.cast("B")
+            rest = rows.view(np.uint8).data.cast("B")
             while rest:
                 written = os.pwrite(file, rest, at)
                 rest, at = rest[written:], at + written
@@ -160,8 +177,11 @@ def write(path: str, offset: int, size: int, shape: list[int], strides: list[int
 
 
 @lru_cache(1)
-def _mapped(path: str) -> mmap.mmap:
+def _mapped(path: str, device: int, number: int) -> mmap.mmap:
     with open(path, "rb") as file:  # noqa: PTH123 - not worth a path for each weight
+        found = os.fstat(file.fileno())
+        if (found.st_dev, found.st_ino) != (device, number):
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path)
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
