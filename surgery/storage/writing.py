@@ -28,13 +28,15 @@ from surgery.workers import Worker, before_call
 Array = np.ndarray[Any, Any]
 
 _ROWS: Final = 64  # read at once by a transposition, so that a page is not read for one element
+_FEWEST_ROWS: Final = 16  # of float32 they fill a cache line
+_BUFFER: Final = 4 << 20  # bytes of rows that are read at once, while they are more than the fewest
 _GAP: Final = 16  # elements between columns that are read at once: a power of two apart, they would share a cache line
 _SIZES: Final = (1, 2, 4, 8)  # bytes of an element
 _LEAST: Final = 1 << 20  # bytes: below, to tell a worker is not worth it
 
 
 def rows_of(view: Array) -> Iterator[Array]:
-    """Yield an array in the order of its elements, some rows at a time."""
+    """Yield an array in the order of its elements, some rows at a time, which hold until the next are asked for."""
     return _turned(view) if view.T.flags.c_contiguous else _in_rows(view)
 
 
@@ -47,12 +49,15 @@ def _turned(view: Array) -> Iterator[Array]:
 
     They are copied as they lie, and turned where the cache holds them: that takes a third of the time.
     """
-    columns = np.empty((*view.shape[:0:-1], _ROWS + _GAP), view.dtype).T
-    for start in range(0, len(view), _ROWS):
-        rows = view[start : start + _ROWS]
-        held = columns[: len(rows)]
+    count = max(_FEWEST_ROWS, min(_ROWS, _BUFFER // (math.prod(view.shape[1:]) * view.itemsize or 1)))
+    columns = np.empty((*view.shape[:0:-1], count + _GAP), view.dtype).T
+    turned = np.empty((count, *view.shape[1:]), view.dtype)
+    for start in range(0, len(view), count):
+        rows = view[start : start + count]
+        held, result = columns[: len(rows)], turned[: len(rows)]
         held[...] = rows
-        yield np.ascontiguousarray(held)
+        result[...] = held
+        yield result
 
 
 class Mapped(NamedTuple):

@@ -19,7 +19,7 @@ ANALYSIS_TIMEOUT = 30.0
 """Seconds for shape inference or inlining; without them, inputs are found by trial."""
 
 FEW_WEIGHTS = 64 << 20
-"""Bytes of weights up to which memory that was used is held for the next use: most of the time goes into values."""
+"""Bytes of weights up to which it does not matter when what depends on weights alone is computed, and held."""
 
 _PRELOAD: dict[str, tuple[str, ...]] = {
     "onnxruntime": ("surgery.verify.running.sessions", "surgery.verify.inputs.shapes"),
@@ -79,7 +79,7 @@ class Engine:
         limit = memory + 2 * weights
         # Outputs are held twice, by the worker and by its caller.
         self._output_limit = min(1 << 30, memory // 8)
-        self._arena = weights <= FEW_WEIGHTS
+        self._late = weights > FEW_WEIGHTS
         self._worker = Worker(timeout=timeout, memory=limit, preload=_PRELOAD[name])
         self._timeout = timeout
 
@@ -101,7 +101,7 @@ class Engine:
         if self.name != "reference":
             arguments |= {"limit": self._output_limit, "libraries": list(self._libraries)}
         if self.name == "onnxruntime":
-            arguments |= {"keep": keep, "arena": self._arena}
+            arguments |= {"keep": keep, "late": self._late}
         self._worker.timeout = self._timeout
         try:
             answer = self._worker.call(_FUNCTIONS[self.name], **arguments)
