@@ -149,7 +149,10 @@ def _share_arena() -> None:
 
 @cache
 def _shrinking() -> onnxruntime.RunOptions:
-    """Give the options of a run after which the arena lets go of what is free: others run beside this process."""
+    """Give the options of a run after which the arena lets go of what is free: others run beside this process.
+
+    What it had asked for at once goes at once, and stays while an output of the run lies in it.
+    """
     import onnxruntime
 
     options = onnxruntime.RunOptions()
