@@ -385,17 +385,19 @@ def test_what_the_system_refuses(
     remedy: str,
 ) -> None:
     path = tmp_path / "m.onnx"
-    stored = storage.from_proto(TWO)
-    if existing:
-        storage.save(stored.proto, path, stored.weights, layout=layout)
     (tmp_path / "other").write_bytes(b"")
 
     def refuse(*_: Any) -> None:
         raise OSError(number, os.strerror(number))
 
-    with monkeypatch.context() as patch:
-        patch.setattr(os, call, refuse)
-        text = refused(stored, path, layout=layout, force=True)
+    # Closed at the end: its folder could not be removed while the next test has nothing opened.
+    stored = storage.from_proto(TWO)
+    with stored.weights:
+        if existing:
+            storage.save(stored.proto, path, stored.weights, layout=layout)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, refuse)
+            text = refused(stored, path, layout=layout, force=True)
     assert remedy in text and str(tmp_path) in text
     if existing:
         assert bits(onnx.load(path)) == bits(TWO)

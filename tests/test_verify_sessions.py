@@ -152,6 +152,20 @@ def test_native_messages_lose_what_only_developers_read():
     assert shorten_native(text) == "indices element out of data bounds, idx=8"
     assert shorten_native("[ONNXRuntimeError] : 1 : FAIL : Type Error: no") == "Type Error: no"
     assert shorten_native("plain") == "plain"
+    native = (
+        "Status Message: /src/core/arena.cc:360 void* ort::Arena::Get(size_t, bool, ort::Stream*) Failed to allocate "
+    )
+    assert shorten_native(native + "memory for 8 bytes") == "out of memory: Failed to allocate memory for 8 bytes"
+    assert shorten_native("Status Message: std::bad_alloc") == "out of memory: std::bad_alloc"
+
+
+def test_values_that_take_too_much_memory_are_told_in_a_few_words():
+    model = _parse("g (int64[1] n, float[1] x) => (float y) { e = Expand(x, n) y = ReduceSum<keepdims=0>(e) }")
+    one = Engine("onnxruntime", 60, 1 << 30, 0)
+    (told,) = one.run(model.SerializeToString(), [{"n": np.array([1 << 29]), "x": np.zeros(1, np.float32)}]).runs
+    one.close()
+    assert isinstance(told, str)
+    assert told.startswith("out of memory: ") and "onnxruntime" not in told and "2147483648" in told
 
 
 def test_shapes_are_inferred_for_numbers_only():

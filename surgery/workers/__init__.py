@@ -40,6 +40,7 @@ __all__ = [
     "shutdown",
     "stage",
     "start",
+    "tells_of_memory",
 ]
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from surgery.errors import UsageError, WorkerError
-from surgery.workers import Worker, default_memory, shorten
+from surgery.workers import OUT_OF_MEMORY, Worker, default_memory, shorten, tells_of_memory
 
 EngineName = Literal["onnxruntime", "reference", "float64"]
 Outputs = Mapping[str, Any]
@@ -31,6 +32,9 @@ _PRELOAD: dict[str, tuple[str, ...]] = {
     ),
     "float64": ("surgery.verify.running.float64",),
 }
+
+_SOURCE = re.compile(r"\S+\.(?:cc|h):\d+ [^()]+\([^()]*\)(?: const)? ")
+"""A source file, a line and a function of C++, as they precede what a runtime has to say."""
 
 _FUNCTIONS = {
     "onnxruntime": "surgery.verify.running.sessions:run",
@@ -152,7 +156,7 @@ class Engine:
 
 def shorten_native(message: str) -> str:
     """Take the part of a native message that tells something: no codes, no source files, no C++ signatures."""
-    text = shorten(message)
+    text = shorten(_SOURCE.sub("", message))
     for marker in (
         "Status Message: ",
         "This is an invalid model. ",
@@ -165,4 +169,4 @@ def shorten_native(message: str) -> str:
     if text.startswith("[ONNXRuntimeError]"):
         text = text.split(" : ", 3)[-1]
     text = text.strip()
-    return f"out of memory: {text}" if "bad_alloc" in text else text
+    return f"{OUT_OF_MEMORY}: {text}" if tells_of_memory(text) and OUT_OF_MEMORY not in text else text
