@@ -108,6 +108,8 @@ class Commit:
                 del node.attributes[name]
             if content is not None:
                 node.attributes[name] = _attribute(name, content)
+                for subgraph in subgraphs(node):
+                    self.graph.enter(subgraph, self._scope(node))
             self.graph.changed_nodes.append(node)
             self.graph.facts.drop(node)
         for value, tensor in edits.contents:
@@ -323,10 +325,12 @@ class Commit:
 
     def _drop_functions(self, functions: list[ir.Function]) -> list[str]:
         """Remove functions, which may call each other but must not be called from elsewhere."""
+        if not functions:
+            return []
         leaving = {function.identifier() for function in functions}
         staying: list[ir.Graph | ir.Function] = [self.graph.ir.graph]
         staying += [body for key, body in self.graph.ir.functions.items() if key not in leaving]
-        if leaving and any(node.op_identifier() in leaving for body in staying for node in body.all_nodes()):
+        if any(node.op_identifier() in leaving for body in staying for node in body.all_nodes()):
             raise Refusal("the function is still called")
         for function in functions:
             del self.graph.ir.functions[function.identifier()]

@@ -45,8 +45,11 @@ def scopes(model: ir.Model) -> Iterator[ir.Graph]:
 
 def subgraphs(node: ir.Node) -> Sequence[ir.Graph]:
     """List the graphs that the attributes of a node hold."""
+    attributes = node.attributes.data
+    if not attributes:  # asked of every node, over and over
+        return ()
     found: list[ir.Graph] = []
-    for attribute in node.attributes.data.values():  # asked of every node, over and over
+    for attribute in attributes.values():
         kind = attribute.type
         if (kind == ir.AttributeType.GRAPH or kind == ir.AttributeType.GRAPHS) and not attribute.is_ref():
             found += [attribute.as_graph()] if kind == ir.AttributeType.GRAPH else attribute.as_graphs()

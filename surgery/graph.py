@@ -115,16 +115,18 @@ class Graph:
         self._suffixes: dict[str, int] = {}
         self.old_labels: dict[ir.Node, str] = {}
         self.facts.forget()
+        self._nested = False
         for function in self.ir.functions.values():
             self._own_opsets(function)
         for scope in scopes(self.ir):
             self._opsets.setdefault(scope, self.ir.opset_imports)
+        self._nested = len(self._opsets) > 1 + len(self.ir.functions)
         self._list_nodes()
 
     def _list_nodes(self) -> None:
         """Note the nodes of each operator, in the order in which they stand."""
         self.index = defaultdict(dict)
-        for scope in scopes(self.ir):
+        for scope in self.scopes:
             for node in scope:
                 self.index[node.domain, node.op_type][node] = None
 
@@ -136,6 +138,7 @@ class Graph:
 
     def _own_opsets(self, function: ir.Function) -> None:
         for scope in (function.graph, *function.graph.subgraphs()):
+            self._nested = self._nested or scope is not function.graph
             self._opsets[scope] = function.opset_imports
             self.function_scopes.add(scope)
 
@@ -158,7 +161,10 @@ class Graph:
     @property
     def scopes(self) -> list[ir.Graph]:
         """The main graph, subgraphs at any depth, function bodies."""
-        return list(scopes(self.ir))
+        if self._nested:
+            return list(scopes(self.ir))
+        # To look for subgraphs is to look at every node.
+        return [self.ir.graph, *(function.graph for function in self.ir.functions.values())]
 
     def nodes(self, *ops: str) -> list[Node]:
         """List the nodes of these operators ("Relu", "com.microsoft::Gelu"), all nodes when none is named.
@@ -166,7 +172,7 @@ class Graph:
         The list is taken when called. Iterating over it leaves out the nodes that were removed since.
         """
         if not ops:
-            return _Nodes(Node(self, node) for scope in scopes(self.ir) for node in scope)
+            return _Nodes(Node(self, node) for scope in self.scopes for node in scope)
         found = _Nodes()
         for op in ops:
             domain, _, op_type = op.rpartition("::")
@@ -198,7 +204,7 @@ class Graph:
         return list(found)
 
     def _no_tensor(self, name: str, known: Iterable[str], kind: str) -> UsageError:
-        there = any(value.name == name for value in values(scopes(self.ir)))
+        there = any(value.name == name for value in values(self.scopes))
         what = f"'{name}' is no {kind}" if there else f"there is no tensor '{name}'"
         return UsageError(what, todo=did_you_mean(name, known) or None)
 
@@ -227,7 +233,9 @@ class Graph:
 
     def holders(self) -> dict[ir.Graph, Node]:
         """Return for each subgraph the node that holds it, whose scope is the one around it."""
-        return {inner: Node(self, node) for scope in scopes(self.ir) for node in scope for inner in subgraphs(node)}
+        if not self._nested:
+            return {}
+        return {inner: Node(self, node) for scope in self.scopes for node in scope for inner in subgraphs(node)}
 
     def inputs(self) -> list[Value]:
         """List the inputs of the model. Before IR version 4 each initializer had to be listed; those are none."""
@@ -240,7 +248,7 @@ class Graph:
 
     def constants(self) -> list[Value]:
         """List the initializers that no caller can override, of all scopes."""
-        found = (Value(self, value) for scope in scopes(self.ir) for value in scope.initializers.values())
+        found = (Value(self, value) for scope in self.scopes for value in scope.initializers.values())
         return [value for value in found if not value.is_overridable]
 
     def in_function(self, node: Node) -> bool:
@@ -334,10 +342,12 @@ class Graph:
 
     def _taken(self) -> set[str]:
         if self._names is None:
-            self._names = {value.name for value in values(scopes(self.ir)) if value.name}
-            self._names.update(node.name for scope in scopes(self.ir) for node in scope if node.name)
-            for scope in scopes(self.ir):
-                self._names.update(use.name for node in scope for use in node.inputs if use is not None and use.name)
+            self._names = {value.name for value in values(self.scopes) if value.name}
+            for scope in self.scopes:
+                for node in scope:
+                    self._names.update(use.name for use in node.inputs if use is not None and use.name)
+                    if node.name:
+                        self._names.add(node.name)
         return self._names
 
     def forget_names(self) -> None:
@@ -356,6 +366,7 @@ class Graph:
 
     def enter(self, subgraph: ir.Graph, around: ir.Graph) -> None:
         """Take note of a new subgraph of a node that stands in the scope `around`."""
+        self._nested = True
         if around in self._opsets:
             self._opsets[subgraph] = self._opsets[around]
         if around in self.function_scopes:
@@ -408,7 +419,7 @@ class Graph:
 
     def cycle(self) -> str | None:
         """Find nodes that read each other in a ring, and list them; None where there are none."""
-        return next((ring for scope in scopes(self.ir) if not _in_order(scope) and (ring := self._ring(scope))), None)
+        return next((ring for scope in self.scopes if not _in_order(scope) and (ring := self._ring(scope))), None)
 
     def _ring(self, scope: ir.Graph) -> str:
         return ", ".join(Node(self, node).label for node in _cycle(scope))
@@ -440,7 +451,7 @@ def _in_order(scope: ir.Graph) -> bool:
     for node in scope:
         for value in reads(node):
             producer = value.producer()
-            if producer is not None and producer.graph is scope and producer not in seen:
+            if producer is not None and producer not in seen and producer.graph is scope:
                 return False
         seen.add(node)
     return True

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Sequence
 
 import onnx_ir as ir
 
 from surgery.facts import subgraphs
 
 
-def reads(node: ir.Node) -> Iterator[ir.Value]:
-    """Yield the values that a node and its subgraphs read (those made inside the subgraphs too)."""
-    yield from (value for value in node.inputs if value is not None)
+def reads(node: ir.Node) -> Sequence[ir.Value]:
+    """List the values that a node and its subgraphs read (those made inside the subgraphs too)."""
+    found = [value for value in node.inputs if value is not None]
     for subgraph in subgraphs(node):
         for inner in subgraph:
-            yield from reads(inner)
-        yield from subgraph.outputs
+            found += reads(inner)
+        found += subgraph.outputs
+    return found
 
 
 def above(scope: ir.Graph, ends: Iterable[ir.Value], stop: Container[ir.Value] = ()) -> dict[ir.Node, None]:

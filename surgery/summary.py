@@ -59,10 +59,9 @@ def opset(model: onnx.ModelProto) -> int:
 
 def operators(proto: onnx.ModelProto) -> dict[str, int]:
     """Count the operators of a model, subgraphs and functions included, most frequent first."""
-    counts = Counter(
-        f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
-        for node in nodes(proto)
-    )
+    counts = Counter[str]()
+    for (domain, op), count in Counter((node.domain, node.op_type) for node in nodes(proto)).items():
+        counts[op if domain in ("", "ai.onnx") else f"{domain}::{op}"] += count
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 

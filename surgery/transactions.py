@@ -71,7 +71,9 @@ class Transactions:
         if ring is not None:
             where = str(self.stored.path) if self.stored.path is not None else "the model in memory"
             raise ModelFileError(f"nodes read each other in a ring: {ring}", where=where, todo="nothing can run it")
-        loaded = storage.proto_from_ir(self.graph.ir, self.stored.weights)
+        loaded = self.stored.proto
+        if storage.residue_of(self.graph.ir.graph) is not None:  # the IR alone does not give back what was read
+            loaded = storage.proto_from_ir(self.graph.ir, self.stored.weights)
         data = loaded.SerializeToString(deterministic=True)
         self._state = self._loaded = state_of(loaded, data)
         self._base = data

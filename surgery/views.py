@@ -27,6 +27,9 @@ class Refusal(Exception):  # noqa: N818 - not an error: a pass that declines, wi
         self.reason = reason
 
 
+_GRAPHS = (onnx_ir.AttributeType.GRAPH, onnx_ir.AttributeType.GRAPHS)
+
+
 class _View:
     """Identity of a view: the object below it."""
 
@@ -287,10 +290,7 @@ class Node(_View):
     @property
     def has_subgraphs(self) -> bool:
         """Whether an attribute holds a graph."""
-        return any(
-            attribute.type in (onnx_ir.AttributeType.GRAPH, onnx_ir.AttributeType.GRAPHS)
-            for attribute in self.ir.attributes.values()
-        )
+        return any(attribute.type in _GRAPHS for attribute in self.ir.attributes.data.values())
 
     @property
     def is_random(self) -> bool:

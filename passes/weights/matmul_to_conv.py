@@ -59,10 +59,11 @@ def matmul_to_conv(graph: Graph) -> None:
             y = Transpose<perm = [0, 3, 1, 2]>(a)
         }
     """
-    for transpose in graph.nodes("Transpose"):
+    transposes = graph.nodes("Transpose")
+    for transpose in transposes:
         if _to_channels_first(transpose):
             _move_up(transpose, graph)
-    for matmul in graph.nodes("MatMul"):
+    for matmul in graph.nodes("MatMul") if transposes else ():
         _move_down(matmul, graph)
 
 

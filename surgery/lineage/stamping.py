@@ -101,6 +101,8 @@ class Stamps:
 
     def write(self) -> None:
         """Write the lineage of all that was made or edited and is still there."""
+        if not (self._made or self._edited or self._constants):
+            return
         shares = self._shares()
         for node, (place, like) in self._made.items():
             own = self._of(like)

@@ -14,7 +14,7 @@ import onnx
 import onnx_ir as ir
 from onnx_ir import serde
 
-from surgery.storage.mapped import SparseTensor, tensor_reference
+from surgery.storage.mapped import SparseTensor, is_a, tensor_reference
 from surgery.storage.residue import KEY, GraphResidue, Residue, ordered
 from surgery.storage.tensors import STRING, refer
 
@@ -124,7 +124,7 @@ class Exporter:
 
     def tensor(self, out: onnx.TensorProto, tensor: ir.TensorProtocol) -> None:
         """Export a tensor. A large one is external by now."""
-        if isinstance(tensor, serde.TensorProtoTensor):
+        if is_a(tensor, serde.TensorProtoTensor):
             out.CopyFrom(tensor.raw)
             if {entry.key: entry.value for entry in out.metadata_props} != tensor.metadata_props:
                 out.ClearField("metadata_props")
@@ -134,7 +134,7 @@ class Exporter:
         _set_text(out, "doc_string", tensor.doc_string)
         out.data_type = int(tensor.dtype)
         out.dims.extend(tensor.shape.numpy())
-        if isinstance(tensor, ir.ExternalTensor):
+        if is_a(tensor, ir.ExternalTensor):
             refer(out, tensor_reference(tensor))
         elif out.data_type == STRING:
             out.string_data.extend(_strings(tensor))
@@ -155,9 +155,10 @@ class Exporter:
         for value in graph.initializers.values():
             self._initializer(out, value)
         out.initializer.extend(residue.unnamed_initializers)
-        for node in graph:
+        nodes = list(graph)
+        for node in nodes:
             self._node(out.node.add(), node)
-        values = graph_values(graph)
+        values = graph_values(graph, nodes)
         described, annotated = _split_values(values, ports=False)
         known = {value.name for value in values} if residue.loose_values or residue.loose_annotations else set()
         self._value_infos(out.value_info, described, residue, known)
@@ -166,7 +167,7 @@ class Exporter:
     def _initializer(self, out: onnx.GraphProto, value: ir.Value) -> None:
         if value.const_value is None:
             raise ValueError(f"initializer '{value.name}' has no value")
-        if isinstance(value.const_value, SparseTensor):
+        if is_a(value.const_value, SparseTensor):
             sparse = out.sparse_initializer.add()
             sparse.CopyFrom(value.const_value.proto)
             if sparse.values.name != value.name:
@@ -180,9 +181,11 @@ class Exporter:
     def _node(self, out: onnx.NodeProto, node: ir.Node) -> None:
         self.node_shell(out, node)
         attributes = node.attributes.data
-        if attributes and any(attribute.type in GRAPH_TYPES for attribute in attributes.values()):
-            for attribute in out.attribute:
-                self._subgraphs(attribute, attributes.get(attribute.name))
+        for held in attributes.values():
+            if held.type in GRAPH_TYPES:
+                for attribute in out.attribute:
+                    self._subgraphs(attribute, attributes.get(attribute.name))
+                return
 
     def _subgraphs(self, out: onnx.AttributeProto, attribute: ir.Attr | None) -> None:
         if attribute is None or attribute.is_ref():
@@ -282,12 +285,13 @@ class Exporter:
         return residue if residue is not None else GraphResidue()
 
 
-def graph_values(graph: ir.Graph) -> Iterable[ir.Value]:
-    """Return the values that belong to a graph: inputs, initializers, outputs of nodes; each once."""
+def graph_values(graph: ir.Graph, nodes: Iterable[ir.Node] | None = None) -> Iterable[ir.Value]:
+    """Return the values that belong to a graph: inputs, initializers, outputs of `nodes`, by default all; each once."""
     values = dict.fromkeys(graph.inputs)
     values.update(dict.fromkeys(graph.initializers.values()))
-    for node in graph:
-        values.update(dict.fromkeys(node.outputs))
+    for node in graph if nodes is None else nodes:
+        for value in node.outputs:
+            values[value] = None
     return values
 
 
@@ -307,12 +311,13 @@ def _split_values(values: Iterable[ir.Value], *, ports: bool) -> tuple[list[ir.V
     """
     described, annotated = [], []
     for value in values:
-        meta = value.meta
-        if meta and meta.get(QUANTIZATION) is not None:
-            annotated.append(value)
-        if meta and "value_info" in meta.get(KEY, ()):
-            described.append(value)
-        elif value.name and (ports or not (value.is_graph_input() or value.is_graph_output())):
+        if meta := value.meta:
+            if meta.get(QUANTIZATION) is not None:
+                annotated.append(value)
+            if "value_info" in meta.get(KEY, ()):
+                described.append(value)
+                continue
+        if value.name and (ports or not (value.is_graph_input() or value.is_graph_output())):
             words = bool(value.metadata_props or value.doc_string)
             if words or (value.type is not None and not value.is_initializer()):
                 described.append(value)

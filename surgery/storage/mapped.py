@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 import onnx
@@ -10,6 +12,15 @@ import onnx_ir as ir
 
 from surgery.storage.weights import Weights, array_of, source_at
 from surgery.storage.wire import Reference
+
+T = TypeVar("T")
+
+_is_derived: Callable[[Any, Any], bool] = cache(issubclass)
+
+
+def is_a(tensor: object, kind: type[T]) -> TypeGuard[T]:
+    """Tell whether a tensor is of a class; `isinstance` is slow with classes that implement a protocol."""
+    return _is_derived(type(tensor), kind)
 
 
 class StoredTensor(ir.ExternalTensor):

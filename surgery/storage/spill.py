@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 from onnx_ir import serde
 
-from surgery.storage.mapped import SparseTensor, StoredTensor, stored
+from surgery.storage.mapped import SparseTensor, StoredTensor, is_a, stored
 from surgery.storage.residue import KEY
 from surgery.storage.tensors import PAYLOAD_FIELDS, payload_size
 from surgery.storage.weights import Weights
@@ -49,7 +49,7 @@ def rewrite_tensors(
         else:
             _rewrite_attributes(here.attributes, tensor, attribute, waiting)
         for node in here:
-            if node.attributes:
+            if node.attributes.data:
                 _rewrite_attributes(node.attributes, tensor, attribute, waiting)
 
 
@@ -83,11 +83,9 @@ def spill_large_tensors(model: ir.Model, weights: Weights, limit: int) -> None:
     """Write each large tensor in memory to the scratch file and put a mapped one in its place."""
 
     def spill(tensor: ir.TensorProtocol) -> StoredTensor | None:
-        if type(tensor) is StoredTensor:  # nearly all are; `isinstance` is slow with classes that implement a protocol
-            return None
-        if isinstance(tensor, ir.ExternalTensor):
-            return None if isinstance(tensor, StoredTensor) else stored(tensor, None)
-        large = not isinstance(tensor, SparseTensor) and _is_large(tensor, max(limit, 1))
+        if is_a(tensor, ir.ExternalTensor):
+            return None if is_a(tensor, StoredTensor) else stored(tensor, None)
+        large = not is_a(tensor, SparseTensor) and _is_large(tensor, max(limit, 1))
         return _spilled(tensor, weights) if large else None
 
     rewrite_tensors(model, spill)
@@ -101,7 +99,7 @@ def spill_tensor(tensor: ir.TensorProtocol, weights: Weights, limit: int) -> ir.
 
 
 def _is_large(tensor: ir.TensorProtocol, limit: int) -> bool:
-    if isinstance(tensor, serde.TensorProtoTensor):
+    if is_a(tensor, serde.TensorProtoTensor):
         return _is_large_proto(tensor.raw, limit)
     return tensor.dtype not in (ir.DataType.STRING, ir.DataType.UNDEFINED) and tensor.nbytes >= limit
 

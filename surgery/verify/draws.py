@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from surgery.verify.inputs.shapes import bodies
 from surgery.verify.randomness import SHAPE_ONLY, is_random, is_zero
 
 if TYPE_CHECKING:
@@ -119,4 +120,4 @@ class _Walk:
 
 def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     for attribute in node.attribute:
-        yield from (graph for graph in (attribute.g, *attribute.graphs) if graph.output)
+        yield from (graph for graph in bodies(attribute) if graph.output)

@@ -154,7 +154,7 @@ class Original:
             if self._generator is not None:
                 self._generator.close()
         self._controlled = self.problem is not None
-        if self.problem is None and cost <= CHEAP:
+        if self.problem is None and cost + self._plan.opening <= CHEAP:
             self.control()
 
     def _inline(self, model: onnx.ModelProto) -> bytes:
@@ -301,8 +301,9 @@ class Original:
     def control(self) -> bool:
         """Run the original against itself, in another session of another process; tell whether it then differs.
 
-        That is done once: for a cheap model beforehand, for an expensive one when something is about to be blamed on a
-        change. What agrees needs no excuse. Sets `nondeterministic`, or `problem` when the original does not run again.
+        That is done once: for a cheap model beforehand, for one of expensive runs or many nodes when something is about
+        to be blamed on a change. What agrees needs no excuse. Sets `nondeterministic`, or `problem` when the original
+        does not run again.
         """
         if self._controlled:
             return False

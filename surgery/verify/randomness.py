@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from surgery import ops
+from surgery.verify.inputs.shapes import bodies
 
 if TYPE_CHECKING:
     import onnx
@@ -69,16 +70,16 @@ def _follow(walk: _Walk, nodes: Iterable[onnx.NodeProto], marks: dict[str, int],
         mark = 0
         for item in inputs:
             mark |= item
-        function = walk.functions.get((node.domain, node.op_type))
+        function = walk.functions.get((node.domain, node.op_type)) if walk.functions else None
         if function is not None and depth < 64:
             marks.update(zip(node.output, _from_function(walk, function, inputs, depth)))
             continue
         if is_random(node, walk.off):
             walk.operators.add(node.op_type)
             mark |= RANDOM
-        bodies = [graph for attribute in node.attribute for graph in (attribute.g, *attribute.graphs) if graph.output]
-        if bodies:
-            marks.update(zip(node.output, _from_bodies(walk, node, bodies, marks, depth)))
+        inner = [graph for attribute in node.attribute for graph in bodies(attribute) if graph.output]
+        if inner:
+            marks.update(zip(node.output, _from_bodies(walk, node, inner, marks, depth)))
             continue
         if node.op_type == "Constant" and any(is_zero(attribute.t) for attribute in node.attribute):
             walk.off.update(node.output)

@@ -124,7 +124,8 @@ def _encode_array(array: Array, buffers: list[memoryview]) -> object:
 
 def _decode(value: Any, buffers: list[bytearray]) -> Any:
     if isinstance(value, list):
-        return [_decode(item, buffers) for item in value]
+        # The shapes of all values of a model are many short lists of numbers.
+        return [_decode(item, buffers) if isinstance(item, (list, dict)) else item for item in value]
     if not isinstance(value, dict):
         return value
     match value[_KIND]:

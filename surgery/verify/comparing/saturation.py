@@ -6,7 +6,7 @@ left but its sign, or its place. Such an output agrees for most wrong models too
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,17 +43,21 @@ _LEAST = 16
 def bounds(model: onnx.ModelProto) -> dict[str, tuple[float, float]]:
     """Find the outputs of the main graph that have bounds, and these."""
     producers = {name: node for node in model.graph.node for name in node.output if name}
-    constants = {tensor.name: tensor for tensor in model.graph.initializer}
-    for node in model.graph.node:
-        if node.op_type == "Constant":
-            constants.update((name, attribute.t) for name in node.output for attribute in node.attribute)
+    initializers = {tensor.name: tensor for tensor in model.graph.initializer}
+
+    def constant(name: str) -> onnx.TensorProto | None:
+        node = producers.get(name)
+        if node is None or node.op_type != "Constant":
+            return initializers.get(name)
+        return next((attribute.t for attribute in node.attribute), None)
+
     found = {}
     for output in model.graph.output:
         node = producers.get(output.name)
         seen = 0
         while node is not None and node.op_type in _MOVING and not node.domain and node.input and seen < len(producers):
             node, seen = producers.get(node.input[0]), seen + 1
-        limits = _limits(node, constants) if node is not None and not node.domain else None
+        limits = _limits(node, constant) if node is not None and not node.domain else None
         if limits is not None:
             found[output.name] = limits
     return found
@@ -78,12 +82,12 @@ def saturated(values: Sequence[Any], limits: tuple[float, float], rules: Rules) 
     return total >= _LEAST and between <= _SHARE * total
 
 
-def _limits(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> tuple[float, float] | None:
+def _limits(node: onnx.NodeProto, constant: Callable[[str], onnx.TensorProto | None]) -> tuple[float, float] | None:
     if node.op_type != "Clip":
         return _BOUNDS.get(node.op_type)
     given = {attribute.name: attribute.f for attribute in node.attribute}
     for name, key in zip(node.input[1:], ("min", "max")):
-        value = _number(constants.get(name))
+        value = _number(constant(name))
         if value is not None:
             given[key] = value
     return (given["min"], given["max"]) if given.keys() == {"min", "max"} else None

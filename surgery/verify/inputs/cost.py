@@ -9,10 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from surgery.verify.inputs.view import Use, View
+from surgery.verify.inputs.view import Index, Use, View
 
 _PER_NODE, _PER_PRODUCT, _PER_ELEMENT, _PER_BYTE = 2.5e-6, 5e-11, 1e-9, 3e-10
 """Seconds for a node, a multiplication within a sum of products, an element of a result, a byte of weights."""
+
+_PER_NODE_OF_SESSION = 6e-5
+"""Seconds that ONNX Runtime takes for a node when it makes a session, without optimizations."""
 
 _TURNS = 8
 """How often the body of a loop is taken to run."""
@@ -32,6 +35,11 @@ def estimate(view: View, weights: int) -> float:
     return weights * _PER_BYTE + _Estimate(view).seconds()
 
 
+def opening(index: Index) -> float:
+    """Return the seconds that it takes to make a session of a model."""
+    return _PER_NODE_OF_SESSION * len(index.nodes)
+
+
 class _Estimate:
     """A walk over the nodes; what shape inference did not find out is guessed from the operands."""
 
@@ -47,19 +55,17 @@ class _Estimate:
     def seconds(self) -> float:
         total = 0.0
         for node, depth in self.view.index.nodes:
-            use = Use(self.view, node, 0)
+            names = list(node.output)
+            shapes = [self.view.shape(name) for name in names]
             rule = _PRODUCTS.get(node.op_type)
-            shapes = [self.view.shape(name) for name in node.output]
             if rule is not None:
-                length, result = rule(self, use)
+                length, result = rule(self, Use(self.view, node, 0))
             else:
-                length, result = 0, self.largest(use) if None in shapes else 0
-            results = 0
-            for name, shape in zip(node.output, shapes):
-                self.guessed[name] = min(result, self.most) if shape is None else math.prod(shape)
-                results += self.guessed[name]
-            products = length * (self.guessed[node.output[0]] if node.output else 0)
-            total += _TURNS ** min(depth, 4) * (_PER_NODE + _PER_ELEMENT * results + _PER_PRODUCT * products)
+                length, result = 0, self.largest(Use(self.view, node, 0)) if None in shapes else 0
+            sizes = [min(result, self.most) if shape is None else math.prod(shape) for shape in shapes]
+            self.guessed.update(zip(names, sizes))
+            products = length * sizes[0] if sizes else 0
+            total += _TURNS ** min(depth, 4) * (_PER_NODE + _PER_ELEMENT * sum(sizes) + _PER_PRODUCT * products)
         return total
 
     def size(self, use: Use, index: int = 0) -> int:

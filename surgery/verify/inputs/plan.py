@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from surgery.recipe.schema import InputsSpec, TensorSpec
-from surgery.verify.inputs.cost import estimate
+from surgery.verify.inputs.cost import estimate, opening
 from surgery.verify.inputs.dims import Dims, Extent, evaluate, free_names
 from surgery.verify.inputs.domain import ANY, MASK, Domain, draw, generator
 from surgery.verify.inputs.files import read_tensors, shape_of
@@ -110,12 +111,16 @@ class Plan:
     def domains(self, shapes: Mapping[str, list[int]]) -> dict[str, Domain]:
         """Find what is legal in each input, given the inferred shapes of all values."""
         view = self._view(shapes)
-        small = sizes((node for node, _ in self.index.nodes), view)
-        return {port.name: self._marked(self._domain(view, port), view, port, small) for port in self.ports}
+        return {port.name: self._marked(self._domain(view, port), view, port) for port in self.ports}
 
     def cost(self, shapes: Mapping[str, list[int]], weights: int) -> float:
         """Estimate the seconds of one run, given the inferred shapes of all values and the bytes of the weights."""
         return estimate(self._view(shapes), weights)
+
+    @property
+    def opening(self) -> float:
+        """Estimate the seconds that it takes to make a session."""
+        return opening(self.index)
 
     def lacks(self, shapes: Mapping[str, list[int]], domains: Mapping[str, Domain]) -> bool:
         """Tell whether a shape is unknown that may matter: nothing was found out of some integers."""
@@ -144,12 +149,17 @@ class Plan:
             return MASK
         return domain
 
-    def _marked(self, domain: Domain, view: View, port: InputPort, small: tuple[float, ...]) -> Domain:
+    @cached_property
+    def _small(self) -> tuple[float, ...]:
+        """The magnitudes at which an epsilon decides: constants tell, whatever the shapes are."""
+        return sizes((node for node, _ in self.index.nodes), self._view({}))
+
+    def _marked(self, domain: Domain, view: View, port: InputPort) -> Domain:
         """Add where the graph changes its course; that says nothing of what is legal."""
         if port.dtype is None or port.dtype.kind in "Ob":
             return domain
         also = spared(view, port.name) if is_integer(port.dtype) and domain.draw is None else ()
-        return replace(domain, marks=marks(view, port.name), sizes=small, also=also)
+        return replace(domain, marks=marks(view, port.name), sizes=self._small, also=also)
 
     def _feed(self, port: InputPort, binding: Binding, domain: Domain) -> Any:
         shape = self.shape(port, binding.dims)

@@ -81,6 +81,12 @@ def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
         yield current
         for node in current.node:
             for attribute in node.attribute:
-                pending.extend(attribute.graphs)
-                if attribute.HasField("g"):
-                    pending.append(attribute.g)
+                pending.extend(bodies(attribute))
+
+
+def bodies(attribute: onnx.AttributeProto) -> Sequence[onnx.GraphProto]:
+    """List the graphs in an attribute."""
+    if attribute.HasField("g"):
+        return [*attribute.graphs, attribute.g]
+    graphs: Sequence[onnx.GraphProto] = attribute.graphs
+    return graphs

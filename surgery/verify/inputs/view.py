@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surgery import ops
+from surgery.verify.inputs.shapes import bodies
 from surgery.verify.running.elements import Array
 
 if TYPE_CHECKING:
@@ -61,11 +62,13 @@ class Index:
             for position, name in enumerate(node.input):
                 if name:
                     self.consumers[name].append((node, position))
-            self.producers.update((name, node) for name in node.output if name)
+            for name in node.output:
+                if name:
+                    self.producers[name] = node
             for attribute in node.attribute:
-                if node.op_type == "Constant" and attribute.name == "value":
+                if attribute.name == "value" and node.op_type == "Constant":
                     self.constants[node.output[0]] = attribute.t
-                for body in (attribute.g, *attribute.graphs):
+                for body in bodies(attribute):
                     if node.op_type in _WITH_BODY:
                         for outer, inner in zip(node.input, body.input):
                             self.aliases[outer].append(inner.name)

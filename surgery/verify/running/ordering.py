@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from surgery.verify.inputs.shapes import graphs
+from surgery.verify.inputs.shapes import bodies, graphs
 
 if TYPE_CHECKING:
     import onnx
@@ -98,7 +98,7 @@ def _reads(node: onnx.NodeProto) -> Iterator[str]:
     yield from filter(None, node.input)
     for attribute in node.attribute:
         if attribute.type in _GRAPHS:
-            for graph in (attribute.g, *attribute.graphs):
+            for graph in bodies(attribute):
                 yield from (output.name for output in graph.output)
                 for inner in graph.node:
                     yield from _reads(inner)

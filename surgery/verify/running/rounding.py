@@ -73,12 +73,10 @@ def _mentions_narrow(model: onnx.ModelProto) -> bool:
             if _is_narrow(value):
                 return True
         for node in body.node:
-            if any(
-                (attribute.type == _INT and attribute.i in NARROW)
-                or (attribute.type == _TENSOR and attribute.t.data_type in NARROW)
-                for attribute in node.attribute
-            ):
-                return True
+            for attribute in node.attribute:
+                kind = attribute.type
+                if (kind == _INT and attribute.i in NARROW) or (kind == _TENSOR and attribute.t.data_type in NARROW):
+                    return True
     return False
 
 

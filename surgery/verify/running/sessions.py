@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from surgery.verify.inputs.shapes import bodies
 from surgery.verify.running.elements import ONNX_TYPES, Array, pack_nibbles, type_of_name, unpack_nibbles
 from surgery.verify.running.ordering import defer, settle_casts
 from surgery.verify.running.rounding import hold
@@ -44,6 +45,9 @@ _UNSUPPORTED = (
 _NEWEST = re.compile(r"till opset (\d+)|max supported IR version: (\d+)")
 
 _cached: tuple[bytes, onnxruntime.InferenceSession] | None = None
+_spent: onnxruntime.InferenceSession | None = None
+"""One that will not be used again. To take it apart takes a tenth of the time in which it was made, and most workers
+end after the call anyway."""
 
 
 class LibraryError(Exception):
@@ -69,10 +73,10 @@ def run(
     """
     import time
 
-    global _cached
+    global _cached, _spent
     # A run that will be compared begins with a fresh session: a seeded random operator counts its runs.
     if not keep or _cached is None or _cached[0] != skeleton:
-        _cached = None
+        _cached = _spent = None
         try:
             session = _open(skeleton, libraries, late)
         except LibraryError as error:
@@ -82,6 +86,7 @@ def run(
     else:
         session = _cached[1]
     _cached = (skeleton, session) if keep else None
+    _spent = None if late else session  # it holds weights
     if _exotic_outputs(session) and any(not _is_numeric(value) for feed in feeds for value in feed.values()):
         return {"unsupported": "ONNX Runtime does not return such element types when fed strings or sequences"}
     results: list[dict[str, Value] | str] = []
@@ -225,7 +230,8 @@ def prepared(skeleton: bytes, *, late: bool = True) -> tuple[bytes, int]:
     with suppress(Exception):
         # Shape inference may fail on a model that runs all the same.
         model = hold(model)
-        settle_casts(model)
+        if b"CastLike" in skeleton:
+            settle_casts(model)
     if late:
         defer(model.graph)
     return model.SerializeToString(), len(model.graph.node)
@@ -292,7 +298,7 @@ def _all_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
         node = pending.pop()
         nodes.append(node)
         for attribute in node.attribute:
-            for graph in (attribute.g, *attribute.graphs):
+            for graph in bodies(attribute):
                 pending.extend(graph.node)
     return nodes
 
