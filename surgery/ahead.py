@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from surgery.recipe.schema import PassStep
     from surgery.records import StepRecord
 
+F = TypeVar("F")
 T = TypeVar("T")
 
 
@@ -35,16 +36,23 @@ class State:
         return sum(self.ops.values())
 
 
-class Judging(Generic[T]):
+class Judging(Generic[F, T]):
     """A judgement in a thread of its own, which does not outlive this process.
 
-    It begins when the judgement `behind` which it stands has come to a good end; else it is called off.
+    It begins with what is to `find` out of the change alone. It goes on when the judgement `behind` which it stands
+    has come to a good end; else it is called off.
     """
 
-    def __init__(self, judge: Callable[[], T], accepts: Callable[[T], bool], behind: Judging[T] | None) -> None:
+    def __init__(
+        self,
+        find: Callable[[], F],
+        judge: Callable[[F], T],
+        accepts: Callable[[T], bool],
+        behind: Judging[F, T] | None,
+    ) -> None:
         self.seconds = 0.0
-        self._judge, self._accepts = judge, accepts
-        self._behind: Judging[T] | None = behind
+        self._find, self._judge, self._accepts = find, judge, accepts
+        self._behind: Judging[F, T] | None = behind
         self._answer: list[T] = []
         self._error: Exception | None = None
         self._good = self._called_off = False
@@ -52,17 +60,20 @@ class Judging(Generic[T]):
         self._thread.start()
 
     def _run(self) -> None:
-        if self._behind is not None and not self._behind._ends_well():
-            return
-        self._behind = None
         started = time.perf_counter()
         try:
+            found = self._find()
+            self.seconds = time.perf_counter() - started
+            if self._behind is not None and not self._behind._ends_well():
+                return
+            self._behind = None
+            started = time.perf_counter()
             if not self._called_off:
-                self._answer.append(self._judge())
+                self._answer.append(self._judge(found))
                 self._good = self._accepts(self._answer[0])
         except Exception as error:
             self._error = error
-        self.seconds = time.perf_counter() - started
+        self.seconds += time.perf_counter() - started
 
     def _ends_well(self) -> bool:
         self._thread.join()
@@ -90,7 +101,7 @@ class Judging(Generic[T]):
 
 
 @dataclass
-class Ahead(Generic[T]):
+class Ahead(Generic[F, T]):
     """A change that is taken for granted until it is judged.
 
     `before` is what it was made of in `seconds`. `later` are the steps up to the next change, none of which changed
@@ -101,7 +112,7 @@ class Ahead(Generic[T]):
     before: State
     after: State
     seconds: float
-    judging: Judging[T]
+    judging: Judging[F, T]
     later: list[tuple[PassStep, StepRecord]] = field(default_factory=list)
 
     @property

@@ -45,8 +45,11 @@ class _Approach(Chain):
             raise _Arrived(step)
         super()._pass(step)
 
-    def _judged(self, attempt: Attempt, declared: Pass) -> Attempt:
+    def _judged(self, attempt: Attempt, declared: Pass, findings: list[str] | None) -> Attempt:
         return attempt
+
+    def _find(self, attempt: Attempt) -> list[str]:
+        return []
 
     def _expect_of_step(self, step: PassStep, attempt: Attempt) -> None:
         return

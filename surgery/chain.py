@@ -55,7 +55,7 @@ class Chain(Transactions):
         self.records: list[StepRecord] = []
         self.expectations: list[Expectation] = []
         self.failed: Attempt | None = None  # the last attempt that was not committed, for what it made was wrong
-        self._ahead: list[Ahead[Attempt]] = []
+        self._ahead: list[Ahead[list[str], Attempt]] = []
         self._changes = 0  # committed, and not taken back
         # A pass that folds weights, beside a session that holds them: together they would take the memory of both.
         # Where only the end is compared there is no such session.
@@ -144,7 +144,12 @@ class Chain(Transactions):
         assert attempt.proto is not None
         before, after = self._state, state_of(attempt.proto, attempt.data)
         behind = self._ahead[-1].judging if self._ahead else None
-        judging = Judging(lambda: self._judge(attempt, declared), self._accepts, behind)
+        judging = Judging(
+            lambda: self._find(attempt),
+            lambda findings: self._judge(attempt, declared, findings),
+            self._accepts,
+            behind,
+        )
         self._ahead.append(Ahead(attempt.step, before, after, seconds, judging))
         self._changes += 1
         self._enter(after, live=attempt.live)

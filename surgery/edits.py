@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -104,8 +105,8 @@ class Edits:
         )
 
     def __bool__(self) -> bool:
-        if not any(vars(self).values()):  # as at most places that a pass looks at
-            return False
+        if self.replacements:  # as at most places that a pass changes
+            return True
         # A constant or a function that nothing uses changes nothing.
         idle = ("constants", "definitions", "outdated", "claims", "joins")
         return any(edits for kind, edits in vars(self).items() if kind not in idle)
@@ -124,13 +125,22 @@ class Builder(EndsBuilder):
     def __init__(self, graph: Graph, anchor: Node | None) -> None:
         self._graph = graph
         self.anchor = anchor
-        self.edits = Edits()
 
     def at(self, anchor: Node) -> Builder:
         """Return a builder for another place of the same site: what it makes stands before `anchor`, in its scope."""
         place = Builder(self._graph, anchor)
         place.edits = self.edits
         return place
+
+    @cached_property
+    def edits(self) -> Edits:  # type: ignore[override]  # can be set all the same
+        """What is to be done; made when first asked for, for most sites are refused before they do anything."""
+        return Edits()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to be done."""
+        return "edits" not in vars(self) or not self.edits
 
     @property
     def _before(self) -> ir.Node | None:

@@ -310,7 +310,8 @@ class Graph:
                 raise Refusal("the node was removed by an earlier site")
             self._commit(builder)
         except Refusal as refusal:
-            discard(builder.edits)
+            if not builder.is_idle:
+                discard(builder.edits)
             self.refusals.append(Refused(anchor.label if anchor is not None else "", refusal.reason))
 
     def replace(self, old: Value, new: Value) -> None:
@@ -425,9 +426,9 @@ class Graph:
         return ", ".join(Node(self, node).label for node in _cycle(scope))
 
     def _commit(self, builder: Builder) -> None:
-        edits, anchor = builder.edits, builder.anchor
-        if not edits:
+        if builder.is_idle:
             return
+        edits, anchor = builder.edits, builder.anchor
         number = len(self.sites) + 1
         label = anchor.label if anchor is not None else ""
         if number in self.skip:

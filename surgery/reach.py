@@ -16,7 +16,7 @@ def reads(node: ir.Node) -> Sequence[ir.Value]:
     for subgraph in subgraphs(node):
         for inner in subgraph:
             found += reads(inner)
-        found += subgraph.outputs
+        found.extend(subgraph.outputs)
     return found
 
 

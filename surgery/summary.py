@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,8 +59,11 @@ def opset(model: onnx.ModelProto) -> int:
 
 def operators(proto: onnx.ModelProto) -> dict[str, int]:
     """Count the operators of a model, subgraphs and functions included, most frequent first."""
+    found: defaultdict[tuple[str, str], int] = defaultdict(int)
+    for node in nodes(proto):
+        found[node.domain, node.op_type] += 1
     counts = Counter[str]()
-    for (domain, op), count in Counter((node.domain, node.op_type) for node in nodes(proto)).items():
+    for (domain, op), count in found.items():
         counts[op if domain in ("", "ai.onnx") else f"{domain}::{op}"] += count
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 

@@ -195,23 +195,23 @@ class Transactions:
 
     # Whether it is right
 
-    def _judge(self, attempt: Attempt, declared: Pass) -> Attempt:
-        """Check and verify what a pass made, if it made anything."""
+    def _judge(self, attempt: Attempt, declared: Pass, findings: list[str] | None = None) -> Attempt:
+        """Check and verify what a pass made, if it made anything; `findings` are those of the checker, if known."""
         if not (attempt.ok and attempt.changed):
             return attempt
         try:
-            return self._judged(attempt, declared)
+            return self._judged(attempt, declared, findings)
         except (RecipeError, UsageError):
             # The inputs or libraries to verify with are wrong, whatever the pass did.
             raise
         except SurgeryError as error:
             return replace(attempt, complaint=str(error), exit_code=error.exit_code)
 
-    def _judged(self, attempt: Attempt, declared: Pass) -> Attempt:
+    def _judged(self, attempt: Attempt, declared: Pass, findings: list[str] | None) -> Attempt:
         """Check a changed model in the order of cost: signature, checker, parity."""
         assert attempt.proto is not None
         name = attempt.step.name
-        complaint = next(self._complaints(attempt, declared), "")
+        complaint = next(self._complaints(attempt, declared, findings), "")
         verdict = None
         if not complaint and self._compares(attempt):
             self._stage(name, "parity")
@@ -220,15 +220,19 @@ class Transactions:
             complaint = self._complaint(verdict)
         return replace(attempt, verdict=verdict, complaint=complaint, exit_code=1 if complaint else 0)
 
-    def _complaints(self, attempt: Attempt, declared: Pass) -> Iterator[str]:
+    def _complaints(self, attempt: Attempt, declared: Pass, findings: list[str] | None) -> Iterator[str]:
         assert attempt.proto is not None
         found = self.contract.complaints(attempt.proto, declared.changes, attempt.renamed)
         yield from (f"signature: {item}" for item in found)
         self._stage(declared.name, "check")
-        findings = self._checker.check(attempt.data)
+        findings = self._find(attempt) if findings is None else findings
         if findings and self._findings is None:
             self._findings = self._checker.check(self.original)
         yield from new_findings(self._findings or [], findings)
+
+    def _find(self, attempt: Attempt) -> list[str]:
+        """Return what the checker finds in what a pass made."""
+        return self._checker.check(attempt.data)
 
     def _stage(self, name: str, stage: str) -> None:
         self.observer.stage(name, self._running + stage)

@@ -27,6 +27,7 @@ class Refusal(Exception):  # noqa: N818 - not an error: a pass that declines, wi
         self.reason = reason
 
 
+_EXACTLY_COMMUTATIVE = ops.COMMUTATIVE - {"Max", "Min"}
 _GRAPHS = (onnx_ir.AttributeType.GRAPH, onnx_ir.AttributeType.GRAPHS)
 
 
@@ -327,7 +328,7 @@ class Node(_View):
 
         Of 0.0 and -0.0, which are equal, ONNX Runtime's Max and Min give the second.
         """
-        return not self.ir.domain and self.ir.op_type in ops.COMMUTATIVE - {"Max", "Min"}
+        return not self.ir.domain and self.ir.op_type in _EXACTLY_COMMUTATIVE
 
     def _may_drop(self) -> bool:
         """Tell whether this is a Dropout in training mode, or in a mode that is not known.

@@ -1,8 +1,11 @@
 """Passes that run on a change which is still being judged, and what becomes of them when it is wrong."""
 
+import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -29,9 +32,9 @@ def _ahead(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(Pass, "is_standard", property(lambda self: True))
     judged = chain.Chain._judged
 
-    def slowly(self: chain.Chain, attempt: chain.Attempt, declared: Pass) -> chain.Attempt:
+    def slowly(self: chain.Chain, attempt: chain.Attempt, *rest: Any) -> chain.Attempt:
         time.sleep(0.3)
-        return judged(self, attempt, declared)
+        return judged(self, attempt, *rest)
 
     monkeypatch.setattr(chain.Chain, "_judged", slowly)
     yield
@@ -59,6 +62,24 @@ def test_steps_are_recorded_in_their_order() -> None:
     ]
     assert [(step.nodes_before, step.nodes_after) for step in result.steps] == [(6, 5), (5, 5), (5, 4), (4, 2)]
     assert all(step.verdict is None or step.verdict.status == "equal" for step in result.steps)
+
+
+def test_a_change_is_checked_while_the_one_before_it_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: dict[str, threading.Event] = defaultdict(threading.Event)
+    find, judged = chain.Chain._find, chain.Chain._judged
+
+    def told(self: chain.Chain, attempt: chain.Attempt) -> list[str]:
+        checked[attempt.step.name].set()
+        return find(self, attempt)
+
+    def waiting(self: chain.Chain, attempt: chain.Attempt, *rest: Any) -> chain.Attempt:
+        assert checked["drop-dropout"].wait(60)
+        return judged(self, attempt, *rest)
+
+    monkeypatch.setattr(chain.Chain, "_find", told)
+    monkeypatch.setattr(chain.Chain, "_judged", waiting)
+    result = run("[drop-identity, drop-dropout]")
+    assert outcomes(result) == [("drop-identity", "committed"), ("drop-dropout", "committed")]
 
 
 def test_what_was_made_of_a_wrong_change_is_taken_back_and_made_again() -> None:

@@ -58,7 +58,8 @@ def _merge(graph: Graph, scope: Any, operands: dict[Any, Hashable]) -> None:
             levels.extend(_nodes(graph, subgraph) for subgraph in _subgraphs(node))
         elif node.ir.graph is not None:
             key = _key(node, operands)
-            first = next((one for level in levels for one in level.seen.get(key, ()) if _same(one, node)), None)
+            alike = [one for level in levels for one in level.seen.get(key, ())]
+            first = next((one for one in alike if _same(one, node)), None) if alike else None
             if first is None:
                 levels[-1].seen.setdefault(key, []).append(node)
             else:
@@ -113,7 +114,7 @@ def _key(node: Node, operands: dict[Any, Hashable]) -> Hashable:
     described = [_operand(node.graph, value, operands) for value in inputs]
     read = frozenset(described) if node.commutes and len(described) == 2 else tuple(described)
     outputs = tuple(bool(value.name) for value in node.ir.outputs)
-    attributes = tuple(sorted((name, _plain(item)) for name, item in node.ir.attributes.items()))
+    attributes = tuple(sorted((name, _plain(item)) for name, item in node.ir.attributes.data.items()))
     return node.ir.op_identifier(), read, outputs, attributes
 
 
@@ -161,7 +162,7 @@ def _bytes(tensor: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 def _same(one: Node, other: Node) -> bool:
     """Tell whether the large tensors of two nodes that look alike are equal."""
-    for name, attribute in one.ir.attributes.items():
+    for name, attribute in one.ir.attributes.data.items():
         if attribute.is_ref() or attribute.type.name not in ("TENSOR", "TENSORS"):
             continue
         mine, its = attribute.value, other.ir.attributes[name].value

@@ -11,7 +11,7 @@ One assumption stays: a symbolic dim is at least 1.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -294,7 +294,8 @@ class Inference:
         rule = registry.get(node.domain, node.op_type, context.get_opset_version(node.domain))
         try:
             if rule is not None:
-                with _resolved(node, context.resolved_attrs):
+                refers = any(item.is_ref() for item in node.attributes.data.values())
+                with _resolved(node, context.resolved_attrs) if refers else nullcontext():
                     if not (follow(context, node) or tell(context, node)):
                         rule(context, node)
                         correct(context, node)

@@ -85,6 +85,10 @@ def _no_collection() -> Iterator[None]:
     try:
         yield
     finally:
+        if not gc.get_freeze_count():
+            # What was built counts as old from now on: else all of it would be looked at next.
+            gc.freeze()
+            gc.unfreeze()
         if before:
             gc.enable()
 

@@ -14,6 +14,7 @@ from surgery.ops import RANDOM
 from surgery.parity import COMPARING, Parity
 from surgery.recipe.schema import DataSpec, InputsSpec, VerifySpec
 from surgery.verify.comparing.compare import Rules
+from surgery.verify.comparing.saturation import bounds
 from surgery.verify.comparing.vacuity import Run, declares_empty, same, tensors, vacuous
 from surgery.verify.inputs.dims import Linear
 from surgery.verify.inputs.domain import Domain
@@ -254,7 +255,7 @@ class Original:
 
     def _reference(self, bindings: list[Binding], model: onnx.ModelProto, found: Origins, cost: float) -> None:
         """Run the original on all inputs; add runs while an output does not move and they are cheap."""
-        tried = cost > CHEAP
+        tried, limits = cost > CHEAP, bounds(model)
         while True:
             feeds = [self.feed(binding) for binding in bindings]
             outcome = self._run(bindings, feeds)
@@ -268,10 +269,8 @@ class Original:
             if not self.runs:
                 self.problem = f"the original refuses all inputs tried: {self._dropped[0][1]}"
                 return
-            self.vacuous = {
-                promise: vacuous(model, self.runs, found, Rules(promise, self._verify.rtol, self._verify.atol))
-                for promise in COMPARING
-            }
+            rules = (Rules(promise, self._verify.rtol, self._verify.atol) for promise in COMPARING)
+            self.vacuous = {one.promise: vacuous(model, self.runs, found, one, limits) for one in rules}
             if not any(self.vacuous.values()) or tried:
                 return
             # A float that only NaN and infinities move is as good as constant; IsNaN has nothing else to show.

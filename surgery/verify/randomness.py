@@ -39,6 +39,8 @@ class _Walk:
     operators: set[str] = field(default_factory=set)
 
 
+_DRAWING = ops.RANDOM | {"Dropout"}
+
 RANDOM = 1
 """The mark of randomness; each input has a bit of its own above it."""
 
@@ -74,7 +76,7 @@ def _follow(walk: _Walk, nodes: Iterable[onnx.NodeProto], marks: dict[str, int],
         if function is not None and depth < 64:
             marks.update(zip(node.output, _from_function(walk, function, inputs, depth)))
             continue
-        if is_random(node, walk.off):
+        if node.op_type in _DRAWING and is_random(node, walk.off):
             walk.operators.add(node.op_type)
             mark |= RANDOM
         inner = [graph for attribute in node.attribute for graph in bodies(attribute) if graph.output]

@@ -47,13 +47,19 @@ class Run:
     outputs: Outputs
 
 
-def vacuous(model: onnx.ModelProto, runs: list[Run], origins: Origins, rules: Rules) -> dict[str, str]:
-    """Name the outputs that prove nothing under a promise, each with the reason."""
+def vacuous(
+    model: onnx.ModelProto,
+    runs: list[Run],
+    origins: Origins,
+    rules: Rules,
+    limits: Mapping[str, tuple[float, float]] | None = None,
+) -> dict[str, str]:
+    """Name the outputs that prove nothing under a promise, each with the reason; `limits`: its `bounds`, if known."""
     groups: dict[tuple[tuple[str, int], ...], list[Run]] = defaultdict(list)
     for run in runs:
         groups[tuple(run.binding.dims.items())].append(run)
     found = {}
-    limits = bounds(model)
+    limits = bounds(model) if limits is None else limits
     for output in model.graph.output:
         name, sources = output.name, origins.inputs[output.name]
         if sources and name not in origins.random:
