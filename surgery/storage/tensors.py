@@ -16,6 +16,8 @@ EXTERNAL: Final = 1
 STRING: Final = 8
 PAYLOAD_FIELDS: Final = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data")
 
+_Kind: Final = AttributeProto.AttributeType
+_WITHOUT_TENSORS: Final = {_Kind.INT, _Kind.INTS, _Kind.FLOAT, _Kind.FLOATS, _Kind.STRING, _Kind.STRINGS}
 # Bits of an element of each data type, by its number in TensorProto.DataType
 _BITS: Final = {
     **dict.fromkeys((2, 3, 9, 17, 18, 19, 20, 24), 8),
@@ -116,12 +118,15 @@ def _function_tensors(function: FunctionProto) -> Iterator[TensorProto]:
 def _node_tensors(nodes: Sequence[NodeProto]) -> Iterator[TensorProto]:
     for node in nodes:
         for attribute in node.attribute:
-            yield from _attribute_tensors(attribute)
+            if attribute.type not in _WITHOUT_TENSORS:
+                yield from _attribute_tensors(attribute)
 
 
 def _attribute_tensors(attribute: AttributeProto) -> Iterator[TensorProto]:
     if attribute.HasField("t"):
         yield attribute.t
+        if attribute.type == _Kind.TENSOR:
+            return
     if attribute.HasField("g"):
         yield from _graph_tensors(attribute.g)
     if attribute.HasField("sparse_tensor"):

@@ -68,28 +68,29 @@ def origins(model: onnx.ModelProto) -> Origins:
 def _follow(walk: _Walk, nodes: Iterable[onnx.NodeProto], marks: dict[str, int], depth: int) -> None:
     """Mark the values that nodes compute. `marks` holds the values in sight and is extended in place."""
     for node in nodes:
-        inputs = [marks.get(name, 0) for name in node.input]
-        mark = 0
-        for item in inputs:
-            mark |= item
-        function = walk.functions.get((node.domain, node.op_type)) if walk.functions else None
+        op, mark = node.op_type, 0
+        for name in node.input:
+            mark |= marks.get(name, 0)
+        function = walk.functions.get((node.domain, op)) if walk.functions else None
         if function is not None and depth < 64:
-            marks.update(zip(node.output, _from_function(walk, function, inputs, depth)))
+            given = [marks.get(name, 0) for name in node.input]
+            marks.update(zip(node.output, _from_function(walk, function, given, depth)))
             continue
-        if node.op_type in _DRAWING and is_random(node, walk.off):
-            walk.operators.add(node.op_type)
+        if op in _DRAWING and is_random(node, walk.off):
+            walk.operators.add(op)
             mark |= RANDOM
         inner = [graph for attribute in node.attribute for graph in bodies(attribute) if graph.output]
         if inner:
             marks.update(zip(node.output, _from_bodies(walk, node, inner, marks, depth)))
             continue
-        if node.op_type == "Constant" and any(is_zero(attribute.t) for attribute in node.attribute):
+        if op == "Constant" and any(is_zero(attribute.t) for attribute in node.attribute):
             walk.off.update(node.output)
-        if node.op_type in SHAPE_ONLY and not node.domain:
+        if op in SHAPE_ONLY and not node.domain:
             mark &= RANDOM
-        for position, name in enumerate(node.output):
-            is_mask = node.op_type == "Dropout" and not node.domain and position == 1
-            marks[name] = 0 if is_mask and not mark & RANDOM else mark
+        for name in node.output:
+            marks[name] = mark
+        if op == "Dropout" and not node.domain and len(node.output) > 1 and not mark & RANDOM:
+            marks[node.output[1]] = 0  # the mask
 
 
 def _from_function(walk: _Walk, function: onnx.FunctionProto, given: list[int], depth: int) -> list[int]:

@@ -54,8 +54,8 @@ class _Estimate:
 
     def seconds(self) -> float:
         total = 0.0
-        for node, depth in self.view.index.nodes:
-            names = list(node.output)
+        index = self.view.index
+        for (node, depth), names in zip(index.nodes, index.outputs):
             shapes = [self.view.shape(name) for name in names]
             rule = _PRODUCTS.get(node.op_type)
             if rule is not None:

@@ -41,7 +41,7 @@ _WITH_BODY = {"Loop": 1, "Scan": 0, "SequenceMap": 0, "If": 0}
 class Index:
     """Readers and small constants of all values of a model, subgraphs included. Names are unique in ONNX.
 
-    `nodes` holds every node with the number of loops around it.
+    `nodes` holds every node with the number of loops around it, `outputs` the names of what each of them computes.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
@@ -49,6 +49,7 @@ class Index:
         self.producers: dict[str, onnx.NodeProto] = {}
         self.aliases: dict[str, list[str]] = defaultdict(list)
         self.nodes: list[tuple[onnx.NodeProto, int]] = []
+        self.outputs: list[list[str]] = []
         self.constants: dict[str, onnx.TensorProto] = {}
         self.element_types = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
         self.element_types |= {tensor.name: tensor.data_type for tensor in model.graph.initializer}
@@ -58,11 +59,13 @@ class Index:
     def _scan(self, graph: onnx.GraphProto, depth: int) -> None:
         self.constants.update((tensor.name, tensor) for tensor in graph.initializer)
         for node in graph.node:
+            outputs = list(node.output)
             self.nodes.append((node, depth))
+            self.outputs.append(outputs)
             for position, name in enumerate(node.input):
                 if name:
                     self.consumers[name].append((node, position))
-            for name in node.output:
+            for name in outputs:
                 if name:
                     self.producers[name] = node
             for attribute in node.attribute:
