@@ -42,6 +42,7 @@ def ir_from_proto(proto: onnx.ModelProto, weights: Weights | None = None) -> ir.
         rewrite_tensors(model, lambda tensor: adapter.tensor(tensor, weights), adapter.attribute)
         exporter = Exporter(model.ir_version, restore=False)
         Attacher(exporter).model(proto, exporter.model(model), model)
+        _count_as_old()
     return model
 
 
@@ -85,12 +86,15 @@ def _no_collection() -> Iterator[None]:
     try:
         yield
     finally:
-        if not gc.get_freeze_count():
-            # What was built counts as old from now on: else all of it would be looked at next.
-            gc.freeze()
-            gc.unfreeze()
         if before:
             gc.enable()
+
+
+def _count_as_old() -> None:
+    """Let the garbage collector take all that there is for old: what was built stays, and would be looked at next."""
+    if not gc.get_freeze_count():
+        gc.freeze()
+        gc.unfreeze()
 
 
 @contextmanager
