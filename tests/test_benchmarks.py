@@ -58,7 +58,7 @@ def test_a_process_that_fails_hangs_or_dies_is_told_in_a_line(tmp_path):
 
 
 def test_memory_of_children_counts(tmp_path):
-    child = "x = bytearray(b'1' * (64 << 20)); import time; time.sleep(0.3)"
+    child = "x = bytearray(b'1' * (64 << 20)); import time; time.sleep(2)"
     code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     assert process.run([sys.executable, "-c", code], timeout=60, folder=tmp_path).private > 64 << 20
 

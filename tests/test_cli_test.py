@@ -192,13 +192,13 @@ def test_what_a_pass_does_to_its_process_is_a_line(
         path = tmp_path / "cases" / f"kill-{name}" / "it.onnxtxt"
         path.parent.mkdir(parents=True)
         path.write_text(graph)
-    code, out, _ = surgery(capsys, "test", "--plugin", KILLERS, "--timeout", "2")
+    code, out, _ = surgery(capsys, "test", "--plugin", KILLERS, "--timeout", "4")
     assert code == 3
     for words in (
         "kill-raise/it.onnxtxt: pass 'kill-raise' raised LookupError: no such luck",
         "'kill-abort' crashed with SIGABRT",
         "'kill-exit' ended the process with exit code 7",
-        "'kill-loop' took more than 2 s",
+        "'kill-loop' took more than 4 s",
         "made a cycle",
         "returned a str",
         "right-print: no case in which it fires",

@@ -43,7 +43,7 @@ FATES = [
     ("kill-raise", "{}", 3, "pass 'kill-raise' raised LookupError: no such luck"),
     ("kill-abort", "{}", 3, "pass 'kill-abort' crashed with SIGABRT"),
     ("kill-exit", "{}", 3, "pass 'kill-exit' ended the process with exit code 7"),
-    ("kill-loop", "{timeout: 0.5}", 3, "pass 'kill-loop' took more than 0.5 s"),
+    ("kill-loop", "{timeout: 4}", 3, "pass 'kill-loop' took more than 4 s"),
     ("kill-memory", "{memory: 300MB}", 3, "pass 'kill-memory' ran out of memory"),
     ("kill-order", "{}", 3, "made a cycle"),
     ("kill-model-order", "{}", 3, "made a cycle"),
@@ -66,10 +66,10 @@ def test_a_killer_is_a_step_status(model: onnx.ModelProto, name: str, verify: st
 
 def test_nothing_that_a_pass_started_outlives_it(model: onnx.ModelProto, tmp_path: Path) -> None:
     note = tmp_path / "pids"
-    result = apply(model, f"[{{kill-children: {{note: '{note}'}}}}]", "{timeout: 2}")
-    assert "took more than 2 s" in result.steps[0].message
+    result = apply(model, f"[{{kill-children: {{note: '{note}'}}}}]", "{timeout: 5}")
+    assert "took more than 5 s" in result.steps[0].message
     pids = [int(pid) for pid in note.read_text().split()]
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while any(_lives(pid) for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not any(_lives(pid) for pid in pids)

@@ -304,7 +304,7 @@ def test_a_changed_model_that_does_not_end_is_a_difference():
     endless = """t = Constant<value=bool {1}>() n = Constant<value=int64 {9223372036854775807}>()
         y = Loop(n, t, x)
             <body = b (int64 i, bool k, float[N,S] v) => (bool l, float[N,S] w) { l = Identity(k) w = Neg(v) }>"""
-    verdict = _between(X, "y = Neg(x)", endless, spec=VerifySpec(timeout=0.2))
+    verdict = _between(X, "y = Neg(x)", endless, spec=VerifySpec(timeout=4))
     assert verdict.status == "different"
     assert "took more than" in verdict.message
 

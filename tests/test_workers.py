@@ -37,8 +37,8 @@ def _alive(pid: int) -> bool:
     return state != "Z"
 
 
-def _gone(pid: int, seconds: float = 5.0) -> bool:
-    deadline = time.monotonic() + seconds
+def _gone(pid: int) -> bool:
+    deadline = time.monotonic() + 60
     while _alive(pid) and time.monotonic() < deadline:
         time.sleep(0.01)
     return not _alive(pid)
@@ -95,10 +95,11 @@ def test_an_exception_keeps_its_type_and_message_and_the_process_lives_on(worker
 
 
 def test_each_stage_has_its_time():
-    with Worker(timeout=0.4) as one:
-        one.call(DRILL + "steps", count=5, seconds=0.2)
-        with pytest.raises(WorkerError, match=r"step 0 took more than 0.4 s"):
-            one.call(DRILL + "steps", count=5, seconds=1)
+    # Together the steps take longer than one may take.
+    with Worker(timeout=4) as one:
+        one.call(DRILL + "steps", count=4, seconds=1.2)
+        with pytest.raises(WorkerError, match=r"step 0 took more than 4 s"):
+            one.call(DRILL + "steps", count=4, seconds=600)
 
 
 def test_sys_exit_is_an_exception_like_any_other(worker):
@@ -118,9 +119,11 @@ def test_sys_exit_is_an_exception_like_any_other(worker):
     ],
 )
 def test_a_death_is_blamed_on_its_stage_and_signal(function, arguments, name):
-    with Worker(timeout=1.5, memory=1 << 30) as one:
+    # Only what never ends is to meet its limit, and that not before it has told its stage.
+    with Worker(timeout=3 if function == "spin" else 60, memory=1 << 30) as one:
         with pytest.raises(WorkerError) as caught:
             one.call(DRILL + function, **arguments)
+        one.timeout = 60
         assert caught.value.stage == "drill"
         assert caught.value.signal == name
         assert "\n" not in str(caught.value)
@@ -163,20 +166,23 @@ def test_what_a_worker_started_ends_with_it():
 
 
 def test_a_timeout_ends_what_the_worker_started():
-    with Worker(timeout=1) as one:
+    with Worker(timeout=60) as one:
         pid = one.call(DRILL + "spawn")
-        with pytest.raises(WorkerError):
+        one.timeout = 1
+        with pytest.raises(WorkerError, match="took more than 1 s"):
             one.call(DRILL + "spin")
         assert _gone(pid)
 
 
 def test_workers_serve_threads_side_by_side():
+    with Worker() as first:
+        first.call(DRILL + "echo", value=0)
     begin = time.monotonic()
     results: list[object] = []
 
     def work(number: int) -> None:
         with Worker() as one:
-            one.call(DRILL + "sleep", seconds=0.5)
+            one.call(DRILL + "sleep", seconds=2)
             results.append(one.call(DRILL + "echo", value=number))
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
@@ -185,7 +191,7 @@ def test_workers_serve_threads_side_by_side():
     for thread in threads:
         thread.join()
     assert sorted(results) == list(range(6))
-    assert time.monotonic() - begin < 2.9, "one after the other they would take three seconds"
+    assert time.monotonic() - begin < 12, "one after the other they take more than twelve seconds"
 
 
 def test_the_server_is_started_anew_after_its_end():
@@ -241,7 +247,7 @@ def test_no_process_is_left_when_the_parent_is_killed_in_a_call(tmp_path, number
     assert len(pids) == 3
     time.sleep(0.1)
     process.send_signal(number)
-    process.wait(10)
+    process.wait(60)
     process.stdout.close()
     assert all(_gone(pid) for pid in pids), [pid for pid in pids if _alive(pid)]
 
@@ -251,7 +257,7 @@ def test_no_process_is_left_when_the_parent_ends(tmp_path, last):
     process = _script(tmp_path, last)
     assert process.stdout is not None
     pids = [int(word) for word in process.stdout.read().split()]
-    process.wait(10)
+    process.wait(60)
     process.stdout.close()
     assert len(pids) == 3
     assert all(_gone(pid) for pid in pids)
@@ -285,7 +291,7 @@ def test_shutdown_leaves_nothing(worker):
 
 def test_a_call_ends_when_another_thread_kills_the_worker(worker):
     worker.call(DRILL + "echo", value=0)
-    killer = threading.Timer(0.2, worker.kill)
+    killer = threading.Timer(0.5, worker.kill)
     killer.start()
     with pytest.raises(WorkerError):
         worker.call(DRILL + "spin")
