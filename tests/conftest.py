@@ -1,6 +1,9 @@
 """Options of the test run."""
 
+from pathlib import Path
+
 import pytest
+import short_models as short
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -11,3 +14,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def no_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Nobody's own configuration has a say in the tests."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "no-configuration"))
+
+
+@pytest.fixture(scope="session")
+def short_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the bundled models, the transformers among them with two layers."""
+    return short.write(tmp_path_factory.mktemp("short-models"))

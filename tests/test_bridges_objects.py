@@ -169,8 +169,8 @@ def test_a_rule_without_a_match_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("name", ["resnet-tiny", "whisper-enc-tiny", "bert-tiny.ts"])
-def test_all_default_rules_on_real_models(name: str) -> None:
-    (step,) = run(MODELS / f"{name}.onnx", "object-all").steps
+def test_all_default_rules_on_real_models(name: str, short_models: Path) -> None:
+    (step,) = run(short_models / f"{name}.onnx", "object-all").steps
     assert step.status == "committed" and step.verdict.status in ("equal", "close"), step.message
 
 

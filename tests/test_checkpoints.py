@@ -258,8 +258,8 @@ SOURCE = """g (float[n, 2] x) => (float[n, 3] y)
 <float[2, 3] w = {1, 2, 3, 4, 5, 6}, float[3] b = {7, 8, 9}> { m = MatMul(x, w) y = Add(m, b) }"""
 
 
-def test_export_and_import_change_nothing(tmp_path: Path) -> None:
-    model = Path(__file__).parent.parent / "models" / "bert-tiny.onnx"
+def test_export_and_import_change_nothing(tmp_path: Path, short_models: Path) -> None:
+    model = short_models / "bert-tiny.onnx"
     whole = onnx.load(model)
     for name in ("w.safetensors", "w.npz"):
         found = surgery.export_weights(model, tmp_path / name)

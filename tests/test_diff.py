@@ -200,8 +200,8 @@ def test_nodes_that_nothing_stands_for_are_not_explained() -> None:
 
 
 @pytest.mark.parametrize("name", ["bert-tiny", "resnet-tiny", "convnext-tiny"])
-def test_groups_are_told_with_their_place(name: str, tmp_path: Path) -> None:
-    path = MODELS / f"{name}.onnx"
+def test_groups_are_told_with_their_place(name: str, short_models: Path, tmp_path: Path) -> None:
+    path = short_models / f"{name}.onnx"
     assert surgery.apply(path, "default", output=tmp_path / "after.onnx").ok
     found = surgery.diff(path, tmp_path / "after.onnx").nodes
     assert found.unexplained <= 0.05 * found.total

@@ -16,10 +16,10 @@ COMMANDS = [line for language, body in BLOCKS if language == "console" for line 
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, short_models: Path) -> Path:
     """A folder with all files that the guide shows under a name."""
     folder = tmp_path_factory.mktemp("guide")
-    (folder / "models").symlink_to(ROOT / "models")
+    (folder / "models").symlink_to(short_models)
     for _, body in BLOCKS:
         named = re.match(r"# ([\w.-]+)\n", body)
         if named:

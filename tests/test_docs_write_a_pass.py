@@ -23,10 +23,10 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, short_models: Path) -> Path:
     """A folder with what the guide says a reader has saved, and the passes known."""
     folder = tmp_path_factory.mktemp("guide")
-    (folder / "models").symlink_to(ROOT / "models")
+    (folder / "models").symlink_to(short_models)
     (folder / "my_passes.py").write_text("\n\n".join(blocks("python")))
     (folder / "mine.yaml").write_text(blocks("yaml")[0])
     registry.load_plugin(str(folder / "my_passes.py"))
@@ -54,7 +54,7 @@ def test_commands(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_all_ways_make_the_same_of_real_models(folder: Path, job: str, model: str, gone: str) -> None:
-    path = ROOT / "models" / f"{model}.onnx"
+    path = folder / "models" / f"{model}.onnx"
     results = {
         way: run(path, f"{{fold-constants: {{max_growth: 1MB}}}}, {job}-{way}, drop-dead, drop-identity", "{mode: off}")
         for way in WAYS

@@ -75,11 +75,11 @@ def test_a_node_keeps_its_old_name_as_its_lineage() -> None:
     assert (node.lineage.passes, node.lineage.origins) == (("rename",), ("/a/Relu",))
 
 
-def test_a_renamed_model_is_compared_through_the_names(tmp_path: Path) -> None:
+def test_a_renamed_model_is_compared_through_the_names(tmp_path: Path, short_models: Path) -> None:
     swap = "{inputs: {input_ids: attention_mask, attention_mask: input_ids}, outputs: {'*': 'out/*'}, dims: {batch: n}}"
     recipe = tmp_path / "r.yaml"
     recipe.write_text(f"recipe: r\nsteps:\n  - rename: {swap}\n  - rename: {{nodes: {{'/*': 'bert/*'}}}}\n")
-    result = surgery.apply(MODELS / "bert-tiny.ts.onnx", recipe)
+    result = surgery.apply(short_models / "bert-tiny.ts.onnx", recipe)
     assert result.ok
     assert [step.verdict.status for step in result.steps if step.verdict] == ["equal", "equal"]
 

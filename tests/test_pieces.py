@@ -10,8 +10,9 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+import short_models
 
-from surgery import load, recipe, runner, storage, text
+from surgery import recipe, runner, storage, text
 from surgery.verify.inside.flow import Flow
 
 MODELS = Path(__file__).parent.parent / "models"
@@ -102,13 +103,13 @@ def agree(model: onnx.ModelProto, op: str, every: int, inputs: dict[str, Any]) -
 @pytest.mark.parametrize(
     ("name", "op", "every", "count"),
     [
-        ("bert-tiny", "LayerNormalization", 6, 5),
-        ("gpt2-tiny", "LayerNormalization", 6, 5),
+        ("bert-tiny", "LayerNormalization", 6, 3),
+        ("gpt2-tiny", "LayerNormalization", 6, 3),
         ("resnet-tiny", "Add", 3, 6),
     ],
 )
 def test_pieces_of_every_third_layer_agree_with_the_whole(name: str, op: str, every: int, count: int) -> None:
-    model = storage.resolve(load(MODELS / f"{name}.onnx").proto)
+    model = onnx.load(MODELS / f"{name}.onnx") if name == "resnet-tiny" else short_models.shortened(name, layers=6)
     draw = np.random.default_rng(0)
     inputs: dict[str, Any]
     if name == "resnet-tiny":

@@ -68,15 +68,17 @@ def test_an_image_model_takes_bytes_and_gives_classes() -> None:
     }
 
 
-def test_ids_of_a_language_model_as_int32() -> None:
-    result = apply(MODELS / "bert-tiny.ts.onnx", "set-dtype: {inputs: {'*': int32}, outputs: {'*': float16}}")
+def test_ids_of_a_language_model_as_int32(short_models: Path) -> None:
+    result = apply(short_models / "bert-tiny.ts.onnx", "set-dtype: {inputs: {'*': int32}, outputs: {'*': float16}}")
     require_committed(result)
     assert {kind for kind, _ in ports(result).values()} == {onnx.TensorProto.INT32, onnx.TensorProto.FLOAT16}
 
 
 @pytest.mark.parametrize(("wish", "batch"), [("batch", "batch"), ("6", 6)])
-def test_a_model_of_one_batch_size_gets_another(tmp_path: Path, wish: str, batch: int | str) -> None:
-    fixed = apply(MODELS / "vit-tiny.onnx", "set-dims: {dims: {batch: 2}}", "fold-constants")
+def test_a_model_of_one_batch_size_gets_another(
+    tmp_path: Path, short_models: Path, wish: str, batch: int | str
+) -> None:
+    fixed = apply(short_models / "vit-tiny.onnx", "set-dims: {dims: {batch: 2}}", "fold-constants")
     assert operators(fixed)["Shape"] == 0
     fixed.save(tmp_path / "fixed.onnx")
     result = apply(tmp_path / "fixed.onnx", f"set-dims: {{rebatch: {wish}}}")

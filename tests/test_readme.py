@@ -22,10 +22,10 @@ COMMANDS = [line for block in blocks("console") for line in block.splitlines() i
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, short_models: Path) -> Path:
     """A folder with what the README says a reader has saved."""
     folder = tmp_path_factory.mktemp("readme")
-    (folder / "models").symlink_to(ROOT / "models")
+    (folder / "models").symlink_to(short_models)
     (folder / "first.yaml").write_text(blocks("yaml")[0])
     (folder / "swap.py").write_text(blocks("python")[0])
     negated = "g (float[n] x, float[n] z) => (float[n] y) { d = Sub(x, z) y = Neg(d) }"

@@ -39,12 +39,14 @@ CLEAN = "  - use: tidy\n  - fold-constants\n  - drop-no-op\n  - fold-constants\n
         ("mobilenet-tiny", FOLD_BN, ["fold-bn", "fold-bn-with-bias"], "fuse-conv-bn", "fold-bn-with-bias"),
     ],
 )
-def test_a_rule_does_what_the_pass_does(name: str, rules: str, mine: list[str], theirs: str, by: str) -> None:
+def test_a_rule_does_what_the_pass_does(
+    name: str, rules: str, mine: list[str], theirs: str, by: str, short_models: Path
+) -> None:
     clean = "" if name == "bert-dropout-tiny" else CLEAN
     end = "  - fold-constants\nverify: {mode: end}\n"
     found = recipe(rules, clean + "".join(f"  - {rule}\n" for rule in mine) + end)
     one, other = (
-        apply(ROOT / "models" / f"{name}.onnx", each) for each in (found, parse(f"steps:\n{clean}  - {theirs}\n{end}"))
+        apply(short_models / f"{name}.onnx", each) for each in (found, parse(f"steps:\n{clean}  - {theirs}\n{end}"))
     )
     assert one.ok and other.ok
     assert ops(one) == ops(other)
