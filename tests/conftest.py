@@ -1,9 +1,12 @@
 """Options of the test run."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import short_models as short
+
+from surgery import workers
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -20,3 +23,14 @@ def no_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.T
 def short_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the bundled models, the transformers among them with two layers."""
     return short.write(tmp_path_factory.mktemp("short-models"))
+
+
+@pytest.fixture(scope="module")
+def tools_at_hand() -> Iterator[None]:
+    """The tools that take a second to import are imported once for all workers, not by each that calls one."""
+    tools = ("onnxoptimizer", "onnxscript.optimizer", "onnxsim", "onnxruntime.transformers.optimizer")
+    with workers.Worker(preload=tools) as worker:
+        worker.call("surgery.workers.drill:echo", value=None)
+    yield
+    # A larger process takes longer to fork: the next tests get another server.
+    workers.shutdown()

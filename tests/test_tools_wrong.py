@@ -34,6 +34,7 @@ STEPS = {
 }
 WRONG = [case for case in examined.WRONG if case.tool in STEPS]
 SAMPLE = ("drop-dropout/keeps_a_mask_that_is_read_at_opset_7", "fuse-conv-bn/folds_in_a_function")
+pytestmark = pytest.mark.usefixtures("tools_at_hand")
 
 
 def options(given: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import json
 from dataclasses import dataclass, field
@@ -90,6 +91,8 @@ def name(case: Case) -> str:
 @pytest.fixture(autouse=True, scope="module")
 def tools() -> None:
     registry.load_plugin(str(FOLDER / "tools.py"))
+    # Each step runs in a fork of this process, which then need not import it.
+    importlib.import_module("onnxsim")
 
 
 def apply(case: Case, folder: Path) -> tuple[runner.Result, StepRecord]:
