@@ -1,14 +1,12 @@
 """Every case file, and the completeness of the case files as a whole."""
 
-from pathlib import Path
-
+import case_files
 import onnx_ir as ir
 import pytest
 
 from surgery import registry, testing, text
 
-FOLDER = Path(__file__).parent / "cases"
-CASES = testing.cases(FOLDER)
+CASES = case_files.read()
 # ONNX text has no metadata: tests/test_lineage.py
 WITHOUT_TEXT = {"strip-lineage"}
 # Other tests register passes of their own.

@@ -2,6 +2,7 @@
 
 import ast
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,7 @@ PASSES = sorted((ROOT / "passes").rglob("*.py"))
 MODELS = sorted((ROOT / "models").rglob("*.py"))
 
 
+@cache
 def imports(path: Path) -> set[str]:
     """Every module that a file imports, wherever in the file, except for type checking."""
     found: set[str] = set()

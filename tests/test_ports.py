@@ -55,14 +55,14 @@ def test_an_image_model_in_nhwc_has_one_transpose(name: str) -> None:
 def test_an_image_model_takes_bytes_and_gives_classes() -> None:
     result = apply(
         MODELS / "resnet-tiny.onnx",
-        "set-dims: {ports: {pixel_values: [1, 3, 40, 40]}}",
+        "set-dims: {ports: {pixel_values: [1, 3, 20, 20]}}",
         f"embed-preprocessing: {{dtype: uint8, layout: NHWC, swap_channels: true, {IMAGENET}}}",
         "embed-postprocessing: {activation: softmax, top_k: 5}",
         "set-dtype: {outputs: {logits_indices: int32}}",
     )
     require_committed(result)
     assert ports(result) == {
-        "pixel_values": (onnx.TensorProto.UINT8, [1, 40, 40, 3]),
+        "pixel_values": (onnx.TensorProto.UINT8, [1, 20, 20, 3]),
         "logits": (onnx.TensorProto.FLOAT, [1, 5]),
         "logits_indices": (onnx.TensorProto.INT32, [1, 5]),
     }

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+from case_files import read
 
 from mutation import rebuilt_exact, sources, suite
 from mutation.draft import Draft, Unfit
@@ -18,7 +19,7 @@ from mutation.judge import Judge, Judgement
 from mutation.rebuilt import REBUILT
 from mutation.right import RIGHT
 from mutation.suite import Mutant
-from surgery import registry, storage, testing, text
+from surgery import registry, storage, text
 from surgery.parity import Parity
 from surgery.recipe.schema import PassStep, Recipe
 from surgery.runner import Chain
@@ -53,10 +54,9 @@ def by_hand() -> Iterator[Right]:
 
 def rebuilt() -> Iterator[Right]:
     """Yield each rewrite of whole models on each bundled model."""
-    for source in sources.names():
-        if source.startswith("bundled/"):
-            for name, (promise, edit) in REBUILT.items():
-                yield f"{name} in {source}", partial(_rebuild, source, name, promise, edit)
+    for source in sources.bundled():
+        for name, (promise, edit) in REBUILT.items():
+            yield f"{name} in {source}", partial(_rebuild, source, name, promise, edit)
 
 
 @lru_cache(maxsize=1)
@@ -75,7 +75,7 @@ def _rebuild(source: str, name: str, promise: str, edit: Callable[[Draft], None]
 
 def case_files() -> Iterator[Right]:
     """Yield each positive case file: what it expects, under the promise of its pass."""
-    for case in testing.cases(sources.TESTS / "cases"):
+    for case in read():
         declared = registry.find(case.pass_name)
         if case.after is not None and case.unverified is None and _keeps_all(declared, case.options):
             models = partial(text.parse, case.before), partial(text.parse, case.after)

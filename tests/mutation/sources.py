@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import case_files
 import corpus
 import onnx
 
@@ -19,9 +20,14 @@ BUNDLED = TESTS.parent / "models"
 
 def names() -> Iterator[str]:
     """Yield the names of all sources."""
-    yield from (f"bundled/{path.name}" for path in sorted(BUNDLED.glob("*.onnx")))
+    yield from bundled()
     yield from (f"case/{name}" for name in _cases())
     yield from (name for name, _ in corpus.models() if "light_" not in name)
+
+
+def bundled() -> Iterator[str]:
+    """Yield the names of the bundled models."""
+    yield from (f"bundled/{path.name}" for path in sorted(BUNDLED.glob("*.onnx")))
 
 
 @cache
@@ -54,8 +60,7 @@ def types(name: str) -> dict[str, Type]:
 @cache
 def _cases() -> dict[str, testing.Case]:
     """Return the positive case files. Where parity cannot be tried, nothing can be caught by it."""
-    found = testing.cases(TESTS / "cases")
-    return {case.name: case for case in found if case.after is not None and case.unverified is None}
+    return {case.name: case for case in case_files.read() if case.after is not None and case.unverified is None}
 
 
 @cache
