@@ -8,6 +8,7 @@ original.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -23,6 +24,9 @@ from surgery.verify.piecewise import Piecewise
 if TYPE_CHECKING:
     import onnx
 
+
+_OURS = re.compile(r"relation_(\d+)/")
+"""How the values within a relation are called."""
 
 GIVEN = "given/"
 """What stands before the names of inputs of before, in the nodes that make inputs of now from them."""
@@ -157,9 +161,12 @@ class _Settling:
         self._outputs = {theirs: mine for mine, theirs in match.outputs}
         self._ports = {mine for mine, _ in (*match.inputs, *match.outputs)}
         self._found = Settled()
+        # What an earlier step put around the original stays there.
+        numbers = [int(known[1]) for name in names_of(original.graph) if (known := _OURS.match(name))]
+        self._first = max(numbers, default=-1) + 1
 
     def all(self, accounts: Iterable[Account]) -> Settled:
-        for number, account in enumerate(accounts):
+        for number, account in enumerate(accounts, self._first):
             if isinstance(account, Joined):
                 self._join(account)
             elif isinstance(account, Pieces):

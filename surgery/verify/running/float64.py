@@ -10,7 +10,7 @@ import numpy as np
 
 from surgery.verify.running import reference, sessions
 from surgery.verify.running.elements import ONNX_TYPES
-from surgery.verify.running.kernels import Kernels
+from surgery.verify.running.kernels import installed
 from surgery.verify.running.widen import UnavailableError, widen
 from surgery.workers import stage
 
@@ -50,12 +50,11 @@ def run(skeleton: bytes, feeds: list[dict[str, Any]], limit: int, libraries: Seq
 def _in_runtime(skeleton: bytes, feeds: list[dict[str, Any]], limit: int, libraries: Sequence[str]) -> dict[str, Any]:
     import onnx
 
-    kernels = Kernels()
     keep = set(_REFUSING)
     answer: dict[str, Any] = {}
     for _ in range(_ATTEMPTS):
         stage("float64 preparation")
-        found = widen(onnx.load_model_from_string(skeleton), kernels, frozenset(keep))
+        found = widen(onnx.load_model_from_string(skeleton), installed(), frozenset(keep))
         answer = sessions.run(found.model.SerializeToString(), feeds, limit, libraries=libraries)
         message = answer.get("unsupported") or answer.get("invalid")
         if message is None:

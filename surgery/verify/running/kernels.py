@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import product
 from typing import Any
 
@@ -80,6 +80,12 @@ class Kernels:
             for begin, end, constraints in self._kernels.get((domain, op_type), ())
             if begin == since or (begin < since <= end and end != _NEWEST)
         ]
+
+
+@cache
+def installed() -> Kernels:
+    """Return the kernels and schemas of the installed runtime, which are read once in a process."""
+    return Kernels()
 
 
 def choose(

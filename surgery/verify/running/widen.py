@@ -16,7 +16,7 @@ import numpy as np
 
 from surgery import ops
 from surgery.verify.inputs.expand import expand
-from surgery.verify.running.kernels import Kernels, Parameter, Schema, choose
+from surgery.verify.running.kernels import Kernels, Parameter, Schema, choose, installed
 from surgery.verify.running.kinds import (
     DOUBLE,
     FLOAT,
@@ -175,7 +175,7 @@ class _Widening:
     @property
     def schemas(self) -> Kernels:
         """Where schemas are looked up."""
-        return self.kernels or Kernels()
+        return self.kernels or installed()
 
 
 class Scope:
