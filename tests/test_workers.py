@@ -19,6 +19,7 @@ import pytest
 from surgery import workers
 from surgery.errors import WorkerError
 from surgery.workers import Worker, WorkerRaised
+from surgery.workers.ending import died
 
 DRILL = "surgery.workers.drill:"
 
@@ -32,7 +33,7 @@ def worker():
 def _alive(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
     return state != "Z"
 
@@ -128,6 +129,19 @@ def test_a_death_is_blamed_on_its_stage_and_signal(function, arguments, name):
         assert caught.value.signal == name
         assert "\n" not in str(caught.value)
         assert one.call(DRILL + "echo", value=7) == 7, "the next call starts another process"
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "std::bad_alloc",
+        "libx.so: failed to map segment from shared object",
+        "libgcc_s.so.1 must be installed for unwinding to work",
+    ],
+)
+def test_what_a_process_says_last_tells_of_memory(last):
+    assert died("drill", -signal.SIGABRT, last, None).signal == "out of memory"
+    assert died("drill", -signal.SIGABRT, "something else", None).signal == "SIGABRT"
 
 
 def test_the_last_native_message_is_told():

@@ -16,7 +16,8 @@ TIMEOUT = "timeout"
 
 _NO_MEMORY = re.compile(
     r"bad.?alloc|failed to allocate memory|out of memory|cannot allocate memory|unable to allocate|"
-    r"failed to map segment",
+    # The C library, when it cannot map the one that unwinds: native code of a Python package is linked with that.
+    r"failed to map segment|must be installed for unwinding",
     re.IGNORECASE,
 )
 _MESSAGE_LENGTH = 300
