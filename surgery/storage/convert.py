@@ -42,7 +42,6 @@ def ir_from_proto(proto: onnx.ModelProto, weights: Weights | None = None) -> ir.
         rewrite_tensors(model, lambda tensor: adapter.tensor(tensor, weights), adapter.attribute)
         exporter = Exporter(model.ir_version, restore=False)
         Attacher(exporter).model(proto, exporter.model(model), model)
-        _count_as_old()
     return model
 
 
@@ -88,13 +87,6 @@ def _no_collection() -> Iterator[None]:
     finally:
         if before:
             gc.enable()
-
-
-def _count_as_old() -> None:
-    """Let the garbage collector take all that there is for old: what was built stays, and would be looked at next."""
-    if not gc.get_freeze_count():
-        gc.freeze()
-        gc.unfreeze()
 
 
 @contextmanager
