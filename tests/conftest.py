@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from socket import socket
+from typing import IO
 
 import pytest
 import short_models as short
 
 from surgery import workers
+from surgery.workers import client
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -17,6 +20,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def no_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Nobody's own configuration has a say in the tests."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "no-configuration"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _warm_workers() -> Iterator[None]:
+    """Each server of workers begins with `warm_server`, for most tests are about models of a few nodes."""
+
+    class Warm(client.ForkServer):
+        def fork(self, channel: socket, log: IO[bytes], memory: int, preload: tuple[str, ...] = ()) -> int:
+            return super().fork(channel, log, memory, (*preload, "warm_server"))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client, "ForkServer", Warm)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -47,34 +47,12 @@ def main(descriptor: int) -> None:
     control = socket.socket(fileno=descriptor)
     os.chdir("/")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with suppress(Exception):
-        _warm()
     _preload(PRELOAD)
     try:
         _Server(control).run()
     finally:
         # Nothing is left to do, and an interpreter with all these modules takes its time to say so.
         os._exit(0)
-
-
-def _warm() -> None:
-    """Run a first model: the tables of operators that onnx and ONNX Runtime make then need not be made in each fork.
-
-    No thread is left behind, for the process is to be forked.
-    """
-    import onnx
-    import onnx.checker
-    import onnx.shape_inference
-    import onnxruntime
-
-    model = onnx.parser.parse_model(
-        '<ir_version: 8, opset_import: ["": 13]> g (float[n] x) => (float[n] y) {y = Neg(x)}'
-    )
-    onnx.checker.check_model(model, full_check=True)
-    onnx.shape_inference.infer_shapes(model, data_prop=True)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
 def _preload(names: Sequence[str]) -> None:
