@@ -1,0 +1,36 @@
+"""The run of the original against itself: when it takes place."""
+
+import pytest
+
+from surgery import text
+from surgery.verify import Verifier
+from surgery.verify.original import Original
+
+
+def model(body: str) -> bytes:
+    data: bytes = text.parse(f"g (float[N,S] x) => (float[N,S] y) {{ {body} }}").SerializeToString()
+    return data
+
+
+@pytest.mark.parametrize(("nodes", "beforehand"), [(2, True), (2000, False)])
+def test_what_has_many_nodes_is_run_against_itself_only_when_a_change_is_blamed(
+    monkeypatch: pytest.MonkeyPatch, nodes: int, beforehand: bool
+) -> None:
+    asked: list[Original] = []
+    control = Original.control
+
+    def told(self: Original) -> bool:
+        asked.append(self)
+        return control(self)
+
+    monkeypatch.setattr(Original, "control", told)
+    steps = " ".join(f"v{number + 1} = Neg(v{number})" for number in range(nodes))
+    before = f"v0 = Relu(x) {steps} y = Exp(v{nodes})"
+
+    def status(after: str) -> str:
+        return Verifier(model(before)).verify(model(after)).status
+
+    assert status(f"i = Identity(x) {before.replace('(x)', '(i)')}") == "equal"
+    assert bool(asked) is beforehand
+    assert status(before.replace("y = Exp", "y = Tanh")) == "different"
+    assert asked
