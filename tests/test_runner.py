@@ -219,7 +219,7 @@ def test_an_exact_step_behind_a_close_one_is_held_to_the_step_before(model: Path
     close = "{wrong-by-a-little: {error: 0.000001}}"
     right = apply(model, f"steps: [{close}, drop-identity]")
     assert [step.status for step in right.steps] == ["committed", "committed"]
-    assert [step.verdict and step.verdict.status for step in right.steps] == ["close", "close"]
+    assert [step.verdict and step.verdict.status for step in right.steps] == ["close", "equal"]
     wrong = apply(model, f"steps: [{close}, wrong-not-exact]")
     assert [step.status for step in wrong.steps] == ["committed", "failed"]
     assert "bit-identical to the step before" in wrong.steps[1].message

@@ -136,16 +136,28 @@ def test_what_has_no_kernel_runs_in_the_reference_evaluator() -> None:
 # The policy
 
 
-def _recipe(policy: str) -> Recipe:
-    return parse(f"steps: [drop-identity]\nverify: {{unverified: {policy}}}")
+LOWER = """
+rules:
+  lower: {match: "y = ai.onnx.contrib::StringUpper(x)", emit: "y = ai.onnx.contrib::StringLower(x)"}
+steps: [lower]
+"""
+
+
+def _recipe(policy: str, steps: str = "steps: [drop-identity]") -> Recipe:
+    return parse(f"{steps}\nverify: {{unverified: {policy}}}")
+
+
+def test_a_removal_in_a_model_that_nothing_runs_is_verified_by_its_structure() -> None:
+    (step,) = runner.run(storage.from_proto(custom(UPPER)), _recipe("refuse")).steps[:1]
+    assert step.status == "committed" and step.verdict is not None and step.verdict.status == "equal"
 
 
 def test_unverified_is_refused_unless_the_recipe_accepts_it() -> None:
-    refused = runner.run(storage.from_proto(custom(UPPER)), _recipe("refuse"))
+    refused = runner.run(storage.from_proto(custom(UPPER)), _recipe("refuse", LOWER))
     assert refused.exit_code == 1
     (step,) = refused.steps
     assert step.status == "failed" and step.verdict is not None and step.verdict.reason == "not-run"
-    accepted = runner.run(storage.from_proto(custom(UPPER)), _recipe("accept"))
+    accepted = runner.run(storage.from_proto(custom(UPPER)), _recipe("accept", LOWER))
     assert accepted.exit_code == 0
     (step,) = accepted.steps
     assert step.status == "committed" and step.verdict is not None and step.verdict.status == "unverified"

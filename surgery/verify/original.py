@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -61,7 +61,7 @@ class Original:
         self.empty_by_nature: set[str] = set()
         self._inputs = inputs
         self._verify = verify
-        self._prepared = self._blind = self._counts_runs = self._controlled = False
+        self._prepared = self._planned = self._blind = self._counts_runs = self._controlled = False
         self._found = Found()
         self._dropped: list[tuple[Binding, str]] = []
         self._probed: list[tuple[Binding, Outputs]] = []
@@ -139,6 +139,7 @@ class Original:
         try:
             self._inlined = self._inline(model)
             self._plan = Plan(model, self._inputs, onnx.load_model_from_string(self._inlined))
+            self._planned = True
             self.problem = self._plan.problem
             if self.problem is not None:
                 return
@@ -201,6 +202,17 @@ class Original:
             return dict(binding.feed)
         made = {} if self._generator is None else self._generator.make(binding.dims, binding.seed)
         return self._plan.feeds(binding, self._learn(binding)[0]) | made
+
+    def trials(self) -> Sequence[Run]:
+        """Return the runs; of a model that does not run, inputs that suit its declared types, with no outputs."""
+        if self.runs or not self._planned or self._plan.problem is not None:
+            return self.runs
+        points = [self._plan.dims.point(which) for which in (0, 1)]
+        bindings = [Binding(point, seed=self.seed) for point in (points if points[0] != points[1] else points[:1])]
+        try:
+            return [Run(binding, self.feed(binding), {}) for binding in bindings]
+        finally:
+            self._worker.close()
 
     def ties(self) -> Mapping[str, Linear]:
         """Find out which free dims follow from others, in a worker; none when that fails."""
