@@ -16,7 +16,7 @@ from surgery.recipe.schema import DataSpec, InputsSpec, VerifySpec
 from surgery.verify.comparing.compare import Rules
 from surgery.verify.comparing.saturation import bounds
 from surgery.verify.comparing.vacuity import Run, declares_empty, same, tensors, vacuous
-from surgery.verify.inputs.dims import Implied
+from surgery.verify.inputs.dims import UNKNOWN, Implied
 from surgery.verify.inputs.domain import Domain
 from surgery.verify.inputs.generator import Generator
 from surgery.verify.inputs.given import Given, GivenBinding, held
@@ -213,7 +213,7 @@ class Original:
         names = list(self._plan.dims.names)
         arguments = {"skeleton": self._inlined, "dims": dims, "names": names}
         found: Implied | None = self._worker.analyse("ties", **arguments) if not self._blind else None
-        return found or {"ties": {}, "sizes": {}}
+        return found or UNKNOWN
 
     def cost(self, binding: Binding) -> float:
         """Estimate the seconds of one run."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from surgery.verify.inputs.dims import Dims
+from surgery.verify.inputs.dims import Dims, Implied
 
 Point = dict[str, int]
 Size = tuple[str, int]
@@ -58,23 +58,32 @@ class Cover:
         self,
         free: Dims,
         tied: Dims,
-        suggested: Mapping[str, Sequence[int]],
+        implied: Implied,
         accepted: Sequence[Point],
         probe: Callable[[Point], bool],
     ) -> None:
         self.free = free
-        self.tied = tied
         self.accepted = list(accepted)
         self.base = self.accepted[0]
-        self.wanted = sizes(free, suggested)
+        self.tied = tied if tied.complete(self.base) == self.base else free
+        self.wanted = [size for size in sizes(free, implied["sizes"]) if self._may_be(size, implied["broadcast"])]
         self.tried: set[tuple[Size, ...]] = set()
         self._probe = probe
+
+    def _may_be(self, size: Size, broadcast: Sequence[str]) -> bool:
+        """Whether a size is worth trying: a dim that follows from others can only be broadcast to what they are."""
+        name, extent = size
+        return extent == 1 and name in broadcast if self._follows(name) else True
+
+    def _follows(self, name: str) -> bool:
+        """Whether a dim follows from other dims, not only from constants."""
+        return bool(set(self.tied.ties.get(name, ())) - {""})
 
     def run(self, pairs: bool) -> None:
         """Try the sizes of all dims, first of those that others follow; then, if asked for, pairs of sizes."""
         for names in (set(self.tied.names), set(self.free.names)):
             self._sizes(names)
-        loose = {name for name in self.free.names if set(self.tied.ties.get(name, {"": 0})) <= {""}}
+        loose = {name for name in self.free.names if not self._follows(name)}
         if pairs and 1 < len(loose) <= _PAIRED:
             self._pairs(loose)
 
@@ -107,20 +116,16 @@ class Cover:
                 return
 
     def _at(self, point: Mapping[str, int], group: Sequence[Size]) -> bool:
-        """Try a point with some dims changed; those that follow move along, or stay where they are."""
-        changed = {**point, **dict(group)}
-        following = {name: changed[name] for name in self.tied.names if name in changed}
-        moved = {**changed, **self.tied.complete(following), **dict(group)}
-        return any(self._tries(one) for one in ([moved] if moved == changed else [moved, changed]))
-
-    def _tries(self, point: Point) -> bool:
-        key = tuple(sorted(point.items()))
-        if key in self.tried or point in self.accepted:
+        """Try a point with some dims changed, and with those that follow from them."""
+        leading = {name: extent for name, extent in {**point, **dict(group)}.items() if name in self.tied.names}
+        moved = {**self.tied.complete(leading), **dict(group)}
+        key = tuple(sorted(moved.items()))
+        if key in self.tried or moved in self.accepted:
             return False
         self.tried.add(key)
-        if not self._probe(point):
+        if not self._probe(moved):
             return False
-        self.accepted.append(point)
+        self.accepted.append(moved)
         return True
 
     def _is_covered(self, size: Size) -> bool:

@@ -13,10 +13,16 @@ Linear = dict[str, int]
 
 
 class Implied(TypedDict):
-    """What a graph implies for its dims: those that follow from others, and extents of constants that they meet."""
+    """What a graph implies for its dims: those that follow from others, extents of constants that they meet, and those
+    that may be 1 all the same, since they meet the others in a broadcast only."""
 
     ties: dict[str, Linear]
     sizes: dict[str, list[int]]
+    broadcast: list[str]
+
+
+UNKNOWN = Implied(ties={}, sizes={}, broadcast=[])
+"""Nothing is implied."""
 
 
 SMALL = ((2, 3, 5, 7, 11, 13, 17, 19, 23, 29), (1, 4, 6, 9, 8, 10, 12, 15, 14, 16))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from surgery.verify.inputs.cover import Budget, Cover
-from surgery.verify.inputs.dims import Dims, Implied
+from surgery.verify.inputs.dims import UNKNOWN, Dims, Implied
 from surgery.verify.inputs.plan import PROFILES, Binding, Plan
 from surgery.verify.inputs.sets import CHEAP, SECOND, TRIVIAL
 
@@ -60,7 +60,7 @@ class _Search:
         self.opening = plan.opening
         self.cost = cost
         self.tied: Dims | None = None
-        self.suggested: Mapping[str, Sequence[int]] = {}
+        self.known = UNKNOWN
         self.deadline = time.monotonic() + BUDGET
         self.found = found
         self.profile = PROFILES[0]
@@ -101,7 +101,7 @@ class _Search:
 
         tied = self._implied() if self.found.refused else self.free
         points = [dict(binding.dims) for binding in self.found.accepted]
-        Cover(self.free, tied, self.suggested, points, probe).run(pairs=cost <= TRIVIAL)
+        Cover(self.free, tied, self.known, points, probe).run(pairs=cost <= TRIVIAL)
 
     def _first(self) -> Binding | None:
         """Try each point of the ladder as the graph suggests, then with simpler integers."""
@@ -129,9 +129,8 @@ class _Search:
 
     def _implied(self) -> Dims:
         if self.tied is None:
-            implied: Implied = self.implied() if self.free.names else {"ties": {}, "sizes": {}}
-            self.tied = self.free.tied(implied["ties"]) if implied["ties"] else self.free
-            self.suggested = implied["sizes"]
+            self.known = self.implied() if self.free.names else UNKNOWN
+            self.tied = self.free.tied(self.known["ties"]) if self.known["ties"] else self.free
         return self.tied
 
     def _vary(self, base: Mapping[str, int]) -> None:

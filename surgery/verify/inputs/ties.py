@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -51,7 +51,24 @@ def find(skeleton: bytes, dims: Mapping[str, list[Extent]], names: Sequence[str]
         for symbol, form in solve(iter(pairs), list(back)).items()
     }
     met = extents(pairs, list(back))
-    return {"ties": ties, "sizes": {back[symbol]: found for symbol, found in met.items()}}
+    strict = {name for node in parsed.graph if not _broadcasts(node) for name in _names(_pairs(node, facts), back)}
+    loose = {name for node in parsed.graph if _broadcasts(node) for name in _names(_pairs(node, facts), back)}
+    return {
+        "ties": ties,
+        "sizes": {back[symbol]: found for symbol, found in met.items()},
+        "broadcast": sorted(back[symbol] for symbol in loose - strict),
+    }
+
+
+def _broadcasts(node: ir.Node) -> bool:
+    return node.op_type in _BROADCASTS or node.op_type == "Expand"
+
+
+def _names(pairs: Iterator[Pair], names: Container[str]) -> Iterator[str]:
+    """Yield the dims that have to agree with something else."""
+    for first, second in pairs:
+        if first != second:
+            yield from (extent for extent in (first, second) if isinstance(extent, str) and extent in names)
 
 
 def extents(pairs: Sequence[Pair], names: Sequence[str]) -> dict[str, list[int]]:
