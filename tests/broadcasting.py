@@ -26,10 +26,13 @@ from surgery import Parity, registry, storage, testing
 from surgery.errors import SurgeryError
 
 THEMES = ("attention", "chains", "cleanup", "constants", "idioms", "linear", "shapes", "structure", "weights")
-LEFT_OUT = ("canonical-order", "drop-unused-inputs", "set-layout", "strip-lineage", "unroll-loop")
-"""Passes of these themes that do something else: the first and the third change no value, the others take options."""
+LEFT_OUT = ("canonical-order", "drop-unused-inputs", "infer-shapes", "set-layout", "strip-lineage", "unroll-loop")
+"""Passes of these themes that change no value, or the signature, or that take options."""
 
-EXTENTS = (1, 2, 3)
+NEEDS_ELEMENTS = ("fuse-attention", "fuse-pad")
+"""Passes that make an operator which ONNX Runtime refuses to run where a dim is 0: Attention, and AveragePool with pads
+that are as large as what there is."""
+
 DIMS = (1, 2, 3, "N", "N", "M")
 FLOAT = onnx.TensorProto.FLOAT
 TOLERANCE = {"float16": 1e-2, "float32": 1e-4, "float64": 1e-9}
@@ -69,15 +72,15 @@ def wrong(model: onnx.ModelProto, declared: registry.Pass, seed: int) -> tuple[W
     return compare(model, after, declared.name, exact=declared.promise({}) is Parity.EXACT, seed=seed), after
 
 
-def compare(
-    before: onnx.ModelProto, after: onnx.ModelProto, name: str, *, exact: bool, seed: int
-) -> Wrong | None:
+def compare(before: onnx.ModelProto, after: onnx.ModelProto, name: str, *, exact: bool, seed: int) -> Wrong | None:
     """Run both models over several sizes, and say where the second gives something else."""
     first = _session(before)
     if isinstance(first, str):
         return None
     second = _session(after)
     for dims in points(before):
+        if 0 in dims.values() and name in NEEDS_ELEMENTS:
+            continue
         feed = feeds(before, dims, seed)
         expected = _run(first, feed)
         if isinstance(expected, str):
@@ -207,7 +210,8 @@ class Expression:
         outputs = [onnx.helper.make_tensor_value_info(name, 9 if name in self.bools else FLOAT, None) for name in ends]
         graph = onnx.helper.make_graph(self.nodes, "g", self.inputs, outputs, self.constants)
         opset = draw.choice((13, 17, 21))
-        return declared(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=8))
+        imports = [onnx.helper.make_opsetid("", opset)]
+        return declared(onnx.helper.make_model(graph, opset_imports=imports, ir_version=8))
 
     def _input(self) -> str:
         shape = [self.random.choice(DIMS) for _ in range(self.random.randint(0, 3))]
@@ -260,7 +264,7 @@ CONSTANTS = (0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 2.0, 0.5, -1.0, 3.0, 6.0, 0.3)
 
 
 def declared(model: onnx.ModelProto) -> onnx.ModelProto | None:
-    """Declare the outputs as they are inferred, with names of their own for dims that are not known; None if invalid."""
+    """Declare the outputs as they are inferred, with names of their own for unknown dims; None if it is not valid."""
     for value in model.graph.output:
         value.type.tensor_type.ClearField("shape")
     try:
