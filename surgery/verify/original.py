@@ -16,7 +16,7 @@ from surgery.recipe.schema import DataSpec, InputsSpec, VerifySpec
 from surgery.verify.comparing.compare import Rules
 from surgery.verify.comparing.saturation import bounds
 from surgery.verify.comparing.vacuity import Run, declares_empty, same, tensors, vacuous
-from surgery.verify.inputs.dims import Linear
+from surgery.verify.inputs.dims import UNKNOWN, Implied
 from surgery.verify.inputs.domain import Domain
 from surgery.verify.inputs.generator import Generator
 from surgery.verify.inputs.given import Given, GivenBinding, held
@@ -193,6 +193,11 @@ class Original:
         covered = self._generator is not None or all(port.name in inputs.tensors for port in self._plan.ports)
         return covered or not inputs.only_given
 
+    @property
+    def draws_all(self) -> bool:
+        """Whether no function of the user's makes inputs: that one is asked for few sizes only."""
+        return self._generator is None
+
     def _numbered(self, drawn: list[Binding], first: int) -> list[Binding]:
         return drawn if self._generator is None else self._generator.number(drawn, self.seed + first)
 
@@ -214,13 +219,13 @@ class Original:
         finally:
             self._worker.close()
 
-    def ties(self) -> Mapping[str, Linear]:
-        """Find out which free dims follow from others, in a worker; none when that fails."""
+    def implied(self) -> Implied:
+        """Find out what the graph implies for its free dims, in a worker; nothing when that fails."""
         dims = {port.name: list(port.dims) for port in self._plan.ports}
         names = list(self._plan.dims.names)
         arguments = {"skeleton": self._inlined, "dims": dims, "names": names}
-        found: dict[str, Linear] | None = self._worker.analyse("ties", **arguments) if not self._blind else None
-        return found or {}
+        found: Implied | None = self._worker.analyse("ties", **arguments) if not self._blind else None
+        return found or UNKNOWN
 
     def cost(self, binding: Binding) -> float:
         """Estimate the seconds of one run."""
@@ -384,7 +389,8 @@ class _Attempt:
 
     def _search(self, plan: Plan, found: Found) -> None:
         original = self.original
-        search(plan, original.seed, self.probe, original.ties, original.cost, found)
+        covers = original.draws_all
+        search(plan, original.seed, self.probe, original.implied, original.cost, found, covers=covers)
 
     def _try(self, given: Given) -> None:
         """Run the original on what is given."""

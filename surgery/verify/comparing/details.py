@@ -131,8 +131,8 @@ class Verdict:
     is the smallest rtol and atol, together, that would have passed. `different`: beyond the tolerance or the promise,
     or the changed model fails; `needed` is None when no tolerance would have helped. `unverified`: `reason` is
     "not-run", "vacuous", "nondeterministic" or "region". `intended`: the pass means to compute something else, and the
-    changed model is checked and runs. `details` is None when no outputs were compared. `region` is the number of nodes that
-    were compared in place of the whole model, None when the whole was.
+    changed model is checked and runs. `details` is None when no outputs were compared. `region` is the number of nodes
+    that were compared in place of the whole model, None when the whole was.
     """
 
     status: Status

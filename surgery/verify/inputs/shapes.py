@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from surgery.verify.inputs.dims import Extent, Linear
+from surgery.verify.inputs.dims import Extent, Implied
 from surgery.workers import stage
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ def inline(skeleton: bytes) -> bytes | None:
     return inlined.SerializeToString() if inlined.ByteSize() <= INLINE_LIMIT else None
 
 
-def ties(skeleton: bytes, dims: Mapping[str, list[Extent]], names: Sequence[str]) -> dict[str, Linear]:
-    """Say which dims of the inputs follow from the others; see `surgery.verify.inputs.ties`."""
+def ties(skeleton: bytes, dims: Mapping[str, list[Extent]], names: Sequence[str]) -> Implied:
+    """Say what the graph implies for the dims of the inputs; see `surgery.verify.inputs.ties`."""
     from surgery.verify.inputs.ties import find
 
     return find(skeleton, dims, names)
