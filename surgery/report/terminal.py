@@ -259,7 +259,12 @@ def pair(found: Pair) -> RenderableType:
     if verdict.status == "close" and verdict.details is not None:
         detail = f", {distance(verdict)}"
     number = f" on {runs} set{'' if runs == 1 else 's'} of inputs" if runs else ""
-    parts = [Text(f"{verdict.status}{number}{detail}", style=VERDICT_STYLES[verdict.status])]
+    parts = []
+    if found.complaints:
+        takes = "takes less than A" if found.interface == "keep" and found.narrowed else "is not valid where A is"
+        parts = [Text(f"B {takes}: {'; '.join(found.complaints)}", style="red")]
+        number = f", as far as the outputs go,{number}"
+    parts += [Text(f"{verdict.status}{number}{detail}", style=VERDICT_STYLES[verdict.status])]
     parts += [Text(f"  {verdict.message or verdict.reason}")] if verdict.message or verdict.reason else []
     parts += [Text(f"  signature: {item}", style="yellow") for item in found.signature]
     for kind, pairs in (("input", found.inputs), ("output", found.outputs)):
