@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, get_args
 
 from surgery.recipe.comparison import Comparison
 
@@ -20,6 +20,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 OnFailure = Literal["abort", "rollback", "bisect", "keep"]
+ON_FAILURE = get_args(OnFailure)
 Mode = Literal["each", "end", "off"]
 Unverified = Literal["refuse", "accept"]
 
@@ -175,12 +176,12 @@ class PassStep(_Placed):
     """Run one pass. `options` stand as they were given; `Pass.bind` converts them.
 
     `declared` is the pass itself where it belongs to the recipe, made from one of its rules; the name of any other is
-    looked up in the registry.
+    looked up in the registry. An `on_failure` of None leaves it to the recipe, see `surgery.recipe.failing`.
     """
 
     name: str
     options: Mapping[str, Any] = field(default_factory=FrozenDict)
-    on_failure: OnFailure = "abort"
+    on_failure: OnFailure | None = None
     expect: Expect | None = None
     declared: Pass | None = None
 
@@ -197,18 +198,23 @@ class PassStep(_Placed):
 
 @dataclass(frozen=True)
 class RepeatStep(_Placed):
-    """Run steps several times: `times` rounds, or with None until a round changes nothing."""
+    """Run steps several times: `times` rounds, or with None until a round changes nothing.
+
+    `on_failure` is what the recipe says, for rounds that do not end; a recipe has no such key here.
+    """
 
     times: int | None
     steps: tuple[Step, ...]
+    on_failure: OnFailure | None = None
 
 
 @dataclass(frozen=True)
 class UseStep(_Placed):
     """Run the steps of another recipe.
 
-    Of that recipe `steps` and `expect` count. Its `model`, `inputs`, `verify` and `output` were checked and are
-    ignored: the outer recipe says what is rewritten and how it is verified.
+    Of that recipe `steps` and `expect` count, and `on_failure` where no recipe around it has one. Its `model`,
+    `inputs`, `verify` and `output` were checked and are ignored: the outer recipe says what is rewritten and how it is
+    verified.
     """
 
     recipe: Recipe
@@ -219,7 +225,10 @@ Step = PassStep | RepeatStep | UseStep
 
 @dataclass(frozen=True)
 class Recipe:
-    """One recipe. Relative paths in it were resolved against its folder; `path` is None when it has no file."""
+    """One recipe. Relative paths in it were resolved against its folder; `path` is None when it has no file.
+
+    `on_failure` holds for the steps that say nothing of it; None leaves it to the recipe that uses this one.
+    """
 
     name: str
     steps: tuple[Step, ...] = ()
@@ -231,4 +240,5 @@ class Recipe:
     rules: Mapping[str, Pass] = field(default_factory=FrozenDict)
     inputs: InputsSpec = field(default_factory=InputsSpec)
     verify: VerifySpec = field(default_factory=VerifySpec)
+    on_failure: OnFailure | None = None
     expect: Expect = field(default_factory=Expect)
