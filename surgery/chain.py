@@ -72,8 +72,9 @@ class Chain(Transactions):
         self._changes = 0  # committed, and not taken back
         self._guilts = Guilts()
         # A pass that folds weights, beside a session that holds them: together they would take the memory of both.
-        # Where only the end is compared there is no such session.
-        self._runs_ahead = recipe.verify.mode == "end" or _weights(stored) <= FEW_WEIGHTS
+        # Where only the end or the region of a change is compared there is no such session.
+        mode, compare = recipe.verify.mode, recipe.verify.compare
+        self._runs_ahead = mode == "end" or compare == "region" or _weights(stored) <= FEW_WEIGHTS
         super().__init__(stored, recipe, observer, contained=contained, begun=begun)
 
     def close(self) -> None:
@@ -248,7 +249,7 @@ class Chain(Transactions):
         """Tell whether later models are compared with what this step made, or with what it was made of."""
         assert attempt.proto is not None
         return attempt.promise is Parity.INTENDED or (
-            self.spec.mode == "end" and self.contract.begins_anew(attempt.proto, attempt.renamed, attempt.accounts)
+            self._is_open and self.contract.begins_anew(attempt.proto, attempt.renamed, attempt.accounts)
         )
 
     def _may_hold_in_part(self, attempt: Attempt) -> bool:
@@ -312,15 +313,22 @@ class Chain(Transactions):
     def _verify_since_base(self, name: str) -> None:
         """Compare the committed model with the original, or what the last intended change made.
 
-        That is for the mode "end", where steps are not compared one by one. `RefusedEndError` if it does not hold.
+        That is for the mode "end", where steps are not compared one by one, and for steps that were compared in the
+        region of their change. `RefusedEndError` if it does not hold.
         """
         state = self._state
-        if self.spec.mode != "end" or state.data == self._base:
+        if not self._is_open or state.data == self._base:
             return
         started = time.perf_counter()
         self.observer.stage(name, "parity")
-        verdict = self.contract.verify(state.proto, state.data, Parity.CLOSE, {})
-        complaint = self._complaint(verdict)
+        verdict = self.contract.verify_whole(state.proto, state.data)
+        self._is_open = self.spec.mode == "end"
+        # Each step is verified already where the whole cannot show anything.
+        by_steps = self.spec.mode == "each" and verdict.status == "unverified"
+        complaint = "" if by_steps else self._complaint(verdict)
+        if self.spec.mode == "each" and not complaint:
+            self.end = verdict
+            return
         record = StepRecord(
             name,
             "rolled_back" if complaint else "committed",

@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 Status = Literal["committed", "unchanged", "rolled_back", "skipped", "failed"]
 
 
-_NO_VERDICT = {"verdict": None, "reason": None, "needed": {"rtol": None, "atol": None}, "details": None}
+_NO_VERDICT = {
+    "verdict": None,
+    "reason": None,
+    "needed": {"rtol": None, "atol": None},
+    "details": None,
+    "region": None,
+}
 """What a report says of a step that was not verified."""
 
 
@@ -101,6 +107,8 @@ class Result:
     stored: storage.StoredModel = field(repr=False)
     strict: bool = False
     """Whether all has to hold, rather than what was committed."""
+    end: Verdict | None = None
+    """The verdict on the whole model at the end, where steps were verified in the region of their change."""
 
     @property
     def failure(self) -> StepRecord | None:
@@ -135,6 +143,7 @@ class Result:
             "output": self.output.to_json(),
             "steps": [step.to_json() for step in self.steps],
             "expectations": [{"what": item.what, "ok": item.ok} for item in self.expectations],
+            "end": self.end.to_json() if self.end is not None else None,
             "bindings": [dict(binding) for binding in self.bindings],
             "seconds": round(self.seconds, 4),
             "strict": self.strict,

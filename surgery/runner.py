@@ -61,10 +61,10 @@ def run(
     try:
         chain, bindings = _run(stored, recipe, observer, contained, begun, made)
     except RefusedEndError as end:
-        # Which of the steps is to blame is known when each is verified, and what is done about it then.
+        # Which of the steps is to blame is known when each is verified on the whole, and what is done about it then.
         refused.append(end.record)
         (observer or Silent()).done(end.record)
-        each = replace(recipe, verify=replace(recipe.verify, mode="each"))
+        each = replace(recipe, verify=replace(recipe.verify, mode="each", compare="whole"))
         chain, bindings = _run(stored, each, observer, contained, None, made)
     files = data_files(stored.proto, stored.path) if stored.path is not None else []
     return Result(
@@ -78,6 +78,7 @@ def run(
         proto=chain.proto,
         stored=stored,
         strict=strict,
+        end=chain.end,
     )
 
 

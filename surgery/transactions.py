@@ -79,6 +79,8 @@ class Transactions:
         data = loaded.SerializeToString(deterministic=True)
         self._state = self._loaded = state_of(loaded, data)
         self._base = data
+        self._is_open = self.spec.mode == "end"  # whether anything committed since is not compared as a whole
+        self.end: Verdict | None = None
 
     def close(self) -> None:
         """End what runs beside this process, and forget what the original computed."""
@@ -282,7 +284,9 @@ class Transactions:
         told = attempt.renamed, attempt.accounts
         self.contract.adopt(attempt.proto, attempt.data, *told, right=right, accepted=accepted, intended=intended)
         if intended:
-            self._base = attempt.data
+            self._base, self._is_open = attempt.data, self.spec.mode == "end"
+        elif attempt.verdict is not None and attempt.verdict.region is not None:
+            self._is_open = True
 
 
 def _key(step: PassStep, declared: Pass, skip: frozenset[int]) -> tuple[Pass, str, frozenset[int]]:

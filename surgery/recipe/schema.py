@@ -22,6 +22,7 @@ V = TypeVar("V")
 OnFailure = Literal["abort", "rollback", "bisect", "keep"]
 ON_FAILURE = get_args(OnFailure)
 Mode = Literal["each", "end", "off"]
+Compare = Literal["region", "whole"]
 Unverified = Literal["refuse", "accept"]
 
 OUTPUT_FIELDS = ("stem",)
@@ -117,7 +118,8 @@ class InputsSpec:
 class VerifySpec:
     """How strictly to verify. A tolerance of None leaves it to the dtype and the promise of the pass.
 
-    `mode`: after each pass, once at the end, or never. `unverified`: whether a step that could not be verified counts
+    `mode`: after each pass, once at the end, or never. `compare`: whether the region of a change decides where it
+    can, and the whole model at the end, or the whole model each time. `unverified`: whether a step that could not be verified counts
     as failed. `timeout` is in seconds for one run of the model, `memory` in bytes for the process that runs it.
     `custom_op_library`: shared libraries with custom operators for ONNX Runtime, native code that whoever makes this
     has asked about. `cosine` and `snr` (in dB) are the least that the outputs of a LOSSY step may have, each output by
@@ -128,6 +130,7 @@ class VerifySpec:
     atol: float | None = None
     seed: int = 0
     mode: Mode = "each"
+    compare: Compare = "region"
     unverified: Unverified = "refuse"
     timeout: float = 300.0
     memory: int | None = None

@@ -34,6 +34,11 @@ def verify_fields(draft: Draft) -> dict[str, Field]:
         "mode": draft.choice(
             "mode", ("each", "end", "off"), about="Verify after each step, once at the end, or never."
         ),
+        "compare": draft.choice(
+            "compare",
+            ("region", "whole"),
+            about="Compare each step where it changed the model, and the whole at the end; or the whole each time.",
+        ),
         "unverified": draft.choice(
             "unverified", ("refuse", "accept"), about="Whether a step of which nothing could be shown counts as failed."
         ),

@@ -74,13 +74,14 @@ def _steps(steps: Sequence[StepRecord]) -> Iterator[RenderableType]:
 def _step_row(step: StepRecord) -> tuple[RenderableType, ...]:
     difference = step.nodes_after - step.nodes_before
     verdict = step.verdict.status if step.verdict is not None else ""
+    place = f" ({step.verdict.region} nodes)" if step.verdict is not None and step.verdict.region is not None else ""
     return (
         Text(step.name),
         Text(step.status.replace("_", " "), style=STATUS_STYLES[step.status]),
         Text(str(step.nodes_after)),
         change(difference),
         Text(str(step.sites) if step.sites else "", style="dim" if not step.sites else ""),
-        Text(verdict, style=VERDICT_STYLES.get(verdict, "")),
+        Text.assemble((verdict, VERDICT_STYLES.get(verdict, "")), (place, "dim")),
         Text(needed(step.verdict)),
         Text(f"{step.seconds:.2f}", style="dim"),
     )
@@ -212,9 +213,15 @@ def _proof(committed: Sequence[StepRecord], account: Result) -> str:
     worst = "every output bit-identical" if set(compared) == {"equal"} else "every output within tolerance"
     if any(step.verdict.details.beyond for step in committed if step.verdict is not None and step.verdict.details):
         worst += ", or as near to float64 as the original's,"
-    beside = "the original, or to what the last such change made," if changes else "the original"
-    told = f"{worst} to {beside} on {runs} sets of inputs after each of {len(compared)} steps"
-    return f"{intended}; {told}" if changes else told
+    reference = "the original, or to what the last such change made," if changes else "the original"
+    proof = f"{worst} to {reference} on {runs} sets of inputs after each of {len(compared)} steps"
+    regional = sum(1 for step in committed if step.verdict is not None and step.verdict.region is not None)
+    if regional:
+        proof = f"{worst} to {reference} on {runs} sets of inputs; {regional} of {len(compared)} steps "
+        proof += "verified in the region of their change"
+    if regional and account.end is not None and account.end.status == "unverified":
+        proof = f"{len(compared)} steps verified in the region of their change; not on the whole: {account.end.message}"
+    return f"{intended}; {proof}" if changes else proof
 
 
 def inspection(facts: Inspection) -> RenderableType:
