@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from surgery.parity import Parity
 from surgery.recipe.schema import InputsSpec, VerifySpec
-from surgery.verify.comparing.compare import Rules
+from surgery.verify.comparing.arbiter import DOUBT
+from surgery.verify.comparing.compare import Difference, Rules, compare
 from surgery.verify.comparing.details import Verdict
 from surgery.verify.comparing.judging import NOT_RUN, Judge
 from surgery.verify.comparing.vacuity import Run, same, vacuous
+from surgery.verify.inputs.domain import Domain, draw, generator
 from surgery.verify.inputs.plan import Binding, Plan
 from surgery.verify.inputs.sets import TRIVIAL, choose
 from surgery.verify.inside.lineage import alike
-from surgery.verify.inside.lineage import content as stored
 from surgery.verify.randomness import origins
 from surgery.verify.regional.definitions import Definitions
+from surgery.verify.regional.patterns import Pattern, pattern_of
 from surgery.verify.regional.regions import Region
 from surgery.verify.regional.values import Form, Point, UnknownError, Values
 
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 _NOT_NEGATIVE = frozenset({"Abs", "Exp", "ReduceL1", "ReduceL2", "ReduceSumSquare", "Relu", "Softplus", "Sqrt"})
 _UNIT = frozenset({"HardSigmoid", "Sigmoid", "Softmax"})
 
-_FEW = 64
-"""Elements of a constant up to which it counts as part of the computation."""
+_MOST_DRAWN = 32 << 20
+"""Bytes of drawn values that are kept for other regions."""
 
 
 class Laboratory:
@@ -44,7 +45,10 @@ class Laboratory:
         self._verify = verify
         self._engine = original.engine_for("onnxruntime")
         self._values: Values | None = None
-        self._known: dict[Hashable, list[Verdict]] = {}
+        self._known: dict[tuple[Parity, Pattern], list[Verdict]] = {}
+        self._families: set[tuple[Parity, Hashable]] = set()
+        self._drawn: dict[Hashable, Any] = {}
+        self._drawn_bytes = 0
 
     def close(self) -> None:
         """End the process that runs the regions."""
@@ -72,17 +76,18 @@ class Laboratory:
 
     def _try(self, region: Region, values: Values, before: Definitions, promise: Parity) -> dict[str, Verdict]:
         """Run a region, unless one like it was run."""
-        pattern = _pattern_of(region, values.points)
-        key = None if pattern is None else (promise, pattern)
-        known = self._known.get(key) if key is not None else None
+        pattern = pattern_of(region, values.points)
+        known = self._known.get((promise, pattern)) if pattern is not None else None
         if known is not None and pattern is not None and not pattern.weights:
             return dict(zip(region.targets, known))
-        runs, results, failure = self._run(region, values, before, promise, few=known is not None)
+        is_one_of_many = pattern is not None and (promise, pattern.family) in self._families
+        runs, results, failure = self._run(region, values, before, promise, few=is_one_of_many)
         if failure is not None:
             return dict.fromkeys(region.targets, failure)
-        verdicts = self._judge(region, runs, results, promise)
-        if key is not None and all(one.passed for one in verdicts.values()):
-            self._known[key] = [verdicts[name] for name in region.targets]
+        verdicts = self._judge(region, runs, results, promise, few=is_one_of_many)
+        if pattern is not None and all(one.passed for one in verdicts.values()):
+            self._known[promise, pattern] = [verdicts[name] for name in region.targets]
+            self._families.add((promise, pattern.family))
         return verdicts
 
     def _run(
@@ -133,81 +138,70 @@ class Laboratory:
         result = []
         for number, binding in enumerate(bindings):
             point = places[tuple(binding.dims.items())]
-            drawn = plan.feeds(replace(binding, dims=_extents(region, point)), domains)
-            feed = {name: _value(name, value, before, point, number) for name, value in drawn.items()}
+            feed = {}
+            for index, name in enumerate(region.given):
+                form = point.forms[name]
+                if form.is_drawn:
+                    feed[name] = _signed(self._draw(index, form, domains[name], binding), name, before)
+                else:
+                    feed[name] = point.recorded[number % len(point.recorded)][name]
             result.append((binding, feed))
         return result
 
+    def _draw(self, index: int, form: Form, domain: Domain, binding: Binding) -> Any:
+        """Draw the elements of a value: its own among those that are given, the same for other regions."""
+        key = (index, form, domain, binding.character, binding.seed)
+        found = self._drawn.get(key)
+        if found is None:
+            rng = generator(binding.seed, f"given {index}", binding.character)
+            found = draw(domain, form.dtype, form.shape, binding.character, rng, binding.seed)
+            if self._drawn_bytes + found.nbytes <= _MOST_DRAWN:
+                self._drawn[key] = found
+                self._drawn_bytes += found.nbytes
+        return found
+
     def _judge(
-        self, region: Region, runs: list[Run], results: Sequence[Mapping[str, Any]], promise: Parity
+        self, region: Region, runs: list[Run], results: Sequence[Mapping[str, Any]], promise: Parity, *, few: bool
     ) -> dict[str, Verdict]:
-        """Compare target by target."""
-        piece = region.before
-        found = origins(piece)
-        judge = Judge(self._original.beside(piece.SerializeToString(), runs), self._verify)
-        empty: dict[Parity, dict[str, str]] = {}
+        """Compare target by target; of `few` runs it is known already that they move the targets."""
+        judge = Judge(self._original.beside(region.before.SerializeToString(), runs), self._verify)
         verdicts = {}
         for name, output in zip(region.targets, region.outputs):
-            if all(same(run.outputs[output], values[output]) for run, values in zip(runs, results)):
-                verdict = Verdict("equal", message="bit-identical")
+            mine = [replace(run, outputs={output: run.outputs[output]}) for run in runs]
+            theirs = [{output: values[output]} for values in results]
+            if all(same(run.outputs[output], values[output]) for run, values in zip(mine, theirs)):
+                verdicts[name] = Verdict("equal", message="bit-identical")
+            elif few and promise is Parity.CLOSE and (total := self._difference(mine, theirs)).needed <= DOUBT:
+                verdicts[name] = Verdict("close", None, total.as_needed(), total.message, total.details())
             else:
-                own = [replace(run, outputs={output: run.outputs[output]}) for run in runs]
-                verdict = judge.judge(own, [{output: values[output]} for values in results], promise)
-            strict = promise if verdict.status == "close" else Parity.EXACT
-            if verdict.passed and strict not in empty:
+                verdicts[name] = judge.judge(mine, theirs, promise)
+        return verdicts if few else verdicts | self._vacuous(region, runs, verdicts, promise)
+
+    def _difference(self, runs: Sequence[Run], results: Sequence[Mapping[str, Any]]) -> Difference:
+        rules, total = Rules(Parity.CLOSE, self._verify.rtol, self._verify.atol), Difference()
+        for run, values in zip(runs, results):
+            compare(run.outputs, values, rules, total)
+        return total
+
+    def _vacuous(
+        self, region: Region, runs: list[Run], verdicts: Mapping[str, Verdict], promise: Parity
+    ) -> dict[str, Verdict]:
+        """Give the verdicts on targets that agree, but prove nothing."""
+        found = origins(region.before)
+        empty: dict[Parity, dict[str, str]] = {}
+        result = {}
+        for name, output in zip(region.targets, region.outputs):
+            strict = promise if verdicts[name].status == "close" else Parity.EXACT
+            if strict not in empty:
                 rules = Rules(strict, self._verify.rtol, self._verify.atol)
-                empty[strict] = vacuous(piece, runs, found, rules)
-            if verdict.passed and output in empty[strict]:
-                verdict = Verdict("unverified", "vacuous", message=f"'{name}' {empty[strict][output]}")
-            verdicts[name] = verdict
-        return verdicts
+                empty[strict] = vacuous(region.before, runs, found, rules)
+            if verdicts[name].passed and output in empty[strict]:
+                result[name] = Verdict("unverified", "vacuous", message=f"'{name}' {empty[strict][output]}")
+        return result
 
 
-@dataclass(frozen=True)
-class _Pattern:
-    """What two regions share that compute the same, but for what large `weights` hold."""
-
-    content: Hashable
-    weights: bool
-
-
-def _pattern_of(region: Region, points: Sequence[Point]) -> _Pattern | None:
-    """Describe a region without names; None for one with subgraphs or functions."""
-    numbers: dict[str, int] = {}
-
-    def number(name: str) -> int:
-        return numbers.setdefault(name, len(numbers)) if name else -1
-
-    content: list[Hashable] = []
-    weights = False
-    for piece in (region.before, region.after):
-        if piece.functions or piece.graph.sparse_initializer:
-            return None
-        content.append(tuple((item.domain, item.version) for item in piece.opset_import))
-        for node in piece.graph.node:
-            if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
-                return None
-            attributes = tuple(sorted(attribute.SerializeToString(deterministic=True) for attribute in node.attribute))
-            names = tuple(map(number, node.input)), tuple(map(number, node.output))
-            content.append((node.domain, node.op_type, *names, attributes))
-        for tensor in piece.graph.initializer:
-            known = stored(tensor)
-            large = tensor.data_location == tensor.EXTERNAL or math.prod(tensor.dims) > _FEW
-            weights = weights or large
-            content.append((number(tensor.name), known[:2] if large else known))
-    for name in region.given:
-        forms = tuple((point.forms[name].dtype.str, point.forms[name].shape) for point in points)
-        drawn = points[0].forms[name].is_drawn
-        values = () if drawn else tuple(value[name].tobytes() for point in points for value in point.recorded)
-        content.append((number(name), forms, values))
-    content.append(tuple(map(number, region.outputs)))
-    return _Pattern(tuple(content), weights)
-
-
-def _value(name: str, drawn: Any, before: Definitions, point: Point, number: int) -> Any:
-    """Return what is drawn, with the signs that the operator which makes it gives; or what the original computes."""
-    if not point.forms[name].is_drawn:
-        return point.recorded[number % len(point.recorded)][name]
+def _signed(drawn: Any, name: str, before: Definitions) -> Any:
+    """Give what is drawn the signs that the operator which makes it gives."""
     producer = before.flow.producers.get(name)
     op = before.flow.nodes[producer].op_type if producer is not None else ""
     if op in _NOT_NEGATIVE:
@@ -231,10 +225,6 @@ def _unverified(region: Region, reason: str) -> dict[str, Verdict]:
 def _unit(drawn: Any) -> Any:
     size = np.abs(drawn.astype(np.float64))
     return np.where(size > 1, 1 / np.where(size > 1, size, 1), size).astype(drawn.dtype)
-
-
-def _extents(region: Region, point: Point) -> dict[str, int]:
-    return {f"{name}[{axis}]": extent for name in region.given for axis, extent in enumerate(point.forms[name].shape)}
 
 
 def _declared(piece: onnx.ModelProto, region: Region, forms: Mapping[str, Form]) -> onnx.ModelProto:
