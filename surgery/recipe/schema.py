@@ -120,7 +120,8 @@ class VerifySpec:
 
     `mode`: after each pass, once at the end, or never. `compare`: whether the region of a change decides where it
     can, and the whole model at the end, or the whole model each time. `unverified`: whether a step that could not
-    be verified counts as failed. `timeout` is in seconds for one run of the model, `memory` in bytes for the process that runs it.
+    be verified counts as failed. `timeout` is in seconds for one run of the model, `memory` in bytes for the process
+    that runs it.
     `custom_op_library`: shared libraries with custom operators for ONNX Runtime, native code that whoever makes this
     has asked about. `cosine` and `snr` (in dB) are the least that the outputs of a LOSSY step may have, each output by
     itself; they take the place of the default tolerance.

@@ -2,8 +2,8 @@
 
 Broadcasting goes wrong at 1, a split or a padding at an uneven size, and an operand that a constant enlarges shows
 it at 1 only where all but the extent of that constant is refused. So each dim is tried at 1, at 2, at an uneven
-size, and at the extents of constants that it meets. Several dims move at once, so that a point serves all of them; where that is
-refused, it is taken apart until each size was tried by itself, with the other dims as they were and at 1.
+size, and at the extents of constants that it meets. Several dims move at once, so that a point serves all of them;
+where that is refused, it is taken apart until each size was tried by itself, with the other dims as they were and at 1.
 """
 
 from __future__ import annotations

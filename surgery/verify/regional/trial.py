@@ -17,7 +17,7 @@ from surgery.verify.comparing.judging import NOT_RUN, Judge
 from surgery.verify.comparing.vacuity import Run, same, vacuous
 from surgery.verify.inputs.domain import Domain, draw, generator
 from surgery.verify.inputs.plan import Binding, Plan
-from surgery.verify.inputs.sets import TRIVIAL, choose
+from surgery.verify.inputs.sets import CHEAP, SECOND
 from surgery.verify.inside.lineage import alike
 from surgery.verify.randomness import origins
 from surgery.verify.regional.definitions import Definitions
@@ -32,6 +32,12 @@ if TYPE_CHECKING:
 
 _NOT_NEGATIVE = frozenset({"Abs", "Exp", "ReduceL1", "ReduceL2", "ReduceSumSquare", "Relu", "Softplus", "Sqrt"})
 _UNIT = frozenset({"HardSigmoid", "Sigmoid", "Softmax"})
+
+_MOVING = frozenset(
+    {"Concat", "Constant", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity"}
+    | {"Reshape", "Shape", "Size", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
+)
+"""Operators that hand on elements, or compute with shapes alone."""
 
 _MOST_DRAWN = 32 << 20
 """Bytes of drawn values that are kept for other regions."""
@@ -128,12 +134,7 @@ class Laboratory:
         # Integers are those of the original, and no shape inside matters to what floats are legal.
         shapes = [{name: list(point.forms[name].shape) for name in region.given} for point in points]
         domains = plan.domains(shapes[0])
-        cost = max(plan.cost(found, 0) for found in shapes[:2])
-        bindings = choose([point.binding for point in points], max(cost, 2 * TRIVIAL))
-        if few:
-            bindings = bindings[:2]
-        elif promise is Parity.EXACT:
-            bindings.append(replace(bindings[0], character="special"))
+        bindings = _bindings(region, points, promise, plan.cost(shapes[0], 0), few=few)
         places = {tuple(point.dims.items()): point for point in points}
         result = []
         for number, binding in enumerate(bindings):
@@ -198,6 +199,21 @@ class Laboratory:
             if verdicts[name].passed and output in empty[strict]:
                 result[name] = Verdict("unverified", "vacuous", message=f"'{name}' {empty[strict][output]}")
         return result
+
+
+def _bindings(region: Region, points: Sequence[Point], promise: Parity, cost: float, *, few: bool) -> list[Binding]:
+    """Choose kinds of data for some of the points; each point has one at least, unless a few have to do."""
+    first, second, *others = [point.binding for point in [*points, *points[:1]][: len(points) + (len(points) == 1)]]
+    if few or cost > CHEAP:
+        return [first, replace(second, character=SECOND)]
+    operators = {node.op_type for piece in (region.before, region.after) for node in piece.graph.node}
+    if operators <= _MOVING or not any(points[0].forms[name].is_drawn for name in region.given):
+        # What moves elements does so whatever they are, and integers are those of the original.
+        return [point.binding for point in points] + [replace(point.binding, seed=1) for point in points]
+    kinds = [(first, "normal"), (second, SECOND), (first, "near"), (second, "wide"), (first, "small")]
+    kinds += [(second, "coarse"), *((binding, "normal") for binding in others)]
+    kinds += [(first, "special")] if promise is Parity.EXACT else []
+    return [replace(binding, character=character) for binding, character in kinds]
 
 
 def _signed(drawn: Any, name: str, before: Definitions) -> Any:

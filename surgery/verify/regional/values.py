@@ -18,7 +18,7 @@ from surgery.verify.running.engine import Engine
 if TYPE_CHECKING:
     from surgery.verify.original import Original
 
-MOST_POINTS = 6
+MOST_POINTS = 4
 """Choices of sizes for the dynamic dims that a region is tried with."""
 
 _FEEDS = 2
