@@ -13,7 +13,11 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def load(arguments: argparse.Namespace) -> None:
-    """Import the plugins that were named."""
+    """Import the plugins that were named, and say how those of a recipe are to be imported."""
+    if getattr(arguments, "in_process", False):
+        from surgery import discovery
+
+        discovery.contained.set(False)
     for plugin in arguments.plugin:
         from surgery import registry
 
