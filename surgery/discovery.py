@@ -31,6 +31,7 @@ ENTRY_POINTS = "surgery.passes"
 
 TIMEOUT = 60.0
 """So many seconds may an import take that is tried in a worker."""
+_STAGE = "its import"
 
 contained: ContextVar[bool] = ContextVar("contained", default=True)
 """Whether plugins are tried in a worker first; a debugger wants them here at once."""
@@ -113,7 +114,7 @@ class _Trial:
     """A worker in which modules and files are imported first, started for the first of them."""
 
     def __init__(self) -> None:
-        self._worker = Worker(timeout=TIMEOUT, preload=("surgery.graph", "surgery.registry"))
+        self._worker = Worker(timeout=TIMEOUT)
 
     def __enter__(self) -> _Trial:
         return self
@@ -130,7 +131,8 @@ class _Trial:
         except WorkerRaised:
             return ""  # as it will here, where it is told
         except WorkerError as error:
-            return error.what
+            # What ended before it came to the import says nothing of that.
+            return error.what if error.stage == _STAGE else ""
         return ""
 
 
@@ -138,7 +140,7 @@ def try_import(name: str, path: list[str], folder: str) -> None:
     """Import a plugin in this process, which is a worker. What is raised will be raised once more by who needs it."""
     sys.path[:] = path
     os.chdir(folder)
-    stage("its import")
+    stage(_STAGE)
     with suppress(Exception, SystemExit):
         if name.endswith(".py"):
             _import_file(name)
