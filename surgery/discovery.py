@@ -2,7 +2,7 @@
 
 Importing a module is what registers its passes. What an installed package does wrong is noted and never raised: it
 must not keep anybody from using the passes of others. Code of others may crash, hang or leave while it is imported, so
-a worker imports it first, within limits, and this process only what has come back there.
+another process imports it first, within limits, and this one only what has come back there.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import importlib.util
 import os
 import pkgutil
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
@@ -22,7 +23,8 @@ from functools import cache
 from pathlib import Path
 
 from surgery.errors import SurgeryError, UsageError, WorkerError
-from surgery.workers import Worker, WorkerRaised, stage
+from surgery.workers import Worker, WorkerRaised, default_memory, stage
+from surgery.workers.fork import call_in_fork
 
 STANDARD = "surgery.passes"
 """The package of the standard passes."""
@@ -30,11 +32,11 @@ ENTRY_POINTS = "surgery.passes"
 """The group of entry points to which other packages add theirs."""
 
 TIMEOUT = 60.0
-"""So many seconds may an import take that is tried in a worker."""
+"""So many seconds may an import take that is tried in another process."""
 _STAGE = "its import"
 
 contained: ContextVar[bool] = ContextVar("contained", default=True)
-"""Whether plugins are tried in a worker first; a debugger wants them here at once."""
+"""Whether plugins are tried in another process first; a debugger wants them here at once."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ def import_plugin(name: str) -> None:
 
 
 class _Trial:
-    """A worker in which modules and files are imported first, started for the first of them."""
+    """Imports modules and files in a process that they may end: a fork, or a worker, which serves for all of them."""
 
     def __init__(self) -> None:
         self._worker = Worker(timeout=TIMEOUT)
@@ -127,7 +129,11 @@ class _Trial:
         if not contained.get():
             return ""
         try:
-            self._worker.call("surgery.discovery:try_import", name=name, path=sys.path, folder=str(Path.cwd()))
+            if threading.active_count() == 1:
+                # A fork has all that this process has imported. Locks that threads hold it would have as well.
+                call_in_fork(lambda: _try(name), stage=_STAGE, timeout=TIMEOUT, memory=default_memory())
+            else:
+                self._worker.call("surgery.discovery:try_import", name=name, path=sys.path, folder=str(Path.cwd()))
         except WorkerRaised:
             return ""  # as it will here, where it is told
         except WorkerError as error:
@@ -137,10 +143,15 @@ class _Trial:
 
 
 def try_import(name: str, path: list[str], folder: str) -> None:
-    """Import a plugin in this process, which is a worker. What is raised will be raised once more by who needs it."""
+    """Import a plugin in this process, which is a worker."""
     sys.path[:] = path
     os.chdir(folder)
     stage(_STAGE)
+    _try(name)
+
+
+def _try(name: str) -> None:
+    """Import a plugin. What is raised will be raised once more where it is needed."""
     with suppress(Exception, SystemExit):
         if name.endswith(".py"):
             _import_file(name)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
 DECLARED = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -56,7 +57,9 @@ def test_the_locks_have_what_is_declared_within_its_range(python: str) -> None:
     for name, wanted in zip(LOCKS, ([*declared(), *build], [*declared("test"), *build])):
         versions = pinned(name, python)
         for requirement in map(Requirement, wanted):
-            assert requirement.specifier.contains(versions[requirement.name]), f"{requirement}: make lock"
+            assert requirement.specifier.contains(versions[canonicalize_name(requirement.name)]), (
+                f"{requirement}: make lock"
+            )
 
 
 @pytest.mark.parametrize("python", ["3.11", "3.14"])

@@ -23,11 +23,18 @@ FATES = {
 }
 
 
+@pytest.mark.parametrize("threads", [1, 2], ids=["in a fork", "in a worker"])
 @pytest.mark.parametrize(("source", "message"), FATES.items(), ids=list(FATES.values()))
 def test_what_ends_an_import_is_told_in_a_line(
-    source: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    source: str,
+    message: str,
+    threads: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(discovery, "TIMEOUT", 5.0)
+    monkeypatch.setattr("threading.active_count", lambda: threads)
     plugin = tmp_path / "bad.py"
     plugin.write_text(source)
     assert cli.main(["passes", "drop-identity", "--plugin", str(plugin)]) == 2
