@@ -126,9 +126,7 @@ def apply(
     `begun` is the run of this model with this recipe; for that, `on_failure` and `strict` see `run`.
     Raises a `SurgeryError` for bad input. A negative verdict is no exception: look at `Result.ok`.
     """
-    from surgery import recipe as recipes
-
-    loaded = recipe if isinstance(recipe, Recipe) else recipes.load(recipe, trust=trust)
+    loaded = recipe if isinstance(recipe, Recipe) else _recipe(recipe, trust, contained)
     stored = begun.stored if begun is not None else _load(model)
     if output is not None:
         storage.check_target(Path(output), force=force)
@@ -155,6 +153,17 @@ def apply(
     finally:
         for one in saving:
             one.drop()
+
+
+def _recipe(recipe: str | Path, trust: bool, contained: bool) -> Recipe:
+    from surgery import discovery
+    from surgery import recipe as recipes
+
+    before = discovery.contained.set(contained)
+    try:
+        return recipes.load(recipe, trust=trust)
+    finally:
+        discovery.contained.reset(before)
 
 
 def _load(model: str | Path | onnx.ModelProto) -> storage.StoredModel:

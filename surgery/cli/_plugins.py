@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 
 def add_argument(parser: argparse.ArgumentParser) -> None:
@@ -13,7 +14,12 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def load(arguments: argparse.Namespace) -> None:
-    """Import the plugins that were named."""
+    """Import the plugins that were named, and say how those of a recipe are to be imported."""
+    in_process = getattr(arguments, "in_process", False)
+    if in_process or "surgery.discovery" in sys.modules:
+        from surgery import discovery
+
+        discovery.contained.set(not in_process)
     for plugin in arguments.plugin:
         from surgery import registry
 
