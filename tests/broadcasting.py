@@ -350,6 +350,5 @@ def templates() -> tuple[testing.Case, ...]:
     return tuple(
         case
         for case in case_files.read()
-        if case.pass_name in known
-        and not case.options and case.error is None and case.unverified is None
+        if case.pass_name in known and not case.options and case.error is None and case.unverified is None
     )

@@ -18,7 +18,7 @@ Probe = Callable[[Binding], "str | None"]
 Implications = Callable[[], Implied]
 """Find out what the graph implies for its dims. That takes a while, so that it is asked for only after a refusal."""
 
-BUDGET = 30.0
+BUDGET = 60.0
 """Seconds after which the search makes do with what it has."""
 
 
@@ -44,15 +44,14 @@ def search(
     """
     _Search(plan, seed, probe, implied, cost, found).run(covers)
 
+
 _BUDGETS = ((64, 12, 1.5), (24, 4, 1.5), (4, 1, 60.0))
 """For a model whose run is trivial, cheap or dear: the points that are tried for the sake of sizes, those of them that
 are kept, and the estimated seconds that trying may take."""
 
 
 class _Search:
-    def __init__(
-        self, plan: Plan, seed: int, probe: Probe, implied: Implications, cost: Cost, found: Found
-    ) -> None:
+    def __init__(self, plan: Plan, seed: int, probe: Probe, implied: Implications, cost: Cost, found: Found) -> None:
         self.free = self.dims = plan.dims
         self.seed = seed
         self.probe = probe
