@@ -109,10 +109,11 @@ KEEPING_ABOVE = frozenset(
 _MOST, _DEPTH = 1000, 16
 
 
-def shows_sign(value: Value) -> bool:
+def shows_sign(value: Value, logarithms: bool = False) -> bool:
     """Return whether something divides by a value, or by what is computed from it with the sign of a zero kept.
 
-    Graph outputs do not count: 0.0 and -0.0 are equal there.
+    Graph outputs do not count: 0.0 and -0.0 are equal there. With `logarithms` those count too, which have no sign of a
+    zero, but magnify what is close to it as much.
     """
     pending, seen = [value], {value}
     while pending and len(seen) < _MOST:
@@ -120,7 +121,7 @@ def shows_sign(value: Value) -> bool:
         for reader in current.consumers:
             if reader.ir.domain not in ("", "ai.onnx"):
                 continue
-            if _divides(reader, current):
+            if _divides(reader, current) or (logarithms and reader.op == "Log"):
                 return True
             if reader.op in KEEPING:
                 pending += [output for output in reader.outputs if output not in seen]
