@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx
 import pytest
 
+from surgery.report import terminal
 from surgery.verify import Verifier
 
 LAYERS = 2
@@ -25,8 +26,8 @@ LAYER = """
     s@ = MatMul(qt@, t@) m@ = Add(s@, bias) p@ = Softmax(m@) c@ = MatMul(p@, nv@)
     ct@ = Transpose<perm = [0, 2, 1, 3]>(c@) cr@ = Reshape(ct@, join) h# = Add(h@, cr@)
 """
-CONSTANTS = """int64 c0 = {0}, int64 c1 = {1}, int64 c2 = {2}, int64[1] a0 = {0}, int64[1] a1 = {1}, int64[2] a01 = {0, 1},
-    int64[2] a12 = {1, 2}, float zero = {0}, float low = {-10000},
+CONSTANTS = """int64 c0 = {0}, int64 c1 = {1}, int64 c2 = {2}, int64[1] a0 = {0}, int64[1] a1 = {1},
+    int64[2] a01 = {0, 1}, int64[2] a12 = {1, 2}, float zero = {0}, float low = {-10000},
     int64[4] split = {0, 0, 2, 4}, int64[3] join = {0, 0, 8}"""
 
 
@@ -73,6 +74,7 @@ def test_a_size_that_is_broadcast_is_tried_though_another_is_refused():
     refused = {entry["dims"]["N"] for entry in verifier.bindings if "refused" in entry}
     assert used >= {1, 3}
     assert 2 in refused
+    assert terminal.refused_sizes(verifier.bindings) == ["sizes that the original refuses: N = 2"]
 
 
 @pytest.mark.parametrize("dims", ["N", "N,M", "N,M,K", "A,B,C,D"])
