@@ -183,6 +183,27 @@ class Value(_View):
         return None if node is None else Node(self.graph, node)
 
     @property
+    def shows_sign_of_zero(self) -> bool:
+        """Whether something divides by it, or by what is computed from it with the sign of its zeros kept."""
+        from surgery.inference.zeros import shows_sign
+
+        return shows_sign(self)
+
+    @property
+    def is_magnified_near_zero(self) -> bool:
+        """Whether something divides by it or takes its logarithm, which magnifies small errors of small numbers."""
+        from surgery.inference.zeros import shows_sign
+
+        return shows_sign(self, logarithms=True)
+
+    @property
+    def is_never_minus_zero(self) -> bool:
+        """Whether it surely holds no -0.0: an integer, and what is computed from nothing below 0.0."""
+        from surgery.inference.zeros import is_never_minus_zero
+
+        return is_never_minus_zero(self)
+
+    @property
     def output_index(self) -> int | None:
         """The position among the outputs of its producer."""
         return self.ir.index()

@@ -279,6 +279,8 @@ def test_an_original_that_accepts_nothing_is_not_run():
     verdict = _between(*body, "t = Identity(x) i = Constant<value_ints=[5,6]>() y = Gather(t, i)")
     assert (verdict.status, verdict.reason) == ("unverified", "not-run")
     assert "no legal input found" in verdict.message
+    assert "--dims" in verdict.message
+    assert "--inputs" in verdict.message
 
 
 def test_an_input_of_a_type_that_cannot_be_fed_is_not_run():

@@ -1,5 +1,8 @@
 """Chains of Pad."""
 
+from math import copysign
+from typing import Any
+
 import numpy as np
 
 from surgery import Builder, Match, Node, Parity, Value, pattern_pass
@@ -32,14 +35,19 @@ def merge_pads(m: Match, new: Builder) -> Value:
     pads, values = zip(*(_pads(m.node(name)) for name in "ay"))
     m.require(None not in pads, "the pads are not constant, or for some axes only")
     m.require(min((*pads[0], *pads[1]), default=0) >= 0, "a Pad crops")
-    m.require(values[0] is not None and values[0] == values[1], "the values differ, or are not constant")
+    m.require(_is_same(*values), "the values differ, or are not constant")
     total = [one + other for one, other in zip(*pads)]
     if m.root.opset < 11:
         return new.node("Pad", m.x, pads=total, value=m.root.attr("value"), mode="constant")
     return new.node("Pad", m.x, new.constant(np.array(total, np.int64), "pads"), m.root.input(2), mode="constant")
 
 
-def _pads(node: Node) -> tuple[tuple[int, ...] | None, object]:
+def _is_same(first: Any, second: Any) -> bool:
+    """Compare two values, and the signs of zeros."""
+    return first is not None and first == second and copysign(1, first.real) == copysign(1, second.real)
+
+
+def _pads(node: Node) -> tuple[tuple[int, ...] | None, Any]:
     """Return the pads and the value of a Pad; None for what is not constant."""
     if node.opset < 11:
         return tuple(node.attr("pads" if node.opset > 1 else "paddings") or ()), node.attr("value", 0.0)

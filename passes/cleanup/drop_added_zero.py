@@ -1,6 +1,6 @@
 """Sums with zero."""
 
-from surgery import Graph, Parity, graph_pass
+from surgery import Builder, Graph, Node, Parity, Value, graph_pass
 
 from ._selection import UP_TO_SIGN
 from ._shared import beside_unit
@@ -13,8 +13,8 @@ def drop_added_zero(graph: Graph) -> None:
     Right because x + 0 is x for each number x, where the zeros do not enlarge x; because the sum and the mean of
     one element are that element; and because Where selects x when its condition is true everywhere, or when it
     selects between x and x. Only the sign of a zero may change: -0.0 + 0.0 is 0.0, sums begin at 0.0, and ONNX
-    Runtime's Where gives 0.0 for -0.0. Few models care, but a division by that zero does, so this is not part of
-    drop-no-op, which keeps each bit.
+    Runtime's Where gives 0.0 for -0.0. A division by that zero gives the other infinity, so nothing is removed in front
+    of one, unless what is left is never below zero. This is not part of drop-no-op, which keeps each bit.
 
     Example:
         g (float[N,3] x) => (float[N,3] y) <float zero = {0}> {
@@ -26,9 +26,18 @@ def drop_added_zero(graph: Graph) -> None:
         with graph.site(node) as new:
             found = beside_unit(node)
             if found is not None:
-                new.replace(node.outputs[0], found[0])
+                _replace(node, found[0], new)
     for node in graph.nodes(*UP_TO_SIGN):
         with graph.site(node) as new:
             same = UP_TO_SIGN[node.op](node)
             if same is not None:
-                new.replace(node.outputs[0], same)
+                _replace(node, same, new)
+
+
+def _replace(node: Node, value: Value, new: Builder) -> None:
+    result = node.outputs[0]
+    new.require(
+        value.is_never_minus_zero or not result.shows_sign_of_zero,
+        "something divides by the result, and there the sign of a zero decides",
+    )
+    new.replace(result, value)

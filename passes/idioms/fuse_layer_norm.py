@@ -2,7 +2,7 @@
 
 from surgery import Builder, Match, Parity, Value, pattern_pass
 
-from ._shared import normalized, over_normalized, over_root_mean_square, trailing
+from ._shared import normalized, over_normalized, over_root_mean_square, require_tolerant_readers, trailing
 
 STARTS = (("x = Cast(z)", "c = Cast(n)", "c"), ("", "", "n"))
 AFFINE = ("l = Mul({0}, scale)\n y = Add(l, bias)", "y = Mul({0}, scale)", "")
@@ -24,7 +24,8 @@ def fuse_layer_norm(m: Match, new: Builder) -> Value:
     Right because that is what LayerNormalization computes by its text (opset 17), over the last axes. The square may
     be a power or a product, the division a product with the reciprocal. A scale and a bias of the shape of the
     normalized dims are taken along; without a scale it is ones. float16 is computed in float and rounded before the
-    scale, as the operator does; then the casts go too.
+    scale, as the operator does; then the casts go too. Nothing may divide by the result: what is 0 up to rounding here
+    is another number close to 0 there.
 
     Example:
         g (float[N,4] x) => (float[N,4] y)
@@ -40,6 +41,7 @@ def fuse_layer_norm(m: Match, new: Builder) -> Value:
         }
     """
     source, attributes = normalized(m, "LayerNormalization", 17)
+    require_tolerant_readers(m)
     axis = int(attributes["axis"])
     m.require(trailing(m.node("u"), m.x) == axis, "mean and variance are over different axes")
     scale = over_normalized(new, getattr(m, "scale", None), source, axis)

@@ -2,7 +2,7 @@
 
 from surgery import Builder, Match, Parity, Value, pattern_pass
 
-from ._shared import require_plain_constants
+from ._shared import require_plain_constants, require_tolerant_readers
 
 EXPONENTIAL = """
     n = Neg(x)
@@ -20,7 +20,8 @@ def fuse_sigmoid(m: Match, new: Builder) -> Value:
     """Turn 1 / (1 + exp(-x)) into Sigmoid.
 
     Right because that is what Sigmoid computes by its text; where the exponential overflows both are zero. The ones
-    must leave the shape of x.
+    must leave the shape of x. What divides by the result or takes its logarithm needs the digits of small numbers: the
+    kernel of ONNX Runtime does not have them, being right to 1e-7 whatever the size of the result.
 
     Example:
         g (float[N,4] x) => (float[N,4] y) <float one = {1}> {
@@ -32,4 +33,5 @@ def fuse_sigmoid(m: Match, new: Builder) -> Value:
     """
     m.require(m.root.opset >= 7, "before opset 7 operands are broadcast in another way")
     require_plain_constants(m, m.x)
+    require_tolerant_readers(m)
     return new.node("Sigmoid", m.x)

@@ -70,6 +70,9 @@ def _merge(inner: Affine, outer: Affine, new: Builder) -> Value:
         shift = np.asarray(parts[0] + parts[1])
     data, like = inner.data, _constant(inner, outer)
     if not inner.shifts and not outer.shifts:
+        adds = any(step.node.op in ("Add", "Sub") for step in (inner, outer))
+        kept = not adds or not outer.node.outputs[0].shows_sign_of_zero
+        new.require(kept, "something divides by the result, and there the sign of a zero that is added decides")
         return new.node("Mul", data, _rounded(np.broadcast_to(factor, shape), like, new))
     new.require((np.abs(shift) * CANCELS >= np.abs(parts[0]) + np.abs(parts[1])).all(), "the two constants cancel")
     constant = _rounded(np.broadcast_to(shift, shape), like, new)

@@ -24,6 +24,7 @@ STATUS_STYLES = {"committed": "green", "unchanged": "dim", "rolled_back": "yello
 VERDICT_STYLES = {"equal": "green", "close": "green", "intended": "cyan", "different": "red", "unverified": "yellow"}
 _IDLE = ("unchanged", "skipped")
 _FEW = 20
+_MOST_DIMS = 4
 """Steps that are shown whether or not they did something."""
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
@@ -113,6 +114,7 @@ def result(account: Result) -> RenderableType:
     parts: list[RenderableType] = [*_steps(account.steps)]
     parts += list(_messages(account.steps))
     parts += [Padding(Text(line, style="yellow"), (0, 0, 0, 2)) for line in remarks(account.bindings)]
+    parts += [Padding(Text(line, style="dim"), (0, 0, 0, 2)) for line in refused_sizes(account.bindings)]
     parts += [Text("")]
     if account.expectations:
         parts += [
@@ -279,6 +281,7 @@ def pair(found: Pair) -> RenderableType:
             Text(f"  {kind} '{mine}' matched with '{theirs}'", style="dim") for mine, theirs in pairs if mine != theirs
         ]
     parts += [Text(f"  {line}", style="yellow") for line in remarks(found.bindings)]
+    parts += [Text(f"  {line}", style="dim") for line in refused_sizes(found.bindings)]
     return Group(*parts)
 
 
@@ -291,6 +294,19 @@ def remarks(bindings: Sequence[Mapping[str, Any]]) -> list[str]:
         if outcome != REPRODUCED:
             lines.append(f"{item['character']}: the original itself does not give the expected outputs: {outcome}")
     return lines
+
+
+def refused_sizes(bindings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Name the sizes of dynamic dims that were tried and that the original never ran with, in one line if any."""
+    drawn = [binding for binding in bindings if binding["seed"] is not None]
+    run = {size for binding in drawn if "refused" not in binding for size in binding["dims"].items()}
+    tried: dict[str, set[int]] = {}
+    for name, extent in (size for binding in drawn for size in binding["dims"].items()):
+        if run and (name, extent) not in run:
+            tried.setdefault(name, set()).add(extent)
+    shown = [f"{name} = {', '.join(map(str, sorted(sizes)))}" for name, sizes in list(tried.items())[:_MOST_DIMS]]
+    more = f"; and of {len(tried) - _MOST_DIMS} more dims" if len(tried) > _MOST_DIMS else ""
+    return [f"sizes that the original refuses: {'; '.join(shown)}{more}"] if shown else []
 
 
 def summary(found: Summary) -> str:

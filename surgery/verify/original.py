@@ -446,7 +446,7 @@ class _Attempt:
         if given.left_out and not found.refused:
             return f"no given set of inputs fits the model: {given.left_out[0][1]}"
         reason = found.refused[0][1] if found.refused else "the search ran out of time"
-        return f"no legal input found: {reason}"
+        return f"no legal input found: {reason}; give sizes with --dims, or inputs with --inputs"
 
 
 def _present(arrays: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """Sizes at which every free dim is tried, whatever else was refused, and few points that cover them.
 
-Broadcasting goes wrong at 1, a split or a padding at an uneven size, and an operand that a constant enlarges shows
-it at 1 only where all but the extent of that constant is refused. So each dim is tried at 1, at 2, at an uneven
-size, and at the extents of constants that it meets. Several dims move at once, so that a point serves all of them;
-where that is refused, it is taken apart until each size was tried by itself, with the other dims as they were and at 1.
+Broadcasting goes wrong at 1, a split or a padding at an uneven size, and an operand that a constant enlarges shows it
+at 1 only, where all but the extent of that constant is refused. So each dim is tried at 1, at 2, at an uneven size, and
+at the extents of constants that it meets. Several dims move at once, so that a point serves all of them; where that is
+refused, it is taken apart until each size was tried by itself, with the other dims as they were and at 1.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Budget:
     seconds: float
 
     def spend(self, seconds: float) -> bool:
-        """Take a probe out; False when there is none left. The first two are free."""
+        """Take a probe out; False when there is none left."""
         if self.probes <= 0 or self.room <= 0 or self.seconds <= 0:
             return False
         self.probes -= 1
@@ -43,7 +43,7 @@ class Budget:
 
 
 def sizes(dims: Dims, suggested: Mapping[str, Sequence[int]]) -> list[Size]:
-    """List the sizes at which free dims are to be tried: those that the user names, else 1, 2, uneven, suggested."""
+    """List the sizes at which dims are to be tried: the user's, else 1, 2, an uneven one and those suggested."""
     wanted: list[Size] = []
     for name in dims.names:
         extents = dims.wishes.get(name) or (1, 2, dims.uneven(name), *suggested.get(name, ()))

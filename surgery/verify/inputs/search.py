@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
+from surgery.verify.inputs.alike import guesses
 from surgery.verify.inputs.cover import Budget, Cover
 from surgery.verify.inputs.dims import UNKNOWN, Dims, Implied
 from surgery.verify.inputs.plan import PROFILES, Binding, Plan
@@ -18,7 +19,7 @@ Probe = Callable[[Binding], "str | None"]
 Implications = Callable[[], Implied]
 """Find out what the graph implies for its dims. That takes a while, so that it is asked for only after a refusal."""
 
-BUDGET = 30.0
+BUDGET = 60.0
 """Seconds after which the search makes do with what it has."""
 
 
@@ -56,7 +57,7 @@ class _Search:
         self.seed = seed
         self.probe = probe
         self.implied = implied
-        self.opening = plan.opening
+        self.plan = plan
         self.cost = cost
         self.tied: Dims | None = None
         self.known = UNKNOWN
@@ -88,7 +89,7 @@ class _Search:
 
         def probe(point: Mapping[str, int]) -> bool:
             binding = replace(Binding(seed=self.seed, profile=self.profile), dims=dict(point))
-            if self._late() or self.cost(binding) > most or not budget.spend(self.opening + self.cost(binding)):
+            if self._late() or self.cost(binding) > most or not budget.spend(self.plan.opening + self.cost(binding)):
                 return False
             message = self.probe(binding)
             if message is None:
@@ -98,7 +99,8 @@ class _Search:
                 self.found.refused.append((binding, message))
             return message is None
 
-        tied = self._implied() if self.found.refused else self.free
+        guessed = self.dims is not self.free
+        tied = self.dims if guessed else self._implied() if self.found.refused else self.free
         points = [dict(binding.dims) for binding in self.found.accepted]
         Cover(self.free, tied, self.known, points, probe).run(pairs=cost <= TRIVIAL)
 
@@ -119,12 +121,19 @@ class _Search:
         first, *others = self.free.ladder()
         yield first
         tied = self._implied()
+        yield from self._of(tied, [tied.point(0), tied.point(1)])
+        for guess in guesses(tied, self.plan.ports):
+            yield from self._of(guess, [guess.point(0), guess.point(1)])
         if tied is not self.free:
-            self.dims = tied
-            for point in tied.ladder():
-                yield tied.complete(point)
-            self.dims = self.free
+            yield from self._of(tied, tied.ladder())
         yield from others
+
+    def _of(self, dims: Dims, points: Iterable[dict[str, int]]) -> Iterator[dict[str, int]]:
+        """Yield points of dims some of which follow from others; when one is accepted, these are the dims."""
+        self.dims = dims
+        for point in points:
+            yield dims.complete(point)
+        self.dims = self.free
 
     def _implied(self) -> Dims:
         if self.tied is None:
