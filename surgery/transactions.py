@@ -23,7 +23,7 @@ from surgery.recipe.schema import PassStep, Recipe, VerifySpec
 from surgery.records import Observer, Silent
 from surgery.summary import operators
 from surgery.transform import transform
-from surgery.verify import Verdict, new_findings
+from surgery.verify import Verdict
 from surgery.verify.checks import CHECK_TIMEOUT, Checker
 
 if TYPE_CHECKING:
@@ -67,13 +67,13 @@ class Transactions:
 
     def _open(self) -> None:
         """Make the live graph; `ModelFileError` when its nodes have no order."""
-        self._load(self.stored.proto)
+        loaded = storage.without_alias(self.stored.proto)
+        self._load(loaded)
         self._names = self.graph.reserved = self.graph.names()
         ring = self.graph.cycle()
         if ring is not None:
             where = str(self.stored.path) if self.stored.path is not None else "the model in memory"
             raise ModelFileError(f"nodes read each other in a ring: {ring}", where=where, todo="nothing can run it")
-        loaded = self.stored.proto
         if storage.residue_of(self.graph.ir.graph) is not None:  # the IR alone does not give back what was read
             loaded = storage.proto_from_ir(self.graph.ir, self.stored.weights)
         data = loaded.SerializeToString(deterministic=True)
@@ -239,7 +239,7 @@ class Transactions:
         findings = self._find(attempt) if findings is None else findings
         if findings and self._findings is None:
             self._findings = self._checker.check(self.original)
-        yield from new_findings(self._findings or [], findings)
+        yield from self._checker.new(self.original, self._findings or [], attempt.data, findings)
 
     def _find(self, attempt: Attempt) -> list[str]:
         """Return what the checker finds in what a pass made."""
