@@ -25,6 +25,7 @@ from surgery.summary import operators
 from surgery.transform import transform
 from surgery.verify import Verdict
 from surgery.verify.checks import CHECK_TIMEOUT, Checker
+from surgery.verify.validity import Validity, validity
 
 if TYPE_CHECKING:
     import onnx
@@ -51,6 +52,7 @@ class Transactions:
         self.contained = contained
         begun = begun or begin(stored, recipe.inputs, recipe.verify)
         self.original, self.contract = begun.skeleton, begun.contract
+        self._first = self.contract.verifier
         self._checker = Checker(timeout=min(self.spec.timeout, CHECK_TIMEOUT), memory=self.spec.memory)
         self._running = ""
         # Attempts of standard passes that changed nothing: as long as the model is the same, so is what they do.
@@ -89,6 +91,19 @@ class Transactions:
     def verifier(self) -> Verifier:
         """What compares models with the original, as far as both have the same inputs and outputs."""
         return self.contract.verifier
+
+    def validity(self) -> Validity:
+        """Say whether the original is valid; it is loaded for that, unless it has run."""
+        if self._findings is None:
+            self._findings = self._checker.check(self.original)
+        if self._first.runs and self._first.problem is None:
+            return Validity(tuple(self._findings), self._first.gap, bool(self._first.gap))
+        return validity(self.stored, self.spec, self._findings)
+
+    def why_unknown(self) -> str:
+        """Say why nobody can run the original; empty when somebody can."""
+        self._first.prepare()
+        return self._first.problem or ""
 
     @property
     def proto(self) -> onnx.ModelProto:

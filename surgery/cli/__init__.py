@@ -18,6 +18,7 @@ from surgery.cli import (
     _output,
     apply,
     bisect,
+    check,
     diff,
     embed,
     export_weights,
@@ -38,7 +39,22 @@ from surgery.cli import (
 from surgery.errors import RecipeError, SurgeryError
 
 _COMMANDS = (
-    *(apply, inspect, opset, diff, verify, bisect, passes, run, extract, split, export_weights, externalize, embed),
+    *(
+        apply,
+        inspect,
+        check,
+        opset,
+        diff,
+        verify,
+        bisect,
+        passes,
+        run,
+        extract,
+        split,
+        export_weights,
+        externalize,
+        embed,
+    ),
     *(why, recipe, schema, new, test),
 )
 _INTERRUPTED = 130
