@@ -28,7 +28,7 @@ class Beginning:
 
 def begin(stored: storage.StoredModel, inputs: InputsSpec, verify: VerifySpec) -> Beginning:
     """Start to run a model on its inputs, unless nothing is to be compared; who begins closes the contract."""
-    skeleton = stored.proto.SerializeToString(deterministic=True)
+    skeleton = storage.without_alias(stored.proto).SerializeToString(deterministic=True)
     contract = Contract(skeleton, with_sets_beside(inputs, stored.path), verify)
     if verify.mode != "off":
         contract.verifier.begin()

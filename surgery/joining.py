@@ -39,7 +39,7 @@ def read(path: Path, weights: storage.Weights) -> Other:
 
     stored = storage.load(path)
     weights.adopt(stored.weights)
-    return Other(path, Graph(storage.ir_from_proto(stored.proto, weights), weights=weights))
+    return Other(path, Graph(storage.ir_from_proto(storage.without_alias(stored.proto), weights), weights=weights))
 
 
 def join(new: Builder, graph: Graph, other: Other, connect: Mapping[str, Value], prefix: str) -> tuple[Value, ...]:

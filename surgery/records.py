@@ -16,6 +16,7 @@ from surgery.verify import Verdict
 if TYPE_CHECKING:
     import onnx
 
+    from surgery.verify.validity import Validity
     from surgery.why import Why
 
 Status = Literal["committed", "unchanged", "rolled_back", "skipped", "failed"]
@@ -109,6 +110,10 @@ class Result:
     """Whether all has to hold, rather than what was committed."""
     end: Verdict | None = None
     """The verdict on the whole model at the end, where steps were verified in the region of their change."""
+    validity: Validity | None = None
+    """What is wrong with the model that was given, if that was asked."""
+    unverifiable: str = ""
+    """Why nobody can run that model, where nothing could be shown otherwise and that is not accepted."""
 
     @property
     def failure(self) -> StepRecord | None:
@@ -123,9 +128,12 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """Whether no step ended the run and every expectation holds; when strict, also whether nothing was refused."""
+        """Whether no step ended the run, every expectation holds, and there is somebody who can run the model.
+
+        When strict, also whether nothing was refused.
+        """
         holds = self.failure is None and all(expectation.ok for expectation in self.expectations)
-        return holds and not (self.strict and self.refused)
+        return holds and not self.unverifiable and not (self.strict and self.refused)
 
     @property
     def exit_code(self) -> int:
@@ -147,6 +155,8 @@ class Result:
             "bindings": [dict(binding) for binding in self.bindings],
             "seconds": round(self.seconds, 4),
             "strict": self.strict,
+            "original": self.validity.to_json() if self.validity is not None else None,
+            "unverifiable": self.unverifiable or None,
             "refused": [{"pass": step.name, "where": step.where, "why": step.message} for step in self.refused],
         }
 

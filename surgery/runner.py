@@ -6,7 +6,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from surgery.recipe.failing import decided
 from surgery.recipe.schema import OnFailure, Recipe
 from surgery.records import Observer, Result, Silent, StepRecord
 from surgery.summary import data_files, summarize
+from surgery.verify.validity import Validity
 
 if TYPE_CHECKING:
     import onnx
@@ -59,13 +60,13 @@ def run(
     recipe = decided(recipe, on_failure)
     refused: list[StepRecord] = []
     try:
-        chain, bindings = _run(stored, recipe, observer, contained, begun, made)
+        chain, ended = _run(stored, recipe, observer, contained, begun, made)
     except RefusedEndError as end:
         # Which of the steps is to blame is known when each is verified on the whole, and what is done about it then.
         refused.append(end.record)
         (observer or Silent()).done(end.record)
         each = replace(recipe, verify=replace(recipe.verify, mode="each", compare="whole"))
-        chain, bindings = _run(stored, each, observer, contained, None, made)
+        chain, ended = _run(stored, each, observer, contained, None, made)
     files = data_files(stored.proto, stored.path) if stored.path is not None else []
     return Result(
         recipe=recipe.name,
@@ -73,13 +74,24 @@ def run(
         output=summarize(chain.proto),
         steps=(*refused, *chain.records),
         expectations=tuple(chain.expectations),
-        bindings=bindings,
+        bindings=ended.bindings,
         seconds=time.perf_counter() - started,
         proto=chain.proto,
         stored=stored,
         strict=strict,
         end=chain.end,
+        validity=ended.validity,
+        unverifiable=ended.unverifiable,
     )
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """What is known at the end of a run: its inputs, whether the original is valid, and why nothing could be shown."""
+
+    bindings: tuple[Mapping[str, Any], ...]
+    validity: Validity | None = None
+    unverifiable: str = ""
 
 
 def _run(
@@ -89,8 +101,8 @@ def _run(
     contained: bool,
     begun: Beginning | None,
     made: Callable[[onnx.ModelProto], object] | None,
-) -> tuple[Chain, tuple[Mapping[str, Any], ...]]:
-    """Run the steps of a recipe; return the chain of them, ended, and the inputs that it was verified on."""
+) -> tuple[Chain, _Ended]:
+    """Run the steps of a recipe; return the chain of them, ended."""
     with _rare_collections():
         chain = Chain(stored, recipe, observer, contained=contained, begun=begun)
     with closing(chain), _rare_collections():
@@ -103,7 +115,17 @@ def _run(
             pass
         else:
             chain.expect(recipe.expect)
-        return chain, tuple(chain.verifier.bindings)
+        found = chain.validity() if recipe.verify.mode != "off" else None
+        unverifiable = _unverifiable(chain, found) if found is not None else ""
+        return chain, _Ended(tuple(chain.verifier.bindings), found, unverifiable)
+
+
+def _unverifiable(chain: Chain, found: Validity) -> str:
+    """Say why nothing can be shown of a model that nobody can run; empty where something is, or that is accepted."""
+    verdicts = [record.verdict for record in chain.records if record.verdict is not None]
+    if chain.spec.unverified == "accept" or any(verdict.passed for verdict in verdicts):
+        return ""
+    return chain.why_unknown() if found.refusal or any(one.status == "unverified" for one in verdicts) else ""
 
 
 def apply(

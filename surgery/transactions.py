@@ -23,8 +23,9 @@ from surgery.recipe.schema import PassStep, Recipe, VerifySpec
 from surgery.records import Observer, Silent
 from surgery.summary import operators
 from surgery.transform import transform
-from surgery.verify import Verdict, new_findings
+from surgery.verify import Verdict
 from surgery.verify.checks import CHECK_TIMEOUT, Checker
+from surgery.verify.validity import Validity, validity
 
 if TYPE_CHECKING:
     import onnx
@@ -51,6 +52,7 @@ class Transactions:
         self.contained = contained
         begun = begun or begin(stored, recipe.inputs, recipe.verify)
         self.original, self.contract = begun.skeleton, begun.contract
+        self._first = self.contract.verifier
         self._checker = Checker(timeout=min(self.spec.timeout, CHECK_TIMEOUT), memory=self.spec.memory)
         self._running = ""
         # Attempts of standard passes that changed nothing: as long as the model is the same, so is what they do.
@@ -67,13 +69,13 @@ class Transactions:
 
     def _open(self) -> None:
         """Make the live graph; `ModelFileError` when its nodes have no order."""
-        self._load(self.stored.proto)
+        loaded = storage.without_alias(self.stored.proto)
+        self._load(loaded)
         self._names = self.graph.reserved = self.graph.names()
         ring = self.graph.cycle()
         if ring is not None:
             where = str(self.stored.path) if self.stored.path is not None else "the model in memory"
             raise ModelFileError(f"nodes read each other in a ring: {ring}", where=where, todo="nothing can run it")
-        loaded = self.stored.proto
         if storage.residue_of(self.graph.ir.graph) is not None:  # the IR alone does not give back what was read
             loaded = storage.proto_from_ir(self.graph.ir, self.stored.weights)
         data = loaded.SerializeToString(deterministic=True)
@@ -91,6 +93,19 @@ class Transactions:
     def verifier(self) -> Verifier:
         """What compares models with the original, as far as both have the same inputs and outputs."""
         return self.contract.verifier
+
+    def validity(self) -> Validity:
+        """Say whether the original is valid; it is loaded for that, unless it has run."""
+        if self._findings is None:
+            self._findings = self._checker.check(self.original)
+        if self._first.runs and self._first.problem is None:
+            return Validity(tuple(self._findings), self._first.gap, bool(self._first.gap))
+        return validity(self.stored, self.spec, self._findings)
+
+    def why_unknown(self) -> str:
+        """Say why nobody can run the original; empty when somebody can."""
+        self._first.prepare()
+        return self._first.problem or ""
 
     @property
     def proto(self) -> onnx.ModelProto:
@@ -241,7 +256,7 @@ class Transactions:
         findings = self._find(attempt) if findings is None else findings
         if findings and self._findings is None:
             self._findings = self._checker.check(self.original)
-        yield from new_findings(self._findings or [], findings)
+        yield from self._checker.new(self.original, self._findings or [], attempt.data, findings)
 
     def _find(self, attempt: Attempt) -> list[str]:
         """Return what the checker finds in what a pass made."""

@@ -19,6 +19,7 @@ from surgery.cli import (
     _signals,
     apply,
     bisect,
+    check,
     diff,
     embed,
     export_weights,
@@ -39,7 +40,22 @@ from surgery.cli import (
 from surgery.errors import RecipeError, SurgeryError
 
 _COMMANDS = (
-    *(apply, inspect, opset, diff, verify, bisect, passes, run, extract, split, export_weights, externalize, embed),
+    *(
+        apply,
+        inspect,
+        check,
+        opset,
+        diff,
+        verify,
+        bisect,
+        passes,
+        run,
+        extract,
+        split,
+        export_weights,
+        externalize,
+        embed,
+    ),
     *(why, recipe, schema, new, test),
 )
 _BROKEN = 3

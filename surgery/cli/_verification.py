@@ -28,18 +28,28 @@ def add_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs") -> No
     group.add_argument(
         "--dims", metavar="NAME=N[,N]", action="append", default=[], help="sizes of a dynamic dim; may be repeated"
     )
+    add_library_argument(group)
     group.add_argument(
+        "--unverified",
+        choices=["refuse", "accept"],
+        help="whether to fail when nothing could be shown (default: what the recipe says, else refuse)",
+    )
+
+
+def add_library_argument(parser: argparse._ActionsContainer) -> None:
+    """Declare how ONNX Runtime gets custom operators."""
+    parser.add_argument(
         "--custom-op-library",
         metavar="FILE",
         action="append",
         default=[],
         help="a shared library with custom operators for ONNX Runtime; may be repeated",
     )
-    group.add_argument(
-        "--unverified",
-        choices=["refuse", "accept"],
-        help="whether to fail when nothing could be shown (default: what the recipe says, else refuse)",
-    )
+
+
+def libraries(arguments: argparse.Namespace) -> tuple[Path, ...]:
+    """Read the paths of libraries of custom operators."""
+    return tuple(_library(path) for path in arguments.custom_op_library)
 
 
 def combined(
@@ -52,12 +62,11 @@ def combined(
     if given:
         _require_dims(model, given)
     data = tuple(DataSpec(Path(path)) for path in arguments.inputs)
-    libraries = tuple(_library(path) for path in arguments.custom_op_library)
     return (
         replace(inputs, dims=FrozenDict({**inputs.dims, **given}), data=data + inputs.data),
         replace(
             verify,
-            custom_op_library=libraries + verify.custom_op_library,
+            custom_op_library=libraries(arguments) + verify.custom_op_library,
             unverified=arguments.unverified or verify.unverified,
         ),
     )

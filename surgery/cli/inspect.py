@@ -40,16 +40,21 @@ def main(arguments: argparse.Namespace) -> int:
     from surgery import storage
     from surgery.analysis import analyse
     from surgery.inspect import inspect_stored
+    from surgery.recipe.schema import VerifySpec
+    from surgery.verify.validity import validity
 
     sizes = {name: _one(name, numbers) for name, numbers in _verification.dims(arguments).items()}
     stored = storage.load(Path(arguments.model))
     facts, analysis = inspect_stored(stored), analyse(stored, sizes)
+    found = validity(stored, VerifySpec())
     if arguments.format == "json":
-        _output.write_json({**facts.to_json(), "analysis": analysis.to_json()})
+        _output.write_json({**facts.to_json(), "analysis": analysis.to_json(), "validity": found.to_json()})
         return 0
     from surgery.report import analysis as report
     from surgery.report import terminal
 
+    for line in terminal.invalid(found):
+        _output.write(line)
     _output.write(terminal.inspection(facts))
     _output.write(report.analysis(analysis, max(arguments.top, 0)))
     return 0

@@ -147,7 +147,7 @@ def study(
         )
     weights = stored.weights
     weights.open_scratch()
-    graph = Graph(storage.ir_from_proto(stored.proto, weights), weights=weights)
+    graph = Graph(storage.ir_from_proto(storage.without_alias(stored.proto), weights), weights=weights)
     floors = {node: floor(node) for node in graph.nodes()}
     road = _Road(graph, stored.proto, lower, higher)
     own = [found.version for node, found in floors.items() if found is not None and not node.ir.domain]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from surgery.records import Result, StepRecord
     from surgery.summary import Summary
     from surgery.verify import Pair, Verdict
+    from surgery.verify.validity import Validity
 
 STATUS_STYLES = {"committed": "green", "unchanged": "dim", "rolled_back": "yellow", "skipped": "dim", "failed": "red"}
 VERDICT_STYLES = {"equal": "green", "close": "green", "intended": "cyan", "different": "red", "unverified": "yellow"}
@@ -111,7 +112,8 @@ def histogram_table(counts: Sequence[OperatorCount], *, total: bool = True) -> T
 
 def result(account: Result) -> RenderableType:
     """Show the account of `apply`: steps, messages, expectations, operators before and after, the verdict."""
-    parts: list[RenderableType] = [*_steps(account.steps)]
+    parts: list[RenderableType] = [*invalid(account.validity)] if account.validity is not None else []
+    parts += _steps(account.steps)
     parts += list(_messages(account.steps))
     parts += [Padding(Text(line, style="yellow"), (0, 0, 0, 2)) for line in remarks(account.bindings)]
     parts += [Padding(Text(line, style="dim"), (0, 0, 0, 2)) for line in refused_sizes(account.bindings)]
@@ -127,6 +129,12 @@ def result(account: Result) -> RenderableType:
         parts += [histogram_table(counts), Text("")]
     parts.append(_conclusion(account))
     return Group(*parts)
+
+
+def invalid(found: Validity) -> Iterator[RenderableType]:
+    """Say what is wrong with a model as it was given, if anything."""
+    if not found.ok:
+        yield Text(f"the model as it was given: {found}", style="yellow")
 
 
 def _messages(steps: Sequence[StepRecord]) -> Iterator[RenderableType]:
@@ -173,6 +181,9 @@ def _conclusion(account: Result) -> Text:
         return Text(f"failed at step '{step.name}'{verdict}; nothing was written\n{_advice(step)}", style="bold red")
     if not all(item.ok for item in account.expectations):
         return Text("an expectation is not met; nothing was written", style="bold red")
+    if account.unverifiable:
+        advice = "--unverified accept takes it as it is; --inputs, --dims or --custom-op-library may help to run it"
+        return Text(f"nothing can be verified: {account.unverifiable}; nothing was written\n{advice}", style="bold red")
     if not account.ok:
         return Text(f"{_not_kept(account.refused)}; with --strict nothing is written", style="bold red")
     refused = f"; {_not_kept(account.refused)}" if account.refused else ""

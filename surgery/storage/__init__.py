@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from surgery.storage.checkpoints import write_checkpoint as write_checkpoint
     from surgery.storage.convert import ir_from_proto as ir_from_proto
     from surgery.storage.convert import proto_from_ir as proto_from_ir
+    from surgery.storage.domains import without_alias as without_alias
     from surgery.storage.export import QUANTIZATION as QUANTIZATION
     from surgery.storage.files import output_errors as output_errors
     from surgery.storage.files import write_texts as write_texts
@@ -47,6 +48,7 @@ _HOMES = {
     "ir_from_proto": "convert",
     "proto_from_ir": "convert",
     "QUANTIZATION": "export",
+    "without_alias": "domains",
     "output_errors": "files",
     "write_texts": "files",
     "residue_of": "residue",

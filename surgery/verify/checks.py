@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from surgery.errors import WorkerError
 from surgery.parity import Change
+from surgery.verify.inputs.shapes import graphs
 from surgery.workers import Worker, stage
 
 if TYPE_CHECKING:
@@ -20,7 +21,10 @@ Dims = tuple[int | str | None, ...]
 CHECK_TIMEOUT = 120.0
 """Seconds for the checker and the strict shape inference together; they look at a skeleton, never at weights."""
 
-_NAMES = re.compile(r"'[^']*'|\"[^\"]*\"|\([^()]*\)|\bName: ?\S*(?= OpType)|\d+")
+INFERENCE = "shape inference: "
+"""How a finding begins that may be one of what a model declares, rather than of what it computes."""
+
+_NAMES = re.compile(r"'[^']*'|\"[^\"]*\"|\([^()]*\)|\bName: ?\S*(?= OpType)|\d+|\S+(?= in initializer but not)")
 
 
 class Checker:
@@ -45,6 +49,16 @@ class Checker:
             except WorkerError as error:
                 findings.append(error.what)
         return findings
+
+    def new(self, original: bytes, known: list[str], changed: bytes, found: list[str]) -> list[str]:
+        """Return which findings in a changed model are not `known` of the original, nor due to what that declares."""
+        import onnx
+
+        new = new_findings(known, found)
+        if not new or not any(item.startswith(INFERENCE) for item in known):
+            return new
+        first, second = (onnx.load_model_from_string(skeleton) for skeleton in (original, changed))
+        return new_findings(*(self.check(without_declared(model, first)) for model in (first, second)))
 
     def kill(self) -> None:
         """End the check of another thread, which then fails, and check no more."""
@@ -71,6 +85,32 @@ def new_findings(original: list[str], changed: list[str]) -> list[str]:
     return [finding for finding in changed if _NAMES.sub("", finding) not in known]
 
 
+def without_declared(model: onnx.ModelProto, original: onnx.ModelProto) -> bytes:
+    """Copy a model without the shapes of inner values and outputs that it declares just as the original does.
+
+    Where those of the original contradict each other, which contradiction is found first says nothing of a change.
+    """
+    import onnx
+
+    known = {value.SerializeToString(deterministic=True) for graph in graphs(original.graph) for value in _told(graph)}
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for graph in graphs(copy.graph):
+        kept = [one for one in graph.value_info if one.SerializeToString(deterministic=True) not in known]
+        del graph.value_info[:]
+        graph.value_info.extend(kept)
+        for value in graph.output:
+            if value.type.HasField("tensor_type") and value.SerializeToString(deterministic=True) in known:
+                value.type.tensor_type.ClearField("shape")
+    data: bytes = copy.SerializeToString(deterministic=True)
+    return data
+
+
+def _told(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
+    yield from graph.value_info
+    yield from graph.output
+
+
 def run_checker(skeleton: bytes) -> list[str]:
     """Run onnx's checker, in a worker whose folder is the root: external data is found from there."""
     import onnx.checker
@@ -91,7 +131,7 @@ def run_inference(skeleton: bytes) -> list[str]:
     try:
         onnx.shape_inference.infer_shapes(skeleton, check_type=True, strict_mode=True)
     except Exception as error:
-        return [f"shape inference: {_one_line(str(error))}"]
+        return [f"{INFERENCE}{_one_line(str(error))}"]
     return []
 
 

@@ -12,7 +12,7 @@ from surgery import storage
 from surgery.errors import UsageError
 from surgery.parity import Parity
 from surgery.recipe.schema import DataSpec, InputsSpec, VerifySpec
-from surgery.verify.checks import CHECK_TIMEOUT, Checker, new_findings, signature
+from surgery.verify.checks import CHECK_TIMEOUT, Checker, signature
 from surgery.verify.inputs.given import with_sets_beside
 from surgery.verify.matching import By, Match, by_name, by_position, mismatch, narrowed, rename
 from surgery.verify.verdict import Verdict, Verifier
@@ -102,7 +102,7 @@ def verify(
     """
     # Both are kept as loaded, for their weights may lie in files that go with them.
     sides = [_load(model) for model in (original, changed)]
-    first, second = (side.proto for side in sides)
+    first, second = (storage.without_alias(side.proto) for side in sides)
     given = with_sets_beside(_spec(inputs), Path(original) if isinstance(original, str | Path) else None)
     spec = spec or VerifySpec()
     match = by_position(first, second) if by == "position" else by_name(first, second)
@@ -137,8 +137,9 @@ def verify(
 def _findings(first: onnx.ModelProto, second: onnx.ModelProto, spec: VerifySpec) -> list[str]:
     """Return what the checker finds in the second model, and not in the first one."""
     with closing(Checker(timeout=min(spec.timeout, CHECK_TIMEOUT), memory=spec.memory)) as checker:
-        found = checker.check(_bytes(second))
-        return new_findings(checker.check(_bytes(first)), found) if found else []
+        before, after = _bytes(first), _bytes(second)
+        found = checker.check(after)
+        return checker.new(before, checker.check(before), after, found) if found else []
 
 
 def _load(model: str | Path | onnx.ModelProto) -> storage.StoredModel:

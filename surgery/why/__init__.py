@@ -286,7 +286,9 @@ def _explain(
     at: str | None,
     limit: int,
 ) -> Why:
-    graph = WatchedGraph(storage.ir_from_proto(proto, weights), _package(declared), weights=weights)
+    graph = WatchedGraph(
+        storage.ir_from_proto(storage.without_alias(proto), weights), _package(declared), weights=weights
+    )
     node = None if at is None else _find(graph, at)
     graph.tracer.asked = node
     label = "" if node is None else node.label

@@ -1,0 +1,53 @@
+"""Say whether models are valid: by onnx's checker, by strict shape inference, and by ONNX Runtime, which loads them.
+
+Exit code 0 when all are, 1 when one is not, 2 when a file cannot be read. `surgery verify` compares two models.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from surgery.cli import _output, _verification
+from surgery.errors import ModelFileError
+
+if TYPE_CHECKING:
+    from surgery.recipe.schema import VerifySpec
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `check` takes."""
+    parser.add_argument("models", metavar="MODEL", nargs="+", help="an .onnx file")
+    _verification.add_library_argument(parser)
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Check models, one after the other."""
+    _verification.start()
+    from surgery.recipe.schema import VerifySpec
+
+    spec = VerifySpec(custom_op_library=_verification.libraries(arguments))
+    answers, code = [], 0
+    for name in arguments.models:
+        answer = _checked(name, spec)
+        code = max(code, ModelFileError.exit_code if answer["problem"] else int(not answer["valid"]))
+        answers.append({key: value for key, value in answer.items() if key != "text"})
+        if arguments.format == "text":
+            _output.write(f"{name}: {answer['problem'] or answer['text']}", wrap=False)
+    if arguments.format == "json":
+        _output.write_json(answers)
+    return code
+
+
+def _checked(name: str, spec: VerifySpec) -> dict[str, Any]:
+    """Say what is wrong with one model, or why it cannot be read."""
+    from surgery import storage
+    from surgery.verify.validity import validity
+
+    try:
+        found = validity(storage.load(Path(name)), spec)
+    except ModelFileError as error:
+        problem = str(error).removeprefix(f"{name}: ")
+        return {"model": name, "valid": False, "findings": [], "runtime": None, "problem": problem, "text": ""}
+    return {"model": name, **found.to_json(), "problem": None, "text": str(found)}

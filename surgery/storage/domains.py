@@ -1,0 +1,58 @@
+"""`ai.onnx` as what it is: the other name of the default domain, which has none.
+
+The specification knows both, and so does ONNX Runtime; onnx's checker, its inference and onnx-ir know the empty one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import onnx
+
+ALIAS: Final = "ai.onnx"
+_WRITTEN: Final = bytes([len(ALIAS)]) + ALIAS.encode()
+"""How a text of just that is serialized."""
+
+
+def _has_alias(proto: onnx.ModelProto) -> bool:
+    """Tell whether a model calls the default domain by its other name, and may call it by none instead."""
+    if _WRITTEN not in proto.SerializeToString():
+        return False
+    imports: list[Any] = [proto.opset_import, *(function.opset_import for function in proto.functions)]
+    versions = [{item.version for item in items if item.domain in ("", ALIAS)} for items in imports]
+    # Two versions of one domain, or functions in it, mean something that nobody but its maker knows.
+    return all(len(found) <= 1 for found in versions) and all(f.domain != ALIAS for f in proto.functions)
+
+
+def without_alias(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model that calls the default domain by its empty name: a copy, if it did not."""
+    if not _has_alias(proto):
+        return proto
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    for items in (copy.opset_import, *(function.opset_import for function in copy.functions)):
+        _merge(items)
+    for body in (copy.graph, *copy.functions):
+        for node in _nodes(body):
+            if node.domain == ALIAS:
+                node.domain = ""
+    return copy
+
+
+def _merge(imports: Any) -> None:
+    """Rename the import of the default domain, and leave one where both names are imported."""
+    found = [item for item in imports if item.domain in ("", ALIAS)]
+    for item in found[1:]:
+        imports.remove(item)
+    for item in found[:1]:
+        item.domain = ""
+
+
+def _nodes(body: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
+    waiting: list[Any] = [body]
+    while waiting:
+        for node in waiting.pop().node:
+            yield node
+            for attribute in node.attribute:
+                waiting += [attribute.g] if attribute.HasField("g") else attribute.graphs

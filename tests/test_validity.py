@@ -1,0 +1,105 @@
+"""Whether a model is valid as it was given: said first, asked for alone, and never passed over."""
+
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from surgery import cli, runner, text
+from surgery.recipe import VerifySpec, parse
+
+RIGHT = "g (float[n] x) => (float[n] y) { i = Identity(x) y = Relu(i) }"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    right = text.parse(RIGHT)
+    stale = text.parse(RIGHT)
+    stale.graph.value_info.append(helper.make_tensor_value_info("i", TensorProto.FLOAT, [2, 3]))
+    types = text.parse("g (float[n] x, int64[n] k) => (float[n] y) { i = Relu(x) y = Add(x, k) }")
+    types.graph.node[1].name = "adder"
+    custom = text.parse("g (float[n] x) => (float[n] y) { i = Identity(x) y = com.acme.Foo(i) }")
+    custom.opset_import.add(domain="com.acme", version=1)
+    for name, model in {"right": right, "stale": stale, "types": types, "custom": custom}.items():
+        onnx.save(model, f"{name}.onnx")
+    (tmp_path / "text.onnx").write_text("no model")
+    return tmp_path
+
+
+def surgery(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = cli.main([*arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_check_says_what_is_wrong_with_each(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert surgery(capsys, "check", "right.onnx") == (0, "right.onnx: valid\n", "")
+    code, out, _ = surgery(capsys, "check", "right.onnx", "types.onnx", "custom.onnx", "stale.onnx")
+    lines = out.splitlines()
+    assert code == 1 and len(lines) == 4 and lines[0] == "right.onnx: valid"
+    assert lines[1].startswith("types.onnx: invalid: ") and lines[1].count("adder") >= 1
+    assert "shape inference: " in lines[1] and "ONNX Runtime refuses it: " in lines[1]
+    assert lines[2] == (
+        "custom.onnx: cannot be run here: com.acme:Foo is a custom operator, and no --custom-op-library has it"
+    )
+    assert "shape inference: " in lines[3]
+
+
+def test_check_of_what_is_no_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = surgery(capsys, "check", "types.onnx", "text.onnx", "no.onnx", "right.onnx")
+    lines = out.splitlines()
+    assert code == 2 and err == "" and len(lines) == 4
+    assert lines[1].startswith("text.onnx: ") and lines[2].startswith("no.onnx: no such file")
+    assert lines[3] == "right.onnx: valid"
+    code, out, _ = surgery(capsys, "check", "types.onnx", "no.onnx", "right.onnx", "--format", "json")
+    found = json.loads(out)
+    assert code == 2 and [one["valid"] for one in found] == [False, False, True]
+    assert found[0]["findings"] and found[0]["runtime"] and found[0]["problem"] is None
+    assert "no such file" in found[1]["problem"] and found[2]["runtime"] is None
+
+
+@pytest.mark.parametrize("command", [["apply", "tidy"], ["inspect"]])
+def test_the_first_line_says_that_a_model_is_invalid(
+    folder: Path, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    for name, words in {
+        "types": "invalid: ",
+        "stale": "invalid: ",
+        "custom": "cannot be run here: ",
+    }.items():
+        _, out, _ = surgery(capsys, *command, f"{name}.onnx")
+        assert out.startswith("the model as it was given: ") and words in out.splitlines()[0]
+    _, out, _ = surgery(capsys, *command, "right.onnx")
+    assert "as it was given" not in out.splitlines()[0]
+    _, out, _ = surgery(capsys, *command, "types.onnx", "--format", "json")
+    data = json.loads(out)
+    assert (data.get("validity") or data["original"])["valid"] is False
+
+
+def test_a_model_that_nobody_can_run_is_fine_only_where_that_is_accepted(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nothing = text.parse("g (float[n] x, int64[n] k) => (float[n] y) { y = Add(x, k) }")
+    onnx.save(nothing, "nothing.onnx")
+    for name in ("types", "nothing", "custom"):
+        code, out, _ = surgery(capsys, "apply", "tidy", f"{name}.onnx", "-o", "out.onnx")
+        assert code == 1 and "nothing can be verified: " in out and "--unverified accept" in out
+        assert not Path("out.onnx").exists()
+        code, out, _ = surgery(capsys, "apply", "tidy", f"{name}.onnx", "-o", "out.onnx", "--unverified", "accept")
+        assert code == 0 and "ok: " in out and Path("out.onnx").exists()
+        Path("out.onnx").unlink()
+    result = runner.apply("types.onnx", "tidy")
+    assert not result.ok and result.exit_code == 1 and result.unverifiable and result.failure is None
+    # What the checker finds is said, and ONNX Runtime runs the model all the same.
+    assert runner.apply("stale.onnx", "tidy").ok
+
+
+def test_what_only_the_reference_evaluator_runs_can_be_run(folder: Path) -> None:
+    model = text.parse("g (bfloat16[n] x) => (bfloat16[n] y) { i = Identity(x) y = Erf(i) }")
+    found = runner.apply(model, parse("steps: [drop-dead]"))
+    assert found.ok is not bool(found.unverifiable)
+    off = runner.apply(model, parse('verify: {mode: "off"}\nsteps: [drop-identity]'))
+    assert off.ok and off.validity is None and VerifySpec().mode == "each"
