@@ -244,6 +244,7 @@ class Commit:
             new.name = name
             new.type, new.shape = old.type, old.shape
             new.metadata_props.update(old.metadata_props)
+            new.doc_string = old.doc_string or new.doc_string
             for index, output in enumerate(scope.outputs):
                 if output is old:
                     scope.outputs[index] = new

@@ -352,10 +352,22 @@ class Node(_View):
         return graph
 
 
+_FORMS = {
+    "value": onnx_ir.AttributeType.TENSOR,
+    "value_int": onnx_ir.AttributeType.INT,
+    "value_ints": onnx_ir.AttributeType.INTS,
+    "value_float": onnx_ir.AttributeType.FLOAT,
+    "value_floats": onnx_ir.AttributeType.FLOATS,
+    "value_string": onnx_ir.AttributeType.STRING,
+    "value_strings": onnx_ir.AttributeType.STRINGS,
+}
+"""The attributes that a Constant may have, and their types; in a wrong model `value` may be a sparse tensor."""
+
+
 def constant_tensor(node: onnx_ir.Node) -> onnx_ir.TensorProtocol | None:
     """Return the tensor that a Constant node gives, whichever attribute holds it; None for a sparse one."""
     attribute = next(iter(node.attributes.values()), None)
-    if attribute is None or attribute.is_ref():
+    if attribute is None or attribute.is_ref() or _FORMS.get(attribute.name) != attribute.type:
         return None
     match attribute.name:
         case "value":

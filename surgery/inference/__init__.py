@@ -286,9 +286,9 @@ class Inference:
         for value in node.inputs:
             if value is not None:
                 context.name_anonymous_dims(value)
-        if node.op_type == "Constant" and "value" in node.attributes and not node.attributes["value"].is_ref():
+        if node.op_type == "Constant" and (tensor := _held_tensor(node)) is not None:
             # The package's rule asks onnx-ir for the tensor, which then renames it.
-            _write_constant(node.outputs[0], node.attributes["value"].value)
+            _write_constant(node.outputs[0], tensor)
             return
         before = [value.shape for value in node.outputs]
         rule = registry.get(node.domain, node.op_type, context.get_opset_version(node.domain))
@@ -338,6 +338,15 @@ class Inference:
                 context.set_shape(value, shape)
             if content is not None:
                 context.know(value, content, value.dtype)
+
+
+def _held_tensor(node: ir.Node) -> ir.TensorProtocol | None:
+    """Return the dense tensor that a Constant has in its attribute `value`."""
+    attribute = node.attributes.get("value")
+    if attribute is None or attribute.is_ref() or attribute.type != ir.AttributeType.TENSOR:
+        return None
+    tensor: ir.TensorProtocol = attribute.value
+    return tensor
 
 
 def _write_constant(value: ir.Value, tensor: ir.TensorProtocol) -> None:
