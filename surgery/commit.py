@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from surgery.edits import Edits, NewNode
-from surgery.facts import subgraphs, values
+from surgery.facts import declarable, subgraphs, values
 from surgery.lineage import strip
 from surgery.lineage.stamping import Place, Stamps
 from surgery.ports import Ports
@@ -119,7 +119,7 @@ class Commit:
                 value.type, value.shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy())
             self.graph.facts.forget()
         for value, kind, dims in edits.declarations:
-            value.type, value.shape = kind, None if dims is None else ir.Shape(dims)
+            value.type, value.shape = kind, None if dims is None else ir.Shape(declarable(dims))
         return orphans
 
     def _rename_changed(self, edits: Edits) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir
 
 from surgery import lineage, ops
-from surgery.facts import Dim, dims, subgraphs
+from surgery.facts import Dim, dims, subgraphs, symbolic
 from surgery.lineage import Lineage
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Value(_View):
         if tensor is not None and self.ir.is_initializer() and not self.is_overridable:
             return tuple(tensor.shape.numpy())
         found = self.graph.facts.of(self.ir).shape
-        return dims(found if found is not None else self.ir.shape)
+        return dims(found if found is not None else symbolic(self.ir.shape))
 
     @property
     def rank(self) -> int | None:

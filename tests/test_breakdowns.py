@@ -6,7 +6,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import surgery
-from surgery import text
+from surgery import storage, text
+from surgery.analysis.activations import activations
+from surgery.analysis.costs import costs
+from surgery.graph import Graph
+from surgery.inference.symbols import combine, normal, shown
 from surgery.recipe.loader import parse
 from surgery.verify.draws import draws
 
@@ -112,3 +116,43 @@ def test_a_dropout_of_ratio_zero_draws_nothing_however_the_ratio_is_written(rati
     body = f"r = Constant<{ratio}>() t = Constant<value=bool {{1}}>() y = Dropout(x, r, t)"
     found = draws(text.parse(f"g (float[4] x) => (float[4] y) {{ {body} }}"))
     assert found is not None and sum(found.values()) == count
+
+
+NAMES = ["?", "batch size", "a:b", "", "10**10**10", "2*N", "x if y", "é", "__import__('os').getcwd()", "9" * 5000]
+
+
+@pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
+def test_a_dim_may_have_any_name(name: str) -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("ConstantOfShape", ["s"], ["z"]),
+        helper.make_node("Concat", ["x", "x"], ["twice"], axis=0),
+        helper.make_node("Add", ["x", "z"], ["a"]),
+        helper.make_node("Identity", ["a"], ["y"]),
+    ]
+    shape = (name, 3)
+    proto = model(nodes, [info("x", shape=shape)], [info("y", shape=shape), info("twice", shape=(None, 3))])
+    graph = Graph(storage.ir_from_proto(proto))
+    known = {value.name: value.shape for node in graph.nodes() for value in node.outputs}
+    assert known["a"] is not None and known["a"][1] == 3
+    assert known["twice"] is not None and known["twice"][0] != known["a"][0]
+    assert "dim_x" not in str(costs(graph).to_json()) + str(activations(graph).to_json())
+    result = surgery.apply(proto, parse("recipe: r\nverify: {mode: 'off'}\nsteps: [drop-identity, infer-shapes]"))
+    assert result.failure is None
+    assert result.proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param == name
+    declared = [dim.dim_param for item in result.proto.graph.value_info for dim in item.type.tensor_type.shape.dim]
+    assert not any("dim_x" in item for item in declared)
+
+
+def test_the_name_of_a_dim_is_no_arithmetic() -> None:
+    proto = text.parse("g (float[N] x, float[N] z) => (float[N] y) { y = Add(x, z) }")
+    proto.graph.input[1].type.tensor_type.shape.dim[0].dim_param = "2*N"
+    graph = Graph(storage.ir_from_proto(proto))
+    one, other = (value.shape for value in graph.inputs())
+    assert combine("Equal", one[0], other[0]) is None  # 2*N of N would be another number
+    assert shown(str(combine("Mul", other[0], 2))) == "2*'2*N'"
+
+
+def test_powers_are_worked_out_as_far_as_that_takes_no_time() -> None:
+    assert normal("N**2") == "N**2"
+    assert normal("10**10**10") == "10**10**10"
