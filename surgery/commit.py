@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from surgery.edits import Edits, NewNode
-from surgery.facts import subgraphs, values
+from surgery.facts import declarable, subgraphs, values
 from surgery.lineage import strip
 from surgery.lineage.stamping import Place, Stamps
 from surgery.ports import Ports
@@ -119,7 +119,7 @@ class Commit:
                 value.type, value.shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy())
             self.graph.facts.forget()
         for value, kind, dims in edits.declarations:
-            value.type, value.shape = kind, None if dims is None else ir.Shape(dims)
+            value.type, value.shape = kind, None if dims is None else ir.Shape(declarable(dims))
         return orphans
 
     def _rename_changed(self, edits: Edits) -> None:
@@ -244,6 +244,7 @@ class Commit:
             new.name = name
             new.type, new.shape = old.type, old.shape
             new.metadata_props.update(old.metadata_props)
+            new.doc_string = old.doc_string or new.doc_string
             for index, output in enumerate(scope.outputs):
                 if output is old:
                     scope.outputs[index] = new

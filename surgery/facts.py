@@ -67,6 +67,28 @@ def values(graphs: Iterable[ir.Graph]) -> Iterator[ir.Value]:
             yield from node.outputs
 
 
+def symbolic(shape: ir.Shape | None) -> ir.Shape | None:
+    """Give a declared shape with a symbol for the name of each dim, which may be any text."""
+    if shape is None or not any(isinstance(dim, ir.SymbolicDim) and _is_odd(dim.value) for dim in shape):
+        return shape
+    from surgery.inference.symbols import opaque
+
+    return ir.Shape([dim if isinstance(dim, int) else ir.SymbolicDim(opaque(dim.value)) for dim in shape])
+
+
+def declarable(found: Sequence[Dim]) -> list[Dim]:
+    """Give dims as they may be declared in a model: with the names that it has for them."""
+    if not any(isinstance(dim, str) and "dim_x" in dim for dim in found):
+        return [*found]
+    from surgery.inference.symbols import shown
+
+    return [shown(dim) if isinstance(dim, str) else dim for dim in found]
+
+
+def _is_odd(name: str | None) -> bool:
+    return name is not None and not (name.isascii() and name.isidentifier() and not name.startswith("dim_x"))
+
+
 def dims(shape: ir.Shape | None) -> tuple[Dim, ...] | None:
     """Give the dims of a shape as plain values."""
     if shape is None:
@@ -89,7 +111,7 @@ class Facts:
             return fact
         if value.producer() is None and value.graph is None:
             # A site may ask of what it has not added yet; more is known of that later.
-            return Fact(value.type, value.shape)
+            return Fact(value.type, symbolic(value.shape))
         if self._inference is None:
             self._infer()
             fact = self._table.get(value)
@@ -112,7 +134,7 @@ class Facts:
     def differ(self, value: ir.Value, other: ir.Value) -> bool:
         """Tell whether two values are known to have different shapes, as before and behind an Expand."""
         known = self._inference is not None
-        here, there = (dims(self.of(one).shape if known else one.shape) for one in (value, other))
+        here, there = (dims(self.of(one).shape if known else symbolic(one.shape)) for one in (value, other))
         return here is not None and there is not None and here != there
 
     def agree(self, value: ir.Value, other: ir.Value) -> bool:
@@ -128,7 +150,7 @@ class Facts:
             node = pending.popleft()
             before = {value: (self._table.pop(value, None), value.shape) for value in node.outputs}
             for value, (fact, declared) in before.items():
-                shape = declared if fact is None else fact.shape
+                shape = symbolic(declared) if fact is None else fact.shape
                 if shape is None or value.is_graph_output():
                     continue
                 value.shape = None
@@ -172,7 +194,7 @@ class Facts:
                 made = stack.pop()
                 if producer is not None:
                     self._table.update(self._inference.one(producer, self._known))
-                self._table.setdefault(made, Fact(made.type, made.shape))
+                self._table.setdefault(made, Fact(made.type, symbolic(made.shape)))
         return self._table[value]
 
     def _known(self, value: ir.Value) -> Fact:

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from surgery.edits import Edits
 from surgery.errors import PassError
-from surgery.facts import Dim, scopes, values
+from surgery.facts import Dim, declarable, scopes, values
 from surgery.naming import rename_dims, rename_node
 from surgery.relations import Relation
 from surgery.views import Refusal, Value
@@ -107,7 +107,7 @@ class Ports:
         orphans = self._drop()
         for value, kind, dims in edits.port_types:
             value.type = value.type if kind is None else kind
-            value.shape = value.shape if dims is None else ir.Shape(dims)
+            value.shape = value.shape if dims is None else ir.Shape(declarable(dims))
         self._add()
         self._order(before)
         if edits.names:
@@ -168,7 +168,8 @@ class Ports:
 
     def _declarable(self, dims: tuple[Dim, ...]) -> list[Dim]:
         """Leave out the names of dims that only inference made up."""
-        return [None if isinstance(dim, str) and self.graph.facts.is_made_up(dim) else dim for dim in dims]
+        known = [None if isinstance(dim, str) and self.graph.facts.is_made_up(dim) else dim for dim in dims]
+        return declarable(known)
 
     def _cut(self, value: ir.Value) -> ir.Value:
         """Put an input of the same name, type and dims in the place of a value; return the value."""

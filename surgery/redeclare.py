@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from surgery.facts import Dim, Fact, dims, subgraphs
+from surgery.facts import Dim, Fact, declarable, dims, subgraphs
 
 if TYPE_CHECKING:
     from surgery.graph import Graph
@@ -45,7 +45,7 @@ class Redeclaration:
                 continue
             value.type = kind or (fact.type if value.is_graph_output() else None)
             if shape is not None or not value.is_graph_output():
-                value.shape = None if shape is None else ir.Shape(shape)
+                value.shape = None if shape is None else ir.Shape(declarable(shape))
         self._graph.facts.forget()
 
     def _clear(self) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir
 
 from surgery import lineage, ops
-from surgery.facts import Dim, dims, subgraphs
+from surgery.facts import Dim, dims, subgraphs, symbolic
 from surgery.lineage import Lineage
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Value(_View):
         if tensor is not None and self.ir.is_initializer() and not self.is_overridable:
             return tuple(tensor.shape.numpy())
         found = self.graph.facts.of(self.ir).shape
-        return dims(found if found is not None else self.ir.shape)
+        return dims(found if found is not None else symbolic(self.ir.shape))
 
     @property
     def rank(self) -> int | None:
@@ -373,10 +373,22 @@ class Node(_View):
         return graph
 
 
+_FORMS = {
+    "value": onnx_ir.AttributeType.TENSOR,
+    "value_int": onnx_ir.AttributeType.INT,
+    "value_ints": onnx_ir.AttributeType.INTS,
+    "value_float": onnx_ir.AttributeType.FLOAT,
+    "value_floats": onnx_ir.AttributeType.FLOATS,
+    "value_string": onnx_ir.AttributeType.STRING,
+    "value_strings": onnx_ir.AttributeType.STRINGS,
+}
+"""The attributes that a Constant may have, and their types; in a wrong model `value` may be a sparse tensor."""
+
+
 def constant_tensor(node: onnx_ir.Node) -> onnx_ir.TensorProtocol | None:
     """Return the tensor that a Constant node gives, whichever attribute holds it; None for a sparse one."""
     attribute = next(iter(node.attributes.values()), None)
-    if attribute is None or attribute.is_ref():
+    if attribute is None or attribute.is_ref() or _FORMS.get(attribute.name) != attribute.type:
         return None
     match attribute.name:
         case "value":

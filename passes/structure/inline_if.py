@@ -4,6 +4,8 @@ from surgery import Builder, Graph, Node, Parity, graph_pass
 
 from ._shared import inside_out, known_scalar, same_graphs
 
+_BRANCHES = ("then_branch", "else_branch")
+
 
 @graph_pass("inline-if", parity=Parity.EXACT)
 def inline_if(graph: Graph) -> None:
@@ -24,12 +26,14 @@ def inline_if(graph: Graph) -> None:
         }
     """
     for node in inside_out(graph, "If"):
+        if any(name not in node.ir.attributes for name in _BRANCHES):
+            continue  # no valid If, as the checker says
         with graph.site(node) as new:
             _inline(node, new)
 
 
 def _inline(node: Node, new: Builder) -> None:
-    branches = {name: node.ir.attributes[name].as_graph() for name in ("then_branch", "else_branch")}
+    branches = {name: node.ir.attributes[name].as_graph() for name in _BRANCHES}
     taken = known_scalar(node.required_input(0))
     if taken is None:
         new.require(same_graphs(*branches.values()), "the condition is not known, and the branches differ")

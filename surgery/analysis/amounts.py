@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from surgery.facts import Dim
-from surgery.inference.symbols import parse, written
+from surgery.inference.symbols import parse, shown, written
 
 _STAND_IN = 64
 """What a name stands for where two amounts of different names are compared."""
@@ -80,7 +80,8 @@ class Amount:
         import sympy  # type: ignore[import-untyped]
 
         terms = (sympy.Mul(number, *map(parse, names)) for names, number in self._terms.items() if number)
-        return written(sympy.Add(*terms))
+        found = written(sympy.Add(*terms))
+        return found if isinstance(found, int) else shown(found)
 
 
 @lru_cache(1 << 14)

@@ -9,8 +9,10 @@ from __future__ import annotations
 import argparse
 import atexit
 import gc
+import io
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 
 from surgery import __version__
@@ -58,11 +60,13 @@ _COMMANDS = (
     ),
     *(why, recipe, schema, new, test),
 )
+_MISTAKEN = 2
 _BROKEN = 3
 
 
 def command() -> None:
     """Be the command `surgery`, and end the process."""
+    _prepare_streams()
     # What is imported and loaded stays, and each look at all of it for garbage is in vain.
     gc.set_threshold(500_000, 20, 100)
     _signals.install()
@@ -81,6 +85,27 @@ def command() -> None:
     os._exit(code)
 
 
+def _prepare_streams() -> None:
+    """See to it that there is somewhere to write to, in any encoding, and that help has its texts."""
+    if sys.stderr is None:
+        # Never at a number that a file of the model could get.
+        while (number := os.open(os.devnull, os.O_RDWR)) < 2:
+            pass
+        sys.stderr = os.fdopen(number, "w")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    problem = ""
+    if sys.stdout is None:
+        problem = "standard output is closed, so that nothing could be shown; send it to a file or to /dev/null"
+    elif sys.flags.optimize > 1:
+        problem = "Python runs with -OO, which takes away the texts that describe commands and passes; leave it out"
+    if problem:
+        sys.stderr.write(f"surgery: {problem}\n")
+        sys.stderr.flush()
+        os._exit(_MISTAKEN)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     arguments = _parser().parse_args(argv)
@@ -94,20 +119,18 @@ def _warn() -> None:
     """Tell what is wrong with installed packages, if anybody looked for their passes."""
     registry = sys.modules.get("surgery.registry")
     for line in registry.warnings() if registry is not None else ():
-        sys.stderr.write(f"surgery: warning: {line}\n")
+        _output.say(f"surgery: warning: {line}")
 
 
 def _answer(arguments: argparse.Namespace) -> int:
     """Run one command; what it raises becomes a line on stderr and an exit code."""
     try:
         code = int(arguments.command(arguments))
-        sys.stdout.flush()
+        _output.flush()
         return code
     except SurgeryError as error:
-        if arguments.verbose > 1:
-            raise
-        text = str(error) if isinstance(error, RecipeError) else f"surgery: {error}"
-        sys.stderr.write(f"{text}\n")
+        _trace(arguments)
+        _output.say(str(error) if isinstance(error, RecipeError) else f"surgery: {error}")
         return error.exit_code
     except KeyboardInterrupt as error:
         return _say(*_signals.told(error))
@@ -115,16 +138,21 @@ def _answer(arguments: argparse.Namespace) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        if arguments.verbose > 1:
-            raise
+        _trace(arguments)
         text = " ".join(str(error).split())
-        sys.stderr.write(f"surgery: internal error: {type(error).__name__}: {text}; -vv shows where\n")
+        _output.say(f"surgery: internal error: {type(error).__name__}: {text}; -vv shows where")
         return _BROKEN
 
 
 def _say(text: str, code: int) -> int:
-    sys.stderr.write(f"surgery: {text}\n")
+    _output.say(f"surgery: {text}")
     return code
+
+
+def _trace(arguments: argparse.Namespace) -> None:
+    """With -vv, show where an error comes from; the exit code is the same."""
+    if arguments.verbose > 1:
+        _output.say(traceback.format_exc().rstrip())
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -61,6 +61,7 @@ def combined(
     given = dims(arguments)
     if given:
         _require_dims(model, given)
+        _require_room(model, given)
     data = tuple(DataSpec(Path(path)) for path in arguments.inputs)
     return (
         replace(inputs, dims=FrozenDict({**inputs.dims, **given}), data=data + inputs.data),
@@ -99,6 +100,23 @@ def _require_dims(model: Path, dims: dict[str, tuple[int, ...]]) -> None:
             hint = f"its dynamic dims are {', '.join(known)}" if known else "its dims are all fixed"
             raise UsageError(
                 f"the model has no dynamic dim '{name}'", todo=f"did you mean '{near[0]}'?" if near else hint
+            )
+
+
+def _require_room(model: Path, dims: dict[str, tuple[int, ...]]) -> None:
+    """Refuse sizes for which an input alone takes more than a process may."""
+    import math
+
+    from surgery import storage, workers
+    from surgery.verify.inputs.plan import read_ports
+
+    most = workers.default_memory()
+    for port in read_ports(storage.load(model).proto):
+        sizes = [extent if isinstance(extent, int) else max(dims.get(extent, (1,))) for extent in port.dims]
+        if math.prod(sizes) > most:
+            raise UsageError(
+                f"--dims: input '{port.name}' of {' x '.join(map(str, sizes))} takes more than {most >> 30} GiB",
+                todo="give smaller sizes",
             )
 
 

@@ -48,7 +48,9 @@ def add_output_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs"
     parser.add_argument(
         "--strict", action="store_true", help="write nothing, and exit with 1, unless all that was tried holds"
     )
-    parser.add_argument("--trust", action="store_true", help="run the local code that the recipe names")
+    parser.add_argument(
+        "--trust", action="store_true", help="run the local code that the recipe names, write where it says"
+    )
     _plugins.add_argument(parser)
     parser.add_argument(
         "--in-process", action="store_true", help="run all passes in this process, for a debugger; a crash ends it"
@@ -116,7 +118,7 @@ def execute(
     from surgery import runner
     from surgery.report.progress import Progress
 
-    output = target(recipe, model, arguments.output)
+    output = target(recipe, model, arguments.output, trust=arguments.trust)
     inputs, verify = _verification.combined(arguments, model, recipe.inputs, recipe.verify)
     recipe = replace(recipe, inputs=inputs, verify=verify)
     console = _output.messages()
@@ -137,13 +139,34 @@ def execute(
     return result.exit_code
 
 
-def target(recipe: Recipe, model: Path, given: str | None) -> Path | None:
-    """Return where to write: what the caller says, else the recipe's `output` in the current folder."""
+def target(recipe: Recipe, model: Path, given: str | None, *, trust: bool = False) -> Path | None:
+    """Return where to write: what the caller says, else the recipe's `output` in the current folder.
+
+    A recipe that is not trusted writes nowhere else: UsageError.
+    """
     if given is not None:
         return Path(given)
     if recipe.output is None:
         return None
-    return Path(recipe.output.replace("{stem}", model.stem))
+    found = Path(recipe.output.replace("{stem}", model.stem))
+    if not trust and _leads_out(found) and not _is_trusted(recipe):
+        raise UsageError(
+            f"recipe '{recipe.name}' wants to write '{found}', which is not in the current folder",
+            todo="name the file with -o, or give --trust",
+        )
+    return found
+
+
+def _leads_out(path: Path) -> bool:
+    """Whether a path is not below the current folder, links followed."""
+    return path.is_absolute() or ".." in path.parts or not path.resolve().is_relative_to(Path.cwd().resolve())
+
+
+def _is_trusted(recipe: Recipe) -> bool:
+    """Whether the user's configuration trusts the file of a recipe."""
+    from surgery.recipe import trust
+
+    return recipe.path is not None and trust.trusted(recipe.path, trust.entries())
 
 
 def report(result: Result, output: Path | None, arguments: argparse.Namespace, more: Mapping[str, Any]) -> None:

@@ -7,7 +7,6 @@ defaults in and names where each pass comes from; what it prints is a recipe tha
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +47,7 @@ def _show(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         _output.write_json(resolved.data(recipe))
     else:
-        sys.stdout.write(resolved.text(recipe))
+        _output.write_text(resolved.text(recipe))
     return 0
 
 
@@ -99,7 +98,7 @@ def _remarks(recipe: Recipe) -> list[str]:
 
 def _tell(one: dict[str, Any]) -> None:
     if not one["ok"]:
-        sys.stderr.write(f"{one['message']}\n")
+        _output.say(str(one["message"]))
         return
     steps = f"{one['steps']} passes" if one["steps"] != 1 else "1 pass"
-    sys.stdout.write(f"{one['recipe']}: {'; '.join([f'fine, {steps}', *one['remarks']])}\n")
+    _output.write_text(f"{one['recipe']}: {'; '.join([f'fine, {steps}', *one['remarks']])}\n")

@@ -19,7 +19,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_shape_inference import ShapeInferenceContext, registry
 
-from surgery.facts import Fact, scopes, subgraphs, values
+from surgery.facts import Fact, scopes, subgraphs, symbolic, values
 from surgery.inference.contents import MOST_ELEMENTS, Content, as_content, constant_of, follow
 from surgery.inference.rules import correct
 from surgery.inference.shapes import tell
@@ -165,9 +165,13 @@ come to 2^29."""
 
 
 class Inference:
-    """The inference of one model. Symbols that it makes up are never given out twice."""
+    """The inference of one model. Symbols that it makes up are never given out twice.
 
-    def __init__(self, model: ir.Model) -> None:
+    What dims are called is a name, whatever it looks like; with `arithmetic`, "n + 1" is one more than n.
+    """
+
+    def __init__(self, model: ir.Model, *, arithmetic: bool = False) -> None:
+        self._symbolic = (lambda shape: shape) if arithmetic else symbolic
         registry.collect()
         self._model = model
         self._main = Context(dict(model.opset_imports))
@@ -177,7 +181,7 @@ class Inference:
         self._main.reserve_symbol_names(
             name
             for value in everything
-            for dim in value.shape or ()
+            for dim in self._symbolic(value.shape) or ()
             if isinstance(dim, ir.SymbolicDim) and dim.value
             for name in names(dim.value)
         )
@@ -187,6 +191,8 @@ class Inference:
         graphs = list(scopes(self._model))
         found: dict[ir.Value, Fact] = {}
         with _put_back(values(graphs)) as before:
+            for value in before:
+                value.shape = self._symbolic(value.shape)
             for graph in graphs:
                 self._forget_declarations(graph)
             self._walk(self._main, self._model.graph, ())
@@ -208,12 +214,14 @@ class Inference:
         inner = list(subgraphs(node))
         with _put_back([*inputs, *node.outputs, *values(inner)]) as before:
             for value, fact in inputs.items():
-                value.type, value.shape = fact.type or value.type, fact.shape or value.shape
+                value.type, value.shape = fact.type or value.type, fact.shape or self._symbolic(value.shape)
                 if self._is_default(value):
                     value.const_value = None
                 if fact.data is not None and value.shape is not None:
                     context.know(value, as_content([*map(element, fact.data)], value.shape.numpy()), value.dtype)
             for graph in inner:
+                for value in values([graph]):
+                    value.shape = self._symbolic(value.shape)
                 self._contexts[graph] = context
                 self._forget_declarations(graph)
             self._node(context, node, ())
@@ -242,11 +250,11 @@ class Inference:
 
     def _fact(self, context: Context, value: ir.Value, declared: _State) -> Fact:
         if value.is_initializer():
-            return Fact(value.type, value.shape)
+            return Fact(value.type, self._symbolic(value.shape))
         data = context.elements.get(value)
         return Fact(
             value.type,
-            self._normal(self._merged(value.shape, declared.shape)),
+            self._normal(self._merged(value.shape, self._symbolic(declared.shape))),
             None if data is None else tuple(map(number, data)),
         )
 
@@ -286,9 +294,9 @@ class Inference:
         for value in node.inputs:
             if value is not None:
                 context.name_anonymous_dims(value)
-        if node.op_type == "Constant" and "value" in node.attributes and not node.attributes["value"].is_ref():
+        if node.op_type == "Constant" and (tensor := _held_tensor(node)) is not None:
             # The package's rule asks onnx-ir for the tensor, which then renames it.
-            _write_constant(node.outputs[0], node.attributes["value"].value)
+            _write_constant(node.outputs[0], tensor)
             return
         before = [value.shape for value in node.outputs]
         rule = registry.get(node.domain, node.op_type, context.get_opset_version(node.domain))
@@ -338,6 +346,15 @@ class Inference:
                 context.set_shape(value, shape)
             if content is not None:
                 context.know(value, content, value.dtype)
+
+
+def _held_tensor(node: ir.Node) -> ir.TensorProtocol | None:
+    """Return the dense tensor that a Constant has in its attribute `value`."""
+    attribute = node.attributes.get("value")
+    if attribute is None or attribute.is_ref() or attribute.type != ir.AttributeType.TENSOR:
+        return None
+    tensor: ir.TensorProtocol = attribute.value
+    return tensor
 
 
 def _write_constant(value: ir.Value, tensor: ir.TensorProtocol) -> None:

@@ -7,6 +7,7 @@ which nothing is known. All results are remembered: the layers of a model ask th
 
 from __future__ import annotations
 
+import math
 import re
 from functools import lru_cache
 from typing import Any
@@ -21,7 +22,35 @@ Element = int | ir.SymbolicDim
 
 _REMEMBERED = 1 << 14
 _NAME = re.compile(r"[A-Za-z_]\w*")
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OPAQUE = re.compile(r"dim_x((?:[0-9a-f]{2})+)(?![A-Za-z0-9_])")
+_POWER = re.compile(r"\*\*\s*(\(?-?\d*\s*\**)")
+_MOST_POWERS = 1000
 _LEADING_MINUS = re.compile(r"(^|[(,]\s*)-")
+
+
+def opaque(name: str | None) -> str | None:
+    """Return the symbol that stands for the name of a dim, whatever the name is; None for one that says nothing.
+
+    What a model calls "2*n", "10**10**10" or "batch size" is the name of one dim, and no arithmetic.
+    """
+    if name is None or name.strip() in ("", "?"):
+        return None
+    if _PLAIN.fullmatch(name) and not _OPAQUE.fullmatch(name):
+        return name
+    return f"dim_x{name.encode(errors='surrogatepass').hex()}"
+
+
+def shown(text: str) -> str:
+    """Write the names of dims in an expression as the model has them, within arithmetic in quotes."""
+    whole = _OPAQUE.fullmatch(text)
+    if whole is not None:
+        return _name_of(whole)
+    return _OPAQUE.sub(lambda found: f"'{_name_of(found)}'", text)
+
+
+def _name_of(found: re.Match[str]) -> str:
+    return bytes.fromhex(found[1]).decode(errors="surrogatepass")
 
 
 def names(text: str) -> list[str]:
@@ -34,7 +63,12 @@ def parse(text: str) -> Any:
     """Return the sympy expression that a text stands for.
 
     The parser of onnx-ir lets a leading minus bind more tightly than a power: we write and read it as 0 minus that.
+    ValueError for one that cannot be read, or whose powers would take for ever to work out.
     """
+    if "**" in text:
+        powers = [found[1] for found in _POWER.finditer(text)]
+        if not all(power.isdigit() for power in powers) or math.prod(map(int, powers)) > _MOST_POWERS:
+            raise ValueError(f"the powers in '{text}' are too much")
     return ir.SymbolicDim(_LEADING_MINUS.sub(r"\g<1>0-", text))._expr
 
 

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from surgery import storage
 from surgery.errors import UsageError
-from surgery.facts import Dim
+from surgery.facts import Dim, declarable
 from surgery.graph import Graph
 from surgery.views import Value
 
@@ -58,4 +58,4 @@ class Types:
         facts, dims = self._graph.facts, value.shape
         if dims is None:
             return None
-        return tuple(None if isinstance(dim, str) and facts.is_made_up(dim) else dim for dim in dims)
+        return tuple(declarable([None if isinstance(dim, str) and facts.is_made_up(dim) else dim for dim in dims]))

@@ -12,6 +12,7 @@ import onnx
 from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
 
 from surgery.errors import ModelFileError
+from surgery.storage.bounds import fault
 from surgery.storage.split import Splitter
 from surgery.storage.tensors import all_tensors, external_reference, is_external, refer
 from surgery.storage.weights import Source, Weights
@@ -62,6 +63,9 @@ def load(path: str | os.PathLike[str], *, limit: int = INLINE_LIMIT) -> StoredMo
     folders = _Folders(str(given), [given.parent, source.path.parent])
     with source.in_small_bites():
         proto = _read(data, weights, locate, limit, folders)
+    found = fault(proto, source.size)
+    if found is not None:
+        raise folders.error(*found)
     return StoredModel(given, proto, weights, weights.external)
 
 
@@ -160,8 +164,8 @@ def _read(
     try:
         pieces = splitter.rewrite()
         proto: onnx.ModelProto = onnx.ModelProto.FromString(b"".join(_plain_bytes(pieces.parts)))
-    except (WireError, DecodeError) as error:
-        if "MaxDepth" in str(error):
+    except (WireError, DecodeError, RecursionError) as error:
+        if isinstance(error, RecursionError) or "MaxDepth" in str(error):
             raise folders.error("it nests deeper than protobuf reads", "If within If ends at about 33") from error
         raise _not_a_model(bytes(data[:_HEAD]), folders, f"the file is cut short or damaged ({error})") from error
     fault = _implausible(proto)

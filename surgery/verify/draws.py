@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from surgery.verify.inputs.shapes import bodies
-from surgery.verify.randomness import SHAPE_ONLY, is_random, is_zero
+from surgery.verify.randomness import SHAPE_ONLY, gives_zero, is_random, is_zero
 
 if TYPE_CHECKING:
     import onnx
@@ -81,7 +81,7 @@ class _Walk:
                 self._mark(node, marks)
 
     def _mark(self, node: onnx.NodeProto, marks: dict[str, int]) -> None:
-        if node.op_type == "Constant" and any(is_zero(attribute.t) for attribute in node.attribute):
+        if gives_zero(node):
             self.off.update(node.output)
         inherited = 0
         if node.op_type not in SHAPE_ONLY or node.domain:

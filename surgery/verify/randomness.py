@@ -83,7 +83,7 @@ def _follow(walk: _Walk, nodes: Iterable[onnx.NodeProto], marks: dict[str, int],
         if inner:
             marks.update(zip(node.output, _from_bodies(walk, node, inner, marks, depth)))
             continue
-        if op == "Constant" and any(is_zero(attribute.t) for attribute in node.attribute):
+        if gives_zero(node):
             walk.off.update(node.output)
         if op in SHAPE_ONLY and not node.domain:
             mark &= RANDOM
@@ -159,6 +159,20 @@ def is_random(node: onnx.NodeProto, off: Set[str] = frozenset()) -> bool:
     if node.op_type == "Dropout":
         return len(node.input) > 2 and bool(node.input[2]) and not off & set(node.input[1:3])
     return node.op_type in ops.RANDOM and all(attribute.name != "seed" for attribute in node.attribute)
+
+
+def gives_zero(node: onnx.NodeProto) -> bool:
+    """Whether a node is a Constant of one zero, or false, in any of the forms that it may have."""
+    if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):
+        return False
+    for attribute in node.attribute:
+        if attribute.name == "value" and attribute.HasField("t"):
+            return is_zero(attribute.t)
+        if attribute.name in ("value_float", "value_int") and not attribute.ref_attr_name:
+            return not (attribute.f or attribute.i)
+        if attribute.name in ("value_floats", "value_ints") and not attribute.ref_attr_name:
+            return [*attribute.floats, *attribute.ints] == [0]
+    return False
 
 
 def is_zero(tensor: onnx.TensorProto) -> bool:

@@ -43,7 +43,7 @@ def find(skeleton: bytes, dims: Mapping[str, list[Extent]], names: Sequence[str]
     symbols = {name: f"_d{index}" for index, name in enumerate(names)}
     _rename(model, dims, symbols)
     parsed = ir_from_proto(model)
-    facts = Inference(parsed).everything()
+    facts = Inference(parsed, arithmetic=True).everything()
     back = {symbol: name for name, symbol in symbols.items()}
     pairs = [pair for node in parsed.graph for pair in _pairs(node, facts)]
     ties = {

@@ -69,7 +69,7 @@ class Index:
                 if name:
                     self.producers[name] = node
             for attribute in node.attribute:
-                if attribute.name == "value" and node.op_type == "Constant":
+                if attribute.name == "value" and attribute.HasField("t") and node.op_type == "Constant":
                     self.constants[node.output[0]] = attribute.t
                 for body in bodies(attribute):
                     if node.op_type in _WITH_BODY:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
@@ -134,3 +135,29 @@ def unpack_nibbles(raw: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> 
 _SMALL_INTEGERS = frozenset(ONNX_TYPES[number] for number in (21, 22, 25, 26))
 _SIGNED = frozenset(ONNX_TYPES[number] for number in (22, 26))
 _FLOATS = frozenset(ONNX_TYPES[number] for number in (16, 17, 18, 19, 20, 23, 24))
+
+
+def spread(value: Any, kind: str = "") -> Any:
+    """Give a value of a runtime with its maps as plain arrays: [keys, values], in the order of the keys.
+
+    `kind` is its type as ONNX Runtime writes it, "seq(map(int64,tensor(float)))": a map of a runtime has Python's own
+    numbers, of which the types are known from there only.
+    """
+    if isinstance(value, list):
+        return [spread(item, kind) for item in value]
+    if not isinstance(value, dict):
+        return value
+    found = _MAP.search(kind)
+    keys = sorted(value)
+    text = any(isinstance(key, str) for key in keys)
+    names = (found[1], found[2]) if found is not None else ("string" if text else "int64", "float")
+    return [_array(items, name) for items, name in zip((keys, [value[key] for key in keys]), names)]
+
+
+_MAP = re.compile(r"map\((\w+),tensor\((\w+)\)\)")
+
+
+def _array(items: list[Any], name: str) -> Array:
+    names = {"float": "float32", "double": "float64", "string": "object"}
+    found: Array = np.asarray(items, dtype=names.get(name, name))
+    return found

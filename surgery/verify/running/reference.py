@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surgery.verify.inputs.shapes import graphs
+from surgery.verify.running.elements import spread
 from surgery.workers import stage
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ def _mistaken(model: onnx.ModelProto) -> Iterator[str]:
 def _plain(value: Any) -> Any:
     if value is None:
         return None
+    if isinstance(value, dict):
+        return spread(value)
     if isinstance(value, list):
         return [_plain(item) for item in value]
     return np.asarray(value)

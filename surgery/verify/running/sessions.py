@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surgery.verify.inputs.shapes import bodies
-from surgery.verify.running.elements import ONNX_TYPES, Array, pack_nibbles, type_of_name, unpack_nibbles
+from surgery.verify.running.elements import ONNX_TYPES, Array, pack_nibbles, spread, type_of_name, unpack_nibbles
 from surgery.verify.running.ordering import defer, settle_casts
 from surgery.verify.running.rounding import hold
 from surgery.workers import stage
@@ -317,7 +317,7 @@ def run_once(
         boxed = {name: _boxed(value) for name, value in given.items()}
         values = session.run_with_ort_values(exotic, boxed, options)
         results.update((name, _from_runtime(value)) for name, value in zip(exotic, values))
-    return {output.name: results[output.name] for output in session.get_outputs()}
+    return {output.name: spread(results[output.name], output.type) for output in session.get_outputs()}
 
 
 def _exotic_outputs(session: onnxruntime.InferenceSession) -> list[str]:

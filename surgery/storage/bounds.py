@@ -1,0 +1,136 @@
+"""What a model may be: the sizes that the rest can cope with, and tensors that are what they say.
+
+A file of a few hundred bytes can ask for gigabytes or for hours. Whoever reads one hears so in one line.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+from onnx import FunctionProto, ModelProto, NodeProto, TensorProto
+
+from surgery.storage.tensors import STRING, all_tensors, is_external, payload_size
+
+MOST_NODES: Final = 500_000
+"""Nodes of a model, those of functions counted for each call: what a graph of 100,000 takes, in time, is a minute."""
+
+LONGEST_NAME: Final = 1 << 16
+"""Bytes of the name of a node, a value, an operator or a tensor; those of exporters have at most a few hundred."""
+
+_UNHURRIED: Final = 1 << 16
+_COUNT: Final = {
+    1: "float_data",
+    6: "int32_data",
+    7: "int64_data",
+    11: "double_data",
+    12: "uint64_data",
+    13: "uint64_data",
+}
+_IN_INT32: Final = frozenset({2, 3, 4, 5, 9, 10, 16, 17, 18, 19, 20})
+_TYPES: Final = frozenset(TensorProto.DataType.values()) - {0}
+
+
+def fault(model: ModelProto, size: int) -> tuple[str, str] | None:
+    """Say what is too much or wrong in a skeleton of so many bytes, and what to do about it; None when all is well."""
+    count = len(model.graph.node)
+    if count <= MOST_NODES and model.functions:
+        count = _called(model)
+    if count > MOST_NODES:
+        where = ", with each function where it is called" if model.functions else ""
+        return f"it has {_many(count)} nodes{where}, and {MOST_NODES:,} are the most", "take it apart first"
+    if size > _UNHURRIED:
+        for kind, name in _names(model.graph.node):
+            if len(name) > LONGEST_NAME:
+                return f"the name of a {kind} has {len(name):,} characters: '{name[:20]}...'", "give it a short one"
+    for value in (*model.graph.input, *model.graph.output):
+        kind = value.type.tensor_type.elem_type
+        if kind and kind not in _TYPES:
+            return f"'{value.name}' has the element type {kind}, which ONNX does not have", "write it with a known type"
+    for tensor in all_tensors(model):
+        problem = _of_tensor(tensor)
+        if problem:
+            return f"tensor '{tensor.name}' {problem}", "export it again"
+    return None
+
+
+def _many(count: int) -> str:
+    return f"{count:,}" if count < 10**15 else f"10^{len(str(count)) - 1}"
+
+
+def _called(model: ModelProto) -> int:
+    """Count the nodes that a model has when each call of a function is replaced by its body."""
+    functions = {(item.domain, item.name): item for item in model.functions}
+    counts: dict[tuple[str, str], int] = {}
+    # Not by recursion: functions may call each other as deep as they like.
+    pending = list(functions)
+    waiting: set[tuple[str, str]] = set()
+    while pending:
+        key = pending[-1]
+        missing = (
+            [] if key in waiting else [inner for inner in _calls(functions[key].node, functions) if inner not in counts]
+        )
+        waiting.add(key)
+        if missing:
+            pending += [inner for inner in missing if inner not in waiting]
+        if pending[-1] is key:
+            pending.pop()
+            # One that calls itself, however far around, is no valid model: the checker says so.
+            counts[key] = _sum(functions[key].node, functions, counts)
+    return _sum(model.graph.node, functions, counts)
+
+
+def _sum(nodes: object, functions: dict[tuple[str, str], FunctionProto], counts: dict[tuple[str, str], int]) -> int:
+    return sum(counts.get((node.domain, node.op_type), 1) for node in _deep(nodes))
+
+
+def _calls(nodes: object, functions: dict[tuple[str, str], FunctionProto]) -> list[tuple[str, str]]:
+    found = dict.fromkeys((node.domain, node.op_type) for node in _deep(nodes))
+    return [key for key in found if key in functions]
+
+
+def _deep(nodes: object) -> Iterator[NodeProto]:
+    """Yield nodes and those of their subgraphs."""
+    pending = [nodes]
+    while pending:
+        for node in pending.pop():  # type: ignore[attr-defined]
+            yield node
+            for attribute in node.attribute:
+                if attribute.HasField("g"):
+                    pending.append(attribute.g.node)
+                pending += [graph.node for graph in attribute.graphs]
+
+
+def _names(nodes: object) -> Iterator[tuple[str, str]]:
+    for node in _deep(nodes):
+        yield "node", node.name
+        yield "operator", node.op_type
+        for name in node.output:
+            yield "value", name
+
+
+def _of_tensor(tensor: TensorProto) -> str:
+    """Say why a tensor is not what its type and dims say; empty when it is. Data elsewhere was looked at already."""
+    kind = tensor.data_type
+    if kind not in _TYPES:
+        return f"has the element type {kind}, which ONNX does not have"
+    if any(dim < 0 for dim in tensor.dims):
+        return f"has the dims {list(tensor.dims)}"
+    if is_external(tensor):
+        return ""
+    if tensor.HasField("raw_data"):
+        size = payload_size(kind, tensor.dims)
+        if size is not None and kind != STRING and len(tensor.raw_data) != size:
+            return f"has {len(tensor.raw_data):,} bytes, and its type and dims need {_many(size)}"
+        return ""
+    held = tensor.string_data if kind == STRING else getattr(tensor, _field(kind), None)
+    elements = math.prod(tensor.dims)
+    if held is not None and len(held) != elements:
+        return f"has {len(held):,} elements, and its dims need {_many(elements)}"
+    return ""
+
+
+def _field(kind: int) -> str:
+    """Return the field whose entries are the elements of a type; those of other types share entries, or take two."""
+    return "int32_data" if kind in _IN_INT32 else _COUNT.get(kind, "uint64_data" if kind == 13 else "")
