@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ import onnx_ir as ir
 from onnx_shape_inference import ShapeInferenceContext, registry
 
 from surgery.facts import Fact, scopes, subgraphs, values
+from surgery.inference import ml
 from surgery.inference.contents import MOST_ELEMENTS, Content, as_content, constant_of, follow
 from surgery.inference.rules import correct
 from surgery.inference.shapes import tell
@@ -164,11 +166,18 @@ _FOLLOWED_NODES = 10_000
 come to 2^29."""
 
 
+@cache
+def _collect() -> None:
+    """Load the rules of the package, and ours on top of them."""
+    registry.collect()
+    ml.register()
+
+
 class Inference:
     """The inference of one model. Symbols that it makes up are never given out twice."""
 
     def __init__(self, model: ir.Model) -> None:
-        registry.collect()
+        _collect()
         self._model = model
         self._main = Context(dict(model.opset_imports))
         self._contexts: dict[ir.Graph, Context] = {}
