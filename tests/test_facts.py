@@ -287,3 +287,26 @@ def test_facts_behind_an_expand_that_went_are_those_of_what_is_there_now() -> No
     graph.replace(expand.outputs[0], expand.required_input(0))
     assert negation.outputs[0].shape == where.outputs[0].shape == ("N", 1, "M")
     assert where.outputs[0].ir.shape is None
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ("a = Slice<axes = [1], starts = [1], ends = [9223372036854775807]>(x)", ("n", "m - 1", 8)),
+        ("a = Slice<axes = [2], starts = [-3], ends = [-1]>(x)", ("n", "m", 2)),
+        ("s = Shape(x) t = Slice<axes = [0], starts = [1], ends = [3]>(s) a = ConstantOfShape(t)", ("m", 8)),
+        (
+            "s = Shape(x) i = Cast<to = 6>(s) t = Slice<axes = [0], starts = [0], ends = [1]>(i) "
+            "u = Cast<to = 7>(t) a = ConstantOfShape(u)",
+            ("n",),
+        ),
+        ("a, i = TopK<k = 3>(x)", ("n", "m", 3)),
+        ("a = Max(x, x)", ("n", "m", 8)),
+    ],
+)
+def test_older_forms_of_operators_are_known(nodes: str, expected: tuple[object, ...]) -> None:
+    source = f"""
+        <ir_version: 3, opset_import: ["" : {7 if "Max" in nodes else 9}]>
+        g (float[n,m,8] x) => (float[p] y) {{ {nodes} y = Neg(a) }}
+    """
+    assert shape(source, "a") == expected
