@@ -5,6 +5,7 @@ A view is a pair (graph, object below); two views of the same object are equal.
 
 from __future__ import annotations
 
+import math
 from collections.abc import MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -350,6 +351,24 @@ class Node(_View):
         Of 0.0 and -0.0, which are equal, ONNX Runtime's Max and Min give the second.
         """
         return not self.ir.domain and self.ir.op_type in _EXACTLY_COMMUTATIVE
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """The bounds that Clip or Relu moves elements to, infinite where there is none; None when one is not constant.
+
+        Until opset 10 those of Clip are attributes, and the numbers of the largest size are no bounds.
+        """
+        if self.op == "Relu":
+            return 0.0, math.inf
+        if self.op != "Clip":
+            return None
+        if self.opset < 11:
+            low, high = self.attr("min", -math.inf), self.attr("max", math.inf)
+            largest = float(np.finfo(np.float32).max)
+            return (-math.inf if low <= -largest else low), (math.inf if high >= largest else high)
+        given = (self.input(1), -math.inf), (self.input(2), math.inf)
+        low, high = (default if bound is None else bound.scalar for bound, default in given)
+        return None if low is None or high is None else (low, high)
 
     def _may_drop(self) -> bool:
         """Tell whether this is a Dropout in training mode, or in a mode that is not known.

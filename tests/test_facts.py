@@ -287,3 +287,59 @@ def test_facts_behind_an_expand_that_went_are_those_of_what_is_there_now() -> No
     graph.replace(expand.outputs[0], expand.required_input(0))
     assert negation.outputs[0].shape == where.outputs[0].shape == ("N", 1, "M")
     assert where.outputs[0].ir.shape is None
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ("a = Slice<axes = [1], starts = [1], ends = [9223372036854775807]>(x)", ("n", "m - 1", 8)),
+        ("a = Slice<axes = [2], starts = [-3], ends = [-1]>(x)", ("n", "m", 2)),
+        ("s = Shape(x) t = Slice<axes = [0], starts = [1], ends = [3]>(s) a = ConstantOfShape(t)", ("m", 8)),
+        (
+            "s = Shape(x) i = Cast<to = 6>(s) t = Slice<axes = [0], starts = [0], ends = [1]>(i) "
+            "u = Cast<to = 7>(t) a = ConstantOfShape(u)",
+            ("n",),
+        ),
+        ("a, i = TopK<k = 3>(x)", ("n", "m", 3)),
+        ("a = Max(x, x)", ("n", "m", 8)),
+    ],
+)
+def test_older_forms_of_operators_are_known(nodes: str, expected: tuple[object, ...]) -> None:
+    source = f"""
+        <ir_version: 3, opset_import: ["" : {7 if "Max" in nodes else 9}]>
+        g (float[n,m,8] x) => (float[p] y) {{ {nodes} y = Neg(a) }}
+    """
+    assert shape(source, "a") == expected
+
+
+def test_dims_that_are_no_names_are_followed_and_not_the_same() -> None:
+    graph = graph_of("""
+        g (float[N,3,H,W] x) => (float[a,b,c,d] y) <float[8,3,3,3] w> {
+            c = Conv<pads = [1, 1, 1, 1], strides = [2, 2]>(x, w)
+            p = GlobalAveragePool(c)
+            y = Relu(p)
+        }
+    """)
+    graph.ir.graph.inputs[0].shape = ir.Shape([-1, 3, "?", "?"])
+    graph.refresh()
+    rows, channels, height, width = value(graph, "c").shape or ()
+    assert channels == 8 and isinstance(height, str) and isinstance(width, str) and height != width
+    assert value(graph, "p").shape == (rows, 8, 1, 1) and rows != -1
+    before = Value(graph, graph.ir.graph.inputs[0]).shape or ()
+    assert before[2] != before[3]
+
+
+def test_a_name_that_is_no_expression_is_one_extent() -> None:
+    graph = graph_of("g (float[N,4] x, float[N,4] z) => (float[M,4] y) { a = Neg(x) b = Exp(z) y = Add(a, b) }")
+    for given in graph.ir.graph.inputs:
+        given.shape = ir.Shape(["batch size", 4])
+    graph.refresh()
+    assert value(graph, "a").shape == value(graph, "b").shape
+
+
+@pytest.mark.parametrize("name", ["ceiling(", "a:b", "(", "batch size", ""])
+def test_no_name_of_a_dim_breaks_inference(name: str) -> None:
+    graph = graph_of("g (float[N,4] x) => (float[M,8] y) { y = Concat<axis = 1>(x, x) }")
+    graph.ir.graph.inputs[0].shape = ir.Shape([name, 4])
+    graph.refresh()
+    assert (value(graph, "y").shape or ())[1] == 8

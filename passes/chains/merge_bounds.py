@@ -4,9 +4,7 @@ from math import inf
 
 import numpy as np
 
-from surgery import Builder, Match, Node, Parity, Value, pattern_pass
-
-Bounds = tuple[float, float]
+from surgery import Builder, Match, Parity, Value, pattern_pass
 
 
 @pattern_pass(
@@ -30,7 +28,7 @@ def merge_bounds(m: Match, new: Builder) -> Value:
             y = Relu(a)
         }
     """
-    inner, outer = (_bounds(m.node(name)) for name in "ay")
+    inner, outer = (m.node(name).bounds for name in "ay")
     m.require(inner is not None and outer is not None, "a bound is not constant")
     assert inner is not None and outer is not None
     m.require(inner[0] <= inner[1] and outer[0] <= outer[1], "a lower bound is above the upper one")
@@ -47,17 +45,3 @@ def merge_bounds(m: Match, new: Builder) -> Value:
         for bound, name in ((low, "low"), (high, "high"))
     ]
     return new.node("Clip", m.x, *limits)
-
-
-def _bounds(node: Node) -> Bounds | None:
-    """Return the bounds of Clip or Relu; infinite where there is none, None when one is not constant."""
-    if node.op == "Relu":
-        return 0, inf
-    if node.opset < 11:
-        low, high = node.attr("min", -inf), node.attr("max", inf)
-        largest = float(np.finfo(np.float32).max)
-        return (-inf if low <= -largest else low), (inf if high >= largest else high)
-    low, high = (
-        default if bound is None else bound.scalar for bound, default in ((node.input(1), -inf), (node.input(2), inf))
-    )
-    return None if low is None or high is None else (low, high)

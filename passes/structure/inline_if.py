@@ -13,8 +13,9 @@ def inline_if(graph: Graph) -> None:
 
     Right because a branch is evaluated with the values around it, and so are its nodes when they stand beside the
     If; a random operator is still evaluated once. The condition is known when it is a constant or when it follows
-    from shapes that inference proves; an initializer that a caller can override is not constant. Two branches are
-    the same when they hold the same operators in the same order, with attributes and constants equal by bits.
+    from shapes that inference proves; of those an If that goes may make more known. An initializer that a caller can
+    override is not constant. Two branches are the same when they hold the same operators in the same order, with
+    attributes and constants equal by bits.
 
     Example:
         g (float[2] x) => (float[2] y) <bool c = {1}>
@@ -25,11 +26,20 @@ def inline_if(graph: Graph) -> None:
             >
         }
     """
+    while _round(graph):
+        # Of what stood behind an If little was known: shapes that decide the next one may be known now.
+        graph.facts.forget()
+
+
+def _round(graph: Graph) -> bool:
+    """Look at each If once; return whether one went."""
+    before = sum(not site.skipped for site in graph.sites)
     for node in inside_out(graph, "If"):
         if any(name not in node.ir.attributes for name in _BRANCHES):
             continue  # no valid If, as the checker says
         with graph.site(node) as new:
             _inline(node, new)
+    return sum(not site.skipped for site in graph.sites) > before
 
 
 def _inline(node: Node, new: Builder) -> None:

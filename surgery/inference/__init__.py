@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,11 @@ import onnx_ir as ir
 from onnx_shape_inference import ShapeInferenceContext, registry
 
 from surgery.facts import Fact, scopes, subgraphs, symbolic, values
+from surgery.inference import ml, older
 from surgery.inference.contents import MOST_ELEMENTS, Content, as_content, constant_of, follow
 from surgery.inference.rules import correct
 from surgery.inference.shapes import tell
-from surgery.inference.symbols import Element, element, names, normal, number
+from surgery.inference.symbols import Element, element, is_readable, names, normal, number
 
 _HOLDS_ELEMENTS = {
     ir.DataType.BOOL,
@@ -37,6 +39,8 @@ _HOLDS_ELEMENTS = {
     ir.DataType.UINT64,
 }
 _HOLDS_SYMBOLS = {ir.DataType.BOOL, ir.DataType.INT32, ir.DataType.INT64}
+UNNAMED = {"?", "-1"}
+"""What exporters write in place of a name: two of them say nothing of each other."""
 _LIMITS = {
     dtype: (int(np.iinfo(dtype.numpy()).min), int(np.iinfo(dtype.numpy()).max))
     for dtype in _HOLDS_ELEMENTS - {ir.DataType.BOOL}
@@ -51,12 +55,14 @@ class Context(ShapeInferenceContext):  # type: ignore[misc]
         self.elements: dict[ir.Value, list[Element]] = {}
         self.wild: set[str] = set()
         """Symbols that stand for elements of which nothing is known, not even that they are positive."""
+        self.named: dict[str, ir.SymbolicDim] = {}
+        """The symbols of dims whose names cannot be calculated with."""
         self._constants: dict[ir.Value, Content | None] = {}
 
     def child(self, opset_imports: Any, resolved_attrs: dict[str, ir.Attr]) -> Context:
         """Return the context for the body of a function; symbols stay distinct from ours."""
         made = Context(opset_imports, self.policy, resolved_attrs, allocator=self._allocator)
-        made.wild = self.wild
+        made.wild, made.named = self.wild, self.named
         return made
 
     def know(self, value: ir.Value, content: Content, dtype: ir.DataType | None) -> bool:
@@ -164,6 +170,14 @@ _FOLLOWED_NODES = 10_000
 come to 2^29."""
 
 
+@cache
+def _collect() -> None:
+    """Load the rules of the package, and ours on top of them."""
+    registry.collect()
+    ml.register()
+    older.register()
+
+
 class Inference:
     """The inference of one model. Symbols that it makes up are never given out twice.
 
@@ -172,7 +186,7 @@ class Inference:
 
     def __init__(self, model: ir.Model, *, arithmetic: bool = False) -> None:
         self._symbolic = (lambda shape: shape) if arithmetic else symbolic
-        registry.collect()
+        _collect()
         self._model = model
         self._main = Context(dict(model.opset_imports))
         self._contexts: dict[ir.Graph, Context] = {}
@@ -260,6 +274,7 @@ class Inference:
 
     def _merged(self, found: ir.Shape | None, declared: ir.Shape | None) -> ir.Shape | None:
         """Fill what was not found by what is declared."""
+        declared = None if declared is None else _readable(declared)
         if found is None or declared is None or len(found) != len(declared):
             return declared if found is None else found
         merged: list[int | ir.SymbolicDim] = []
@@ -283,7 +298,7 @@ class Inference:
                 value.shape = ir.Shape(value.const_value.shape.numpy())
                 value.type = value.type or ir.TensorType(value.const_value.dtype)
         for value in graph.inputs:
-            context.name_anonymous_dims(value)
+            _name_dims(context, value)
         for node in graph:
             self._node(context, node, calls)
 
@@ -293,7 +308,7 @@ class Inference:
             self._walk(context, graph, calls)
         for value in node.inputs:
             if value is not None:
-                context.name_anonymous_dims(value)
+                _name_dims(context, value)
         if node.op_type == "Constant" and (tensor := _held_tensor(node)) is not None:
             # The package's rule asks onnx-ir for the tensor, which then renames it.
             _write_constant(node.outputs[0], tensor)
@@ -362,6 +377,38 @@ def _write_constant(value: ir.Value, tensor: ir.TensorProtocol) -> None:
     value.shape = ir.Shape(tensor.shape.numpy())
     if value.type is None:
         value.type = ir.TensorType(tensor.dtype)
+
+
+def _name_dims(context: Context, value: ir.Value) -> None:
+    """Give each dim of a value a name that can be calculated with."""
+    if value.shape is not None:
+        value.shape = _readable(value.shape, context)
+        context.name_anonymous_dims(value)
+
+
+def _readable(shape: ir.Shape, context: Context | None = None) -> ir.Shape:
+    """Return a shape without dims that are neither extents nor names to calculate with: -1, "?", "batch size".
+
+    A name among them stands for the same extent wherever it occurs, and gets a symbol from the context; else it goes.
+    """
+    dims = list(shape)
+    known = [dim >= 0 if isinstance(dim, int) else _is_readable(dim) for dim in dims]
+    if all(known):
+        return shape
+    return ir.Shape([dim if keep else _symbol(dim, context) for dim, keep in zip(dims, known)])
+
+
+def _is_readable(dim: ir.SymbolicDim) -> bool:
+    return dim.value not in UNNAMED and is_readable(dim.value)
+
+
+def _symbol(dim: Element, context: Context | None) -> ir.SymbolicDim:
+    name = None if isinstance(dim, int) else dim.value
+    if context is None or not name or name in UNNAMED:
+        return ir.SymbolicDim(None)
+    if name not in context.named:
+        context.named[name] = context.new_symbolic_dim()
+    return context.named[name]
 
 
 def _call(node: ir.Node) -> tuple[str, str, str]:

@@ -76,9 +76,10 @@ def _product(numbers: Sequence[Number]) -> Number | None:
 def _slice(context: Context, node: ir.Node) -> list[Element] | None:
     """Count from the first place to the last: a number past the end means the end."""
     data = node.inputs[0]
-    if data is None or data.shape is None or len(node.inputs) < 3:
+    if data is None or data.shape is None:
         return None
-    starts, ends, axes, steps = (_bounds(context, node, index) for index in range(1, 5))
+    names = ("starts", "ends", "axes", "steps")
+    starts, ends, axes, steps = (_bounds(context, node, index, name) for index, name in enumerate(names, 1))
     if starts is None or ends is None or axes is None or steps is None or any(step != 1 for step in steps):
         return None
     dims = [context.normal(extent) for extent in data.shape]
@@ -90,8 +91,10 @@ def _slice(context: Context, node: ir.Node) -> list[Element] | None:
     return dims
 
 
-def _bounds(context: Context, node: ir.Node, index: int) -> list[Element] | None:
-    """Return the elements of an operand, none when it is absent."""
+def _bounds(context: Context, node: ir.Node, index: int, name: str = "") -> list[Element] | None:
+    """Return the elements of an operand, which once was an attribute of that name; none when it is absent."""
+    if name in node.attributes:
+        return list(node.attributes[name].as_ints())
     value = node.inputs[index] if index < len(node.inputs) else None
     return [] if value is None else context.get_symbolic_value(value)
 

@@ -83,6 +83,18 @@ def normal(text: str) -> Number:
         return text
 
 
+@lru_cache(_REMEMBERED)
+def is_readable(text: str | None) -> bool:
+    """Return whether the text of a dim can be calculated with, or there is none."""
+    if text is None or text.isidentifier() or products.read(text) is not None:
+        return True
+    try:
+        parse(_without_ceilings(text))
+    except (ValueError, TypeError, IndexError):
+        return False
+    return True
+
+
 def _without_ceilings(text: str) -> str:
     """Write ceiling(x) as -floor(-x), for the shape rules write the one and cannot read it."""
     while (start := text.find("ceiling(")) >= 0:
