@@ -117,6 +117,7 @@ class Bench:
     def __init__(self, model: Trained, path: Path, scratch: Path, arguments: argparse.Namespace) -> None:
         self.model, self.path, self.scratch, self.arguments = model, path, scratch, arguments
         self.facts = facts.of(path)
+        self.interface = outcome.interface(path)
         hints = json.dumps({"dims": model.dims, "inputs": model.inputs})
         code = hashlib.sha256("".join((model.sha256, hints, *map(Path.read_text, _DECIDES))).encode()).hexdigest()
         self.reference = arguments.cache / "references" / code[:24]
@@ -150,7 +151,7 @@ class Bench:
             return row
         found = facts.of(target)
         row.nodes = found["nodes"]
-        row.signature, row.note = outcome.compare_interfaces(self.facts["signature"], found["signature"])
+        row.signature, row.note = outcome.compare_interfaces(self.interface, outcome.interface(target))
         if self.problem:
             row.wrong = f"the original does not run: {self.problem}"
             return row

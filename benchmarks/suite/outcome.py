@@ -5,8 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import onnx
+
+from suite import facts
+
+_OVERRIDABLE_SINCE = 4
 _NONE = ("unchanged", "skipped")
 _WEAKEST = ("different", "unverified", "close", "equal")
 
@@ -67,6 +73,16 @@ def read_account(row: Outcome, printed: str) -> None:
     row.verdict = next((verdict for verdict in _WEAKEST if verdict in verdicts), "unchanged")
     if not account["ok"]:
         row.failure = row.refused[-1] if row.refused else "not ok"
+
+
+def interface(path: Path) -> dict[str, Any]:
+    """Return inputs that a caller sees, and outputs; before IR version 4 each initializer had to be an input too."""
+    model = onnx.load(path, load_external_data=False)
+    found = facts.signature(model)
+    if model.ir_version < _OVERRIDABLE_SINCE:
+        given = {tensor.name for tensor in model.graph.initializer}
+        found["inputs"] = [value for value in found["inputs"] if value[0] not in given]
+    return found
 
 
 def compare_interfaces(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, str]:
