@@ -15,10 +15,12 @@ import onnx
 from onnx import helper
 
 from mutation.draft import bodies
-from mutation.witness import Child, _distance, run
+from mutation.witness import Child, _distance, run, run_wide
 
 CLEAR = 1e-3
 """Relative difference that is no rounding."""
+WIDE = 1e-10
+"""Relative difference that is rounding in float64."""
 _DRAWS = 12
 
 Feed = dict[str, Any]
@@ -64,10 +66,21 @@ class Local:
             return Seen("rounding" if apart else "nowhere", f"{apart:.1e}, the piece does not run alone")
         recorded, drawn = inside
         if recorded > CLEAR:
+            if self._cancels(mutant):
+                return Seen("cancels", f"{recorded:.1e} there, {apart:.1e} at the outputs")
             return Seen("inside", f"{recorded:.1e} there, {apart:.1e} at the outputs")
         if apart or recorded:
             return Seen("rounding", f"{recorded:.1e} there, {apart:.1e} at the outputs")
         return Seen("drawn", f"{drawn:.1e}") if drawn else Seen("nowhere")
+
+    def _cancels(self, mutant: onnx.ModelProto) -> bool:
+        """Return whether the float outputs of both, in float64, are the same on all inputs."""
+        if any(np.asarray(value).dtype.kind != "f" for value in self.results[0].values()):
+            return False
+        answers = [self._child(run_wide, model.SerializeToString(), self.feeds) for model in (self._original, mutant)]
+        if any(isinstance(answer, str) or any(isinstance(item, str) for item in answer) for answer in answers):
+            return False
+        return _distance(*answers) <= WIDE
 
     def _piece(self, mutant: onnx.ModelProto) -> tuple[float, float] | None:
         """Return the largest difference of the piece on recorded values, and on drawn ones."""

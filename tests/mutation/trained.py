@@ -133,8 +133,10 @@ def show(line: str) -> None:
     sys.stdout.flush()
 
 
-def measure(models: list[tuple[Trained, Path]], each: int, results: Path, known: dict[Any, Row]) -> list[Row]:
-    """Judge mutants of each model until there are enough of them."""
+def measure(
+    models: list[tuple[Trained, Path]], each: int, seconds: float, results: Path, known: dict[Any, Row]
+) -> list[Row]:
+    """Judge mutants of each model until there are enough of them, or the time for a model is over."""
     child, rows = Child(), list(known.values())
     for trained, path in models:
         have = sum(row.model == trained.name for row in rows)
@@ -144,8 +146,9 @@ def measure(models: list[tuple[Trained, Path]], each: int, results: Path, known:
         if source.local.problem or not source.local.feeds:
             show(f"{trained.name}: does not run: {source.local.problem}")
             continue
+        end = time.monotonic() + seconds
         for kind, seed in orders(trained, each):
-            if have >= each:
+            if have >= each or time.monotonic() > end:
                 break
             if (trained.name, kind, seed) in known:
                 continue
@@ -209,6 +212,7 @@ def main() -> int:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--models", type=Path, required=True, metavar="FOLDER", help="the cache of benchmarks/trained.py")
     p.add_argument("--each", type=int, default=5, help="mutants for each model (default: 5)")
+    p.add_argument("--seconds", type=float, default=1e9, help="go on to the next model after that (default: no limit)")
     p.add_argument("--only", nargs="+", metavar="WORD", help="models whose package, file or kind contains a WORD")
     p.add_argument("--largest", type=float, default=1e9, metavar="BYTES", help="leave larger files out")
     p.add_argument("--results", type=Path, metavar="FILE", help="JSON lines (default: mutants.jsonl in the folder)")
@@ -227,7 +231,8 @@ def main() -> int:
     if arguments.survivors:
         old = [row for row in read(arguments.survivors) if row.survived and row.seen != "nowhere"]
         return 0 if summary(again(models, old, results)) else 1
-    return 0 if summary(measure(models, arguments.each, results, {row.key: row for row in read(results)})) else 1
+    known = {row.key: row for row in read(results)}
+    return 0 if summary(measure(models, arguments.each, arguments.seconds, results, known)) else 1
 
 
 if __name__ == "__main__":
