@@ -15,7 +15,7 @@ import onnx
 from onnx import helper
 
 from mutation.draft import bodies
-from mutation.witness import Child, _distance, run, run_wide
+from mutation.witness import Child, _distance, run, widen
 
 CLEAR = 1e-3
 """Relative difference that is no rounding."""
@@ -41,6 +41,12 @@ class Seen:
     @property
     def wrong(self) -> bool:
         return self.where in ("output", "inside")
+
+
+def _wide(data: bytes, feeds: Sequence[Feed]) -> Any:
+    """Run a model in float64 in ONNX Runtime; a text where that has no kernel. The reference evaluator takes hours."""
+    wide = [{k: v.astype(np.float64) if v.dtype == np.float32 else v for k, v in feed.items()} for feed in feeds]
+    return run(widen(onnx.load_model_from_string(data)).SerializeToString(), wide)
 
 
 class Local:
@@ -77,7 +83,7 @@ class Local:
         """Return whether the float outputs of both, in float64, are the same on all inputs."""
         if any(np.asarray(value).dtype.kind != "f" for value in self.results[0].values()):
             return False
-        answers = [self._child(run_wide, model.SerializeToString(), self.feeds) for model in (self._original, mutant)]
+        answers = [self._child(_wide, model.SerializeToString(), self.feeds) for model in (self._original, mutant)]
         if any(isinstance(answer, str) or any(isinstance(item, str) for item in answer) for answer in answers):
             return False
         return _distance(*answers) <= WIDE
