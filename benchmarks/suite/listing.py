@@ -15,6 +15,8 @@ from suite.wheels import Trained
 
 Rows = Sequence[tuple[Trained, dict[str, Outcome]]]
 _PLAIN_WIDTH = 150
+_LONGEST = 200
+"""Characters of a reason."""
 
 
 def best_peer(results: dict[str, Outcome]) -> Outcome | None:
@@ -96,13 +98,15 @@ def _wrong_peers(rows: Rows) -> list[str]:
 
 
 def _left_out(rows: Rows) -> list[str]:
-    return [
-        f"{model.name}, {name}: left out: {reason}"
-        for model, results in rows
-        for name, row in results.items()
-        if not row.failure
-        for reason in row.refused
-    ]
+    """Say for each model what surgery took back, each pass once, with the reason of the first."""
+    lines = []
+    for model, results in rows:
+        for name, row in results.items():
+            if row.refused and not row.failure:
+                steps = dict.fromkeys(reason.partition(":")[0].partition(" ")[0] for reason in row.refused)
+                reason = row.refused[0].partition(": ")[2]
+                lines.append(f"{model.name}, {name}: {', '.join(steps)}: {reason[:_LONGEST]}")
+    return lines
 
 
 def markdown(rows: Rows, recipes: Sequence[str]) -> str:
