@@ -1,9 +1,11 @@
 """Compare a model's outputs with the original's, in plain ONNX Runtime without its optimizations.
 
-    python -m suite.parity reference MODEL FOLDER      # inputs and outputs of the original, into a folder
-    python -m suite.parity compare MODEL FOLDER        # prints the error, or what is wrong, as JSON
+    python -m suite.parity reference MODEL FOLDER [HINTS]  # inputs and outputs of the original, into a folder
+    python -m suite.parity compare MODEL FOLDER            # prints the error, or what is wrong, as JSON
 
-Each is a process of its own: a model can take the runtime down with it.
+Each is a process of its own: a model can take the runtime down with it. With hints, a JSON text for `suite.realistic`,
+the inputs are like those that a trained model meets, inputs that the original refuses are left out, and the folder
+gets the original's own noise as well: what becomes of its outputs when weights and inputs move by one rounding.
 """
 
 from __future__ import annotations
@@ -14,21 +16,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 
-from suite import feeds
+from suite import feeds, noise, realistic
 
 LIMIT = 2e-4
 """The largest error that counts as rounding, as a share of the output's largest magnitude."""
 
+NOISE_FACTOR = 4.0
+"""A rewrite rounds in several places; the noise is that of one rounding of each weight and input."""
 
-def session(path: Path) -> ort.InferenceSession:
+
+def session(path: Path | bytes) -> ort.InferenceSession:
     """Load a model to be run as it is written."""
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
-    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return ort.InferenceSession(
+        path if isinstance(path, bytes) else str(path), options, providers=["CPUExecutionProvider"]
+    )
 
 
 def reference(path: Path, folder: Path) -> None:
@@ -42,25 +50,89 @@ def reference(path: Path, folder: Path) -> None:
         np.savez(folder / f"{number}.npz", told=np.array(told), **entries)
 
 
+def realistic_reference(path: Path, folder: Path, hints: dict[str, Any]) -> int:
+    """Run the original on realistic inputs, and as often with weights and inputs moved; return how many it takes."""
+    model = onnx.load(path)
+    original = session(path)
+    names = [value.name for value in original.get_outputs()]
+    shaken = session(noise.shaken(model)) if model.ByteSize() < _LARGEST else None
+    count, refused = 0, ""
+    for told, feed in realistic.drawn(model, hints):
+        try:
+            outputs = flat(names, original.run(names, feed))
+        except Exception as problem:
+            refused = " ".join(str(problem).split())
+            continue
+        entries = {f"in:{name}": array for name, array in feed.items()}
+        entries |= {f"out:{name}": array for name, array in outputs.items()}
+        if shaken is not None:
+            moved = flat(names, shaken.run(names, noise.shaken_feed(feed)))
+            entries |= {f"noise:{name}": np.array(distance(array, moved[name])) for name, array in outputs.items()}
+        np.savez(folder / f"{count}.npz", told=np.array(told), **entries)
+        count += 1
+    if not count:
+        raise ValueError(f"the original takes none of the inputs: {refused[:300]}")
+    return count
+
+
+_LARGEST = 1 << 30
+"""Bytes of a model up to which its noise is measured: a second copy of the weights is held for it."""
+
+
+def flat(names: list[str], outputs: list[Any]) -> dict[str, np.ndarray[Any, Any]]:
+    """Return tensors alone: a sequence of maps, as ZipMap makes it, is its keys and a row of values for each map."""
+    found = {}
+    for name, value in zip(names, outputs):
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            keys = list(value[0])
+            found[f"{name} keys"] = np.array([str(key) for row in value for key in row])
+            found[name] = np.array([[row.get(key, np.nan) for key in keys] for row in value])
+        elif isinstance(value, list):
+            found |= {f"{name} {number}": np.asarray(item) for number, item in enumerate(value)}
+        else:
+            array = np.asarray(value)
+            found[name] = array.astype(str) if array.dtype == object else array
+    return found
+
+
 def compare(path: Path, folder: Path) -> dict[str, Any]:
     """Run a model on the same, and return its largest error; `wrong` says why it is no equal."""
     candidate = session(path)
-    worst = 0.0
-    for file in sorted(folder.glob("*.npz")):
+    names = [value.name for value in candidate.get_outputs()]
+    worst, most_noise = 0.0, 0.0
+    for file in sorted(folder.glob("*.npz"), key=lambda file: int(file.stem)):
         with np.load(file) as kept:
             told = str(kept["told"])
             feed = {key[3:]: kept[key] for key in kept.files if key.startswith("in:")}
             expected = {key[4:]: kept[key] for key in kept.files if key.startswith("out:")}
+            noises = {key[6:]: float(kept[key]) for key in kept.files if key.startswith("noise:")}
         try:
-            outputs = dict(zip(expected, candidate.run(list(expected), feed)))
+            outputs = flat(names, candidate.run(names, feed))
         except Exception as problem:
             return {"wrong": f"does not run with {told}: {' '.join(str(problem).split())[:160]}"}
+        if outputs.keys() != expected.keys():
+            return {"wrong": f"has other outputs with {told}: {', '.join(outputs.keys() ^ expected.keys())}"}
         for name, array in outputs.items():
             error, wrong = difference(expected[name], array)
-            if wrong or error > LIMIT:
+            granted = max(LIMIT, NOISE_FACTOR * noises.get(name, 0.0))
+            if wrong == DISCRETE and name in noises:
+                error, wrong = distance(expected[name], array), ""
+                granted = NOISE_FACTOR * noises[name]
+            if wrong or error > granted:
                 return {"wrong": f"{name} {wrong or f'is off by {error:.1e}'} with {told}"}
-            worst = max(worst, error)
-    return {"error": worst}
+            worst, most_noise = max(worst, error), max(most_noise, noises.get(name, 0.0))
+    return {"error": worst, "noise": most_noise}
+
+
+DISCRETE = "is not the same"
+
+
+def distance(expected: np.ndarray[Any, Any], array: np.ndarray[Any, Any]) -> float:
+    """Return the difference as a number: for what is not a float, the share of the elements that differ."""
+    error, wrong = difference(expected, array)
+    if wrong == DISCRETE:
+        return float(np.mean(expected != array))
+    return float("inf") if wrong else error
 
 
 def difference(expected: np.ndarray[Any, Any], array: np.ndarray[Any, Any]) -> tuple[float, str]:
@@ -70,7 +142,7 @@ def difference(expected: np.ndarray[Any, Any], array: np.ndarray[Any, Any]) -> t
     if expected.dtype != array.dtype:
         return 0.0, f"is {array.dtype} instead of {expected.dtype}"
     if not np.issubdtype(expected.dtype, np.inexact):
-        return 0.0, "" if np.array_equal(expected, array) else "is not the same"
+        return 0.0, "" if np.array_equal(expected, array) else DISCRETE
     left, right = expected.astype(np.complex128), array.astype(np.complex128)
     finite = np.isfinite(left)
     if not np.array_equal(left[~finite], right[~finite], equal_nan=True) or not np.isfinite(right[finite]).all():
@@ -79,9 +151,11 @@ def difference(expected: np.ndarray[Any, Any], array: np.ndarray[Any, Any]) -> t
     return float(np.abs(left[finite] - right[finite]).max(initial=0.0) / scale), ""
 
 
-def main(what: str, path: str, folder: str) -> None:
+def main(what: str, path: str, folder: str, hints: str = "") -> None:
     """Do one of the two."""
-    if what == "reference":
+    if what == "reference" and hints:
+        print(json.dumps({"sets": realistic_reference(Path(path), Path(folder), json.loads(hints))}))
+    elif what == "reference":
         reference(Path(path), Path(folder))
     else:
         print(json.dumps(compare(Path(path), Path(folder))))

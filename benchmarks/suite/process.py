@@ -51,7 +51,7 @@ def run(command: list[str], *, timeout: float, folder: Path) -> Ran:
     if expired:
         return Ran(seconds, cpu, peak, f"not done in {timeout:.0f} s", printed)
     messages = err.read_text(errors="replace") if err.stat().st_size else printed
-    return Ran(seconds, cpu, peak, _reason(process.returncode, messages) if process.returncode else "", printed)
+    return Ran(seconds, cpu, peak, reason(process.returncode, messages) if process.returncode else "", printed)
 
 
 def tree(pid: int) -> list[int]:
@@ -108,7 +108,7 @@ def _kill(pid: int) -> None:
             os.kill(each, signal.SIGKILL)
 
 
-def _reason(code: int, messages: str) -> str:
+def reason(code: int, messages: str) -> str:
     """Say in one line why a command failed: its last line that speaks of an error, else its last line."""
     if code < 0:
         return f"died of {signal.Signals(-code).name}"

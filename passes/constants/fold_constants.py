@@ -84,9 +84,18 @@ def fold_constants(
     folding = _Folding(graph, Room(graph, max_growth, max_percent), keep_dequantize)
     while folding.round():
         pass
-    if lift_constants and graph.ir.ir_version >= 4:
+    if lift_constants:
         for node in graph.nodes("Constant"):
-            _lift(graph, node)
+            if _can_hold(graph, node):
+                _lift(graph, node)
+
+
+def _can_hold(graph: Graph, node: Node) -> bool:
+    """Return whether the scope of a node can have an initializer: before IR version 4 each is an input of its graph.
+
+    Runtimes take such an input for a constant; but what calls a body gives it no more inputs than it had.
+    """
+    return graph.ir.ir_version >= 4 or node.scope is graph.ir.graph
 
 
 def _lift(graph: Graph, node: Node) -> None:
@@ -229,8 +238,9 @@ class _Folding:
             new.replace(value, copied)
 
     def _constant(self, new: Builder, value: Value, tensor: Any) -> Value:
-        # An initializer cannot be an output of its graph; before IR version 4 it would be an input of it.
-        if value.is_output or self.graph.ir.ir_version < 4:
+        node = value.producer
+        # An initializer cannot be an output of its graph.
+        if value.is_output or (node is not None and not _can_hold(self.graph, node)):
             return new.node("Constant", value=tensor)
         return new.constant(tensor, name=value.name)
 

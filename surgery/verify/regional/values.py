@@ -97,7 +97,8 @@ class Values:
         found = self._engine.analyse("declare", skeleton=skeleton, dims=dims) or {}
         for name, (number, shape) in found.items():
             dtype = dtype_of(number)
-            if dtype is not None:
+            # Sizes that the original may refuse can make a window larger than what it slides over.
+            if dtype is not None and all(extent >= 0 for extent in shape):
                 point.forms.setdefault(name, Form(dtype, tuple(shape)))
         for name, value in feed.items():
             form = Form.of(value)

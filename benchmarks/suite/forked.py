@@ -1,0 +1,79 @@
+"""Run `python -m MODULE ...` in a fork of a server that has imported what most of them import.
+
+A campaign of hundreds of runs spends most of its time with imports else. Each run is still a process of its own,
+with a time limit: it can crash, hang or print what it likes.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+import runpy
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from suite import process
+from suite.process import Ran
+
+_PRELOADED = ["numpy", "onnx", "onnxruntime", "onnx_ir", "onnxsim", "onnxslim", "sympy", "rich", "surgery.cli"]
+
+
+def run(command: list[str], *, timeout: float, folder: Path) -> Ran:
+    """Run a command that begins with a Python and `-m`, as `process.run` does; memory is not watched."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_PRELOADED)
+    out, err, used = folder / "stdout", folder / "stderr", folder / "cpu"
+    used.unlink(missing_ok=True)
+    child = context.Process(target=_be, args=(command[2:], str(folder)))
+    begin = time.perf_counter()
+    child.start()
+    child.join(timeout)
+    expired = child.exitcode is None
+    if expired and child.pid is not None:
+        for pid in reversed(process.tree(child.pid)):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        child.join()
+    seconds = time.perf_counter() - begin
+    printed, messages = (file.read_text(errors="replace") if file.is_file() else "" for file in (out, err))
+    failure = f"not done in {timeout:.0f} s" if expired else ""
+    if child.exitcode and not failure:
+        failure = process.reason(child.exitcode, messages or printed)
+    cpu = float(used.read_text()) if used.is_file() else 0.0
+    return Ran(seconds, cpu, 0, failure, printed)
+
+
+def _be(arguments: list[str], folder: str) -> None:
+    """Become `python -m arguments...`, with what it prints in files of the folder."""
+    for name, descriptor in (("stdout", 1), ("stderr", 2)):
+        file = os.open(f"{folder}/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(file, descriptor)
+        os.close(file)
+    os.chdir(folder)
+    sys.argv = [arguments[0], *arguments[1:]]
+    code = 0
+    try:
+        if arguments[0] == "surgery":
+            from surgery import cli
+
+            code = cli.main(arguments[1:])
+        else:
+            runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            sys.stderr.write(end.code)
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    both = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    Path(folder, "cpu").write_text(str(sum(part.ru_utime + part.ru_stime for part in both)))
+    os._exit(code)

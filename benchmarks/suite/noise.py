@@ -1,0 +1,59 @@
+"""A model's own noise: the same model with each large weight, and each float input, moved by one rounding.
+
+What a right rewrite changes is how numbers are rounded. A model that answers such a change loudly (a flipped
+quantization step, an ArgMax between two equals) answers it with or without the rewrite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+
+from suite.feeds import Feed
+
+_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
+_LEAST = 16
+"""Elements from which on a tensor counts as a weight: smaller ones can be scales of a Resize, bounds, or exact."""
+
+
+def shaken(model: onnx.ModelProto) -> bytes:
+    """Return the model with each float weight moved to a neighbouring number."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    random = np.random.default_rng(11)
+    for tensor in _tensors(copy.graph):
+        if tensor.data_type in _FLOATS and int(np.prod(tensor.dims)) >= _LEAST:
+            moved = _neighbours(numpy_helper.to_array(tensor), random)
+            tensor.CopyFrom(numpy_helper.from_array(moved, tensor.name))
+    return copy.SerializeToString()
+
+
+def shaken_feed(feed: Feed) -> Feed:
+    """Return the inputs with each float moved to a neighbouring number; zeros and whole numbers, ids say, stay."""
+    random = np.random.default_rng(12)
+    moved = {}
+    for name, array in feed.items():
+        is_exact = array.dtype.kind != "f" or np.array_equal(array, np.round(array))
+        moved[name] = array if is_exact else _neighbours(array, random)
+    return moved
+
+
+def _neighbours(array: np.ndarray[Any, Any], random: np.random.Generator) -> np.ndarray[Any, Any]:
+    up = random.random(array.shape) < 0.5
+    bound = np.where(up, np.inf, -np.inf).astype(array.dtype)
+    moved = np.nextafter(array, bound)
+    return np.asarray(np.where((array == 0) | ~np.isfinite(array), array, moved)).astype(array.dtype)
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.TENSOR and node.op_type == "Constant":
+                yield attribute.t
+            for inner in [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs:
+                yield from _tensors(inner)

@@ -1,0 +1,121 @@
+"""What one tool made of one trained model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from suite import facts
+
+_OVERRIDABLE_SINCE = 4
+_NONE = ("unchanged", "skipped")
+_WEAKEST = ("different", "unverified", "close", "equal")
+
+
+@dataclass
+class Outcome:
+    """A row. `failure` says why there is no model, `wrong` what is wrong with it, `refused` what surgery left out."""
+
+    model: str
+    tool: str
+    key: Mapping[str, str]
+    nodes_before: int = 0
+    sets: int = 0
+    seconds: float | None = None
+    cpu: float | None = None
+    failure: str = ""
+    verdict: str = ""
+    refused: list[str] = field(default_factory=list)
+    nodes: int | None = None
+    signature: str = ""
+    note: str = ""
+    wrong: str = ""
+    error: float | None = None
+    noise: float | None = None
+
+    @property
+    def right(self) -> bool:
+        """Whether there is a model, and it computes what the original does, between the same inputs and outputs."""
+        return not self.failure and not self.wrong and self.nodes is not None and self.signature != "changed"
+
+    @property
+    def complaint(self) -> str:
+        """What has to be said in words about a row that is not right."""
+        changed = f"signature: {self.note}" if self.signature == "changed" else ""
+        return "; ".join(filter(None, (self.failure, self.wrong, changed)))
+
+    @property
+    def line(self) -> str:
+        """The row as one line of progress."""
+        words = self.complaint or f"{self.nodes_before} -> {self.nodes} nodes {self.verdict}".rstrip()
+        left = f", refused: {'; '.join(self.refused)}" if self.refused else ""
+        return f"{self.tool}: {self.seconds or 0:.1f} s, {words}{left}"
+
+
+def read_account(row: Outcome, printed: str) -> None:
+    """Take the verdict, and what was refused, from what `surgery apply --format json` prints."""
+    try:
+        account = json.loads(printed)
+    except ValueError:
+        return
+    verdicts = set()
+    for step in account["steps"]:
+        if step["status"] == "committed":
+            verdicts.add(step["verdict"])
+        elif step["status"] not in _NONE:
+            reason = step["message"] or step["reason"] or step["verdict"] or ""
+            row.refused.append(" ".join(f"{step['pass']} {step['status']}: {reason}".split())[:300])
+    row.verdict = next((verdict for verdict in _WEAKEST if verdict in verdicts), "unchanged")
+    if not account["ok"]:
+        row.failure = row.refused[-1] if row.refused else "not ok"
+
+
+def interface(path: Path) -> dict[str, Any]:
+    """Return inputs that a caller sees, and outputs; before IR version 4 each initializer had to be an input too."""
+    model = onnx.load(path, load_external_data=False)
+    found = facts.signature(model)
+    if model.ir_version < _OVERRIDABLE_SINCE:
+        given = {tensor.name for tensor in model.graph.initializer}
+        found["inputs"] = [value for value in found["inputs"] if value[0] not in given]
+    return found
+
+
+def compare_interfaces(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, str]:
+    """Say whether an interface is kept, refined or changed, and what the first difference is; for tools of any kind.
+
+    Refined is one that takes whatever the original takes: a dim without a name got one, a dim of an output a size.
+    Changed: other names, types, order or ranks, an open dim of an input that got a size, two that became one.
+    """
+    if before == after:
+        return "kept", ""
+    new_names: dict[str, Any] = {}
+    for side in ("inputs", "outputs"):
+        if [value[0] for value in before[side]] != [value[0] for value in after[side]]:
+            return "changed", f"other {side}: {', '.join(str(value[0]) for value in after[side])}"
+        for (name, kind, dims), (_, other_kind, other_dims) in zip(before[side], after[side]):
+            if (dims is None) != (other_dims is None) or (dims is not None and kind != other_kind):
+                return "changed", f"{side[:-1]} {name} was {kind}{dims}, is {other_kind}{other_dims}"
+            if dims is not None and not _takes(name, dims, other_dims, side == "inputs", new_names):
+                return "changed", f"{side[:-1]} {name} was {dims}, is {other_dims}"
+    return "refined", ""
+
+
+def _takes(name: str, old: list[Any], new: list[Any], is_input: bool, names: dict[str, Any]) -> bool:
+    """Return whether the new dims allow what the old ones allow; `names` collects what each new name stands for."""
+    if len(old) != len(new):
+        return False
+    for position, (a, b) in enumerate(zip(old, new)):
+        if isinstance(a, int) and a > 0 and a != b:
+            return False
+        if is_input and not (isinstance(a, int) and a > 0):
+            if not isinstance(b, str):
+                return False
+            stands_for = a if isinstance(a, str) and a != "?" else (name, position)
+            if b != "?" and names.setdefault(b, stands_for) != stands_for:
+                return False
+    return True

