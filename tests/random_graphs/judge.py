@@ -138,7 +138,7 @@ def feeds(made: Made, rng: np.random.Generator) -> Iterator[tuple[dict[str, Any]
         for override in (False, True) if overridable and number < 4 else (False,):
             label = {"sizes": binding, "override": override, "special": False}
             yield label, feed(made, rng, binding, special=False, override=override)
-    for binding in [*sizes[:2], *([dict.fromkeys(made.symbols, 0)] if made.symbols else [])]:
+    for binding in sizes[:2]:
         label = {"sizes": binding, "override": overridable, "special": True}
         yield label, feed(made, rng, binding, special=True, override=overridable)
 
