@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
 import onnx
 from onnx import helper
 
-from random_graphs.blocks import block, cast
-from random_graphs.trace import Scope, Trace, Unfit, Value, type_info
+from random_graphs.blocks import BLOCKS, block, cast
+from random_graphs.trace import STUMBLES, Scope, Trace, Unfit, Value, type_info
 
+BODIES = ("condition", "branches", "loop", "loop_of_blocks", "scan")
 INSIDE = ("Relu", "Sigmoid", "Neg", "Abs", "Tanh", "Identity")
 
 
@@ -65,7 +67,7 @@ def condition(t: Trace) -> Value:
     bodies = []
     for _ in range(2):
         with t.body() as scope:
-            if t.chance(0.2) and len(t.scopes) < 4:
+            if t.chance(0.2) and len(t.scopes) < 3:
                 y = _if(t, _truth(t), x)
             else:
                 y = _worked_on(t, x)
@@ -82,6 +84,62 @@ def _if(t: Trace, truth: Value, x: Value) -> Value:
             y = t.op("Identity", _worked_on(t, x))
             bodies.append(graph_of(t, scope, [], [y]))
     return t.op("If", truth, then_branch=bodies[0], else_branch=bodies[1])
+
+
+def _blocks(t: Trace) -> None:
+    """Add a few blocks of any kind, but for such with bodies when those are nested deep already."""
+    names = [name for name in BLOCKS if len(t.scopes) < 3 or name not in BODIES]
+    for _ in range(t.among(1, 4)):
+        with suppress(Unfit, *STUMBLES), t.attempt():
+            BLOCKS[t.choose(names)][1](t)
+
+
+def _results(t: Trace, scope: Scope, count: int) -> list[Value]:
+    """Choose what a body gives, the latest first."""
+    made = {name for node in scope.nodes if node.op_type != "Constant" for name in node.output}
+    found = [value for value in scope.values if value.is_tensor and value.name in made]
+    if not found:
+        raise Unfit
+    return found[::-1][:count]
+
+
+@block(2)
+def branches(t: Trace) -> Value:
+    """Choose between branches of any blocks; the shapes that they give may differ."""
+    truth = _truth(t)
+    with t.body() as scope:
+        _blocks(t)
+        first = _results(t, scope, t.among(1, 2))
+        then = graph_of(t, scope, [], first)
+    with t.body() as scope:
+        _blocks(t)
+        own = []
+        for value in first:
+            alike = [v for v in t.visible if v.is_tensor and v.dtype == value.dtype and v.rank == value.rank]
+            other = t.choose(alike)
+            own.append(
+                t.op("Identity", other) if other not in scope.values or other.constant or other in own else other
+            )
+        otherwise = graph_of(t, scope, [], own)
+    made = t.op("If", truth, n=len(first), then_branch=then, else_branch=otherwise)
+    return made[0] if len(first) > 1 else made
+
+
+@block()
+def loop_of_blocks(t: Trace) -> Value:
+    """Loop over any blocks; what they make is collected."""
+    x = t.float_value()
+    trips = t.constant(np.array(t.among(0, 3), np.int64), fixed=True)
+    with t.body() as scope:
+        number = t.enter(t.fresh("i"), (np.array(0), np.array(0)))
+        keep = t.enter(t.fresh("go"), (np.array(True), np.array(True)))
+        carried = t.enter(t.fresh("carried"), x.runs, random=x.random)
+        _blocks(t)
+        collected = _results(t, scope, 1)
+        after = t.op("Identity", _worked_on(t, carried))
+        on = t.op("Identity", keep) if t.chance(0.5) else t.op("Less", number, t.scalar(1, np.dtype(np.int64)))
+        body = graph_of(t, scope, [number, keep, carried], [on, after, *collected])
+    return t.op("Loop", trips, None, x, n=2, body=body)[t.among(0, 1)]
 
 
 @block(2)

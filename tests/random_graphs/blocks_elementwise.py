@@ -108,6 +108,15 @@ def power(t: Trace) -> Value:
 
 
 @block()
+def whole_number_division(t: Trace) -> Value:
+    x = t.pick(lambda v: v.is_int and v.dtype.itemsize >= 4)
+    y = t.scalar(t.choose([1, 2, 3, -2, 4]), x)
+    for _ in range(t.among(1, 2)):
+        x = t.op(t.choose(["Div", "Div", "Mul", "Add"]), x, y)
+    return x
+
+
+@block()
 def modulo(t: Trace) -> Value:
     x = t.pick(lambda v: v.is_int or v.is_float)
     return t.op("Mod", x, t.scalar(t.choose([2, 3, 5]), x), fmod=1 if x.is_float or t.chance(0.3) else None)

@@ -6,6 +6,7 @@ A seed gives a model and what its inputs may be. What is not valid in the end gi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +18,7 @@ from onnx import helper
 from random_graphs import blocks_bodies, blocks_elementwise, blocks_idioms, blocks_networks, blocks_shapes
 from random_graphs.blocks import BLOCKS
 from random_graphs.elements import draw
-from random_graphs.trace import Trace, Unfit, options, type_info
+from random_graphs.trace import STUMBLES, Trace, Unfit, options, type_info
 
 __all__ = ["Entry", "Made", "blocks_bodies", "blocks_elementwise", "blocks_idioms", "generate"]
 _ = (blocks_networks, blocks_shapes)  # imported for what they register
@@ -25,6 +26,7 @@ _ = (blocks_networks, blocks_shapes)  # imported for what they register
 IR_VERSIONS = {11: 6, 12: 7, 13: 7, 14: 7, 15: 8, 16: 8, 17: 8, 18: 8, 19: 9, 20: 9, 21: 10}
 SYMBOLS = ("N", "M", "batch", "seq")
 SIZES = ((2, 3), (5, 7), (3, 2), (7, 5), (1, 3), (1, 2), (1, 4))
+MOST_OUTPUTS = 10
 DTYPES = (np.float32,) * 8 + (np.float64, np.float16, np.int64, np.int32, np.bool_)
 
 
@@ -65,11 +67,10 @@ def generate(seed: int) -> Made | None:
     # A model is of a few kinds of blocks, each of which comes often: so they meet.
     mood = weights * rng.gamma(0.5, 2.0, len(weights))
     for _ in range(int(rng.choice([2, 4, 6, 10, 15, 25]))):
-        try:
-            with t.attempt():
-                BLOCKS[str(rng.choice(names, p=mood / mood.sum()))][1](t)
-        except (Unfit, ZeroDivisionError, IndexError, OverflowError, ValueError):
-            continue
+        with suppress(Unfit, *STUMBLES), t.attempt():
+            BLOCKS[str(rng.choice(names, p=mood / mood.sum()))][1](t)
+    with suppress(Unfit), t.attempt():
+        _unusual_output(t)
     made = _close(t, entries)
     return made if made is not None and _runs(made, t) else None
 
@@ -97,6 +98,12 @@ def _inputs(t: Trace) -> dict[str, Entry]:
     return entries
 
 
+def _unusual_output(t: Trace) -> None:
+    """Now and then, let an output be a copy of an input, of another value, or of a constant."""
+    if t.chance(0.15):
+        t.op("Identity", t.pick(lambda v: True, constants=t.chance(0.3)))
+
+
 def _close(t: Trace, entries: dict[str, Entry]) -> Made | None:
     """Choose outputs, and declare inputs and outputs."""
     main = t.scopes[0]
@@ -106,8 +113,10 @@ def _close(t: Trace, entries: dict[str, Entry]) -> Made | None:
     sinks = [v for v in computed if v.name not in read and (t.chance(0.85) or len(computed) == 1)]
     inner = [v for v in computed if v.name in read and t.chance(0.08)]
     outputs = [*sinks, *inner] or computed[-1:]
-    if not outputs or len(outputs) > 12:
+    if not outputs:
         return None
+    if len(outputs) > MOST_OUTPUTS:
+        outputs = [outputs[i] for i in sorted(t.rng.permutation(len(outputs))[:MOST_OUTPUTS])]
     for name in t.overridable:
         value = t.table[name]
         entries[name] = Entry(value.runs[0].shape, value.dtype, overrides=True)

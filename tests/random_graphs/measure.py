@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import queue
 import subprocess
 import sys
 import threading
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +53,10 @@ def batch(seeds: list[int], modern_every: int, verified: bool) -> None:
         show(json.dumps({"seed": seed} | record))
 
 
-def run_batch(seeds: list[int], modern_every: int, verified: bool) -> list[dict[str, Any]]:
+def run_batch(seeds: list[int], modern_every: int, verified: bool) -> Iterator[dict[str, Any]]:
     """Judge seeds in a process; what it dies of is a record too."""
-    records: list[dict[str, Any]] = []
-    while left := seeds[len(records) :]:
+    left = list(seeds)
+    while left:
         command = [sys.executable, __file__, "--modern-every", str(modern_every)]
         command += [*([] if verified else ["--unverified"]), "--these", *map(str, left)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -73,12 +73,11 @@ def run_batch(seeds: list[int], modern_every: int, verified: bool) -> list[dict[
             if line is None:
                 break
             if "seed" in (record := json.loads(line)):
-                records.append(record)
+                left.remove(record["seed"])
+                yield record
         code = process.wait()
-        if ending or code:
-            seed = seeds[len(records)] if len(records) < len(seeds) else -1
-            records.append({"seed": seed, "status": "crash", "what": ending or f"exit code {code}"})
-    return records
+        if left:
+            yield {"seed": left.pop(0), "status": "crash", "what": ending or f"exit code {code}"}
 
 
 def _read(process: subprocess.Popen[str], lines: queue.Queue[str | None]) -> None:
@@ -126,12 +125,12 @@ def main() -> int:
     wanted = range(arguments.seed, arguments.seed + arguments.count)
     missing = [seed for seed in wanted if seed not in known]
     for start in range(0, len(missing), arguments.batch):
-        records = run_batch(missing[start : start + arguments.batch], arguments.modern_every, not arguments.unverified)
         with arguments.output.open("a") as file:
-            file.writelines(json.dumps(record) + "\n" for record in records)
-            file.flush()
-            os.fsync(file.fileno())
-        known.update({record["seed"]: record for record in records})
+            seeds = missing[start : start + arguments.batch]
+            for record in run_batch(seeds, arguments.modern_every, not arguments.unverified):
+                file.write(json.dumps(record) + "\n")
+                file.flush()
+                known[record["seed"]] = record
     return 0 if summary([known[seed] for seed in wanted if seed in known]) else 1
 
 

@@ -20,6 +20,8 @@ from random_graphs.elements import FLOATS, draw
 
 Array = Any  # numpy array, or a list of them for a sequence
 MOST_ELEMENTS = 20_000
+STUMBLES = (ZeroDivisionError, IndexError, OverflowError, ValueError)
+"""What a block may meet that asks for what a value does not have; it is taken back like one that does not fit."""
 
 
 class Unfit(Exception):  # noqa: N818 - a choice that leads nowhere, no error
@@ -234,7 +236,7 @@ class Trace:
         marks = [(len(s.nodes), len(s.values), len(s.initializers)) for s in self.scopes]
         try:
             yield
-        except Unfit:
+        except (Unfit, *STUMBLES):
             del self.scopes[depth:]
             for scope, (nodes, values, initializers) in zip(self.scopes, marks):
                 for value in scope.values[values:]:
