@@ -1,15 +1,34 @@
-# The two commands of the README. Both create .venv with the Python that PYTHON names.
+# Everything is installed from the lock, into .venv, with the Python that PYTHON names.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+# Nothing that the lock does not name: no other version, no other file, and nothing that has to be built first.
+LOCKED := $(PIP_INSTALL) --require-hashes --only-binary :all:
+PYTEST := -m pytest -n auto --dist worksteal
 
-.PHONY: demo test lint docs clean
+.PHONY: demo test test-latest test-lowest lint docs lock clean
 
 demo: $(VENV)/installed
 	$(BIN)/surgery apply recipes/bert.yaml
 
 test: $(VENV)/tested
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(BIN)/python $(PYTEST)
+
+# With the newest release of every dependency, whatever the lock says.
+test-latest:
+	$(PYTHON) -m venv --clear .venv-latest
+	.venv-latest/bin/python $(PIP_INSTALL) --editable '.[test]'
+	.venv-latest/bin/python $(PYTEST)
+
+# With the oldest release of every dependency that pyproject.toml allows.
+test-lowest: $(VENV)/tested
+	$(PYTHON) -m venv --clear .venv-lowest
+	$(BIN)/uv pip compile --quiet --no-header --resolution lowest-direct --only-binary :all: --extra test \
+		--python .venv-lowest/bin/python --output-file .venv-lowest/lowest.txt pyproject.toml
+	.venv-lowest/bin/python $(PIP_INSTALL) --requirement .venv-lowest/lowest.txt
+	.venv-lowest/bin/python $(PIP_INSTALL) --no-deps --editable .
+	.venv-lowest/bin/python $(PYTEST)
 
 lint: $(VENV)/tested
 	$(BIN)/ruff check .
@@ -19,16 +38,27 @@ lint: $(VENV)/tested
 docs: $(VENV)/installed
 	$(BIN)/python -m surgery.reference docs
 
+COMPILE := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate \
+	--custom-compile-command 'make lock'
+
+# Writes both locks anew, with the newest releases that fit together on each Python from 3.11 on. The second has all
+# that the first has, in the same versions.
+lock: $(VENV)/tested
+	$(BIN)/uv pip compile $(COMPILE) --group build --output-file requirements.lock pyproject.toml
+	$(BIN)/uv pip compile $(COMPILE) --group build --group lock --extra test --constraint requirements.lock \
+		--output-file requirements-test.lock pyproject.toml
+
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/installed: $(BIN)/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+$(VENV)/installed: $(BIN)/python pyproject.toml requirements.lock
+	$(BIN)/python $(LOCKED) --requirement requirements.lock
+	$(BIN)/python $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	touch $@
 
-$(VENV)/tested: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+$(VENV)/tested: $(VENV)/installed requirements-test.lock
+	$(BIN)/python $(LOCKED) --requirement requirements-test.lock
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) .venv-latest .venv-lowest build dist *.egg-info

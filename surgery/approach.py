@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from surgery.errors import PassError, UsageError
+from surgery.recipe.failing import decided
 from surgery.recipe.schema import PassStep, Recipe, RepeatStep, Step, UseStep
 from surgery.registry import suggestion
 from surgery.runner import Abort, Attempt, Chain
@@ -64,6 +65,7 @@ def approach(stored: storage.StoredModel, recipe: Recipe, name: str) -> Reached:
     if name not in names:
         where = f"recipe '{recipe.name}' has no step '{name}'{suggestion(name, names)}"
         raise UsageError(where, todo=f"its steps: {', '.join(dict.fromkeys(names))}")
+    recipe = decided(recipe)
     chain = _Approach(stored, replace(recipe, verify=replace(recipe.verify, mode="off")))
     chain.goal = name
     with closing(chain):

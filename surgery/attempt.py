@@ -21,8 +21,9 @@ class Attempt:
     """What a pass made of the committed model, judged and not committed.
 
     `complaint` says what is wrong with it, or is empty; `exit_code` is then 1 for a negative verdict and 3 for a pass
-    that broke. `proto` and `data` are the model without weights, as a message and serialized; without a result, `proto`
-    is None. `renamed` says what inputs and outputs are called now, `accounts` how they follow from those before.
+    that broke. One that is `final` was refused already, and in parts too. `proto` and `data` are the model without
+    weights, as a message and serialized; without a result, `proto` is None. `renamed` says what inputs and
+    outputs are called now, `accounts` how they follow from those before.
     """
 
     step: PassStep
@@ -35,6 +36,7 @@ class Attempt:
     verdict: Verdict | None = None
     complaint: str = ""
     exit_code: int = 0
+    final: bool = False
     renamed: Mapping[str, str] = field(default_factory=dict)
     accounts: tuple[Account, ...] = ()
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from surgery import storage
 from surgery.ahead import Ahead, Judging, State
 from surgery.attempt import Attempt
-from surgery.delta import GaveUp
+from surgery.delta import MOST_RUNS, GaveUp, Guilts
 from surgery.errors import ExpectationError, PassError
 from surgery.expectations import comparisons, expectations
 from surgery.parity import Parity
@@ -36,8 +37,20 @@ _MOST_ROUNDS = 100
 """`repeat: until-stable` gives up after this many rounds: two of its passes undo each other."""
 
 
+_RUNS_UNVERIFIED = 16
+"""Runs to look for the sites of which nothing can be shown: most often that is so of all of them."""
+
+
 class Abort(Exception):  # noqa: N818 - ends the chain, not an error of its own
     """A step failed and its recipe says that the run ends there."""
+
+
+class RefusedEndError(Exception):
+    """What the steps have left is not found right, in the mode "end", in which no step was verified by itself."""
+
+    def __init__(self, record: StepRecord) -> None:
+        super().__init__(record.message)
+        self.record = record
 
 
 class Chain(Transactions):
@@ -57,9 +70,11 @@ class Chain(Transactions):
         self.failed: Attempt | None = None  # the last attempt that was not committed, for what it made was wrong
         self._ahead: list[Ahead[list[str], Attempt]] = []
         self._changes = 0  # committed, and not taken back
+        self._guilts = Guilts()
         # A pass that folds weights, beside a session that holds them: together they would take the memory of both.
-        # Where only the end is compared there is no such session.
-        self._runs_ahead = recipe.verify.mode == "end" or _weights(stored) <= FEW_WEIGHTS
+        # Where only the end or the region of a change is compared there is no such session.
+        mode, compare = recipe.verify.mode, recipe.verify.compare
+        self._runs_ahead = mode == "end" or compare == "region" or _weights(stored) <= FEW_WEIGHTS
         super().__init__(stored, recipe, observer, contained=contained, begun=begun)
 
     def close(self) -> None:
@@ -99,11 +114,17 @@ class Chain(Transactions):
             if self._changes == before:
                 return
         if step.times is None:
-            raise PassError(
-                f"still changing after {_MOST_ROUNDS} rounds",
-                where=f"{step.path}:{step.line}",
-                todo="two of the passes undo each other; take one out",
-            )
+            self._endless(step)
+
+    def _endless(self, step: RepeatStep) -> None:
+        """End rounds of which each has changed something: what they made was verified."""
+        what, where = f"still changing after {_MOST_ROUNDS} rounds", f"{step.path}:{step.line}"
+        todo = "two of the passes undo each other; take one out"
+        if step.on_failure in (None, "abort"):
+            raise PassError(what, where=where, todo=todo)
+        self._settle()
+        message = f"{what}, and ended; {todo}"
+        self._record(StepRecord("(repeat)", "unchanged", self.nodes, self.nodes, message=message, where=where))
 
     def _holds(self, when: When | None) -> bool:
         if when is None:
@@ -129,6 +150,8 @@ class Chain(Transactions):
         self._settle(wait=waits or not declared.is_standard)
         started = time.perf_counter()
         attempt = self._made(step, declared)
+        if step.on_failure == "bisect" and attempt.ok and attempt.changed:
+            attempt = self._guilts.avoid(_site_key(step, declared), attempt, partial(self._made, step, declared))
         seconds = time.perf_counter() - started
         if attempt.ok and attempt.changed and not waits:
             self._run_ahead(attempt, declared, seconds)
@@ -178,9 +201,8 @@ class Chain(Transactions):
             again = [*ahead.steps[1:], *(step for later in self._ahead for step in later.steps)]
             self._changes -= 1 + len(self._ahead)
             self._ahead = []
-            self.failed = attempt
             self._enter(ahead.before, live=False)
-            self._conclude(ahead.step, self._told(attempt, "failed", ahead.before, seconds=seconds))
+            self._conclude(ahead.step, self._transact(attempt, time.perf_counter() - seconds))
             for step in again:
                 self._pass(step)
         return taken_back
@@ -197,7 +219,7 @@ class Chain(Transactions):
         """Commit what a pass made if it was found right, or take it back; return the account of it."""
         step, before = attempt.step, self._state
         refused: tuple[RefusedSite, ...] = ()
-        if attempt.is_wrong and step.on_failure == "bisect":
+        if step.on_failure == "bisect" and self._may_hold_in_part(attempt):
             attempt, refused = self._spare(attempt)
 
         def told(status: Status) -> StepRecord:
@@ -205,6 +227,7 @@ class Chain(Transactions):
 
         if attempt.proto is None or not (attempt.ok or step.on_failure == "keep"):
             self.failed = attempt
+            self.refuse(attempt)
             return told("failed")
         try:
             self._expect_of_step(step, attempt)
@@ -216,8 +239,8 @@ class Chain(Transactions):
             return replace(told("failed"), message=explained(str(error), why), exit_code=1, why=why)
         if not attempt.changed:
             return told("rolled_back" if refused else "unchanged")
-        if self._begins_anew(attempt) and not self._verify_since_base(f"(before {step.name})"):
-            raise Abort
+        if self._begins_anew(attempt):
+            self._verify_since_base(f"(before {step.name})")
         self.commit(attempt)
         self._changes += 1
         return told("committed")
@@ -226,19 +249,34 @@ class Chain(Transactions):
         """Tell whether later models are compared with what this step made, or with what it was made of."""
         assert attempt.proto is not None
         return attempt.promise is Parity.INTENDED or (
-            self.spec.mode == "end" and self.contract.begins_anew(attempt.proto, attempt.renamed, attempt.accounts)
+            self._is_open and self.contract.begins_anew(attempt.proto, attempt.renamed, attempt.accounts)
         )
+
+    def _may_hold_in_part(self, attempt: Attempt) -> bool:
+        """Tell whether there is a point in trying a failed attempt without some of its sites."""
+        if attempt.final or attempt.proto is None:
+            return False
+        return attempt.is_wrong or (_is_unverified(attempt) and self.verifier.problem is None)
 
     def _spare(self, failed: Attempt) -> tuple[Attempt, tuple[RefusedSite, ...]]:
         """Leave out the sites with which a step fails, and give what is left, to be committed."""
+        most = _RUNS_UNVERIFIED if _is_unverified(failed) else MOST_RUNS
+        search = self.search(failed, most, self.spec.timeout)
+        left_out: tuple[RefusedSite, ...] = ()
         try:
-            guilty, rest = self.search(failed).guilty()
+            _, rest = search.guilty()
         except GaveUp as reason:
-            return replace(failed, complaint=f"{failed.complaint}; not bisected: {reason}"), ()
+            best = search.best
+            if best is None:
+                return replace(failed, complaint=f"{failed.complaint}; not bisected: {reason}"), ()
+            rest = best
+            tried = {site.number for site in rest.applied} | {found.site.number for found in search.found}
+            why = f"left out untried, as the search for the wrong sites {reason}"
+            left_out = tuple(RefusedSite(s.number, s.anchor, why) for s in failed.applied if s.number not in tried)
+        guilty = tuple(RefusedSite(one.site.number, one.site.anchor, one.trial.complaint) for one in search.found)
+        self._guilts.add(_site_key(failed.step, failed.step.find()), (one.site for one in search.found))
         # The graph may have been worked on since.
-        return replace(rest, live=False), tuple(
-            RefusedSite(found.site.number, found.site.anchor, found.trial.complaint) for found in guilty
-        )
+        return replace(rest, live=False), guilty + left_out
 
     def _told(
         self,
@@ -269,34 +307,41 @@ class Chain(Transactions):
     # The end
 
     def finish(self) -> None:
-        """Verify the end result when the recipe asks for that instead of each step."""
+        """Verify the end result when the recipe asks for that instead of each step; `RefusedEndError` if wrong."""
         self._verify_since_base("(end)")
 
-    def _verify_since_base(self, name: str) -> bool:
-        """Compare the committed model with the original, or what the last intended change made; tell whether it holds.
+    def _verify_since_base(self, name: str) -> None:
+        """Compare the committed model with the original, or what the last intended change made.
 
-        That is for the mode "end", where steps are not compared one by one.
+        That is for the mode "end", where steps are not compared one by one, and for steps that were compared in the
+        region of their change. `RefusedEndError` if it does not hold.
         """
         state = self._state
-        if self.spec.mode != "end" or state.data == self._base:
-            return True
+        if not self._is_open or state.data == self._base:
+            return
         started = time.perf_counter()
         self.observer.stage(name, "parity")
-        verdict = self.contract.verify(state.proto, state.data, Parity.CLOSE, {})
-        complaint = self._complaint(verdict)
-        self._record(
-            StepRecord(
-                name,
-                "failed" if complaint else "committed",
-                self.nodes,
-                self.nodes,
-                verdict=verdict,
-                seconds=time.perf_counter() - started,
-                message=complaint or _remark(verdict),
-                exit_code=1 if complaint else 0,
-            )
+        verdict = self.contract.verify_whole(state.proto, state.data)
+        self._is_open = self.spec.mode == "end"
+        # Each step is verified already where the whole cannot show anything.
+        by_steps = self.spec.mode == "each" and verdict.status == "unverified"
+        complaint = "" if by_steps else self._complaint(verdict)
+        if self.spec.mode == "each" and not complaint:
+            self.end = verdict
+            return
+        record = StepRecord(
+            name,
+            "rolled_back" if complaint else "committed",
+            self.nodes,
+            self.nodes,
+            verdict=verdict,
+            seconds=time.perf_counter() - started,
+            message=f"{complaint}; hence each step was verified" if complaint else _remark(verdict),
+            exit_code=1 if complaint else 0,
         )
-        return not complaint
+        if complaint:
+            raise RefusedEndError(record)
+        self._record(record)
 
     def expect(self, expected: Expect, prefix: str = "", before: Signature | None = None) -> None:
         """Note which expectations the committed model meets; its signature was that of the original, or `before`."""
@@ -325,7 +370,16 @@ def _may_run_ahead(step: PassStep, declared: Pass) -> bool:
     What it is held to must be what later steps are held to, and nobody may have asked for more than a verdict.
     """
     intended = declared.promise(step.options) is Parity.INTENDED
-    return step.expect is None and step.on_failure != "bisect" and not declared.changes and not intended
+    return step.expect is None and not declared.changes and not intended
+
+
+def _site_key(step: PassStep, declared: Pass) -> object:
+    """Return what tells apart where different passes, or one with other options, were found guilty."""
+    return declared, repr(step.options)
+
+
+def _is_unverified(attempt: Attempt) -> bool:
+    return attempt.changed and attempt.verdict is not None and attempt.verdict.status == "unverified"
 
 
 def _weights(stored: storage.StoredModel) -> int:

@@ -9,6 +9,7 @@ pass fail that held without it.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -57,14 +58,23 @@ class Search(Generic[T]):
     """The search for the guilty among the sites of one failing run.
 
     `test` runs the pass without the sites of the given numbers. `runs` counts its calls, of which there are at most
-    `most`. `found` are the guilty ones so far.
+    `most`; none begins after so many `seconds`. `found` are the guilty ones so far.
     """
 
-    def __init__(self, test: Callable[[frozenset[int]], T], failed: T, *, most: int = MOST_RUNS) -> None:
+    def __init__(
+        self,
+        test: Callable[[frozenset[int]], T],
+        failed: T,
+        *,
+        most: int = MOST_RUNS,
+        seconds: float | None = None,
+    ) -> None:
         self.runs = 0
         self.found: list[Guilty[T]] = []
         self._test = test
         self._most = most
+        self._seconds = seconds
+        self._ends: float | None = None
         self._failed = failed
         self._known = {frozenset[int](): failed}
 
@@ -83,6 +93,12 @@ class Search(Generic[T]):
             self.found.append(self._next(refused, trial))
             trial = self._run(frozenset([*refused, self.found[-1].site.number]))
         return self.found, trial
+
+    @property
+    def best(self) -> T | None:
+        """The run with the most sites among those that held; None when none with a site did."""
+        held = [trial for trial in self._known.values() if trial.ok and _applied(trial)]
+        return max(held, key=lambda trial: len(_applied(trial)), default=None)
 
     @property
     def trials(self) -> list[T]:
@@ -149,13 +165,50 @@ class Search(Generic[T]):
         if skip not in self._known:
             if self.runs == self._most:
                 raise GaveUp(f"gave up after {self._most} runs")
+            self._require_time()
             self.runs += 1
             self._known[skip] = self._test(skip)
         return self._known[skip]
 
+    def _require_time(self) -> None:
+        if self._seconds is None:
+            return
+        now = time.monotonic()
+        self._ends = now + self._seconds if self._ends is None else self._ends
+        if now > self._ends:
+            raise GaveUp(f"gave up after {self._seconds:g} s")
+
     def _beyond(self, number: int, refused: Iterable[int] = ()) -> frozenset[int]:
         """Give the numbers of all sites above one, and of those refused."""
         return frozenset(range(number + 1, 2 * len(self._failed.sites) + _MARGIN)).union(refused)
+
+
+class Guilts:
+    """Where passes were found guilty, so that the same sites are not tried once more in the next round.
+
+    A site is known again by its anchor; what has none is not remembered.
+    """
+
+    def __init__(self) -> None:
+        self._anchors: dict[object, set[str]] = {}
+
+    def add(self, key: object, sites: Iterable[Site]) -> None:
+        """Remember sites of the pass that `key` stands for."""
+        self._anchors.setdefault(key, set()).update(site.anchor for site in sites if site.anchor)
+
+    def avoid(self, key: object, trial: T, test: Callable[[frozenset[int]], T]) -> T:
+        """Run a pass again without the sites that were guilty before, unless there are none.
+
+        To skip a site may change the numbers of others; so this is done until none of them is applied, or given up.
+        """
+        anchors = self._anchors.get(key)
+        if not anchors:
+            return trial
+        for _ in range(_ROUNDS):
+            if not any(site.anchor in anchors for site in _applied(trial)):
+                break
+            trial = test(frozenset(site.number for site in trial.sites if site.anchor in anchors))
+        return trial
 
 
 def _applied(trial: Trial) -> list[Site]:

@@ -6,8 +6,10 @@ negative verdict, 2 when the caller must fix something, 3 when something broke.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar
 
 
@@ -147,3 +149,13 @@ class WorkerError(SurgeryError):
         super().__init__(what, where=where, todo=todo)
         self.stage = stage
         self.signal = signal
+
+
+def internal(error: Exception) -> str:
+    """Say in one line what was raised, and where, if it is no error that explains itself."""
+    if isinstance(error, SurgeryError):
+        return str(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    text = " ".join(str(error).split())
+    return f"internal error: {type(error).__name__}{f': {text}' if text else ''}{place}"

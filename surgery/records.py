@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 Status = Literal["committed", "unchanged", "rolled_back", "skipped", "failed"]
 
 
-_NO_VERDICT = {"verdict": None, "reason": None, "needed": {"rtol": None, "atol": None}, "details": None}
+_NO_VERDICT = {
+    "verdict": None,
+    "reason": None,
+    "needed": {"rtol": None, "atol": None},
+    "details": None,
+    "region": None,
+}
 """What a report says of a step that was not verified."""
 
 
@@ -99,6 +105,10 @@ class Result:
     seconds: float
     proto: onnx.ModelProto = field(repr=False)
     stored: storage.StoredModel = field(repr=False)
+    strict: bool = False
+    """Whether all has to hold, rather than what was committed."""
+    end: Verdict | None = None
+    """The verdict on the whole model at the end, where steps were verified in the region of their change."""
 
     @property
     def failure(self) -> StepRecord | None:
@@ -106,9 +116,16 @@ class Result:
         return next((step for step in self.steps if step.status == "failed"), None)
 
     @property
+    def refused(self) -> tuple[StepRecord, ...]:
+        """The steps of which not all was kept, each complaint once: those rolled back, and those that lack sites."""
+        found = [step for step in self.steps if step.status == "rolled_back" or step.refused_sites]
+        return tuple({(step.name, step.where, step.message): step for step in found}.values())
+
+    @property
     def ok(self) -> bool:
-        """Whether no step failed and every expectation holds."""
-        return self.failure is None and all(expectation.ok for expectation in self.expectations)
+        """Whether no step ended the run and every expectation holds; when strict, also whether nothing was refused."""
+        holds = self.failure is None and all(expectation.ok for expectation in self.expectations)
+        return holds and not (self.strict and self.refused)
 
     @property
     def exit_code(self) -> int:
@@ -126,8 +143,11 @@ class Result:
             "output": self.output.to_json(),
             "steps": [step.to_json() for step in self.steps],
             "expectations": [{"what": item.what, "ok": item.ok} for item in self.expectations],
+            "end": self.end.to_json() if self.end is not None else None,
             "bindings": [dict(binding) for binding in self.bindings],
             "seconds": round(self.seconds, 4),
+            "strict": self.strict,
+            "refused": [{"pass": step.name, "where": step.where, "why": step.message} for step in self.refused],
         }
 
     def save(self, path: str | Path, *, layout: storage.Layout = "keep", force: bool = False) -> Result:

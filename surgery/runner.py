@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from surgery import storage
 from surgery.attempt import Attempt
-from surgery.chain import Abort, Chain
-from surgery.recipe.schema import Recipe
-from surgery.records import Observer, Result, StepRecord
+from surgery.chain import Abort, Chain, RefusedEndError
+from surgery.recipe.failing import decided
+from surgery.recipe.schema import OnFailure, Recipe
+from surgery.records import Observer, Result, Silent, StepRecord
 from surgery.summary import data_files, summarize
 
 if TYPE_CHECKING:
@@ -43,14 +45,52 @@ def run(
     contained: bool = True,
     begun: Beginning | None = None,
     made: Callable[[onnx.ModelProto], object] | None = None,
+    on_failure: OnFailure | None = None,
+    strict: bool = False,
 ) -> Result:
     """Run a recipe over a loaded model. Nothing is written; see `Result.save`.
 
     Passes that are not standard ones run in a process of their own, unless `contained` is false. What has `begun` is
     the run of this very model, with what the recipe says of inputs and verification. `made` is told of the model that
-    the steps have left, while the end is still to be verified.
+    the steps have left, while the end is still to be verified. `on_failure` is done about each step that fails,
+    whatever the recipe says; when `strict`, a run that keeps only what holds is not ok.
     """
     started = time.perf_counter()
+    recipe = decided(recipe, on_failure)
+    refused: list[StepRecord] = []
+    try:
+        chain, bindings = _run(stored, recipe, observer, contained, begun, made)
+    except RefusedEndError as end:
+        # Which of the steps is to blame is known when each is verified on the whole, and what is done about it then.
+        refused.append(end.record)
+        (observer or Silent()).done(end.record)
+        each = replace(recipe, verify=replace(recipe.verify, mode="each", compare="whole"))
+        chain, bindings = _run(stored, each, observer, contained, None, made)
+    files = data_files(stored.proto, stored.path) if stored.path is not None else []
+    return Result(
+        recipe=recipe.name,
+        input=summarize(stored.proto, files),
+        output=summarize(chain.proto),
+        steps=(*refused, *chain.records),
+        expectations=tuple(chain.expectations),
+        bindings=bindings,
+        seconds=time.perf_counter() - started,
+        proto=chain.proto,
+        stored=stored,
+        strict=strict,
+        end=chain.end,
+    )
+
+
+def _run(
+    stored: storage.StoredModel,
+    recipe: Recipe,
+    observer: Observer | None,
+    contained: bool,
+    begun: Beginning | None,
+    made: Callable[[onnx.ModelProto], object] | None,
+) -> tuple[Chain, tuple[Mapping[str, Any], ...]]:
+    """Run the steps of a recipe; return the chain of them, ended, and the inputs that it was verified on."""
     with _rare_collections():
         chain = Chain(stored, recipe, observer, contained=contained, begun=begun)
     with closing(chain), _rare_collections():
@@ -63,19 +103,7 @@ def run(
             pass
         else:
             chain.expect(recipe.expect)
-        bindings = tuple(chain.verifier.bindings)
-    files = data_files(stored.proto, stored.path) if stored.path is not None else []
-    return Result(
-        recipe=recipe.name,
-        input=summarize(stored.proto, files),
-        output=summarize(chain.proto),
-        steps=tuple(chain.records),
-        expectations=tuple(chain.expectations),
-        bindings=bindings,
-        seconds=time.perf_counter() - started,
-        proto=chain.proto,
-        stored=stored,
-    )
+        return chain, tuple(chain.verifier.bindings)
 
 
 def apply(
@@ -89,11 +117,13 @@ def apply(
     layout: storage.Layout = "keep",
     contained: bool = True,
     begun: Beginning | None = None,
+    on_failure: OnFailure | None = None,
+    strict: bool = False,
 ) -> Result:
     """Run a recipe over a model; write the result to `output` when all is well.
 
     `model` is a path or a message in memory, `recipe` a path, the name of a shipped recipe, or a loaded one. What has
-    `begun` is the run of this model with this recipe, see `run`.
+    `begun` is the run of this model with this recipe; for that, `on_failure` and `strict` see `run`.
     Raises a `SurgeryError` for bad input. A negative verdict is no exception: look at `Result.ok`.
     """
     from surgery import recipe as recipes
@@ -105,11 +135,22 @@ def apply(
     saving: list[storage.SavingBeside] = []
 
     def save(proto: onnx.ModelProto) -> None:
+        while saving:  # what was made first did not hold
+            saving.pop().drop()
         if output is not None:
             saving.append(storage.SavingBeside(proto, output, stored.weights, layout=layout, force=force))
 
     try:
-        result = run(stored, loaded, observer=observer, contained=contained, begun=begun, made=save)
+        result = run(
+            stored,
+            loaded,
+            observer=observer,
+            contained=contained,
+            begun=begun,
+            made=save,
+            on_failure=on_failure,
+            strict=strict,
+        )
         return result.saved(output, saving[0].keep()) if output is not None and saving and result.ok else result
     finally:
         for one in saving:

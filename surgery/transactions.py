@@ -15,8 +15,8 @@ from surgery import storage
 from surgery.ahead import State
 from surgery.attempt import Attempt
 from surgery.beginning import Beginning, begin
-from surgery.delta import Search
-from surgery.errors import ModelFileError, RecipeError, SurgeryError, UsageError
+from surgery.delta import MOST_RUNS, Search
+from surgery.errors import ModelFileError, RecipeError, SurgeryError, UsageError, internal
 from surgery.graph import Graph
 from surgery.parity import Parity
 from surgery.recipe.schema import PassStep, Recipe, VerifySpec
@@ -55,6 +55,8 @@ class Transactions:
         self._running = ""
         # Attempts of standard passes that changed nothing: as long as the model is the same, so is what they do.
         self._settled: dict[tuple[Pass, str, frozenset[int]], Attempt] = {}
+        # Steps that were refused as a whole, and the model of which that is known.
+        self._refused: dict[tuple[Pass, str, frozenset[int]], tuple[bytes, Attempt]] = {}
         self._findings: list[str] | None = None
         self._names: frozenset[str] = frozenset()
         try:
@@ -77,6 +79,8 @@ class Transactions:
         data = loaded.SerializeToString(deterministic=True)
         self._state = self._loaded = state_of(loaded, data)
         self._base = data
+        self._is_open = self.spec.mode == "end"  # whether anything committed since is not compared as a whole
+        self.end: Verdict | None = None
 
     def close(self) -> None:
         """End what runs beside this process, and forget what the original computed."""
@@ -117,8 +121,8 @@ class Transactions:
         declared = step.find()
         return self._judge(self._made(step, declared, skip), declared)
 
-    def search(self, failed: Attempt) -> Search[Attempt]:
-        """Prepare to search for the sites that make an attempt fail."""
+    def search(self, failed: Attempt, most: int = MOST_RUNS, seconds: float | None = None) -> Search[Attempt]:
+        """Prepare to search for the sites that make an attempt fail, in so many runs that begin in so many seconds."""
 
         def attempt(skip: frozenset[int]) -> Attempt:
             self._running = f"bisect, run {search.runs}: "
@@ -127,18 +131,27 @@ class Transactions:
             finally:
                 self._running = ""
 
-        search = Search(attempt, failed)
+        search = Search(attempt, failed, most=most, seconds=seconds)
         return search
 
     # What a pass makes
 
     def _made(self, step: PassStep, declared: Pass, skip: frozenset[int] = frozenset()) -> Attempt:
         """Run one pass on the committed model; what it made is not judged."""
-        key = (declared, repr(step.options), skip)
+        key = _key(step, declared, skip)
         seen = self._settled.get(key)
         if seen is not None and seen.data is self._state.data:
             return seen
-        attempt = self._make(step, declared, skip)
+        made_of, refused = self._refused.get(key, (None, None))
+        if refused is not None and made_of is self._state.data:
+            return refused
+        try:
+            attempt = self._make(step, declared, skip)
+        except (RecipeError, UsageError):
+            raise
+        except Exception as error:
+            self._touched = True
+            return Attempt(step, complaint=internal(error), exit_code=3)
         if declared.is_standard and not attempt.changed and attempt.ok:
             self._settled[key] = attempt
         return attempt
@@ -204,8 +217,8 @@ class Transactions:
         except (RecipeError, UsageError):
             # The inputs or libraries to verify with are wrong, whatever the pass did.
             raise
-        except SurgeryError as error:
-            return replace(attempt, complaint=str(error), exit_code=error.exit_code)
+        except Exception as error:
+            return replace(attempt, complaint=internal(error), exit_code=getattr(error, "exit_code", 3))
 
     def _judged(self, attempt: Attempt, declared: Pass, findings: list[str] | None) -> Attempt:
         """Check a changed model in the order of cost: signature, checker, parity."""
@@ -232,7 +245,10 @@ class Transactions:
 
     def _find(self, attempt: Attempt) -> list[str]:
         """Return what the checker finds in what a pass made."""
-        return self._checker.check(attempt.data)
+        try:
+            return self._checker.check(attempt.data)
+        except Exception as error:
+            return [f"checker: {internal(error)}"]
 
     def _stage(self, name: str, stage: str) -> None:
         self.observer.stage(name, self._running + stage)
@@ -247,6 +263,11 @@ class Transactions:
         return self.spec.mode == "each" or (self.spec.mode == "end" and attempt.promise is Parity.INTENDED)
 
     # What becomes of it
+
+    def refuse(self, attempt: Attempt) -> None:
+        """Remember that a step was refused as a whole, so that it is not judged again on the same model."""
+        key = _key(attempt.step, attempt.step.find(), frozenset())
+        self._refused[key] = self._state.data, replace(attempt, live=False, final=True)
 
     def commit(self, attempt: Attempt) -> None:
         """Make what a pass made the state that the next pass works on. It must be the latest attempt if it is live."""
@@ -263,7 +284,14 @@ class Transactions:
         told = attempt.renamed, attempt.accounts
         self.contract.adopt(attempt.proto, attempt.data, *told, right=right, accepted=accepted, intended=intended)
         if intended:
-            self._base = attempt.data
+            self._base, self._is_open = attempt.data, self.spec.mode == "end"
+        elif attempt.verdict is not None and attempt.verdict.region is not None:
+            self._is_open = True
+
+
+def _key(step: PassStep, declared: Pass, skip: frozenset[int]) -> tuple[Pass, str, frozenset[int]]:
+    """Return what tells two runs of passes apart on the same model."""
+    return declared, repr(step.options), skip
 
 
 def state_of(proto: onnx.ModelProto, data: bytes) -> State:

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import installed
 import numpy as np
 import onnx
 import pytest
@@ -220,8 +221,9 @@ def test_findings_of_versions_and_domains() -> None:
 
 
 def test_what_the_runtime_cannot_run_is_told_with_the_reason() -> None:
-    found = look("g (float[2] x) => (float[2] y) { [a] t = Cast<to=16>(x) [b] s = Det(t) y = Cast<to=1>(s) }")
-    assert [(gap.op, gap.why) for gap in found.gaps or ()] == [("Det", "no kernel for tensor(bfloat16)")]
+    op = installed.without_kernel(("Det", "Acosh", "Softsign"), "bfloat16")
+    found = look(f"g (float[2] x) => (float[2] y) {{ [a] t = Cast<to=16>(x) [b] s = {op}(t) y = Cast<to=1>(s) }}")
+    assert [(gap.op, gap.why) for gap in found.gaps or ()] == [(op, "no kernel for tensor(bfloat16)")]
 
 
 def test_an_operator_that_others_define_runs_without_a_kernel() -> None:

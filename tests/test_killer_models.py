@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+import installed
 import killer_models as killers
 import numpy as np
 import onnx
@@ -13,6 +14,7 @@ import pytest
 from surgery import recipe as recipes
 from surgery import runner, storage
 from surgery.errors import ModelFileError
+from surgery.verify.running.engine import shorten_native
 from surgery.workers.client import forkserver
 
 STEPS = "[{pass: drop-identity, on_failure: rollback}, drop-dead]"
@@ -53,7 +55,13 @@ def test_the_original_is_blamed_and_the_run_goes_on(make: Callable[[], onnx.Mode
     result = apply(make(), timeout=3 if make in ENDLESS else 60)
     first, second = result.steps
     assert (first.status, first.verdict and first.verdict.status) == ("rolled_back", "unverified")
-    assert first.verdict is not None and message in first.verdict.message
+    assert first.verdict is not None
+    if message not in first.verdict.message:
+        # Not the release in which that was seen: it ends as a plain session of the installed one does.
+        ends = installed.fate(make())
+        assert ends and (f"crashed with {ends}" if ends.startswith("SIG") else shorten_native(ends)) in (
+            first.verdict.message
+        )
     assert second.status == "unchanged"
     assert result.proto is result.stored.proto
 

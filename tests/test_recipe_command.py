@@ -85,7 +85,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def meaning(recipe: Recipe, *, nested: bool = False) -> Any:
     """All that counts of a recipe: with bound options, absolute paths and the texts of rules, without places."""
     rules = {name: (made.rule, made.parity) for name, made in recipe.rules.items() if isinstance(made, RulePass)}
-    own = (recipe.name, recipe.about, rules, tuple(map(_meaning, recipe.steps)), recipe.expect)
+    own = (recipe.name, recipe.about, rules, tuple(map(_meaning, recipe.steps)), recipe.on_failure, recipe.expect)
     if nested:
         return own
     model = recipe.model.absolute() if recipe.model else None
@@ -223,7 +223,10 @@ def test_a_recipe_in_the_place_of_its_name() -> None:
         ("{recipe: x}", "1:15: a recipe needs 'steps', a list of passes"),
         ("{steps: []}", "1:23: 'steps' lists no step; name at least one pass"),
         ("{steps: [drop-deed]}", "1:24: no pass 'drop-deed'; did you mean 'drop-dead'?"),
-        ("{steps: [drop-dead], model: x}", "1:36: no key 'model'; known here: recipe, about, rules, steps, expect"),
+        (
+            "{steps: [drop-dead], model: x}",
+            "1:36: no key 'model'; known here: recipe, about, rules, on_failure, steps, expect",
+        ),
         ("[tidy]", "1:15: 'use' takes the name or path of a recipe, not a list"),
     ],
 )

@@ -75,11 +75,65 @@ def test_counts_have_to_agree_by_position() -> None:
     )
 
 
-def test_an_unused_input_may_be_gone_by_name() -> None:
-    first = text.parse("g (float[n] x, float[n] unused) => (float[n] y) { y = Relu(x) }")
-    second = text.parse("g (float[n] x) => (float[n] y) { y = Relu(x) }")
-    found = surgery.verify(first, second)
-    assert found.ok and found.signature == ("input 'unused' is gone",)
+NARROWER = {
+    "an input is gone": ("float[n] x, float[n] unused", "float[n] x", ["input 'unused' is gone"]),
+    "a dim is pinned": (
+        "float[n, 2] x",
+        "float[3, 2] x",
+        ["input 'x' is tensor(float)[3, 2], not tensor(float)[n, 2]"],
+    ),
+    "an unnamed dim is pinned": ("float[?] x", "float[2] x", ["input 'x' is tensor(float)[2], not tensor(float)[?]"]),
+    "a rank is declared": ("float[] x", "float[n] x", ["input 'x' is tensor(float)[n], not tensor(float)"]),
+    "dims are tied": ("float[n, m] x", "float[n, n] x", ["input 'x' is tensor(float)[n, n], not tensor(float)[n, m]"]),
+    "unnamed dims are tied": (
+        "float[?] x, float[?] unused",
+        "float[k] x, float[k] unused",
+        ["input 'unused' is tensor(float)[k], not tensor(float)[?]"],
+    ),
+    "a default is gone": ("float[n] x, float[1] w", "float[n] x", ["input 'w' is gone"]),
+    "other names": ("float[n, m] x", "float[a, b] x", []),
+    "a dim is freed": ("float[2] x", "float[n] x", []),
+    "a tie is loosed": ("float[n, n] x", "float[n, m] x", []),
+    "an input more": ("float[n] x", "float[n] x, float[1] w", []),
+}
+
+
+@pytest.mark.parametrize("case", NARROWER)
+def test_a_model_that_takes_less_is_no_substitute(case: str) -> None:
+    before, after, expected = NARROWER[case]
+    head = "<ir_version: 8, opset_import: ['' : 17]>".replace("'", '"')
+    models = []
+    for inputs in (before, after):
+        default = "<float[1] w = {1}>" if " w" in inputs else ""
+        models.append(text.parse(f"{head} g ({inputs}) => (float[?] y) {default} {{ y = Relu(x) }}"))
+        del models[-1].graph.output[0].type.tensor_type.shape.dim[:]
+        models[-1].graph.output[0].type.tensor_type.ClearField("shape")
+    found = surgery.verify(*models)
+    assert list(found.narrowed) == expected
+    assert found.ok is not bool(expected) and found.to_json()["ok"] is found.ok
+    assert found.to_json()["narrowed"] == expected
+    assert surgery.verify(*models, interface="may-narrow").ok is (found.verdict.status == "equal")
+
+
+def test_by_position_what_a_model_takes_is_compared_too() -> None:
+    pinned = text.parse("g (float[2, 4] i, int64[m] t) => (float[2, 4] x, int64[m] k) { x = Relu(i) k = Identity(t) }")
+    free = text.parse("g (float[n, 4] x, int64[m] i) => (float[n, 4] y, int64[m] j) { y = Relu(x) j = Identity(i) }")
+    found = surgery.verify(free, pinned, by="position")
+    assert found.narrowed == ("input 'x' (B's 'i') is tensor(float)[2, 4], not tensor(float)[n, 4]",)
+    assert surgery.verify(pinned, free, by="position").ok
+
+
+def test_what_the_checker_finds_in_the_second_model_alone_is_held_against_it() -> None:
+    first = text.parse("g (float[2] x) => (float[2] y) { t = Relu(x) y = Neg(t) }")
+    stale = text.parse("g (float[2] x) => (float[2] y) { t = Relu(x) y = Neg(t) }")
+    stale.graph.value_info.append(helper.make_tensor_value_info("t", TensorProto.FLOAT, [2, 7]))
+    found = surgery.verify(first, stale, interface="may-narrow")
+    assert found.verdict.status in ("equal", "different") and not found.ok
+    (finding,) = found.findings
+    assert finding.startswith("shape inference: ") and found.to_json()["findings"] == [finding]
+    # What both have is no fault of the second one.
+    assert surgery.verify(stale, stale).ok
+    assert surgery.verify(stale, first).ok
 
 
 def test_weights_that_are_listed_as_inputs_have_no_position() -> None:
@@ -87,6 +141,9 @@ def test_weights_that_are_listed_as_inputs_have_no_position() -> None:
     second = text.parse("g (float[2] a) => (float[2] b) <float[2] w = {1, 2}> { b = Add(a, w) }")
     second.graph.input.insert(0, helper.make_tensor_value_info("w", TensorProto.FLOAT, [2]))
     assert surgery.verify(first, second, by="position").ok
+    # The other way round, a caller may give what cannot be given any more.
+    found = surgery.verify(second, first, by="position")
+    assert found.narrowed == ("input 'w' is gone",) and not found.ok
 
 
 # Renaming

@@ -131,6 +131,14 @@ def test_a_death_is_blamed_on_its_stage_and_signal(function, arguments, name):
         assert one.call(DRILL + "echo", value=7) == 7, "the next call starts another process"
 
 
+def test_arguments_that_do_not_fit_into_the_memory_of_a_worker_are_named_as_that():
+    with Worker(timeout=60, memory=1 << 30) as one:
+        with pytest.raises(WorkerError, match="echo ran out of memory") as caught:
+            one.call("surgery.workers.drill:echo", value=np.zeros(2 << 30, np.uint8))
+        assert caught.value.signal == "out of memory"
+        assert one.call("surgery.workers.drill:echo", value=1) == 1
+
+
 @pytest.mark.parametrize(
     "last",
     [

@@ -31,7 +31,9 @@ def _split(node: Node, new: Builder) -> None:
     taken = [constant_ints(reader.input(1)) for reader in readers if reader.op == "SequenceAt"]
     alone = not sequence.is_output and len(taken) == len(readers) > 0
     alone = alone and all(reader.ir.graph is node.ir.graph for reader in readers)
-    new.require(alone and None not in taken, "the sequence is read in another way than by constant positions")
+    # A position is one number; ONNX Runtime takes the first of several.
+    alone = alone and all(item is not None and len(item) == 1 for item in taken)
+    new.require(alone, "the sequence is read in another way than by constant positions")
     lengths = _lengths(node)
     new.require(lengths is not None, "the lengths of the parts are not known")
     assert lengths is not None

@@ -15,8 +15,8 @@ def require_operator(m: Match, op: str, since: int) -> None:
 
 
 def require_before_28(m: Match, op: str) -> None:
-    """Refuse an operator with a new version in opset 28, which ONNX Runtime 1.31 does not know: it stops at 26."""
-    m.require(m.root.opset < 28, f"ONNX Runtime does not know {op} of opset 28")
+    """Refuse an operator with a new version in opset 28: ONNX Runtime 1.31, the oldest that counts, stops at 26."""
+    m.require(m.root.opset < 28, f"ONNX Runtime before 1.32 does not know {op} of opset 28")
 
 
 def require_type(m: Match, op: str, x: Value) -> None:

@@ -62,16 +62,18 @@ def _fits(inner: Affine, outer: Affine) -> bool:
 
 
 def _merge(inner: Affine, outer: Affine, new: Builder) -> Value:
+    # A factor of one or a shift of zero may still enlarge the result: the constant takes the shape of them all.
+    shape = np.broadcast_shapes(*(array.shape for step in (inner, outer) for array in (step.factor, step.shift)))
     with np.errstate(all="ignore"):
         factor = inner.factor * outer.factor
         parts = (outer.factor * inner.shift, outer.shift)
         shift = np.asarray(parts[0] + parts[1])
     data, like = inner.data, _constant(inner, outer)
     if not inner.shifts and not outer.shifts:
-        return new.node("Mul", data, _rounded(factor, like, new))
+        return new.node("Mul", data, _rounded(np.broadcast_to(factor, shape), like, new))
     new.require((np.abs(shift) * CANCELS >= np.abs(parts[0]) + np.abs(parts[1])).all(), "the two constants cancel")
-    constant = _rounded(shift, like, new)
-    return new.node("Add", data, constant) if factor == 1 else new.node("Sub", constant, data)
+    constant = _rounded(np.broadcast_to(shift, shape), like, new)
+    return new.node("Add", data, constant) if factor.item() == 1 else new.node("Sub", constant, data)
 
 
 def _constant(inner: Affine, outer: Affine) -> list[Value]:

@@ -20,6 +20,11 @@ class Operand:
     value: Value
     labels: str
 
+    def extent(self, label: str) -> int | str | None:
+        """Return how many elements lie along the axis of a label."""
+        shape = self.value.shape
+        return None if shape is None or len(shape) != len(self.labels) else shape[self.labels.index(label)]
+
     @property
     def source(self) -> Operand | None:
         """What stands in front of the Transpose that makes the operand, when nothing else reads that."""
@@ -37,7 +42,8 @@ def replace_einsum(graph: Graph) -> None:
     Right because the equation says what is multiplied and which axes are summed: labels in the order of MatMul are
     a MatMul, also with labels of a batch in front; two matrices in any order are a Gemm; nothing summed is a Mul;
     of one operand an order is a Transpose and missing labels are a ReduceSum. A Transpose in front that only the
-    Einsum reads is taken along. Where a further Transpose would be needed the Einsum stays.
+    Einsum reads is taken along. Where a further Transpose would be needed the Einsum stays, and where ONNX Runtime
+    repeats an operand along the axis that is summed.
 
     Example:
         g (float[B,N,3] x, float[3,2] w) => (float[B,N,2] y) {
@@ -89,6 +95,8 @@ def _two(operands: list[Operand], result: str, new: Builder) -> Value:
     new.require(len(summed) == 1, "several axes are summed")
     new.require(_type_name(operands[0].value) in TYPES, "MatMul is not computed in this type")
     label = summed.pop()
+    extents = [operand.extent(label) for operand in operands]
+    new.require(extents.count(1) != 1 or None in extents, "the summed axis of one operand is repeated")
     for first, second in (operands, operands[::-1]):
         for left in filter(None, (first, first.source)):
             for right in filter(None, (second, second.source)):

@@ -1,7 +1,7 @@
 """The command line: one module for each command; this one finds it and turns errors into exit codes.
 
 Exit codes: 0 fine; 1 a verdict, an expectation or a comparison is negative; 2 the caller must fix something;
-3 something broke; 130 interrupted.
+3 something broke; 130 interrupted, 143 and 129 ended by SIGTERM and SIGHUP.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from surgery import __version__
 from surgery.cli import (
     _output,
+    _signals,
     apply,
     bisect,
     diff,
@@ -41,7 +42,6 @@ _COMMANDS = (
     *(apply, inspect, opset, diff, verify, bisect, passes, run, extract, split, export_weights, externalize, embed),
     *(why, recipe, schema, new, test),
 )
-_INTERRUPTED = 130
 _BROKEN = 3
 
 
@@ -49,7 +49,13 @@ def command() -> None:
     """Be the command `surgery`, and end the process."""
     # What is imported and loaded stays, and each look at all of it for garbage is in vain.
     gc.set_threshold(500_000, 20, 100)
-    code = main()
+    _signals.install()
+    try:
+        code = main()
+    except KeyboardInterrupt as error:
+        # Not in a command, but right before it or after.
+        code = _say(*_signals.told(error))
+    _signals.finish()
     if sys.getprofile() is not None:
         sys.exit(code)
     # What is to be done at the end is done. Then the process goes with all it holds: hundreds of thousands of objects
@@ -87,9 +93,8 @@ def _answer(arguments: argparse.Namespace) -> int:
         text = str(error) if isinstance(error, RecipeError) else f"surgery: {error}"
         sys.stderr.write(f"{text}\n")
         return error.exit_code
-    except KeyboardInterrupt:
-        sys.stderr.write("surgery: interrupted; nothing was written\n")
-        return _INTERRUPTED
+    except KeyboardInterrupt as error:
+        return _say(*_signals.told(error))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -99,6 +104,11 @@ def _answer(arguments: argparse.Namespace) -> int:
         text = " ".join(str(error).split())
         sys.stderr.write(f"surgery: internal error: {type(error).__name__}: {text}; -vv shows where\n")
         return _BROKEN
+
+
+def _say(text: str, code: int) -> int:
+    sys.stderr.write(f"surgery: {text}\n")
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from surgery.cli import _output, _plugins, _verification
 from surgery.errors import SurgeryError, UsageError
+from surgery.recipe.schema import ON_FAILURE
 
 if TYPE_CHECKING:
     from surgery.beginning import Beginning
@@ -37,6 +38,15 @@ def add_output_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs"
         choices=["keep", "single", "external"],
         default="keep",
         help="weights inside the file, in FILE.data beside it, or as the input has them (default: keep)",
+    )
+    parser.add_argument(
+        "--on-failure",
+        choices=ON_FAILURE,
+        help="about each step that fails: end the run, take the step back, keep its sites that hold, or keep it all "
+        "(default: what the recipe says, else abort)",
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="write nothing, and exit with 1, unless all that was tried holds"
     )
     parser.add_argument("--trust", action="store_true", help="run the local code that the recipe names")
     _plugins.add_argument(parser)
@@ -120,6 +130,8 @@ def execute(
             observer=observer,
             contained=not arguments.in_process,
             begun=begun,
+            on_failure=arguments.on_failure,
+            strict=arguments.strict,
         )
     report(result, output, arguments, more or {})
     return result.exit_code

@@ -77,6 +77,7 @@ def _recipe(arguments: argparse.Namespace, name: str, options: dict[str, Any], f
             "plugins": plugins,
             "inputs": inputs,
             "verify": verify,
+            "on_failure": arguments.on_failure,
             "steps": [{name: options} if options else name],
         }
     )

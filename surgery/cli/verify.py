@@ -1,7 +1,7 @@
 """Run two models in ONNX Runtime on the same inputs and compare their outputs.
 
-A is taken as right: both get the inputs of A, and B has to give the outputs of A. A folder test_data_set_0 beside A is
-used too.
+A is taken as right: both get the inputs of A, and B has to give the outputs of A, to take all that A takes, and to pass
+the checker where A does. A folder test_data_set_0 beside A is used too.
 """
 
 from __future__ import annotations
@@ -34,6 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--atol", type=_tolerance, help="absolute tolerance (default: by type)")
     parser.add_argument("--seed", type=_seed, help="seed of the inputs (default: 0)")
     parser.add_argument("--exact", action="store_true", help="ask for bit-identical outputs")
+    parser.add_argument(
+        "--interface",
+        choices=["keep", "may-narrow"],
+        default="keep",
+        help="whether B may take less than A: fewer inputs, dims that are fixed or tied (default: keep)",
+    )
     _verification.add_arguments(parser)
 
 
@@ -67,6 +73,7 @@ def main(arguments: argparse.Namespace) -> int:
         inputs=inputs,
         spec=spec,
         promise=Parity.EXACT if arguments.exact else Parity.CLOSE,
+        interface=arguments.interface,
     )
     if arguments.format == "json":
         _output.write_json(found.to_json())

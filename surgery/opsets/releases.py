@@ -1,7 +1,7 @@
 """Which releases of ONNX and ONNX Runtime go with an opset of the default domain, and with an IR version.
 
 ONNX: `onnx.helper.VERSION_TABLE` of the installed onnx, which is the table of docs/Versioning.md of the project.
-ONNX Runtime does not tell its own history, so it stands here. Measured from 1.2 to 1.31: each release was given
+ONNX Runtime does not tell its own history, so it stands here. Measured from 1.2 to 1.32: each release was given
 models of one Relu stamped with each opset and each IR version, and the first one that made a session is listed.
 Before that: docs/Versioning.md of ONNX Runtime.
 """
@@ -30,6 +30,7 @@ _RUNTIMES = (
     ("1.23", 23, 11),
     ("1.24", 25, 13),
     ("1.25", 26, 13),
+    ("1.32", 28, 14),
 )
 """Releases of ONNX Runtime that brought something, with the newest opset and the newest IR version that they accept."""
 

@@ -18,12 +18,12 @@ from surgery.recipe.nodes import Listing, Node, Table, describe, is_null, key_te
 from surgery.recipe.reader import Field, below, defined, is_file, nearest
 from surgery.recipe.rules import clashes, read_rules, rules_field, unused
 from surgery.recipe.schema import FrozenDict, InputsSpec, OnFailure, PassStep, Recipe, VerifySpec
-from surgery.recipe.sections import output_field, read_expect, read_verify
+from surgery.recipe.sections import on_failure_field, output_field, read_expect, read_verify
 from surgery.recipe.source import decode, documents
 from surgery.recipe.steps import StepReader
 
 MAX_NESTING = 8
-NESTED = ("recipe", "about", "rules", "steps", "expect")
+NESTED = ("recipe", "about", "rules", "on_failure", "steps", "expect")
 """The keys that count of a recipe that another one uses."""
 NO_PATH = "<recipe>"
 """How messages call a text without a file."""
@@ -62,7 +62,7 @@ def single_step(
     *,
     inputs: InputsSpec | None = None,
     verify: VerifySpec | None = None,
-    on_failure: OnFailure = "abort",
+    on_failure: OnFailure | None = None,
 ) -> Recipe:
     """Make the recipe of one pass, without a file; UsageError if there is no such pass or it refuses an option."""
     from surgery.registry import find
@@ -210,6 +210,11 @@ def top_level(draft: Draft, steps: StepReader) -> dict[str, Field]:
         "rules": rules_field(draft),
         "inputs": Field(lambda node: read_inputs(draft, node), "What is known of the inputs.", defined("inputs")),
         "verify": Field(lambda node: read_verify(draft, node), "How strictly to verify.", defined("verify")),
+        "on_failure": on_failure_field(
+            draft,
+            "What to do about a step that fails and says nothing of it: `abort` (the default) ends the run and nothing "
+            "is written; the others keep what holds. A recipe that uses this one decides if it has this key.",
+        ),
         "steps": steps.list_field("What is done, in this order."),
         "expect": Field(
             lambda node: read_expect(draft, node, of_step=False),

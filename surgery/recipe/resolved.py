@@ -40,6 +40,7 @@ def _recipe(recipe: Recipe) -> dict[str, Any]:
         "rules": _rules(recipe),
         "inputs": _inputs(recipe.inputs),
         "verify": _plain(recipe.verify),
+        "on_failure": recipe.on_failure,
         STEPS: [_step(step) for step in recipe.steps],
         "expect": _plain(recipe.expect),
     }
@@ -69,7 +70,7 @@ def _step(step: Step) -> Any:
         times = UNTIL_STABLE if step.times is None else step.times
         return given({"repeat": times, "when": when, STEPS: [_step(one) for one in step.steps]})
     nested = step.recipe
-    inner = {"recipe": nested.name, "about": nested.about, "rules": _rules(nested)}
+    inner = {"recipe": nested.name, "about": nested.about, "rules": _rules(nested), "on_failure": nested.on_failure}
     steps = [_step(one) for one in nested.steps]
     found = given({"use": {**inner, STEPS: steps, "expect": _plain(nested.expect)}, "when": when})
     return found if nested.path is None else Remarked(found, str(nested.path))
@@ -84,7 +85,7 @@ def _pass(step: PassStep, when: dict[str, Any]) -> Any:
     options |= {name: str(bound[name].absolute()) for name in files}
     expect = _plain(step.expect)
     found: Any = {step.name: options} if options else step.name
-    if when or expect or step.on_failure != "abort":
+    if when or expect or step.on_failure is not None:
         behind = {"with": options} if options else {}
         more = given({"when": when, "on_failure": step.on_failure, "expect": expect})
         found = {"pass": step.name, **behind, **more}

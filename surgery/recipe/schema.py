@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, get_args
 
 from surgery.recipe.comparison import Comparison
 
@@ -20,7 +20,9 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 OnFailure = Literal["abort", "rollback", "bisect", "keep"]
+ON_FAILURE = get_args(OnFailure)
 Mode = Literal["each", "end", "off"]
+Compare = Literal["region", "whole"]
 Unverified = Literal["refuse", "accept"]
 
 OUTPUT_FIELDS = ("stem",)
@@ -116,7 +118,8 @@ class InputsSpec:
 class VerifySpec:
     """How strictly to verify. A tolerance of None leaves it to the dtype and the promise of the pass.
 
-    `mode`: after each pass, once at the end, or never. `unverified`: whether a step that could not be verified counts
+    `mode`: after each pass, once at the end, or never. `compare`: whether the region of a change decides where it
+    can, and the whole model at the end, or the whole model each time. `unverified`: whether a step that could not be verified counts
     as failed. `timeout` is in seconds for one run of the model, `memory` in bytes for the process that runs it.
     `custom_op_library`: shared libraries with custom operators for ONNX Runtime, native code that whoever makes this
     has asked about. `cosine` and `snr` (in dB) are the least that the outputs of a LOSSY step may have, each output by
@@ -127,6 +130,7 @@ class VerifySpec:
     atol: float | None = None
     seed: int = 0
     mode: Mode = "each"
+    compare: Compare = "region"
     unverified: Unverified = "refuse"
     timeout: float = 300.0
     memory: int | None = None
@@ -175,12 +179,12 @@ class PassStep(_Placed):
     """Run one pass. `options` stand as they were given; `Pass.bind` converts them.
 
     `declared` is the pass itself where it belongs to the recipe, made from one of its rules; the name of any other is
-    looked up in the registry.
+    looked up in the registry. An `on_failure` of None leaves it to the recipe, see `surgery.recipe.failing`.
     """
 
     name: str
     options: Mapping[str, Any] = field(default_factory=FrozenDict)
-    on_failure: OnFailure = "abort"
+    on_failure: OnFailure | None = None
     expect: Expect | None = None
     declared: Pass | None = None
 
@@ -197,18 +201,23 @@ class PassStep(_Placed):
 
 @dataclass(frozen=True)
 class RepeatStep(_Placed):
-    """Run steps several times: `times` rounds, or with None until a round changes nothing."""
+    """Run steps several times: `times` rounds, or with None until a round changes nothing.
+
+    `on_failure` is what the recipe says, for rounds that do not end; a recipe has no such key here.
+    """
 
     times: int | None
     steps: tuple[Step, ...]
+    on_failure: OnFailure | None = None
 
 
 @dataclass(frozen=True)
 class UseStep(_Placed):
     """Run the steps of another recipe.
 
-    Of that recipe `steps` and `expect` count. Its `model`, `inputs`, `verify` and `output` were checked and are
-    ignored: the outer recipe says what is rewritten and how it is verified.
+    Of that recipe `steps` and `expect` count, and `on_failure` where no recipe around it has one. Its `model`,
+    `inputs`, `verify` and `output` were checked and are ignored: the outer recipe says what is rewritten and how it is
+    verified.
     """
 
     recipe: Recipe
@@ -219,7 +228,10 @@ Step = PassStep | RepeatStep | UseStep
 
 @dataclass(frozen=True)
 class Recipe:
-    """One recipe. Relative paths in it were resolved against its folder; `path` is None when it has no file."""
+    """One recipe. Relative paths in it were resolved against its folder; `path` is None when it has no file.
+
+    `on_failure` holds for the steps that say nothing of it; None leaves it to the recipe that uses this one.
+    """
 
     name: str
     steps: tuple[Step, ...] = ()
@@ -231,4 +243,5 @@ class Recipe:
     rules: Mapping[str, Pass] = field(default_factory=FrozenDict)
     inputs: InputsSpec = field(default_factory=InputsSpec)
     verify: VerifySpec = field(default_factory=VerifySpec)
+    on_failure: OnFailure | None = None
     expect: Expect = field(default_factory=Expect)

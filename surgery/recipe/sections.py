@@ -12,7 +12,7 @@ from surgery.recipe.draft import Draft
 from surgery.recipe.nodes import Node, Scalar, plain, quoted
 from surgery.recipe.plugins import read_local
 from surgery.recipe.reader import Field, Reader, Schema, defined, listed, nearest
-from surgery.recipe.schema import OUTPUT_FIELDS, Expect, FrozenDict, VerifySpec, When
+from surgery.recipe.schema import ON_FAILURE, OUTPUT_FIELDS, Expect, FrozenDict, VerifySpec, When
 
 _AT_LEAST: Schema = {"type": "string", "pattern": r"^\s*>=\s*[0-9]*\.?[0-9]+\s*$"}
 COMPARISON: Schema = {
@@ -33,6 +33,11 @@ def verify_fields(draft: Draft) -> dict[str, Field]:
         "seed": draft.whole("seed", about="Where the random inputs start."),
         "mode": draft.choice(
             "mode", ("each", "end", "off"), about="Verify after each step, once at the end, or never."
+        ),
+        "compare": draft.choice(
+            "compare",
+            ("region", "whole"),
+            about="Compare each step where it changed the model, and the whole at the end; or the whole each time.",
         ),
         "unverified": draft.choice(
             "unverified", ("refuse", "accept"), about="Whether a step of which nothing could be shown counts as failed."
@@ -165,6 +170,11 @@ def _comparison(reader: Reader, node: Node, name: str) -> Comparison | None:
     except ValueError as error:
         reader.problem(node, str(error))
         return None
+
+
+def on_failure_field(reader: Reader, about: str) -> Field:
+    """Say what `on_failure` takes, of a recipe or of a step."""
+    return reader.choice("on_failure", ON_FAILURE, about=about)
 
 
 def output_field(reader: Reader) -> Field:

@@ -9,7 +9,7 @@ from surgery.recipe.draft import Draft, PassUse
 from surgery.recipe.nodes import Listing, Node, Scalar, Table, describe, is_null, key_text, plain, quoted
 from surgery.recipe.reader import Field, Read, defined, nearest
 from surgery.recipe.schema import FrozenDict, PassStep, Recipe, RepeatStep, Step, UseStep
-from surgery.recipe.sections import read_expect, read_when
+from surgery.recipe.sections import on_failure_field, read_expect, read_when
 
 Use = Callable[[Node], Recipe | None]
 
@@ -97,11 +97,10 @@ class StepReader:
     def _beside(self) -> dict[str, Field]:
         return {
             "when": self._when(),
-            "on_failure": self.draft.choice(
-                "on_failure",
-                ("abort", "rollback", "bisect", "keep"),
-                about="What to do when the result is wrong: end the run, take the step back, keep the sites that are "
-                "right, or keep it all.",
+            "on_failure": on_failure_field(
+                self.draft,
+                "What to do when the result is wrong: end the run, take the step back, keep the sites that are right "
+                "(or take the step back when none is), or keep it all. The default is what the recipe says.",
             ),
             "expect": Field(
                 lambda node: read_expect(self.draft, node, of_step=True),

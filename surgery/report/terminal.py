@@ -74,13 +74,14 @@ def _steps(steps: Sequence[StepRecord]) -> Iterator[RenderableType]:
 def _step_row(step: StepRecord) -> tuple[RenderableType, ...]:
     difference = step.nodes_after - step.nodes_before
     verdict = step.verdict.status if step.verdict is not None else ""
+    place = f" ({step.verdict.region} nodes)" if step.verdict is not None and step.verdict.region is not None else ""
     return (
         Text(step.name),
         Text(step.status.replace("_", " "), style=STATUS_STYLES[step.status]),
         Text(str(step.nodes_after)),
         change(difference),
         Text(str(step.sites) if step.sites else "", style="dim" if not step.sites else ""),
-        Text(verdict, style=VERDICT_STYLES.get(verdict, "")),
+        Text.assemble((verdict, VERDICT_STYLES.get(verdict, "")), (place, "dim")),
         Text(needed(step.verdict)),
         Text(f"{step.seconds:.2f}", style="dim"),
     )
@@ -128,8 +129,13 @@ def result(account: Result) -> RenderableType:
 
 def _messages(steps: Sequence[StepRecord]) -> Iterator[RenderableType]:
     known = None
+    said: set[tuple[str, str, str]] = set()
     for step in steps:
+        same = step.name, step.where, step.message
         if step.message and step.status != "skipped":
+            if same in said:  # in the round before
+                continue
+            said.add(same)
             place = f"{step.where}: " if step.where else ""
             text = Text.assemble((f"{step.name}: ", STATUS_STYLES[step.status]), f"{place}{step.message}")
             yield Padding(text, (0, 0, 0, 2))
@@ -162,12 +168,32 @@ def _conclusion(account: Result) -> Text:
     if account.failure is not None:
         step = account.failure
         verdict = f" ({step.verdict.status})" if step.verdict is not None else ""
-        return Text(f"failed at step '{step.name}'{verdict}; nothing was written", style="bold red")
-    if not account.ok:
+        return Text(f"failed at step '{step.name}'{verdict}; nothing was written\n{_advice(step)}", style="bold red")
+    if not all(item.ok for item in account.expectations):
         return Text("an expectation is not met; nothing was written", style="bold red")
+    if not account.ok:
+        return Text(f"{_not_kept(account.refused)}; with --strict nothing is written", style="bold red")
+    refused = f"; {_not_kept(account.refused)}" if account.refused else ""
+    style = "bold yellow" if refused else "bold green"
     if not committed:
-        return Text("ok: nothing to change", style="bold green")
-    return Text(f"ok: {change_of_nodes}{sizes}; {_proof(committed, account)}", style="bold green")
+        return Text(f"ok: nothing changed{refused}" if refused else "ok: nothing to change", style=style)
+    return Text(f"ok: {change_of_nodes}{sizes}; {_proof(committed, account)}{refused}", style=style)
+
+
+def _not_kept(refused: Sequence[StepRecord]) -> str:
+    """Count what was refused: whole steps, and single sites of others."""
+    whole = sum(1 for step in refused if not step.refused_sites)
+    sites = sum(len(step.refused_sites) for step in refused)
+    found = [f"{count} {one}{'' if count == 1 else 's'}" for count, one in ((whole, "step"), (sites, "site")) if count]
+    return f"{' and '.join(found)} {'was' if whole + sites == 1 else 'were'} refused and left out, see above"
+
+
+def _advice(step: StepRecord) -> str:
+    """Say what the user can do about a step that ended the run."""
+    advice = "--on-failure bisect keeps what holds; 'surgery bisect' finds the site that is wrong"
+    if step.verdict is not None and step.verdict.status == "unverified":
+        return f"--inputs or --dims may show what nothing shows now; --unverified accept takes it as it is; {advice}"
+    return advice
 
 
 def _proof(committed: Sequence[StepRecord], account: Result) -> str:
@@ -187,9 +213,15 @@ def _proof(committed: Sequence[StepRecord], account: Result) -> str:
     worst = "every output bit-identical" if set(compared) == {"equal"} else "every output within tolerance"
     if any(step.verdict.details.beyond for step in committed if step.verdict is not None and step.verdict.details):
         worst += ", or as near to float64 as the original's,"
-    beside = "the original, or to what the last such change made," if changes else "the original"
-    told = f"{worst} to {beside} on {runs} sets of inputs after each of {len(compared)} steps"
-    return f"{intended}; {told}" if changes else told
+    reference = "the original, or to what the last such change made," if changes else "the original"
+    proof = f"{worst} to {reference} on {runs} sets of inputs after each of {len(compared)} steps"
+    regional = sum(1 for step in committed if step.verdict is not None and step.verdict.region is not None)
+    if regional:
+        proof = f"{worst} to {reference} on {runs} sets of inputs; {regional} of {len(compared)} steps "
+        proof += "verified in the region of their change"
+    if regional and account.end is not None and account.end.status == "unverified":
+        proof = f"{len(compared)} steps verified in the region of their change; not on the whole: {account.end.message}"
+    return f"{intended}; {proof}" if changes else proof
 
 
 def inspection(facts: Inspection) -> RenderableType:
@@ -234,7 +266,12 @@ def pair(found: Pair) -> RenderableType:
     if verdict.status == "close" and verdict.details is not None:
         detail = f", {distance(verdict)}"
     number = f" on {runs} set{'' if runs == 1 else 's'} of inputs" if runs else ""
-    parts = [Text(f"{verdict.status}{number}{detail}", style=VERDICT_STYLES[verdict.status])]
+    parts = []
+    if found.complaints:
+        takes = "takes less than A" if found.interface == "keep" and found.narrowed else "is not valid where A is"
+        parts = [Text(f"B {takes}: {'; '.join(found.complaints)}", style="red")]
+        number = f", as far as the outputs go,{number}"
+    parts += [Text(f"{verdict.status}{number}{detail}", style=VERDICT_STYLES[verdict.status])]
     parts += [Text(f"  {verdict.message or verdict.reason}")] if verdict.message or verdict.reason else []
     parts += [Text(f"  signature: {item}", style="yellow") for item in found.signature]
     for kind, pairs in (("input", found.inputs), ("output", found.outputs)):

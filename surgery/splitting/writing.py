@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery import storage
 from surgery.errors import OutputError
+from surgery.storage.leftovers import passing_folder
 
 if TYPE_CHECKING:
     import onnx
@@ -83,10 +82,7 @@ def _fill(
 @contextmanager
 def _passing(parent: Path, name: str) -> Iterator[Path]:
     """Make a folder that is gone in the end, with all that was not moved out of it."""
-    folder = parent / f".{name[:200]}.{secrets.token_hex(4)}.tmp"
-    with storage.output_errors(parent):
-        folder.mkdir()
-    try:
+    with ExitStack() as stack:
+        with storage.output_errors(parent):
+            folder = stack.enter_context(passing_folder(parent, name))
         yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

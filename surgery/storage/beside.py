@@ -31,11 +31,13 @@ class SavingBeside:
     ) -> None:
         self._saving: Saving | None = None
         self._error: Exception | None = None
+        self._dropped = False
 
         def write() -> None:
             try:
                 self._saving = Saving(proto, path, weights, layout=layout, force=force)
-                self._saving.write()
+                if not self._dropped:
+                    self._saving.write()
             except Exception as error:
                 self._error = error
 
@@ -51,7 +53,10 @@ class SavingBeside:
         return self._saving.keep()
 
     def drop(self) -> None:
-        """Remove what was not kept."""
+        """Remove what was not kept; what is still being written is not written to its end."""
+        self._dropped = True
+        if self._saving is not None:
+            self._saving.stop()
         self._thread.join()
         if self._saving is not None:
             self._saving.drop()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from surgery.errors import ModelFileError, OutputError
+from surgery.storage.leftovers import create, sweep
 from surgery.storage.wire import Piece, Reference
 
 if TYPE_CHECKING:
@@ -52,12 +53,15 @@ def output_errors(path: Path) -> Iterator[None]:
 class NewFile:
     """A file beside its target under a passing name; `commit` puts it in place, and leaving without removes it.
 
-    Its mode is that of the file it replaces, or of `like`, else what the umask leaves of 0666.
+    Its mode is that of the file it replaces, or of `like`, else what the umask leaves of 0666. What killed processes
+    left in the folder goes away first.
     """
 
     def __init__(self, target: Path, like: Path | None = None) -> None:
-        self._path = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}.tmp")
-        self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        sweep(target.parent)
+        self._stopped = False
+        self._path, self._fd = create(target)
+        _unfinished[self] = os.getpid()
         with suppress(FileNotFoundError):
             os.fchmod(self._fd, stat.S_IMODE((like or target).stat().st_mode))
         self._on_its_way = 0  # the bytes before it are being written to the disk
@@ -72,8 +76,18 @@ class NewFile:
 
     def discard(self) -> None:
         """Remove the file, unless it is in place already."""
+        if _unfinished.pop(self, None) is not None:
+            self._path.unlink(missing_ok=True)
         self._close()
-        self._path.unlink(missing_ok=True)
+
+    def stop(self) -> None:
+        """Have another thread write no more of it: nobody wants the file."""
+        self._stopped = True
+
+    @property
+    def fd(self) -> int:
+        """The descriptor of the open file."""
+        return self._fd
 
     def seek(self, offset: int) -> None:
         """Go on writing at `offset`; bytes that are skipped read as zeros."""
@@ -93,6 +107,8 @@ class NewFile:
                 for done in range(0, part.length, _COPY_STEP):
                     copy_range(source, part.offset + done, min(part.length - done, _COPY_STEP), self._fd)
                     self._send()
+                    if self._stopped:
+                        raise InterruptedError(errno.EINTR, "not wanted any more")
         _write_all(self._fd, small)
 
     def _send(self) -> None:
@@ -119,14 +135,33 @@ class NewFile:
     def commit(self, target: Path) -> None:
         """Make the bytes durable and let the file take the place of `target`."""
         self.sync()
-        self._close()
+        # It stays locked until it has its name.
         self._path.replace(target)
+        _unfinished.pop(self, None)
+        written.append(target)
+        self._close()
         sync_folder(target.parent)
 
     def _close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+_unfinished: dict[NewFile, int] = {}
+"""Files on their way, with the process that began them."""
+
+written: list[Path] = []
+"""The files that this process has put in place, in their order."""
+
+
+@atexit.register
+def _discard_all() -> None:
+    """Remove what a thread was writing when the process was told to end."""
+    for file, owner in list(_unfinished.items()):
+        file.stop()
+        if owner == os.getpid():
+            file.discard()
 
 
 def write_texts(texts: Mapping[Path, str]) -> None:

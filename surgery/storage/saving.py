@@ -15,6 +15,7 @@ from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 from surgery.errors import OutputError, UsageError
 from surgery.storage.files import NewFile, output_errors, sync_folder
 from surgery.storage.join import DataFile, DataFiles, Joiner
+from surgery.storage.leftovers import Journal, sweep
 from surgery.storage.weights import Weights
 from surgery.storage.wire import Pieces, Reference
 
@@ -126,11 +127,21 @@ class Saving:
             assert self._written is not None
             with output_errors(target):
                 self._written.commit(target)
+            sweep(target.parent)
             return [target]
+        sweep(target.parent)
         for file in self._files:
             _check_data_path(target.with_name(file.name), target, weights, self._force)
         with output_errors(target.with_name(self._files[0].name)):
-            return _write_all(target, self._names, self._plan, weights)
+            files = _write_all(target, self._names, self._plan, weights)
+        # The model that was there may have named files of a run that was killed, and this one does not.
+        sweep(target.parent)
+        return files
+
+    def stop(self) -> None:
+        """Have a thread that writes it leave off: it is to be dropped."""
+        if self._written is not None:
+            self._written.stop()
 
     def drop(self) -> None:
         """Remove what was written and not kept."""
@@ -280,9 +291,10 @@ def _write_all(target: Path, names: Names, plan: _Plan, weights: Weights) -> lis
        its proper names. (A second hard link would be quicker, and onnx refuses data with more than one.)
     4. A model with the proper names takes the place of the one of step 2, and the data of step 1 goes away.
 
-    A process that is killed at any moment leaves a whole model behind, at worst with files beside it that
-    nothing names. Should there be no room for step 3, the model of step 2 stays. Where there is no data file
-    yet, steps 1 and 2 use the proper name at once; if all have the right contents already, they are left alone.
+    A process that is killed at any moment leaves a whole model, at worst with files beside it that nothing names:
+    a `Journal` notes them, and the next save in that folder removes them. Should there be no room for step 3, the
+    model of step 2 stays. Where there is no data file yet, steps 1 and 2 use the proper name at once; if all have the
+    right contents already, they are left alone.
     """
     pieces, files = plan.make(names)
     paths = [target.with_name(file.name) for file in files]
@@ -290,40 +302,33 @@ def _write_all(target: Path, names: Names, plan: _Plan, weights: Weights) -> lis
         _write_model(target, pieces, weights)
         return [target, *paths]
     first = [_fresh(path) if os.path.lexists(path) else path for path in paths]
-    written: list[Path] = []
-    try:
+    # On the way out of the journal goes what the model in place does not name, whatever happened.
+    with Journal(target) as journal:
         for file, path, like in zip(files, first, paths):
-            written.append(path)
-            _write_data(path, file, weights, like=like)
+            _write_data(path, file, weights, journal, like=like)
         _write_model(target, plan.make(lambda number: first[number].name)[0], weights)
-    except Exception:
-        for path in written:
-            path.unlink(missing_ok=True)
-        raise
-    taken = [(file, path, passing) for file, path, passing in zip(files, paths, first) if path != passing]
-    if not taken:
-        return [target, *paths]
-    try:
-        for file, path, passing in taken:
-            path.unlink()
-            _write_data(path, file, weights, like=passing)
-        _write_model(target, pieces, weights)
-    except Exception:
-        for _, path, _ in taken:
-            path.unlink(missing_ok=True)
-        return [target, *first]
-    for _, _, passing in taken:
-        passing.unlink()
+        taken = [(file, path, passing) for file, path, passing in zip(files, paths, first) if path != passing]
+        if not taken:
+            return [target, *paths]
+        try:
+            for file, path, passing in taken:
+                path.unlink()
+                _write_data(path, file, weights, journal, like=passing)
+            _write_model(target, pieces, weights)
+        except Exception:
+            return [target, *first]
     sync_folder(target.parent)
     return [target, *paths]
 
 
-def _write_data(path: Path, data: DataFile, weights: Weights, like: Path) -> None:
+def _write_data(path: Path, data: DataFile, weights: Weights, journal: Journal, like: Path) -> None:
     """Write a data file and let it take its place."""
     with NewFile(path, like=like) as file:
         for reference, offset in data.parts.items():
             file.seek(offset)
             file.write([reference], weights)
+        file.sync()
+        journal.note(path.name, file.fd)
         file.commit(path)
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, Protocol
 import numpy as np
 
 from surgery.errors import ModelFileError, OutputError
+from surgery.storage.leftovers import ScratchFolder
 from surgery.storage.tensors import external_reference, is_external
 from surgery.storage.wire import Reference
 from surgery.storage.writing import Mapped, Moved, Writing, rows_of
@@ -165,12 +166,13 @@ class Scratch:
     """A folder with a file that only grows. It goes away with its owner."""
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="surgery-")).resolve()
+        made = ScratchFolder()
+        self.folder = made.path
         path = self.folder / "weights.bin"
         self._file = _WholeFile(path, "xb")
         # A forked worker inherits this object, and must not delete the folder under its parent.
         self.owner = os.getpid()
-        self.close: Callable[[], object] = weakref.finalize(self, _remove_folder, self.folder, self._file, self.owner)
+        self.close: Callable[[], object] = weakref.finalize(self, _remove_folder, made, self._file, self.owner)
         self.source = Source(path)
         _open_sources[self.source.location] = self.source
         self._copies: dict[str, Source] = {}
@@ -388,8 +390,10 @@ def _scratch_errors() -> Iterator[None]:
         ) from error
 
 
-def _remove_folder(folder: Path, file: io.FileIO, owner: int) -> None:
+def _remove_folder(folder: ScratchFolder, file: io.FileIO, owner: int) -> None:
     """Delete a scratch folder, in the process that made it."""
     file.close()
     if os.getpid() == owner:
-        shutil.rmtree(folder, ignore_errors=True)
+        folder.remove()
+    else:
+        folder.release()

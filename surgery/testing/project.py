@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -246,7 +246,14 @@ def _run(files: Sequence[Path], rewrite: bool, timeout: float) -> Iterator[Resul
         return
     with ProcessPoolExecutor(processes, get_context("fork"), _Turn.begin) as pool:
         count = len(files)
-        yield from pool.map(_Turn.take, files, [rewrite] * count, [timeout] * count, chunksize=_FEW)
+        try:
+            yield from pool.map(_Turn.take, files, [rewrite] * count, [timeout] * count, chunksize=_FEW)
+        except BaseException:
+            # A terminal interrupts all of them; who ends this process in another way does not.
+            for child in active_children():
+                if child.pid is not None:
+                    os.kill(child.pid, signal.SIGINT)
+            raise
 
 
 class _Turn:
@@ -257,7 +264,8 @@ class _Turn:
     @classmethod
     def begin(cls) -> None:
         """Be ready for an interrupt, in a process that begins."""
-        signal.signal(signal.SIGINT, cls.stop)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, cls.stop)
 
     @classmethod
     def stop(cls, *_: object) -> None:

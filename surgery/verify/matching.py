@@ -91,6 +91,43 @@ def mismatch(first: onnx.ModelProto, second: onnx.ModelProto, match: Match) -> s
     return None
 
 
+def narrowed(first: onnx.ModelProto, second: onnx.ModelProto, match: Match) -> list[str]:
+    """Say what the first model takes, by what it declares, and the second one does not; a line for each input."""
+    mine, theirs = signature(first), {port.name: port for port in signature(second).inputs}
+    pairs = dict(match.inputs)
+    # What has a default keeps its name, also where the others are matched by their order.
+    pairs |= {port.name: port.name for port in mine.inputs if port.name not in pairs and port.name in theirs}
+    found = []
+    known: dict[str, tuple[str, str | int]] = {}
+    for port in mine.inputs:
+        other = theirs.get(pairs.get(port.name, ""))
+        if other is None:
+            found.append(f"input '{port.name}' is gone")
+        elif _pins(port, other) or _ties(port, other, known):
+            name = f"input '{port.name}'" if port.name == other.name else f"input '{port.name}' (B's '{other.name}')"
+            found.append(f"{name} is {other}, not {port}")
+    return found
+
+
+def _pins(port: Port, other: Port) -> bool:
+    """Tell whether an input has a rank or a size that it had not."""
+    if other.dims is None:
+        return False
+    if port.dims is None or len(port.dims) != len(other.dims):
+        return True
+    return any(isinstance(now, int) and now != before for before, now in zip(port.dims, other.dims))
+
+
+def _ties(port: Port, other: Port, known: dict[str, tuple[str, str | int]]) -> bool:
+    """Tell whether dims that were free of each other have one name now; `known` has what each name stood for."""
+    found = False
+    for axis, (before, now) in enumerate(zip(port.dims or (), other.dims or ())):
+        if isinstance(now, str):
+            meant: tuple[str, str | int] = ("", before) if before is not None else (port.name, axis)
+            found |= known.setdefault(now, meant) != meant
+    return found
+
+
 def rename(model: onnx.ModelProto, match: Match) -> onnx.ModelProto:
     """Copy a model with its inputs and outputs called as in the other one; it computes the same.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from surgery.recipe.schema import DataSpec, InputsSpec, VerifySpec
 from surgery.verify.comparing.compare import Rules
 from surgery.verify.comparing.saturation import bounds
 from surgery.verify.comparing.vacuity import Run, declares_empty, same, tensors, vacuous
-from surgery.verify.inputs.dims import Linear
+from surgery.verify.inputs.dims import UNKNOWN, Implied
 from surgery.verify.inputs.domain import Domain
 from surgery.verify.inputs.generator import Generator
 from surgery.verify.inputs.given import Given, GivenBinding, held
@@ -61,7 +61,7 @@ class Original:
         self.empty_by_nature: set[str] = set()
         self._inputs = inputs
         self._verify = verify
-        self._prepared = self._blind = self._counts_runs = self._controlled = False
+        self._prepared = self._planned = self._blind = self._counts_runs = self._controlled = False
         self._found = Found()
         self._dropped: list[tuple[Binding, str]] = []
         self._probed: list[tuple[Binding, Outputs]] = []
@@ -139,6 +139,7 @@ class Original:
         try:
             self._inlined = self._inline(model)
             self._plan = Plan(model, self._inputs, onnx.load_model_from_string(self._inlined))
+            self._planned = True
             self.problem = self._plan.problem
             if self.problem is not None:
                 return
@@ -192,6 +193,11 @@ class Original:
         covered = self._generator is not None or all(port.name in inputs.tensors for port in self._plan.ports)
         return covered or not inputs.only_given
 
+    @property
+    def draws_all(self) -> bool:
+        """Whether no function of the user's makes inputs: that one is asked for few sizes only."""
+        return self._generator is None
+
     def _numbered(self, drawn: list[Binding], first: int) -> list[Binding]:
         return drawn if self._generator is None else self._generator.number(drawn, self.seed + first)
 
@@ -202,13 +208,24 @@ class Original:
         made = {} if self._generator is None else self._generator.make(binding.dims, binding.seed)
         return self._plan.feeds(binding, self._learn(binding)[0]) | made
 
-    def ties(self) -> Mapping[str, Linear]:
-        """Find out which free dims follow from others, in a worker; none when that fails."""
+    def trials(self) -> Sequence[Run]:
+        """Return the runs; of a model that does not run, inputs that suit its declared types, with no outputs."""
+        if self.runs or not self._planned or self._plan.problem is not None:
+            return self.runs
+        points = [self._plan.dims.point(which) for which in (0, 1)]
+        bindings = [Binding(point, seed=self.seed) for point in (points if points[0] != points[1] else points[:1])]
+        try:
+            return [Run(binding, self.feed(binding), {}) for binding in bindings]
+        finally:
+            self._worker.close()
+
+    def implied(self) -> Implied:
+        """Find out what the graph implies for its free dims, in a worker; nothing when that fails."""
         dims = {port.name: list(port.dims) for port in self._plan.ports}
         names = list(self._plan.dims.names)
         arguments = {"skeleton": self._inlined, "dims": dims, "names": names}
-        found: dict[str, Linear] | None = self._worker.analyse("ties", **arguments) if not self._blind else None
-        return found or {}
+        found: Implied | None = self._worker.analyse("ties", **arguments) if not self._blind else None
+        return found or UNKNOWN
 
     def cost(self, binding: Binding) -> float:
         """Estimate the seconds of one run."""
@@ -372,7 +389,8 @@ class _Attempt:
 
     def _search(self, plan: Plan, found: Found) -> None:
         original = self.original
-        search(plan, original.seed, self.probe, original.ties, original.cost, found)
+        covers = original.draws_all
+        search(plan, original.seed, self.probe, original.implied, original.cost, found, covers=covers)
 
     def _try(self, given: Given) -> None:
         """Run the original on what is given."""

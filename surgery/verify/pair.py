@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from surgery import storage
 from surgery.errors import UsageError
 from surgery.parity import Parity
 from surgery.recipe.schema import DataSpec, InputsSpec, VerifySpec
-from surgery.verify.checks import signature
+from surgery.verify.checks import CHECK_TIMEOUT, Checker, new_findings, signature
 from surgery.verify.inputs.given import with_sets_beside
-from surgery.verify.matching import By, Match, by_name, by_position, mismatch, rename
+from surgery.verify.matching import By, Match, by_name, by_position, mismatch, narrowed, rename
 from surgery.verify.verdict import Verdict, Verifier
 
 if TYPE_CHECKING:
@@ -24,11 +24,17 @@ Data = str | Path | Mapping[str, Any]
 """A set of inputs: a `.npz`, a folder of test sets, or arrays by the names of the inputs."""
 
 
+Interface = Literal["keep", "may-narrow"]
+"""Whether the second model has to take all that the first one takes."""
+
+
 @dataclass(frozen=True)
 class Pair:
     """The verdict on two models, how their signatures differ by name, and the inputs that they ran on.
 
-    `inputs` and `outputs` say what was matched with what. `accepts` tells whether unverified is good enough.
+    `inputs` and `outputs` say what was matched with what. `accepts` tells whether unverified is good enough. `narrowed`
+    says what only the first model takes, `findings` what the checker finds in the second one alone: unless it is said
+    that the interface may narrow, the models do not agree with either.
     """
 
     verdict: Verdict
@@ -38,18 +44,28 @@ class Pair:
     inputs: tuple[tuple[str, str], ...] = ()
     outputs: tuple[tuple[str, str], ...] = ()
     accepts: bool = False
+    narrowed: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
+    interface: Interface = "keep"
+
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        """What is wrong with the second model, whatever its outputs are."""
+        return (*(self.narrowed if self.interface == "keep" else ()), *self.findings)
 
     @property
     def ok(self) -> bool:
-        """Whether the models agree, or nothing could be shown and that is accepted."""
-        return self.verdict.passed or (self.accepts and self.verdict.status == "unverified")
+        """Whether the models agree, or nothing could be shown and that is accepted, and the second one is no less."""
+        agrees = self.verdict.passed or (self.accepts and self.verdict.status == "unverified")
+        return agrees and not self.complaints
 
     def to_json(self) -> dict[str, Any]:
         """Give plain values.
 
         `ok`: whether the exit code is 0. `verdict`, `reason`, `needed`, `message`, `details`: see `Verdict`. `by`:
         "name" or "position". `inputs`, `outputs`: pairs of names, of A and of B. `signature`: differences of the
-        signatures by name, in words. `bindings`: the sets of inputs, each with `dims`, `character` (the kind of data,
+        signatures by name, in words. `narrowed`: what only A takes. `findings`: what the checker finds in B alone.
+        `bindings`: the sets of inputs, each with `dims`, `character` (the kind of data,
         or the name of what was given), `seed` (null for what was given), `refused` (why the original does not take
         it) and `expected_outputs` ("reproduced", or where the original differs from the outputs that came with it).
         """
@@ -60,6 +76,8 @@ class Pair:
             "inputs": [list(pair) for pair in self.inputs],
             "outputs": [list(pair) for pair in self.outputs],
             "signature": list(self.signature),
+            "narrowed": list(self.narrowed),
+            "findings": list(self.findings),
             "bindings": list(self.bindings),
         }
 
@@ -72,12 +90,15 @@ def verify(
     inputs: InputsSpec | Data | Sequence[Data] | None = None,
     spec: VerifySpec | None = None,
     promise: Parity = Parity.CLOSE,
+    interface: Interface = "keep",
 ) -> Pair:
     """Run two models (files, or messages in memory) on the same inputs and compare their outputs.
 
     Inputs and outputs are matched by name or by position. `inputs` says what is known of the inputs, or gives sets of
     them: paths, or dicts of arrays. The inputs are those of the original, which is taken as right; a test set beside
-    its file is used too. Raises a `SurgeryError` for files and inputs that cannot be read or do not fit.
+    its file is used too. The second model has to pass the checker where the first one does, and to take all that the
+    first one takes, unless its `interface` may narrow. Raises a `SurgeryError` for files and inputs that cannot be read
+    or do not fit.
     """
     # Both are kept as loaded, for their weights may lie in files that go with them.
     sides = [_load(model) for model in (original, changed)]
@@ -98,6 +119,7 @@ def verify(
             lost = len(match.outputs) < len(first.graph.output)
             if lost and verdict.status == "different":
                 verdict = replace(verdict, message=f"{verdict.message}{_hint(first, second, by)}")
+        findings = _findings(first, second, spec)
         return Pair(
             verdict,
             tuple(differences),
@@ -106,7 +128,17 @@ def verify(
             match.inputs,
             match.outputs,
             spec.unverified == "accept",
+            tuple(narrowed(first, second, match)),
+            tuple(findings),
+            interface,
         )
+
+
+def _findings(first: onnx.ModelProto, second: onnx.ModelProto, spec: VerifySpec) -> list[str]:
+    """Return what the checker finds in the second model, and not in the first one."""
+    with closing(Checker(timeout=min(spec.timeout, CHECK_TIMEOUT), memory=spec.memory)) as checker:
+        found = checker.check(_bytes(second))
+        return new_findings(checker.check(_bytes(first)), found) if found else []
 
 
 def _load(model: str | Path | onnx.ModelProto) -> storage.StoredModel:

@@ -31,6 +31,7 @@ from surgery.verify.running.engine import Engine, EngineName, Outcome
 
 if TYPE_CHECKING:
     from surgery.verify.inside.intermediate import Shown
+    from surgery.verify.regional.verdict import Regional
 
 __all__ = ["Verdict", "Verifier"]
 
@@ -48,7 +49,8 @@ class Verifier:
         self._judge = Judge(self._original, self._verify)
         self._moments = Moments(self._original)
         self._last: tuple[bytes, Sequence[Any]] | None = None
-        self._accepted: tuple[bytes, Sequence[Any]] | None = None
+        self._accepted: bytes | None = None
+        self._regional: Regional | None = None
         self._overridable = overridable(original)
         self._overriding: Verifier | None = None
         drawn = beside_defaults(inputs or InputsSpec())
@@ -102,14 +104,34 @@ class Verifier:
         """Find legal inputs and run the original on them, with its controls."""
         self._original.prepare()
 
-    def verify(self, candidate: bytes, promise: Parity = Parity.CLOSE) -> Verdict:
-        """Say whether a changed model keeps what its pass promised.
+    def verify(self, candidate: bytes, promise: Parity = Parity.CLOSE, before: bytes | None = None) -> Verdict:
+        """Return whether a changed model keeps what its pass promised.
 
-        A promise of identical bits is held against the model that was accepted last, if one was: behind a step
-        that rounds differently nothing can be bit-identical to the original, to which it must then be close.
+        `before` is the verified model that it was made of. Where the two agree in the region of the change, that is
+        enough; else the whole is compared with the original. A promise of identical bits is then held against the
+        model that was accepted last, if one was: after a step that rounds differently nothing can be bit-identical to
+        the original, to which it must then be close.
         """
         if candidate == self._original.skeleton:
             return Verdict("equal", message="the same bytes")
+        region = self.verify_region(before, candidate, promise) if before is not None else None
+        if region is not None and region.passed:
+            return region
+        whole = self._verify_whole(candidate, promise)
+        if region is None or whole.status != "unverified":
+            return whole
+        return replace(whole, message=f"{whole.message}; {region.message}")
+
+    def verify_region(self, before: bytes, candidate: bytes, promise: Parity = Parity.CLOSE) -> Verdict:
+        """Compare a changed model with the one that it was made of where they differ, see `regional`."""
+        self.prepare()
+        if self._regional is None:
+            from surgery.verify.regional.verdict import Regional
+
+            self._regional = Regional(self._original, self._verify)
+        return self._regional.verify(before, candidate, promise)
+
+    def _verify_whole(self, candidate: bytes, promise: Parity) -> Verdict:
         verdict = self._told(self._with_defaults(candidate, promise), candidate)
         if self._overriding is None or not verdict.passed:
             return verdict
@@ -141,7 +163,6 @@ class Verifier:
             return not_run
         outcome = self._run(candidate, original.engine)
         runs = original.runs
-        self._last = candidate, outcome.runs
         failure = _failure(outcome, runs)
         if failure is not None:
             original.control()
@@ -155,14 +176,20 @@ class Verifier:
         verdict = self._judge.judge(runs, results, Parity.CLOSE, self._inside(candidate, runs, Parity.CLOSE))
         if not verdict.passed:
             return verdict
-        changed = self._judge.changed_since(self._accepted[1], runs, results)
+        changed = self._judge.changed_since(self._outputs_of(self._accepted), runs, results)
         if changed is not None and original.control():
             return self._judge.judge(runs, results, Parity.CLOSE)
         if changed is not None:
             return replace(verdict, status="different", message=changed)
         empty = original.vacuous[Parity.EXACT]
-        shown = self._examine(self._accepted[0], candidate, runs, empty, Parity.EXACT) if empty else None
+        shown = self._examine(self._accepted, candidate, runs, empty, Parity.EXACT) if empty else None
         return verdict if shown is None or shown.agrees else shown.amend(verdict)
+
+    def _outputs_of(self, accepted: bytes) -> Sequence[Any]:
+        """Run the model that was accepted last, the first time that it is asked for."""
+        if self._last is None or self._last[0] != accepted:
+            self._last = accepted, self._run(accepted, self._original.engine).runs
+        return self._last[1]
 
     def _not_run(self) -> Verdict | None:
         """Give the verdict on any changed model when the original itself does not run."""
@@ -200,9 +227,7 @@ class Verifier:
 
     def accept(self, candidate: bytes) -> None:
         """Take a model that was verified as the one that exact steps after it must equal bit by bit."""
-        if self._last is None or self._last[0] != candidate:
-            self.verify(candidate)
-        self._accepted = self._last
+        self._accepted = candidate
         if self._overriding is not None:
             self._overriding.accept(without_defaults(candidate, self._overridable))
 
@@ -211,6 +236,8 @@ class Verifier:
         self._original.abandon()
         self._original.runs = []
         self._last = self._accepted = None
+        if self._regional is not None:
+            self._regional.close()
         if self._overriding is not None:
             self._overriding.close()
 

@@ -58,6 +58,12 @@ def reap(pid: int, kill: bool) -> int:
     return os.waitstatus_to_exitcode(status)
 
 
+def end_for_lack_of_memory(log: int) -> None:
+    """End this process so that `died` says why, in a line of its log; for where nothing more can be allocated."""
+    os.write(log, b"\nout of memory\n")
+    os.kill(os.getpid(), signal.SIGABRT)
+
+
 def tells_of_memory(message: str) -> bool:
     """Tell whether a native message says that memory ran out."""
     return _NO_MEMORY.search(message) is not None

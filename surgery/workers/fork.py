@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import IO, Any, NoReturn
 
 from surgery.workers import wire
-from surgery.workers.ending import died, last_line, reap
+from surgery.workers.ending import died, end_for_lack_of_memory, last_line, reap
 
 _PR_SET_PDEATHSIG = 1
 _STATUS = "/proc/self/statm"
@@ -79,9 +79,7 @@ def _serve(
         wire.send(channel, pieces)
         status = 0
     except MemoryError:
-        # A line of the log, from which the parent knows.
-        os.write(log.fileno(), b"\nout of memory\n")
-        os.kill(os.getpid(), signal.SIGABRT)
+        end_for_lack_of_memory(log.fileno())
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else 1
     except BaseException:

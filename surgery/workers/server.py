@@ -23,7 +23,7 @@ from contextlib import suppress
 from typing import Any
 
 from surgery.workers import wire
-from surgery.workers.ending import reap
+from surgery.workers.ending import end_for_lack_of_memory, reap
 
 PRELOAD = ("numpy", "ml_dtypes", "onnx", "onnx.shape_inference", "onnx.checker", "onnxruntime")
 ALLOWED = "surgery."
@@ -113,6 +113,9 @@ class _Server:
         if pid == 0:
             try:
                 _become_worker(server, descriptors, request["memory"])
+            except MemoryError:
+                # Not in a call, which tells of it itself: what it was given, or was to return, is too large.
+                end_for_lack_of_memory(2)
             except BaseException:
                 traceback.print_exc()
             finally:

@@ -6,7 +6,6 @@ Each takes a serialized model and returns one; a tool is imported where it is ca
 from __future__ import annotations
 
 import re
-import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 
 import onnx
 
+from surgery.storage.leftovers import ScratchFolder
 from surgery.workers import stage
 
 _PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : (\S*/onnxruntime_src/.*?\) (?=[A-Z]))?")
@@ -103,7 +103,7 @@ def _ort(model: bytes, *, level: str, without: list[str]) -> Answer:
     options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, f"ORT_ENABLE_{level.upper()}")
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", "/")
     options.add_session_config_entry("session.disable_prepacking", "1")
-    with tempfile.TemporaryDirectory() as folder:
+    with ScratchFolder() as folder:
         options.optimized_model_filepath = f"{folder}/optimized.onnx"
         try:
             onnxruntime.InferenceSession(

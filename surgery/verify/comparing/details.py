@@ -130,8 +130,9 @@ class Verdict:
     `equal`: bit-identical. `close`: within the tolerance, or beyond it but as near to float64 as the original; `needed`
     is the smallest rtol and atol, together, that would have passed. `different`: beyond the tolerance or the promise,
     or the changed model fails; `needed` is None when no tolerance would have helped. `unverified`: `reason` is
-    "not-run", "vacuous" or "nondeterministic". `intended`: the pass means to compute something else, and the changed
-    model is checked and runs. `details` is None when no outputs were compared.
+    "not-run", "vacuous", "nondeterministic" or "region". `intended`: the pass means to compute something else, and the
+    changed model is checked and runs. `details` is None when no outputs were compared. `region` is the number of nodes
+    that were compared in place of the whole model, None when the whole was.
     """
 
     status: Status
@@ -139,6 +140,7 @@ class Verdict:
     needed: Mapping[str, float] | None = None
     message: str = ""
     details: Details | None = None
+    region: int | None = None
 
     @property
     def passed(self) -> bool:
@@ -153,6 +155,7 @@ class Verdict:
             "needed": dict(self.needed) if self.needed is not None else {"rtol": None, "atol": None},
             "message": self.message,
             "details": self.details.to_json() if self.details is not None else None,
+            "region": self.region,
         }
 
 

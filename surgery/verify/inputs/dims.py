@@ -5,10 +5,25 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypedDict
 
 Extent = int | str
 Linear = dict[str, int]
 """A sum of dims times integers; the constant stands under the empty name."""
+
+
+class Implied(TypedDict):
+    """What a graph implies for its dims: those that follow from others, extents of constants that they meet, and those
+    that may be 1 all the same, since they meet the others in a broadcast only."""
+
+    ties: dict[str, Linear]
+    sizes: dict[str, list[int]]
+    broadcast: list[str]
+
+
+UNKNOWN = Implied(ties={}, sizes={}, broadcast=[])
+"""Nothing is implied."""
+
 
 SMALL = ((2, 3, 5, 7, 11, 13, 17, 19, 23, 29), (1, 4, 6, 9, 8, 10, 12, 15, 14, 16))
 """Two sets of extents, distinct within each and between them. The first dim, most often the batch, is 1 in one of
@@ -26,6 +41,9 @@ WIDE = (101, 118, 52)
 
 LARGE = (32, 64, 224, 16, 8, 128)
 """Extents for dims that must be a multiple of a window or a stride, or large enough for a kernel."""
+
+UNEVEN = 5
+"""An uneven extent for a dim that begins with an even one, most often the batch; the next dim has 3."""
 
 SIGNAL = 1601
 """An extent for the samples of a waveform: speech encoders make one position of a few hundred of them."""
@@ -98,6 +116,11 @@ class Dims:
         index = self.names.index(name)
         found = [self.point(1)[name], _nth(SMALL[1], index), _nth(SMALL[0], index), extent + 1, extent * 2, 1]
         return [other for other in dict.fromkeys(found) if other != extent and other > 0]
+
+    def uneven(self, name: str) -> int:
+        """Return an uneven size for a dim, the one that it begins with where that is uneven."""
+        extent = self.point(0)[name]
+        return extent if extent % 2 and extent > 1 else UNEVEN
 
     def _all(self, extent: int) -> dict[str, int]:
         return {name: self._wish(name, 0, extent) for name in self.names}

@@ -123,7 +123,8 @@ def _choose(
     array = np.empty(shape, dtype=object)
     array.reshape(-1)[:] = [choices[i] for i in picks.reshape(-1)]
     result: Array = array if dtype.kind == "O" else array.astype("f8" if is_float(dtype) else "i8").astype(dtype)
-    if domain.mask and result.ndim and result.shape[-1] > 1:
+    # Where a row has one position, 0 masks it out: not in ordinary data.
+    if domain.mask and result.ndim and (result.shape[-1] > 1 or (result.size and character == "normal")):
         spared = rng.integers(0, result.shape[-1], (*result.shape[:-1], 1))
         np.put_along_axis(result, spared, choices[-1], axis=-1)
     return result

@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
-from surgery.verify.inputs.dims import Dims, Linear
+from surgery.verify.inputs.cover import Budget, Cover
+from surgery.verify.inputs.dims import UNKNOWN, Dims, Implied
 from surgery.verify.inputs.plan import PROFILES, Binding, Plan
 from surgery.verify.inputs.sets import CHEAP, SECOND, TRIVIAL
 
 Probe = Callable[[Binding], "str | None"]
 """Run the original with a binding: None when it went well, else what the runtime said."""
 
-Ties = Callable[[], Mapping[str, Linear]]
-"""Find out which dims follow from others. That takes a while, so that it is asked for only after a refusal."""
+Implications = Callable[[], Implied]
+"""Find out what the graph implies for its dims. That takes a while, so that it is asked for only after a refusal."""
 
 BUDGET = 30.0
 """Seconds after which the search makes do with what it has."""
@@ -33,27 +34,37 @@ Cost = Callable[[Binding], float]
 """Estimate the seconds of one run."""
 
 
-def search(plan: Plan, seed: int, probe: Probe, ties: Ties, cost: Cost, found: Found) -> None:
+def search(
+    plan: Plan, seed: int, probe: Probe, implied: Implications, cost: Cost, found: Found, *, covers: bool = True
+) -> None:
     """Find at least two points for the free dims, distinct in each dim where the model allows it.
 
-    Adds to `found` as it goes, so that what was found is there even if `probe` raises.
+    Then, with `covers`, try each dim at the sizes that say most. Adds to `found` as it goes, so that what was found is
+    there even if `probe` raises.
     """
-    _Search(plan, seed, probe, ties, cost, found).run()
+    _Search(plan, seed, probe, implied, cost, found).run(covers)
+
+
+_BUDGETS = ((64, 12, 1.5), (24, 4, 1.5), (4, 1, 60.0))
+"""For a model whose run is trivial, cheap or dear: the points that are tried for the sake of sizes, those of them that
+are kept, and the estimated seconds that trying may take."""
 
 
 class _Search:
-    def __init__(self, plan: Plan, seed: int, probe: Probe, ties: Ties, cost: Cost, found: Found) -> None:
+    def __init__(self, plan: Plan, seed: int, probe: Probe, implied: Implications, cost: Cost, found: Found) -> None:
         self.free = self.dims = plan.dims
         self.seed = seed
         self.probe = probe
-        self.ties = ties
+        self.implied = implied
+        self.opening = plan.opening
         self.cost = cost
         self.tied: Dims | None = None
+        self.known = UNKNOWN
         self.deadline = time.monotonic() + BUDGET
         self.found = found
         self.profile = PROFILES[0]
 
-    def run(self) -> None:
+    def run(self, covers: bool) -> None:
         base = self._first()
         if base is None:
             return
@@ -64,7 +75,32 @@ class _Search:
             if self.cost(base) <= TRIVIAL:
                 ones = {name: 1 for name in self.dims.names[1:] if name not in self.dims.spatial}
                 self._add({**base.dims, **ones}, TRIVIAL)
+        if self.free.names and covers:
+            self._cover(base)
+        if self.dims.names:
             self._add(self.dims.long(), CHEAP)
+
+    def _cover(self, base: Binding) -> None:
+        """Try each free dim at 1, at 2, at an uneven size and at those that constants suggest."""
+        cost = self.cost(base)
+        budget = Budget(*_BUDGETS[(cost > TRIVIAL) + (cost > CHEAP)])
+        most = max(cost, CHEAP)
+
+        def probe(point: Mapping[str, int]) -> bool:
+            binding = replace(Binding(seed=self.seed, profile=self.profile), dims=dict(point))
+            if self._late() or self.cost(binding) > most or not budget.spend(self.opening + self.cost(binding)):
+                return False
+            message = self.probe(binding)
+            if message is None:
+                self.found.accepted.append(binding)
+                budget.room -= 1
+            else:
+                self.found.refused.append((binding, message))
+            return message is None
+
+        tied = self._implied() if self.found.refused else self.free
+        points = [dict(binding.dims) for binding in self.found.accepted]
+        Cover(self.free, tied, self.known, points, probe).run(pairs=cost <= TRIVIAL)
 
     def _first(self) -> Binding | None:
         """Try each point of the ladder as the graph suggests, then with simpler integers."""
@@ -92,8 +128,8 @@ class _Search:
 
     def _implied(self) -> Dims:
         if self.tied is None:
-            ties = self.ties() if self.free.names else {}
-            self.tied = self.free.tied(ties) if ties else self.free
+            self.known = self.implied() if self.free.names else UNKNOWN
+            self.tied = self.free.tied(self.known["ties"]) if self.known["ties"] else self.free
         return self.tied
 
     def _vary(self, base: Mapping[str, int]) -> None:

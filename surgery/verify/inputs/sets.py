@@ -34,12 +34,13 @@ def choose(accepted: Sequence[Binding], cost: float) -> list[Binding]:
     plan += [(binding, "normal") for binding in accepted[2:]]
     chosen = [replace(binding, character=character) for binding, character in plan]
     if cost <= TRIVIAL:
-        # Each kind in turn at either point.
-        chosen += [
+        # Each kind in turn at either point; each further point takes the place of one of them.
+        rounds = [
             replace(points[(index + turn) % 2], character=character, seed=first.seed + turn)
             for turn in range(1, _ROUNDS)
             for index, character in enumerate(ORDINARY)
         ]
+        chosen += rounds[: max(len(ORDINARY), len(rounds) - len(accepted[2:]))]
     return [binding for index, binding in enumerate(chosen) if binding not in chosen[:index]]
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from surgery.verify.inputs.dims import Extent, Linear
+from surgery.verify.inputs.dims import Extent, Implied
 from surgery.workers import stage
 
 if TYPE_CHECKING:
     import onnx
+
+_KNOWN = ("", "ai.onnx", "ai.onnx.ml")
+"""Domains whose operators onnx's shape inference knows."""
 
 INLINE_LIMIT = 64 << 20
 """Bytes above which an inlined skeleton is not sent back: functions within functions can grow without bound."""
@@ -28,8 +31,8 @@ def inline(skeleton: bytes) -> bytes | None:
     return inlined.SerializeToString() if inlined.ByteSize() <= INLINE_LIMIT else None
 
 
-def ties(skeleton: bytes, dims: Mapping[str, list[Extent]], names: Sequence[str]) -> dict[str, Linear]:
-    """Say which dims of the inputs follow from the others; see `surgery.verify.inputs.ties`."""
+def ties(skeleton: bytes, dims: Mapping[str, list[Extent]], names: Sequence[str]) -> Implied:
+    """Say what the graph implies for the dims of the inputs; see `surgery.verify.inputs.ties`."""
     from surgery.verify.inputs.ties import find
 
     return find(skeleton, dims, names)
@@ -37,30 +40,54 @@ def ties(skeleton: bytes, dims: Mapping[str, list[Extent]], names: Sequence[str]
 
 def infer(skeleton: bytes, dims: Mapping[str, list[int]]) -> dict[str, list[int]]:
     """Infer the shapes of all values whose dims come out as numbers, with the inputs bound to `dims`."""
+    return {name: shape for name, (_, shape) in declare(skeleton, dims).items()}
+
+
+def declare(skeleton: bytes, dims: Mapping[str, list[int]]) -> dict[str, tuple[int, list[int]]]:
+    """Infer the element types of tensors too, as numbers of `TensorProto.DataType`; of others it is 0."""
     import onnx
     import onnx.shape_inference
 
     stage("shape inference")
     model = onnx.load_model_from_string(skeleton)
+    # What was inferred before, with symbolic dims, would only stand in the way of numbers.
+    kept = list(_bound_by_hand(model, dims))
     for value in model.graph.input:
         if value.name in dims:
             shape = _tensor_type(value.type).shape
             del shape.dim[:]
             for extent in dims[value.name]:
                 shape.dim.add().dim_value = extent
-    # What was inferred before, with symbolic dims, would only stand in the way of numbers.
     del model.graph.value_info[:]
+    model.graph.value_info.extend(kept)
     try:
         inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
     except Exception:
         inferred = model
-    found: dict[str, list[int]] = {}
+    found: dict[str, tuple[int, list[int]]] = {}
     for graph in graphs(inferred.graph):
         for value in (*graph.value_info, *graph.input, *graph.output):
             shape = _tensor_type(value.type).shape
             if _has_shape(value.type) and all(dim.HasField("dim_value") for dim in shape.dim):
-                found[value.name] = [dim.dim_value for dim in shape.dim]
+                found[value.name] = value.type.tensor_type.elem_type, [dim.dim_value for dim in shape.dim]
     return found
+
+
+def _bound_by_hand(model: onnx.ModelProto, dims: Mapping[str, list[int]]) -> Iterator[onnx.ValueInfoProto]:
+    """Yield the declarations of what operators make that onnx does not know, with the names of dims bound."""
+    unknown = {name for node in model.graph.node if node.domain not in _KNOWN for name in node.output}
+    if not unknown:
+        return
+    extents: dict[str, int] = {}
+    for value in model.graph.input:
+        declared = _tensor_type(value.type).shape.dim
+        extents |= {dim.dim_param: extent for dim, extent in zip(declared, dims.get(value.name, ())) if dim.dim_param}
+    for value in model.graph.value_info:
+        if value.name in unknown and _has_shape(value.type):
+            for dim in value.type.tensor_type.shape.dim:
+                if dim.dim_param in extents:
+                    dim.dim_value = extents[dim.dim_param]
+            yield value
 
 
 def _tensor_type(kind: onnx.TypeProto) -> onnx.TypeProto.Tensor:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from surgery import ops
-from surgery.verify.inputs.dims import Extent, Linear
+from surgery.verify.inputs.dims import Extent, Implied, Linear
 from surgery.workers import stage
 
 if TYPE_CHECKING:
@@ -25,11 +25,14 @@ if TYPE_CHECKING:
 
 Pair = tuple[Extent, Extent]
 
+MOST_EXTENTS = 4
+"""So many extents of constants are tried for one dim."""
+
 _BROADCASTS = ops.BROADCASTING | {"LayerNormalization", "RMSNormalization"}
 
 
-def find(skeleton: bytes, dims: Mapping[str, list[Extent]], names: Sequence[str]) -> dict[str, Linear]:
-    """Say which of some dims follow from the others, and how; `dims` are those of the graph inputs."""
+def find(skeleton: bytes, dims: Mapping[str, list[Extent]], names: Sequence[str]) -> Implied:
+    """Say what the graph implies for some dims; `dims` are those of the graph inputs."""
     import onnx
 
     from surgery.inference import Inference
@@ -42,10 +45,47 @@ def find(skeleton: bytes, dims: Mapping[str, list[Extent]], names: Sequence[str]
     parsed = ir_from_proto(model)
     facts = Inference(parsed).everything()
     back = {symbol: name for name, symbol in symbols.items()}
-    solution = solve((pair for node in parsed.graph for pair in _pairs(node, facts)), list(back))
-    return {
-        back[symbol]: {back.get(other, ""): times for other, times in form.items()} for symbol, form in solution.items()
+    pairs = [pair for node in parsed.graph for pair in _pairs(node, facts)]
+    ties = {
+        back[symbol]: {back.get(other, ""): times for other, times in form.items()}
+        for symbol, form in solve(iter(pairs), list(back)).items()
     }
+    met = extents(pairs, list(back))
+    strict = {name for node in parsed.graph if not _broadcasts(node) for name in _names(_pairs(node, facts), back)}
+    loose = {name for node in parsed.graph if _broadcasts(node) for name in _names(_pairs(node, facts), back)}
+    return {
+        "ties": ties,
+        "sizes": {back[symbol]: found for symbol, found in met.items()},
+        "broadcast": sorted(back[symbol] for symbol in loose - strict),
+    }
+
+
+def _broadcasts(node: ir.Node) -> bool:
+    return node.op_type in _BROADCASTS or node.op_type == "Expand"
+
+
+def _names(pairs: Iterator[Pair], names: Container[str]) -> Iterator[str]:
+    """Yield the dims that have to agree with something else."""
+    for first, second in pairs:
+        if first != second:
+            yield from (extent for extent in (first, second) if isinstance(extent, str) and extent in names)
+
+
+def extents(pairs: Sequence[Pair], names: Sequence[str]) -> dict[str, list[int]]:
+    """List the numbers that each name has to equal somewhere, whatever else it has to equal."""
+    known = {name: name for name in names}
+    found: dict[str, list[int]] = {}
+    for pair in dict.fromkeys(pairs):
+        number = next((extent for extent in pair if isinstance(extent, int) and extent > 1), None)
+        form = next((linear(extent, known) for extent in pair if isinstance(extent, str)), None)
+        if number is None or form is None:
+            continue
+        rest = number - form.pop("", 0)
+        if list(form.values()) == [1] and rest > 0:
+            (name,) = form
+            if rest not in found.setdefault(name, []):
+                found[name].append(rest)
+    return {name: numbers[:MOST_EXTENTS] for name, numbers in found.items()}
 
 
 def _rename(model: onnx.ModelProto, dims: Mapping[str, list[Extent]], symbols: Mapping[str, str]) -> None:

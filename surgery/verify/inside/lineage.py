@@ -89,6 +89,15 @@ def trace(
     )
 
 
+def alike(first: onnx.ModelProto, second: onnx.ModelProto, names: Iterable[str]) -> set[str]:
+    """Return which values of two main graphs are computed by the same operators of the same inputs and constants."""
+    numbers = _Numbers()
+    mine = _number(numbers, first, Flow(first.graph), None).values
+    numbers.adopt(first, second)
+    theirs = _number(numbers, second, Flow(second.graph), None).values
+    return {name for name in names if name in mine and mine[name] == theirs.get(name)}
+
+
 def _touched(flow: Flow, numbers: Iterable[int]) -> set[str]:
     """Name the values that nodes, and all nodes behind them, make."""
     own = [name for number in numbers for name in flow.makes(number)]
@@ -127,7 +136,7 @@ class _Numbers:
         return self.table.setdefault(key, len(self.table))
 
     def constant(self, tensor: onnx.TensorProto) -> int:
-        key = _content(tensor)
+        key = content(tensor)
         return self.of(self.adopted.get(key, key))
 
     def adopt(self, original: onnx.ModelProto, candidate: onnx.ModelProto) -> None:
@@ -139,12 +148,12 @@ class _Numbers:
         for tensor in candidate.graph.initializer:
             mine = weights.get(tensor.name)
             if mine is not None and tensor.data_location == outside:
-                old, new = _content(mine), _content(tensor)
-                if old != new and old[:2] == new[:2] and _same_bytes(mine, tensor):
+                old, new = content(mine), content(tensor)
+                if old != new and old[:2] == new[:2] and same_bytes(mine, tensor):
                     self.adopted[new] = old
 
 
-def _content(tensor: onnx.TensorProto) -> tuple[Hashable, ...]:
+def content(tensor: onnx.TensorProto) -> tuple[Hashable, ...]:
     """Identify a tensor by type, dims and elements; one outside the model by where it lies."""
     import onnx.numpy_helper
 
@@ -159,7 +168,7 @@ def _content(tensor: onnx.TensorProto) -> tuple[Hashable, ...]:
     return tensor.data_type, tuple(tensor.dims), data
 
 
-def _same_bytes(mine: onnx.TensorProto, theirs: onnx.TensorProto) -> bool:
+def same_bytes(mine: onnx.TensorProto, theirs: onnx.TensorProto) -> bool:
     """Compare two tensors that lie in files, a block at a time."""
     places = [{entry.key: entry.value for entry in tensor.external_data} for tensor in (mine, theirs)]
     if places[0].get("length") != places[1].get("length"):

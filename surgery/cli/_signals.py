@@ -1,0 +1,44 @@
+"""Signals that ask the process to end: it cleans up as after Ctrl-C, and says by its exit code which one it was."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType
+from typing import Final
+
+_ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
+
+
+class Ended(KeyboardInterrupt):
+    """What KeyboardInterrupt is to Ctrl-C, this is to other signals: what cleans up after that does so after these."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def install() -> None:
+    """Have each signal that asks to end this process raise `Ended`, but for those that its parent has turned off."""
+    for number in _ENDING:
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _end)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    raise Ended(number)
+
+
+def finish() -> None:
+    """Let no further signal disturb what is done at the very end."""
+    for number in (signal.SIGINT, *_ENDING):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def told(error: KeyboardInterrupt) -> tuple[str, int]:
+    """Say what an interrupt has ended, and with which exit code: 128 and the number of the signal, as shells do."""
+    number = signal.Signals(error.number if isinstance(error, Ended) else signal.SIGINT)
+    what = "interrupted" if number is signal.SIGINT else f"ended by {number.name}"
+    files = sys.modules.get("surgery.storage.files")
+    written = ", ".join(str(path) for path in (files.written if files is not None else ()) if path.exists())
+    return f"{what}; {'nothing was' if not written else f'{written} had been'} written", 128 + number

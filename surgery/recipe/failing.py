@@ -1,0 +1,33 @@
+"""What is done about a step that fails: said by the step, by the recipes that it stands in, or by the caller."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from surgery.recipe.schema import OnFailure, PassStep, Recipe, RepeatStep, Step, UseStep
+
+DEFAULT: OnFailure = "abort"
+
+
+def decided(recipe: Recipe, override: OnFailure | None = None) -> Recipe:
+    """Copy a recipe in which each step says what is done when it fails.
+
+    `override` counts for all steps. Without one, a step's own word counts, else that of the outermost recipe around it
+    that has one, else the run ends.
+    """
+    return replace(recipe, steps=_decided(recipe.steps, override, recipe.on_failure))
+
+
+def _decided(steps: tuple[Step, ...], override: OnFailure | None, outer: OnFailure | None) -> tuple[Step, ...]:
+    found: list[Step] = []
+    for step in steps:
+        match step:
+            case PassStep():
+                found.append(replace(step, on_failure=override or step.on_failure or outer or DEFAULT))
+            case RepeatStep():
+                inner = _decided(step.steps, override, outer)
+                found.append(replace(step, steps=inner, on_failure=override or outer or DEFAULT))
+            case UseStep():
+                inner = _decided(step.recipe.steps, override, outer or step.recipe.on_failure)
+                found.append(replace(step, recipe=replace(step.recipe, steps=inner)))
+    return tuple(found)

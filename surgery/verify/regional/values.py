@@ -1,0 +1,155 @@
+"""What is known of values at the boundary of a region: types, shapes, and the integers that the original computes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from surgery.verify.comparing.vacuity import Run
+from surgery.verify.inputs.plan import Binding
+from surgery.verify.inside.cut import cut
+from surgery.verify.regional.definitions import Definitions
+from surgery.verify.running.elements import dtype_of, is_float
+from surgery.verify.running.engine import Engine
+
+if TYPE_CHECKING:
+    from surgery.verify.original import Original
+
+MOST_POINTS = 6
+"""Choices of sizes for the dynamic dims that a region is tried with."""
+
+_FEEDS = 2
+"""Runs of the original at each of them whose integers are taken."""
+
+
+class UnknownError(Exception):
+    """A value at the boundary of which too little is known to make it."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """The element type and shape of a tensor."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, value: Any) -> Form | None:
+        """Return the form of an array, None of anything else."""
+        return cls(value.dtype, value.shape) if isinstance(value, np.ndarray) else None
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether any elements are legal: integers may be indices, or shapes."""
+        return is_float(self.dtype) or self.dtype.kind in "cO"
+
+
+@dataclass
+class Point:
+    """One choice of sizes, some runs of the original with it, and what is known of values there."""
+
+    dims: Mapping[str, int]
+    runs: list[Run]
+    forms: dict[str, Form] = field(default_factory=dict)
+    recorded: list[dict[str, Any]] = field(default_factory=list)
+    inferred: set[int] = field(default_factory=set)
+
+    @property
+    def binding(self) -> Binding:
+        """The sizes alone."""
+        return replace(self.runs[0].binding, dims=dict(self.dims), character="normal", profile="legal")
+
+
+class Values:
+    """The values inside the models of a chain, which go by the names that they have in the original."""
+
+    def __init__(self, original: Original, engine: Engine) -> None:
+        self._original = original
+        self._engine = engine
+        self.points = _points(original.trials())
+
+    def learn(self, before: Definitions, names: Collection[str]) -> dict[str, str]:
+        """Find the forms of values, and the elements of those that cannot be drawn; return why some are unknown."""
+        for point in self.points:
+            self._infer(point, self._original.skeleton, 0)
+            if any(name not in point.forms for name in names):
+                self._infer(point, before.skeleton, hash(before.skeleton))
+        wanted = sorted(name for name in names if self._is_recorded(name))
+        return self._record(before, wanted) if wanted else {}
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Forget what is known of values that go by the same names no more."""
+        for point in self.points:
+            for name in names:
+                point.forms.pop(name, None)
+                for values in point.recorded:
+                    values.pop(name, None)
+
+    def _infer(self, point: Point, skeleton: bytes, key: int) -> None:
+        if key in point.inferred:
+            return
+        point.inferred.add(key)
+        feed = point.runs[0].feed
+        dims = {name: list(value.shape) for name, value in feed.items() if isinstance(value, np.ndarray)}
+        found = self._engine.analyse("declare", skeleton=skeleton, dims=dims) or {}
+        for name, (number, shape) in found.items():
+            dtype = dtype_of(number)
+            if dtype is not None:
+                point.forms.setdefault(name, Form(dtype, tuple(shape)))
+        for name, value in feed.items():
+            form = Form.of(value)
+            if form is not None:
+                point.forms[name] = form
+
+    def _is_recorded(self, name: str) -> bool:
+        """Return whether what the original computes of a value has to be taken, and is not known yet."""
+        if all(name in values for point in self.points for values in point.recorded):
+            return False
+        forms = [point.forms.get(name) for point in self.points]
+        return any(form is None or not form.is_drawn for form in forms)
+
+    def _record(self, before: Definitions, names: list[str]) -> dict[str, str]:
+        """Run what makes some values; return why some cannot be known."""
+        places = [(point, number) for point in self.points for number in range(len(point.runs))]
+        for point, number in places:
+            feed = point.runs[number].feed
+            point.recorded[number].update((name, feed[name]) for name in names if name in feed)
+        left = [name for name in names if name not in before.inputs]
+        if left:
+            model = cut(before.model, {}, dict.fromkeys(left))
+            known = {value.name for value in model.graph.input}
+            feeds = [
+                {name: value for name, value in point.runs[number].feed.items() if name in known}
+                for point, number in places
+            ]
+            outcome = self._engine.run(model.SerializeToString(), feeds)
+            failure = outcome.failure or next((run for run in outcome.runs if isinstance(run, str)), None)
+            if failure is not None:
+                return {name: f"'{name}' cannot be computed: {failure}" for name in left}
+            for (point, number), result in zip(places, outcome.runs):
+                assert not isinstance(result, str)
+                point.recorded[number].update(result)
+        unknown = {}
+        for name in names:
+            for point in self.points:
+                form = Form.of(point.recorded[0].get(name))
+                if form is None:
+                    unknown[name] = f"'{name}' is not a tensor"
+                else:
+                    point.forms[name] = form
+        return unknown
+
+
+def _points(runs: Sequence[Run]) -> list[Point]:
+    """Choose runs with different sizes."""
+    found: dict[tuple[tuple[str, int], ...], Point] = {}
+    for run in runs:
+        key = tuple(run.binding.dims.items())
+        point = found.setdefault(key, Point(run.binding.dims, []))
+        if len(point.runs) < _FEEDS:
+            point.runs.append(run)
+            point.recorded.append({})
+    return list(found.values())[:MOST_POINTS]

@@ -1,0 +1,110 @@
+"""The verdict on a change, from the regions in which a changed model differs from the one that it was made of.
+
+Equal or close in every region, for values of our own making at its boundary, is at least as strong as equal outputs of
+the whole model, in which an output that does not move can hide a change. Different in a region is no verdict, for the
+whole may never have the values that show it. So a region that differs is made larger, upstream for what bounds its
+values, downstream for what makes up for the difference; what then still differs is left to the whole model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from surgery.parity import Parity
+from surgery.recipe.schema import VerifySpec
+from surgery.verify.comparing.details import Verdict
+from surgery.verify.regional.definitions import Definitions
+from surgery.verify.regional.regions import Boundary, Region
+from surgery.verify.regional.trial import Laboratory
+
+if TYPE_CHECKING:
+    from surgery.verify.original import Original
+
+_ROUNDS = 4
+"""How often regions are tried; each time those of what was not shown are larger."""
+
+_LARGEST = 600
+"""Nodes of one region from which on it is no less than the whole model."""
+
+REGION = "region"
+"""The reason of a verdict that leaves the decision to the whole model."""
+
+
+class Regional:
+    """Compares changed models with those that they were made of, at sizes that one original accepts."""
+
+    def __init__(self, original: Original, verify: VerifySpec) -> None:
+        self._laboratory = Laboratory(original, verify)
+        self._last: Definitions | None = None
+
+    def verify(self, before: bytes, after: bytes, promise: Parity) -> Verdict:
+        """Return the verdict on a changed model: `equal`, `close`, or `unverified` with the reason `REGION`."""
+        sides = self._read(before), Definitions(after)
+        change = _Change(Boundary(*sides), self._laboratory, promise)
+        verdict = change.verdict()
+        if verdict.passed:
+            self._last = sides[1]
+        return verdict
+
+    def _read(self, skeleton: bytes) -> Definitions:
+        if self._last is None or self._last.skeleton != skeleton:
+            self._last = Definitions(skeleton)
+        return self._last
+
+    def close(self) -> None:
+        """End the process that runs the regions."""
+        self._laboratory.close()
+
+
+class _Change:
+    """One change, while its regions grow."""
+
+    def __init__(self, boundary: Boundary, laboratory: Laboratory, promise: Parity) -> None:
+        self.boundary = boundary
+        self.laboratory = laboratory
+        self.promise = promise
+        self.shown: dict[str, tuple[Verdict, Region]] = {}
+        self.failing: dict[str, tuple[Verdict, Region]] = {}
+
+    def verdict(self) -> Verdict:
+        for _ in range(_ROUNDS):
+            targets = self.boundary.targets - set(self.shown)
+            if not targets:
+                return self._shown()
+            regions = self.boundary.cut(targets)
+            if any(region.nodes > _LARGEST for region in regions):
+                return Verdict("unverified", REGION, message=f"the region of '{min(targets)}' has too many nodes")
+            self._compare(regions)
+            if self.failing:
+                self._grow()
+        name, (verdict, _) = min(self.failing.items())
+        return Verdict("unverified", REGION, message=f"in its region, '{name}' is not shown: {verdict.message}")
+
+    def _compare(self, regions: list[Region]) -> None:
+        verdicts = self.laboratory.compare(regions, self.boundary.sides[0], self.promise)
+        found = {name: (verdicts[name], region) for region in regions for name in region.targets}
+        self.shown |= {name: item for name, item in found.items() if item[0].passed}
+        self.failing = {name: item for name, item in found.items() if not item[0].passed}
+
+    def _grow(self) -> None:
+        """Look further up for what bounds the values, and further down for what makes up for the difference."""
+        boundary = self.boundary
+        doubted = set(self.failing) - set(boundary.sides[1].flow.outputs)
+        boundary.doubted |= doubted
+        boundary.opened |= {given for _, region in self.failing.values() for given in region.given}
+        # What was shown given that these are equal is open again.
+        self.shown = {name: item for name, item in self.shown.items() if doubted.isdisjoint(item[1].given)}
+
+    def _shown(self) -> Verdict:
+        """Give one verdict for all targets."""
+        regions = {id(region): region for _, region in self.shown.values()}
+        nodes = sum(region.nodes for region in regions.values())
+        close = [verdict for verdict, _ in self.shown.values() if verdict.status == "close"]
+        if not close:
+            needed = {"rtol": 0.0, "atol": 0.0}
+            return Verdict(
+                "equal", None, needed, f"bit-identical in the region of the change: {nodes} nodes", region=nodes
+            )
+        worst = max(close, key=lambda one: one.needed["rtol"] if one.needed else 0.0)
+        return replace(worst, message=f"in the region of the change ({nodes} nodes): {worst.message}", region=nodes)
