@@ -55,7 +55,9 @@ def judge(made: Made, recipe: str, seed: int = 0, *, verified: bool = True) -> d
         refused = [s for s in result.steps if s.status in ("failed", "rolled_back") or s.refused_sites]
         record["refused"] = [_told(step) for step in refused]
         verdicts = [step.verdict.status for step in result.steps if step.verdict is not None]
-        record["unverified"] = "unverified" in verdicts
+        # Of a refused site only the reason is known.
+        sites = [site.why for step in refused for site in step.refused_sites]
+        record["unverified"] = "unverified" in verdicts or any("do not depend on" in why for why in sites)
         if not path.exists():
             return record | {"status": "nothing", "exit": result.exit_code}
         record["nodes_after"] = result.output.nodes
