@@ -59,7 +59,8 @@ def _merge(graph: Graph, scope: Any, operands: dict[Any, Hashable]) -> None:
         elif node.ir.graph is not None:
             key = _key(node, operands)
             alike = [one for level in levels for one in level.seen.get(key, ())]
-            first = next((one for one in alike if _same(one, node)), None) if alike else None
+            # One that was kept goes when all that read it were copies themselves.
+            first = next((one for one in alike if one.ir.graph is not None and _same(one, node)), None)
             if first is None:
                 levels[-1].seen.setdefault(key, []).append(node)
             else:

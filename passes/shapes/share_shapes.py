@@ -80,11 +80,23 @@ class _Sharing:
         self.places = {node: place for place, node in enumerate(self.nodes)}
         self.sources = find_sources(graph, self.places)
         self.computing = {node: None for node in self.nodes if _only_computes(node)}
+        self.computing = self._in_use()
         self.kept: set[Node] = set()
         self.first: dict[tuple[object, ...], Value] = {}
         for value in (value for node in self.computing for value in node.outputs):
             self.first.setdefault(_key(value), value)
         self.demands = sorted(self._demands(), key=lambda demand: demand.place)
+
+    def _in_use(self) -> dict[Node, None]:
+        """Return the computing nodes that a reader needs: nothing takes a dead one away, nor what it reads."""
+        found: set[Node] = set()
+        pending = [node for node, _ in self._readers()]
+        while pending:
+            producers = {value.producer for value in pending.pop().inputs if value is not None}
+            new = [node for node in producers if node in self.computing and node not in found]
+            found.update(new)
+            pending += new
+        return {node: None for node in self.computing if node in found}
 
     def _demands(self) -> Iterator[Demand]:
         """Yield what is read by others than the computing nodes, and by those of them that must stay."""

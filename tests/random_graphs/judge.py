@@ -1,0 +1,228 @@
+"""A random graph under a recipe: what came out, and whether plain ONNX Runtime computes the same with it.
+
+Nothing of surgery's own verification is used to judge: sessions without optimizations, inputs that are drawn here. What
+differs is held against the noise of the original: how much its own outputs move when inputs and constants do by a
+rounding error.
+"""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import numpy_helper
+
+import surgery
+from random_graphs.elements import FLOATS
+from random_graphs.generate import Made, extents, feed
+from random_graphs.trace import options
+from surgery import recipe as recipes
+
+SLOW = 30.0
+ROUNDING = {2: 2e-3, 4: 3e-7, 8: 1e-15}
+"""What noise is, relative to a number, by the bytes of a float."""
+LIMITS = {2: 1e-2, 4: 1e-4, 8: 1e-9}
+"""The largest error that is rounding without a further look, as a share of the output's largest magnitude."""
+MOST_BINDINGS = 9
+
+Arrays = dict[str, Any]
+
+
+def judge(made: Made, recipe: str, seed: int = 0, *, verified: bool = True) -> dict[str, Any]:
+    """Run a recipe over a model and judge what it wrote; `status` is the class, the rest is for the reader."""
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "out.onnx")
+        record: dict[str, Any] = {"recipe": recipe, "nodes": len(made.model.graph.node)}
+        try:
+            loaded = recipes.load(recipe)
+            if not verified:
+                loaded = replace(loaded, verify=replace(loaded.verify, mode="never"))
+            result = surgery.apply(made.model, loaded, output=path)
+        except Exception as problem:
+            seconds = round(time.perf_counter() - started, 2)
+            return record | {"status": "exception", "what": f"{type(problem).__name__}: {problem}", "seconds": seconds}
+        record["seconds"] = round(time.perf_counter() - started, 2)
+        record["slow"] = record["seconds"] > SLOW
+        refused = [s for s in result.steps if s.status in ("failed", "rolled_back") or s.refused_sites]
+        record["refused"] = [_told(step) for step in refused]
+        verdicts = [step.verdict.status for step in result.steps if step.verdict is not None]
+        # Of a refused site only the reason is known.
+        sites = [site.why for step in refused for site in step.refused_sites]
+        record["unverified"] = "unverified" in verdicts or any("do not depend on" in why for why in sites)
+        if not path.exists():
+            return record | {"status": "nothing", "exit": result.exit_code}
+        record["nodes_after"] = result.output.nodes
+        return record | compare(made, path, seed)
+
+
+def _told(step: Any) -> dict[str, str]:
+    status = step.verdict.status if step.verdict is not None else ""
+    return {"pass": step.name, "status": step.status, "verdict": status, "message": step.message}
+
+
+def session(model: onnx.ModelProto | Path) -> ort.InferenceSession:
+    loaded = str(model) if isinstance(model, Path) else model.SerializeToString()
+    return ort.InferenceSession(loaded, options(), providers=["CPUExecutionProvider"])
+
+
+def compare(made: Made, path: Path, seed: int) -> dict[str, Any]:
+    """Compare the original with what was written, on all that `feeds` draws."""
+    original = session(made.model)
+    try:
+        result = session(path)
+    except Exception as problem:
+        return {"status": "wrong", "what": f"the result does not load: {problem}"}
+    rng = np.random.default_rng([23, seed])
+    worst, runs, special = 0.0, 0, []
+    for label, fed in feeds(made, rng):
+        expected = _try(original, fed)
+        if isinstance(expected, str):
+            continue
+        runs += 1
+        taken = {i.name for i in (*result.get_inputs(), *result.get_overridable_initializers())}
+        found = _try(result, {name: value for name, value in fed.items() if name in taken})
+        error, what = difference(made, expected, found)
+        worst = max(worst, error)
+        if not what:
+            continue
+        if label["special"]:
+            special.append(f"{what} {label}")
+        elif not _noisy(made, fed, expected, what, rng):
+            return {"status": "wrong", "what": what, "at": label, "runs": runs, "needed": worst}
+    status = "not run" if not runs else "equal" if worst == 0 and not special else "close"
+    return {"status": status, "needed": worst, "runs": runs, "special": special[:2]}
+
+
+def bindings(made: Made) -> list[dict[str, int]]:
+    """Choose sizes: all alike, each one alone, and the extents of constants."""
+    names = made.symbols
+    if not names:
+        return [{}, {}]
+    sizes = extents(made)
+    chosen = [dict.fromkeys(names, size) for size in sizes]
+    for name, size in itertools.product(names, sizes):
+        chosen += [dict.fromkeys(names, other) | {name: size} for other in (2, 5) if other != size]
+    first = [
+        {name: (2, 5, 3, 7)[i] for i, name in enumerate(names)},
+        {name: (5, 1, 2, 3)[i] for i, name in enumerate(names)},
+    ]
+    return [*first, *chosen]
+
+
+def feeds(made: Made, rng: np.random.Generator) -> Iterator[tuple[dict[str, Any], Arrays]]:
+    """Draw inputs: ordinary ones at many sizes, some with overridden initializers, and others with special values."""
+    sizes = bindings(made)
+    if len(sizes) > MOST_BINDINGS:
+        sizes = [*sizes[:4], *(sizes[i] for i in rng.permutation(len(sizes))[: MOST_BINDINGS - 4])]
+    overridable = any(entry.overrides for entry in made.inputs.values())
+    for number, binding in enumerate(sizes):
+        for override in (False, True) if overridable and number < 4 else (False,):
+            label = {"sizes": binding, "override": override, "special": False}
+            yield label, feed(made, rng, binding, special=False, override=override)
+    for binding in sizes[:2]:
+        label = {"sizes": binding, "override": overridable, "special": True}
+        yield label, feed(made, rng, binding, special=True, override=overridable)
+
+
+def _try(ready: ort.InferenceSession, fed: Arrays) -> Arrays | str:
+    names = [output.name for output in ready.get_outputs()]
+    try:
+        return dict(zip(names, ready.run(None, fed)))
+    except Exception as problem:
+        return f"does not run: {problem}"
+
+
+def difference(made: Made, expected: Arrays, found: Arrays | str) -> tuple[float, str]:
+    """Return the largest error, as a share of the range, and what is wrong."""
+    if isinstance(found, str):
+        return np.inf, found
+    if list(expected) != list(found):
+        return np.inf, f"outputs {list(found)} instead of {list(expected)}"
+    width = _narrowest(made.model)
+    worst = 0.0
+    for name, value in expected.items():
+        other = found[name]
+        if (value.dtype, value.shape) != (other.dtype, other.shape):
+            return np.inf, f"{name}: {other.dtype}{other.shape} instead of {value.dtype}{value.shape}"
+        if name in made.random:
+            continue
+        error = distance(value, other)
+        worst = max(worst, error)
+        if error > (LIMITS[min(width, value.dtype.itemsize)] if value.dtype in FLOATS else 0):
+            return worst, f"{name}: off by {error:.1e}"
+    return worst, ""
+
+
+def distance(value: Any, other: Any) -> float:
+    """Return the largest error as a share of the largest magnitude; infinite when NaN or infinity sit elsewhere."""
+    if value.dtype not in FLOATS:
+        return 0.0 if np.array_equal(value, other) else np.inf
+    left, right = value.astype(np.float64), other.astype(np.float64)
+    finite = np.isfinite(left)
+    if not np.array_equal(left[~finite], right[~finite], equal_nan=True) or not np.isfinite(right[finite]).all():
+        return float(np.inf)
+    with np.errstate(all="ignore"):
+        scale = np.abs(left[finite]).max(initial=0.0) or 1.0
+        return float((np.abs(left[finite] / scale - right[finite] / scale)).max(initial=0.0))
+
+
+def _narrowest(model: onnx.ModelProto) -> int:
+    """Return the bytes of the narrowest float that is computed with."""
+    text = str(model.graph)
+    kinds = {
+        "elem_type: 10\n": 2,
+        "elem_type: 1\n": 4,
+        "data_type: 10\n": 2,
+        "data_type: 1\n": 4,
+        "i: 10\n": 2,
+        "i: 1\n": 4,
+    }
+    return min([width for mark, width in kinds.items() if mark in text], default=8)
+
+
+def _noisy(made: Made, fed: Arrays, expected: Arrays, what: str, rng: np.random.Generator) -> bool:
+    """Whether the original moves about as much itself, when all that it reads moves by a rounding error."""
+    if "does not run" in what or "instead of" in what:
+        return False
+    name = what.split(":")[0]
+    for _ in range(6):
+        moved = onnx.ModelProto.FromString(made.model.SerializeToString())
+        for tensor in _tensors(moved.graph):
+            array = numpy_helper.to_array(tensor)
+            if array.dtype in FLOATS:
+                tensor.CopyFrom(numpy_helper.from_array(_jitter(array, rng), tensor.name))
+        again = _try(session(moved), {key: _jitter(value, rng) for key, value in fed.items()})
+        if isinstance(again, str) or again[name].shape != expected[name].shape:
+            return True
+        own = distance(expected[name], again[name])
+        error = float(what.rsplit(" ", 1)[1])
+        if own >= error / 20 or own == np.inf:
+            return True
+    return False
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.TENSOR and node.op_type == "Constant":
+                yield attribute.t
+            elif attribute.type == onnx.AttributeProto.GRAPH:
+                yield from _tensors(attribute.g)
+
+
+def _jitter(array: Any, rng: np.random.Generator) -> Any:
+    if array.dtype not in FLOATS:
+        return array
+    with np.errstate(all="ignore"):
+        moved = array * (1 + ROUNDING[array.dtype.itemsize] * rng.choice([-1.0, 1.0], array.shape))
+        return np.asarray(moved).astype(array.dtype)
