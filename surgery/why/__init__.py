@@ -347,7 +347,9 @@ def _of_pattern(
         return why
     found = candidates(graph, declared, options, node)
     misses = _grouped([_near_miss(declared, one) for one in found])
-    absent = min((absent_ops(graph, compile_pattern(text)) for text in declared.match), key=len)
+    # The graph has been worked on: what a site took away was there, and so was what was refused.
+    fitted = bool(graph.sites or graph.refusals)
+    absent = set() if fitted else min((absent_ops(graph, compile_pattern(text)) for text in declared.match), key=len)
     remark = ""
     if node is not None and not misses and not why.sites:
         remark = f"no part of the pattern fits around this {node.op}"

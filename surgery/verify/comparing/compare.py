@@ -199,7 +199,11 @@ def describe(element: Element) -> str:
     """Say what one element is instead of what."""
     index = list(element.index)
     what = f"{_title(element.output, element.item)}{index if index else ''}"
-    return f"{what}: {_number(element.changed)} instead of {_number(element.original)}"
+    pair = element.changed, element.original
+    changed, original = map(_number, pair)
+    if changed == original:
+        changed, original = (_number(value, digits=17) for value in pair)
+    return f"{what}: {changed} instead of {original}"
 
 
 def _compare_values(
@@ -369,10 +373,10 @@ def _plain(value: Any) -> Plain:
     return result if isinstance(result, (bool, int, float, complex, str)) else str(result)
 
 
-def _number(value: Plain) -> str:
-    """Write an element with enough digits to see the difference."""
+def _number(value: Plain, digits: int = 9) -> str:
+    """Write an element; nine digits are enough to see a difference in float32, and seventeen in float64."""
     if isinstance(value, float):
-        return f"{value:.9g}"
+        return f"{value:.{digits}g}"
     return repr(value) if isinstance(value, str) else str(value)
 
 

@@ -1,0 +1,39 @@
+"""What reports say holds to the letter."""
+
+from rich.console import Console
+
+from surgery import recipe, registry, runner, storage, text, why
+from surgery.report import terminal
+from surgery.verify.comparing.compare import Element, describe
+
+
+def said(result: runner.Result) -> str:
+    console = Console(width=200, record=True, file=None, quiet=False)
+    with console.capture() as captured:
+        console.print(terminal.result(result))
+    return captured.get()
+
+
+def test_nothing_is_said_of_sets_of_inputs_where_nothing_ran() -> None:
+    model = text.parse("g (float[n] x) => (float[n] y) { y = Relu(x) }")
+    result = runner.apply(model, recipe.parse("steps: [{rename: {outputs: {y: z}}}]"))
+    assert result.ok and "nothing had to run" in said(result) and "sets of inputs" not in said(result)
+    model = text.parse("g (float[n] x) => (float[n] y) { i = Identity(x) y = Relu(i) }")
+    assert "bit-identical to the original on" in said(runner.apply(model, recipe.parse("steps: [drop-identity]")))
+
+
+def test_a_pattern_that_fits_is_not_said_to_lack_its_operators() -> None:
+    stored = storage.from_proto(
+        text.parse("""g (float[2,2] x) => (float[2,2] y) <float[2,2] w = {1,2,3,4}, float[2] b = {1,2}> {
+            m = MatMul(x, w) y = Add(m, b) }""")
+    )
+    found = why.explain(registry.find("fuse-matmul-add"), stored.proto, stored.weights)
+    assert len(found.sites) == 1 and found.absent == ()
+    without = storage.from_proto(text.parse("g (float[2,2] x) => (float[2,2] y) { y = Add(x, x) }"))
+    assert why.explain(registry.find("fuse-matmul-add"), without.proto, without.weights).absent == ("MatMul",)
+
+
+def test_two_numbers_that_differ_are_written_differently() -> None:
+    one = Element("y", (), (0,), -3.0, -3.0000000000004, 0.0, None)
+    assert describe(one) == "output 'y'[0]: -3.0000000000004001 instead of -3"
+    assert describe(Element("y", (), (0,), 0.5, 0.25, 0.0, None)) == "output 'y'[0]: 0.25 instead of 0.5"

@@ -1,0 +1,136 @@
+"""Changes that are verified in their region: what the outputs of the whole model do not show."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import surgery
+from surgery import text
+from surgery.parity import Parity
+from surgery.recipe.schema import VerifySpec
+from surgery.verify import Verdict, Verifier
+
+CONTEXTS = {
+    "dead mask": "m = Mul(c, zero) y = Add(m, x)",
+    "crossed Clip": "high = Max(c, nine) y = Min(high, one)",
+    "overflow": "h = Mul(c, huge) e = Mul(h, huge) y = Sub(e, e)",
+    "saturation": "q = Mul(c, zero) r = Add(q, nine) t = Mul(r, nine) y = Sigmoid(t)",
+    "unread": "p = Shape(c) z = Cast<to = 1>(p) s = ReduceSum<keepdims = 0>(z) y = Add(x, s)",
+    "custom operator": "k = com.acme.Thing(c) y = Add(k, x)",
+}
+"""What comes after the change, so that the output does not move with it or cannot be computed."""
+
+PAIRS = {
+    "activation dropped": ("c = Relu(a)", "c = Identity(a)"),
+    "activation for another": ("c = Relu(a)", "c = Abs(a)"),
+    "slope": ("c = LeakyRelu<alpha = 0.1>(a)", "c = LeakyRelu<alpha = 0.11>(a)"),
+    "sum for difference": ("c = Add(a, b)", "c = Sub(a, b)"),
+    "operands of a difference": ("c = Sub(a, b)", "c = Sub(b, a)"),
+    "operands of a quotient": ("c = Div(a, b)", "c = Div(b, a)"),
+    "product for sum": ("c = Mul(a, b)", "c = Add(a, b)"),
+    "maximum for minimum": ("c = Max(a, b)", "c = Min(a, b)"),
+    "constant": ("c = Add(a, one)", "c = Add(a, nine)"),
+    "sign": ("c = Neg(a)", "c = Identity(a)"),
+    "axis of a softmax": ("c = Softmax<axis = 1>(a)", "c = Softmax<axis = 0>(a)"),
+    "transpose dropped": ("c = Transpose<perm = [1, 0]>(a)", "c = Identity(a)"),
+    "tanh for sigmoid": ("c = Tanh(a)", "c = Sigmoid(a)"),
+    "erf for tanh": ("c = Erf(a)", "c = Tanh(a)"),
+    "exponent": ("c = Mul(a, a)", "d = Mul(a, a) c = Mul(d, a)"),
+    "rounding": ("c = Floor(a)", "c = Ceil(a)"),
+    "bound": ("c = Clip(a, zero, one)", "c = Clip(a, zero, nine)"),
+    "negative zero": ("c = Identity(a)", "c = Add(a, zero)"),
+}
+"""What a wrong rewrite makes of what. The last one is wrong for a promise of identical bits."""
+
+RIGHT = {
+    "doubled": ("c = Add(a, a)", "two = Constant<value = float {2}>() c = Mul(a, two)"),
+    "two negations": ("n = Neg(a) c = Neg(n)", "c = Identity(a)"),
+    "difference of a negation": ("n = Neg(b) c = Sub(a, n)", "c = Add(a, b)"),
+    "bounded already": ("s = Sigmoid(a) c = Relu(s)", "c = Sigmoid(a)"),
+    "transposed twice": ("t = Transpose<perm = [1, 0]>(a) c = Transpose<perm = [1, 0]>(t)", "c = Identity(a)"),
+    "a name that means another value": ("b2 = Neg(b) c = Relu(b2)", "b2 = Neg(b) c = Relu(b2)"),
+}
+
+
+def model(change: str, context: str) -> bytes:
+    constants = "float zero = {0}, float one = {1}, float nine = {9}, float huge = {3e38}"
+    body = f"a = Cos(x) b = Sin(x) {change} {CONTEXTS[context]}"
+    proto = text.parse(f"g (float[4,4] x) => (float[4,4] y) <{constants}> {{ {body} }}")
+    if "acme" in body:
+        proto.opset_import.add(domain="com.acme", version=1)
+        for name in ("c", "k"):
+            proto.graph.value_info.append(onnx.helper.make_tensor_value_info(name, 1, [4, 4]))
+    data: bytes = proto.SerializeToString()
+    return data
+
+
+def judged(before: bytes, after: bytes, promise: Parity) -> Verdict:
+    verifier = Verifier(before, None, VerifySpec())
+    try:
+        return verifier.verify(after, promise, before)
+    finally:
+        verifier.close()
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("kind", PAIRS)
+def test_a_wrong_rewrite_that_no_output_shows_is_never_verified(kind: str, context: str) -> None:
+    right, wrong = (model(change, context) for change in PAIRS[kind])
+    assert not judged(right, wrong, Parity.EXACT).passed
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("kind", RIGHT)
+def test_a_right_rewrite_that_no_output_shows_is_verified(kind: str, context: str) -> None:
+    before, after = (model(change, context) for change in RIGHT[kind])
+    verdict = judged(before, after, Parity.EXACT)
+    assert verdict.status == "equal", verdict.message
+
+
+def test_the_verdict_says_how_many_nodes_were_compared() -> None:
+    before, after = (model(change, "dead mask") for change in RIGHT["doubled"])
+    verdict = judged(before, after, Parity.EXACT)
+    assert verdict.region == 2 and verdict.to_json()["region"] == 2
+
+
+# Two models of the user's, whole
+
+
+def with_weight(proto: onnx.ModelProto, name: str, value: np.ndarray) -> onnx.ModelProto:
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    next(tensor for tensor in copy.graph.initializer if tensor.name == name).CopyFrom(
+        numpy_helper.from_array(value, name)
+    )
+    return copy
+
+
+def table_model() -> tuple[onnx.ModelProto, np.ndarray]:
+    table = np.random.default_rng(0).standard_normal((5000, 4)).astype(np.float32)
+    proto = text.parse("g (int64[n] ids) => (float[n,4] y) { e = Gather(table, ids) y = Relu(e) }")
+    proto.graph.initializer.append(numpy_helper.from_array(table, "table"))
+    return proto, table
+
+
+def test_a_changed_row_of_a_table_that_no_index_reads_is_not_equal() -> None:
+    proto, table = table_model()
+    other = table.copy()
+    other[4321] += 1
+    verdict = surgery.verify(proto, with_weight(proto, "table", other)).verdict
+    assert verdict.status in ("different", "unverified")
+
+
+def test_what_an_argmax_hides_is_not_equal() -> None:
+    body = "(float[n,4] x) => (int64[n] y) <float[4] w = {{5, 1, 1, {}}}> {{ a = Tanh(x) b = Add(a, w) y = ArgMax<axis = 1, keepdims = 0>(b) }}"
+    before, after = (text.parse("g " + body.format(last)) for last in ("1", "1.25"))
+    verdict = surgery.verify(before, after).verdict
+    assert verdict.status == "unverified" and "no output shows it" in verdict.message
+
+
+def test_a_difference_that_the_rest_takes_out_is_none() -> None:
+    body = "(float[n,4] x) => (float[n,4] y) {{ a = {}(x) y = Abs(a) }}"
+    before, after = (text.parse("g " + body.format(op)) for op in ("Neg", "Identity"))
+    assert surgery.verify(before, after).verdict.status == "equal"
