@@ -83,6 +83,9 @@ def _summary(rows: Rows, recipes: Sequence[str]) -> list[str]:
         lines.append(
             f"{name}: {len(listed)} run, {wrong} wrong, {nothing} without a result, {share:.1%} of the nodes left"
         )
+    sources = {row.key["source"] for _, results in rows for row in results.values() if row.key.get("source")}
+    if len(sources) > 1:
+        lines.append(f"the rows of surgery come from {len(sources)} states of its source")
     more = [line for line in faults(rows, recipes) if " nodes, " in line]
     lines.append(f"more nodes than the best valid peer: {len(more)}")
     return lines
