@@ -122,7 +122,7 @@ def bisect(
     if output is not None:
         check_folder(Path(output), force=force)
     stored = storage.load(Path(model)) if isinstance(model, str | Path) else storage.from_proto(model)
-    strict = replace(loaded, steps=_strict(loaded.steps), verify=replace(loaded.verify, mode="each"))
+    strict = replace(loaded, steps=_strict(loaded.steps), verify=replace(loaded.verify, mode="each", compare="whole"))
     chain = Chain(stored, strict, observer, contained=contained)
     with closing(chain):
         try:

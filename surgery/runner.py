@@ -121,9 +121,13 @@ def _run(
 
 
 def _unverifiable(chain: Chain, found: Validity) -> str:
-    """Say why nothing can be shown of a model that nobody can run; empty where something is, or that is accepted."""
+    """Say why nothing can be shown of a model that nobody can run; empty where something is, or that is accepted.
+
+    What is invalid stays so, though a removal changes nothing of it.
+    """
     verdicts = [record.verdict for record in chain.records if record.verdict is not None]
-    if chain.spec.unverified == "accept" or any(verdict.passed for verdict in verdicts):
+    invalid = bool(found.refusal) and not found.gap
+    if chain.spec.unverified == "accept" or (any(verdict.passed for verdict in verdicts) and not invalid):
         return ""
     return chain.why_unknown() if found.refusal or any(one.status == "unverified" for one in verdicts) else ""
 

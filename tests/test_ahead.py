@@ -157,7 +157,7 @@ def test_many_weights_are_waited_for_only_where_each_step_is_compared(
 
     monkeypatch.setattr(chain.Chain, "_run_ahead", noted)
     steps = "[drop-identity, {pass: bogus-attribute, on_failure: rollback}, drop-dropout, drop-no-op]"
-    result = run(steps, f"verify: {{mode: {mode}}}")
+    result = run(steps, f"verify: {{mode: {mode}, compare: whole}}")
     assert outcomes(result)[:4] == [
         ("drop-identity", "committed"),
         ("bogus-attribute", "rolled_back"),

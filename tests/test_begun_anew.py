@@ -43,7 +43,8 @@ def verdicts(result: runner.Result) -> list[tuple[str, str]]:
 
 def test_a_piece_is_compared_with_the_model_before_it() -> None:
     result = apply(f"[negate, {PIECE}, drop-identity]")
-    assert verdicts(result) == [("committed", "equal")] * 3
+    # Equal numbers give 0 by a difference and -0 by its negation: the region shows it, though Tanh never gives them.
+    assert verdicts(result) == [("committed", "close"), ("committed", "equal"), ("committed", "equal")]
     assert [port.name for port in result.proto.graph.input] == ["Neg_output_0"]
     told = result.steps[1].verdict
     assert told is not None
@@ -61,7 +62,7 @@ def test_what_follows_is_held_to_that_model(rule: str) -> None:
 
 def test_the_original_is_left_no_sooner_than_it_must() -> None:
     result = apply("[negate, {extract: {inputs: a, outputs: y}}]")
-    assert verdicts(result) == [("committed", "equal")] * 2
+    assert verdicts(result) == [("committed", "close"), ("committed", "equal")]
     assert result.steps[1].verdict and "compared with the model before" not in result.steps[1].verdict.message
 
 

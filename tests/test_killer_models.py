@@ -54,16 +54,16 @@ def test_the_original_is_blamed_and_the_run_goes_on(make: Callable[[], onnx.Mode
     # A short limit only for what ends by it, and not too short for the checker, which has to come back before.
     result = apply(make(), timeout=3 if make in ENDLESS else 60)
     first, second = result.steps
-    assert (first.status, first.verdict and first.verdict.status) == ("rolled_back", "unverified")
-    assert first.verdict is not None
-    if message not in first.verdict.message:
+    # The same operators are left on the same values, whatever becomes of them when they run.
+    assert (first.status, first.verdict and first.verdict.status) == ("committed", "equal")
+    assert result.end is not None and result.end.status == "unverified"
+    if message not in result.end.message:
         # Not the release in which that was seen: it ends as a plain session of the installed one does.
         ends = installed.fate(make())
         assert ends and (f"crashed with {ends}" if ends.startswith("SIG") else shorten_native(ends)) in (
-            first.verdict.message
+            result.end.message
         )
     assert second.status == "unchanged"
-    assert result.proto is result.stored.proto
 
 
 def test_given_inputs_that_kill_are_blamed_on_the_run(tmp_path: Path) -> None:
@@ -71,8 +71,8 @@ def test_given_inputs_that_kill_are_blamed_on_the_run(tmp_path: Path) -> None:
     np.save(tmp_path / "b.npy", np.array([-1], np.int32))
     model = killers.division_of_inputs()
     killed = apply(model, f"{{tensors: {{a: {{file: {tmp_path}/a.npy}}, b: {{file: {tmp_path}/b.npy}}}}}}")
-    assert killed.steps[0].verdict is not None
-    assert "the original fails in ONNX Runtime: run crashed with SIGFPE" in killed.steps[0].verdict.message
+    assert killed.end is not None
+    assert "the original fails in ONNX Runtime: run crashed with SIGFPE" in killed.end.message
     assert [step.status for step in apply(model).steps] == ["committed", "unchanged"]
 
 

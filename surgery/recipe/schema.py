@@ -131,13 +131,13 @@ class VerifySpec:
     atol: float | None = None
     seed: int = 0
     mode: Mode = "each"
-    compare: Compare = "region"
     unverified: Unverified = "refuse"
     timeout: float = 300.0
     memory: int | None = None
     custom_op_library: tuple[Path, ...] = ()
     cosine: float | None = None
     snr: float | None = None
+    compare: Compare = "region"
 
 
 @dataclass(frozen=True)

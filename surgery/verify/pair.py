@@ -116,7 +116,7 @@ def verify(
             verdict = Verdict("different", message=f"{wrong}{_hint(first, second, by)}")
         else:
             renamed = _bytes(rename(second, match) if match.renames else second)
-            verdict = verifier.confirm(renamed, verifier.verify(renamed, promise))
+            verdict = verifier.confirm(renamed, verifier.verify(renamed, promise), promise)
             lost = len(match.outputs) < len(first.graph.output)
             if lost and verdict.status == "different":
                 verdict = replace(verdict, message=f"{verdict.message}{_hint(first, second, by)}")

@@ -120,7 +120,7 @@ class Verifier:
         whole = self._verify_whole(candidate, promise)
         if region is None or before is None:
             return whole
-        if whole.status == "unverified":
+        if whole.status == "unverified" and region.reason != NOT_RUN:
             return replace(whole, message=f"{whole.message}; {region.message}")
         return self._with_hidden(whole, before, candidate, promise)
 
@@ -133,12 +133,18 @@ class Verifier:
             self._regional = Regional(self._original, self._verify)
         return self._regional.verify(before, candidate, promise)
 
-    def confirm(self, candidate: bytes, verdict: Verdict) -> Verdict:
-        """Look into the region of a change that no output speaks against; `unverified` for what the outputs hide."""
-        before = self._original.skeleton
-        if not verdict.passed or self.verify_region(before, candidate).passed:
+    def confirm(self, candidate: bytes, verdict: Verdict, promise: Parity = Parity.CLOSE) -> Verdict:
+        """Look into the region of a change, too, given the verdict on the outputs of the whole.
+
+        What the outputs cannot show the region may; what they hide is `unverified`.
+        """
+        if verdict.status == "different" or candidate == self._original.skeleton or promise is Parity.LOSSY:
             return verdict
-        return self._with_hidden(verdict, before, candidate, Parity.CLOSE)
+        before = self._original.skeleton
+        region = self.verify_region(before, candidate, promise)
+        if region.passed:
+            return verdict if verdict.passed else replace(region, message=f"{region.message}; {verdict.message}")
+        return self._with_hidden(verdict, before, candidate, promise)
 
     def _with_hidden(self, verdict: Verdict, before: bytes, candidate: bytes, promise: Parity) -> Verdict:
         """Return the verdict on the outputs, `unverified` where they hide a difference inside."""

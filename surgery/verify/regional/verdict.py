@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from surgery.parity import Parity
 from surgery.recipe.schema import VerifySpec
 from surgery.verify.comparing.details import Verdict
+from surgery.verify.comparing.judging import NOT_RUN
 from surgery.verify.regional.definitions import Definitions
 from surgery.verify.regional.regions import Boundary, Region
 from surgery.verify.regional.trial import Laboratory
@@ -41,7 +42,7 @@ class Regional:
         """The values that differed in the region of the change that was verified last, as it was cut first."""
 
     def verify(self, before: bytes, after: bytes, promise: Parity) -> Verdict:
-        """Return the verdict on a changed model: `equal`, `close`, or `unverified` with the reason `REGION`."""
+        """Return the verdict on a changed model: `equal`, `close`, or `unverified`, mostly for the reason `REGION`."""
         sides = self._read(before), Definitions(after)
         change = _Change(Boundary(*sides), self._laboratory, promise)
         verdict = change.verdict()
@@ -74,17 +75,17 @@ class _Change:
     def verdict(self) -> Verdict:
         for _ in range(_ROUNDS):
             targets = self.boundary.targets - set(self.shown)
-            if not targets:
-                break
             regions = self.boundary.cut(targets)
             if any(region.nodes > _LARGEST for region in regions):
-                return Verdict("unverified", REGION, message=f"the region of '{min(targets)}' has too many nodes")
+                return Verdict("unverified", REGION, message=f"the region of '{min(targets)}' is too large")
             self._compare(regions)
-            if self.failing:
-                self._grow()
-        else:
+            if not self.failing:
+                break
+            self._grow()
+        if self.failing:
             name, (verdict, _) = min(self.failing.items())
-            return Verdict("unverified", REGION, message=f"in its region, '{name}' is not shown: {verdict.message}")
+            message = f"in its region, '{name}' is not shown: {verdict.message}"
+            return Verdict("unverified", NOT_RUN if verdict.reason == NOT_RUN else REGION, message=message)
         lost = next((name for name in sorted(self.boundary.doubted) if not self._shows(name)), None)
         if lost is not None:
             return Verdict("unverified", REGION, message=f"'{lost}' differs in its region, and nothing after it moves")
