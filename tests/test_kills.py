@@ -291,6 +291,21 @@ SMALL = """g (float[n, 8] x) => (float[n, 8] y)
 <float[8] w = {1, 2, 3, 4, 5, 6, 7, 8}> { i = Identity(x) d = Dropout(i) a = Add(d, w) t = Identity(a) y = Relu(t) }"""
 
 
+def test_an_interrupt_that_an_import_makes_an_error_of_is_still_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from surgery import cli
+    from surgery.cli import _signals, passes
+
+    def imports(arguments: object) -> int:
+        raise ImportError("PyCapsule_Import could not import module")
+
+    monkeypatch.setattr(passes, "main", imports)
+    monkeypatch.setattr(_signals, "_received", [_signals.Ended(signal.SIGTERM)])
+    assert cli.main(["passes"]) == 128 + signal.SIGTERM
+    assert "ended by SIGTERM" in capsys.readouterr().err
+
+
 def test_runs_that_are_ended_at_random_moments_leave_nothing_half_done(tmp_path: Path) -> None:
     runs = Runs(tmp_path)
     for _ in range(FEW):

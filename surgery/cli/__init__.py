@@ -128,20 +128,25 @@ def _answer(arguments: argparse.Namespace) -> int:
         code = int(arguments.command(arguments))
         _output.flush()
         return code
-    except SurgeryError as error:
-        _trace(arguments)
-        _output.say(str(error) if isinstance(error, RecipeError) else f"surgery: {error}")
-        return error.exit_code
+    except Exception as error:
+        interrupt = _signals.received()
+        return _failed(arguments, error) if interrupt is None else _say(*_signals.told(interrupt))
     except KeyboardInterrupt as error:
         return _say(*_signals.told(error))
-    except BrokenPipeError:
+
+
+def _failed(arguments: argparse.Namespace, error: Exception) -> int:
+    """Say what was raised, and return the exit code."""
+    if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except Exception as error:
-        _trace(arguments)
-        text = " ".join(str(error).split())
-        _output.say(f"surgery: internal error: {type(error).__name__}: {text}; -vv shows where")
-        return _BROKEN
+    _trace(arguments)
+    if isinstance(error, SurgeryError):
+        _output.say(str(error) if isinstance(error, RecipeError) else f"surgery: {error}")
+        return error.exit_code
+    text = " ".join(str(error).split())
+    _output.say(f"surgery: internal error: {type(error).__name__}: {text}; -vv shows where")
+    return _BROKEN
 
 
 def _say(text: str, code: int) -> int:

@@ -9,6 +9,8 @@ from typing import Final
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 
+_received: list[KeyboardInterrupt] = []
+
 
 class Ended(KeyboardInterrupt):
     """What KeyboardInterrupt is to Ctrl-C, this is to other signals: what cleans up after that does so after these."""
@@ -20,13 +22,26 @@ class Ended(KeyboardInterrupt):
 
 def install() -> None:
     """Have each signal that asks to end this process raise `Ended`, but for those that its parent has turned off."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
     for number in _ENDING:
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _end)
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    raise Ended(number)
+    _received.append(Ended(number))
+    raise _received[0]
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    _received.append(KeyboardInterrupt())
+    raise _received[0]
+
+
+def received() -> KeyboardInterrupt | None:
+    """Return the first interrupt that came, whatever became of it: raised within an import, it is an ImportError."""
+    return _received[0] if _received else None
 
 
 def finish() -> None:
