@@ -231,6 +231,10 @@ class Original:
         """Estimate the seconds of one run."""
         return self._learn(binding)[1]
 
+    def cost_of_all(self) -> float:
+        """Estimate the seconds of a session and of all runs."""
+        return self._plan.opening + sum(self.cost(run.binding) for run in self.runs)
+
     def _learn(self, binding: Binding) -> tuple[dict[str, Domain], float]:
         """Find what is legal at the point of a binding, and what a run costs there."""
         key = tuple(binding.dims.items())

@@ -12,6 +12,7 @@ moving, also under a CLOSE promise.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from surgery.verify.draws import redrawn
 from surgery.verify.inputs.defaults import overridable, without_defaults
 from surgery.verify.inputs.given import beside_defaults
 from surgery.verify.original import Original
+from surgery.verify.regional import COSTLY
 from surgery.verify.running.engine import Engine, EngineName, Outcome
 
 if TYPE_CHECKING:
@@ -114,24 +116,34 @@ class Verifier:
         """
         if candidate == self._original.skeleton:
             return Verdict("equal", message="the same bytes")
-        region = self.verify_region(before, candidate, promise) if before is not None else None
-        if region is not None and region.passed:
+        if before is None:
+            return self._verify_whole(candidate, promise)
+        self.prepare()
+        afford = math.inf if self.problem is not None else self._original.cost_of_all()
+        region = self.verify_region(before, candidate, promise, afford)
+        if region.passed:
             return region
         whole = self._verify_whole(candidate, promise)
-        if region is None or before is None:
-            return whole
+        if region.reason == COSTLY:
+            if whole.status != "unverified":
+                return whole
+            region = self.verify_region(before, candidate, promise)
+            if region.passed:
+                return region
         if whole.status == "unverified" and region.reason != NOT_RUN:
             return replace(whole, message=f"{whole.message}; {region.message}")
         return self._with_hidden(whole, before, candidate, promise)
 
-    def verify_region(self, before: bytes, candidate: bytes, promise: Parity = Parity.CLOSE) -> Verdict:
+    def verify_region(
+        self, before: bytes, candidate: bytes, promise: Parity = Parity.CLOSE, afford: float = math.inf
+    ) -> Verdict:
         """Compare a changed model with the one that it was made of where they differ, see `regional`."""
         self.prepare()
         if self._regional is None:
             from surgery.verify.regional.verdict import Regional
 
             self._regional = Regional(self._original, self._verify)
-        return self._regional.verify(before, candidate, promise)
+        return self._regional.verify(before, candidate, promise, afford)
 
     def confirm(self, candidate: bytes, verdict: Verdict, promise: Parity = Parity.CLOSE) -> Verdict:
         """Look into the region of a change, too, given the verdict on the outputs of the whole.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -42,8 +43,15 @@ _MOVING = frozenset(
 
 _CLOSE = Rules(Parity.CLOSE)
 
+_PER_REGION, _PER_ELEMENT, _SETS = 3e-3, 1e-7, 8
+"""Seconds for a region, and for an element given in a set of values; and how many sets the first of a family takes."""
+
 _MOST_DRAWN = 32 << 20
 """Bytes of drawn values that are kept for other regions."""
+
+
+class CostlyError(Exception):
+    """To run a region would take longer than it may."""
 
 
 class Laboratory:
@@ -64,9 +72,18 @@ class Laboratory:
         self._engine.close()
 
     def compare(
-        self, regions: Sequence[Region], before: Definitions, promise: Parity, *, grown: bool = False
+        self,
+        regions: Sequence[Region],
+        before: Definitions,
+        promise: Parity,
+        *,
+        grown: bool = False,
+        afford: float = math.inf,
     ) -> dict[str, Verdict]:
-        """Give a verdict on each target of each region. Those that have `grown` have to move."""
+        """Give a verdict on each target of each region. Those that have `grown` have to move.
+
+        `CostlyError` when that would take more than `afford` seconds.
+        """
         verdicts = {name: verdict for region in regions for name, verdict in _proved(region).items()}
         left = [region for region in regions if any(name not in verdicts for name in region.targets)]
         if not left:
@@ -76,6 +93,8 @@ class Laboratory:
             nothing = Verdict("unverified", NOT_RUN, message=self._original.problem or "no inputs are known")
             return dict.fromkeys((name for region in left for name in region.targets), nothing) | verdicts
         unknown = self._values.learn(before, {name for region in left for name in region.given})
+        if self._cost(left, self._values.points[0], promise) > afford:
+            raise CostlyError("to run the region of the change takes longer than to run the whole model")
         for region in left:
             reason = next((unknown[name] for name in region.given if name in unknown), "")
             try:
@@ -86,6 +105,21 @@ class Laboratory:
                 found = _unverified(region, str(error))
             verdicts = {**found, **verdicts}
         return verdicts
+
+    def _cost(self, regions: Sequence[Region], point: Point, promise: Parity) -> float:
+        """Estimate the seconds that it takes to make the values at the boundaries and to compare the results."""
+        seconds = 0.0
+        families = set(self._families)
+        for region in regions:
+            if any(name not in point.forms for name in region.given):
+                continue
+            pattern = pattern_of(region, [point])
+            family = (promise, pattern.family) if pattern is not None else None
+            sets = 2 if family in families else _SETS
+            families.add(family) if family is not None else None
+            elements = sum(math.prod(point.forms[name].shape) for name in region.given)
+            seconds += _PER_REGION + sets * elements * _PER_ELEMENT
+        return seconds
 
     def _try(
         self, region: Region, values: Values, before: Definitions, promise: Parity, grown: bool

@@ -8,6 +8,7 @@ values, downstream for what makes up for the difference; what then still differs
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,9 +16,10 @@ from surgery.parity import Parity
 from surgery.recipe.schema import VerifySpec
 from surgery.verify.comparing.details import Verdict
 from surgery.verify.comparing.judging import NOT_RUN
+from surgery.verify.regional import COSTLY, REGION
 from surgery.verify.regional.definitions import Definitions
 from surgery.verify.regional.regions import Boundary, Region
-from surgery.verify.regional.trial import Laboratory
+from surgery.verify.regional.trial import CostlyError, Laboratory
 
 if TYPE_CHECKING:
     from surgery.verify.original import Original
@@ -27,9 +29,6 @@ _ROUNDS = 4
 
 _LARGEST = 600
 """Nodes of one region from which on it is no less than the whole model."""
-
-REGION = "region"
-"""The reason of a verdict that leaves the decision to the whole model."""
 
 
 class Regional:
@@ -41,11 +40,17 @@ class Regional:
         self.differing: tuple[str, ...] = ()
         """The values that differed in the region of the change that was verified last, as it was cut first."""
 
-    def verify(self, before: bytes, after: bytes, promise: Parity) -> Verdict:
-        """Return the verdict on a changed model: `equal`, `close`, or `unverified`, mostly for the reason `REGION`."""
+    def verify(self, before: bytes, after: bytes, promise: Parity, afford: float = math.inf) -> Verdict:
+        """Return the verdict on a changed model: `equal`, `close`, or `unverified`, mostly for the reason `REGION`.
+
+        When regions would take more than `afford` seconds, they are not run; the reason is then `COSTLY`.
+        """
         sides = self._read(before), Definitions(after)
-        change = _Change(Boundary(*sides), self._laboratory, promise)
-        verdict = change.verdict()
+        change = _Change(Boundary(*sides), self._laboratory, promise, afford)
+        try:
+            verdict = change.verdict()
+        except CostlyError as error:
+            verdict = Verdict("unverified", COSTLY, message=str(error))
         self.differing = change.differing
         if verdict.passed:
             self._last = sides[1]
@@ -64,10 +69,11 @@ class Regional:
 class _Change:
     """One change, while its regions grow."""
 
-    def __init__(self, boundary: Boundary, laboratory: Laboratory, promise: Parity) -> None:
+    def __init__(self, boundary: Boundary, laboratory: Laboratory, promise: Parity, afford: float) -> None:
         self.boundary = boundary
         self.laboratory = laboratory
         self.promise = promise
+        self.afford = afford
         self.shown: dict[str, tuple[Verdict, Region]] = {}
         self.failing: dict[str, tuple[Verdict, Region]] = {}
         self.differing: tuple[str, ...] = ()
@@ -104,7 +110,7 @@ class _Change:
 
     def _compare(self, regions: list[Region]) -> None:
         verdicts = self.laboratory.compare(
-            regions, self.boundary.sides[0], self.promise, grown=bool(self.boundary.doubted)
+            regions, self.boundary.sides[0], self.promise, grown=bool(self.boundary.doubted), afford=self.afford
         )
         found = {name: (verdicts[name], region) for region in regions for name in region.targets}
         self.shown |= {name: item for name, item in found.items() if item[0].passed}
