@@ -115,7 +115,8 @@ def verify(
         if wrong is not None:
             verdict = Verdict("different", message=f"{wrong}{_hint(first, second, by)}")
         else:
-            verdict = verifier.verify(_bytes(rename(second, match) if match.renames else second), promise)
+            renamed = _bytes(rename(second, match) if match.renames else second)
+            verdict = verifier.confirm(renamed, verifier.verify(renamed, promise))
             lost = len(match.outputs) < len(first.graph.output)
             if lost and verdict.status == "different":
                 verdict = replace(verdict, message=f"{verdict.message}{_hint(first, second, by)}")

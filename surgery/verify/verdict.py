@@ -20,7 +20,7 @@ from surgery.parity import Parity
 from surgery.recipe.schema import DataSpec, InputsSpec, VerifySpec
 from surgery.verify.checks import signature
 from surgery.verify.comparing.details import Verdict
-from surgery.verify.comparing.judging import NOT_RUN, Judge, describe, names
+from surgery.verify.comparing.judging import NOT_RUN, VACUOUS, Judge, describe, names
 from surgery.verify.comparing.moments import Moments
 from surgery.verify.comparing.vacuity import Run
 from surgery.verify.draws import redrawn
@@ -118,9 +118,11 @@ class Verifier:
         if region is not None and region.passed:
             return region
         whole = self._verify_whole(candidate, promise)
-        if region is None or whole.status != "unverified":
+        if region is None or before is None:
             return whole
-        return replace(whole, message=f"{whole.message}; {region.message}")
+        if whole.status == "unverified":
+            return replace(whole, message=f"{whole.message}; {region.message}")
+        return self._with_hidden(whole, before, candidate, promise)
 
     def verify_region(self, before: bytes, candidate: bytes, promise: Parity = Parity.CLOSE) -> Verdict:
         """Compare a changed model with the one that it was made of where they differ, see `regional`."""
@@ -130,6 +132,26 @@ class Verifier:
 
             self._regional = Regional(self._original, self._verify)
         return self._regional.verify(before, candidate, promise)
+
+    def confirm(self, candidate: bytes, verdict: Verdict) -> Verdict:
+        """Look into the region of a change that no output speaks against; `unverified` for what the outputs hide."""
+        before = self._original.skeleton
+        if not verdict.passed or self.verify_region(before, candidate).passed:
+            return verdict
+        return self._with_hidden(verdict, before, candidate, Parity.CLOSE)
+
+    def _with_hidden(self, verdict: Verdict, before: bytes, candidate: bytes, promise: Parity) -> Verdict:
+        """Return the verdict on the outputs, `unverified` where they hide a difference inside."""
+        differing = self._regional.differing if self._regional is not None else ()
+        if not verdict.passed or not differing or self._original.random:
+            return verdict
+        from surgery.verify.regional.hidden import hidden
+
+        found = hidden(self._original, before, candidate, differing, promise, self._verify)
+        if not found:
+            return verdict
+        message = f"{verdict.message}; but {found}"
+        return replace(verdict, status="unverified", reason=VACUOUS, needed=None, message=message)
 
     def _verify_whole(self, candidate: bytes, promise: Parity) -> Verdict:
         verdict = self._told(self._with_defaults(candidate, promise), candidate)

@@ -38,6 +38,9 @@ VANISHING = 16.0
 """Multiple of the smallest number of a float type below which an output has less than four bits left to compare."""
 
 
+ALWAYS_EMPTY, NEVER_FINITE = "is always empty", "is never finite"
+
+
 @dataclass(frozen=True)
 class Run:
     """One set of inputs and what the original made of it."""
@@ -92,7 +95,7 @@ def same(first: Any, second: Any) -> bool:
 def _unusable(found: list[Any]) -> str | None:
     """Say what is wrong with the elements of an output, given as tensors of all runs."""
     if not any(tensor.size for tensor in found):
-        return "is always empty"
+        return ALWAYS_EMPTY
     if not all(is_float(tensor.dtype) for tensor in found):
         return None
     # Types of a byte or less have too few bits to lose four of them.
@@ -105,7 +108,7 @@ def _unusable(found: list[Any]) -> str | None:
             if (values[finite] >= least).any():
                 return None
             some_finite = some_finite or bool(finite.any())
-    return "is always zero" if some_finite else "is never finite"
+    return "is always zero" if some_finite else NEVER_FINITE
 
 
 def _unmoved(name: str, sources: frozenset[str], groups: list[list[Run]], rules: Rules) -> str | None:

@@ -127,7 +127,7 @@ class Inside:
         self, judge: Judge, name: str, other: str, runs: Sequence[Run], mine: Observed, theirs: Observed
     ) -> Verdict | None:
         """Judge what the changed model calls `other` by what the original calls `name`."""
-        if any(_form(values[name]) != _form(found[other]) for values, found in zip(mine, theirs)):
+        if any(form(values[name]) != form(found[other]) for values, found in zip(mine, theirs)):
             # The name means something else by now.
             return None
         exact = self.setting.promise is Parity.EXACT
@@ -240,5 +240,6 @@ def _is_subnormal(value: Any) -> bool:
     return all(np.nanmax(np.abs(tensor.astype(np.float64)), initial=0.0) < least for tensor in found)
 
 
-def _form(value: Any) -> list[tuple[Any, ...]]:
+def form(value: Any) -> list[tuple[Any, ...]]:
+    """Return the element types and shapes of a value."""
     return [(tensor.dtype, tensor.shape) for tensor in tensors(value)]

@@ -28,7 +28,8 @@ class Region:
     """The nodes before some `targets` in both models, as models of their own.
 
     `given` are the values at the boundary, which become inputs of both; their types are left to whoever runs the
-    pieces. `outputs` are the names of the targets in the pieces, in the same order.
+    pieces. `outputs` are the names of the targets in the pieces, in the same order. `nodes` is how many nodes it has,
+    in the model that has more of them.
     """
 
     targets: tuple[str, ...]
@@ -36,11 +37,7 @@ class Region:
     given: tuple[str, ...]
     before: onnx.ModelProto
     after: onnx.ModelProto
-
-    @property
-    def nodes(self) -> int:
-        """How many nodes it has, in the model that has more of them."""
-        return max(len(self.before.graph.node), len(self.after.graph.node))
+    nodes: int
 
 
 @dataclass
@@ -146,7 +143,14 @@ class Boundary:
         targets = tuple(cone.targets)
         given = cone.given[0] | cone.given[1]
         before, after = (_piece(side, targets, numbers, given) for side, numbers in zip(self.sides, cone.numbers))
-        return Region(targets, tuple(name + _MADE for name in targets), tuple(sorted(given)), before, after)
+        return Region(
+            targets,
+            tuple(name + _MADE for name in targets),
+            tuple(sorted(given)),
+            before,
+            after,
+            max(map(len, cone.numbers)),
+        )
 
 
 def _joined(cones: Iterable[_Cone]) -> list[_Cone]:
@@ -201,4 +205,37 @@ def _piece(side: Definitions, targets: tuple[str, ...], numbers: set[int], given
         t for t in model.graph.sparse_initializer if t.values.name in read and t.values.name not in given
     )
     result.functions.extend(called(model, graph.node))
+    return result
+
+
+def nudged(piece: onnx.ModelProto, name: str) -> onnx.ModelProto | None:
+    """Copy a piece in which the elements of a float are a little larger or smaller; None if it does not make it.
+
+    The factor is 1 + sin(1000 x) / 100, another one for nearly each element, so that no normalization takes it out.
+    """
+    import onnx.helper
+
+    place = next((i for i, node in enumerate(piece.graph.node) if name in node.output), None)
+    if place is None:
+        return None
+    result = onnx.ModelProto()
+    result.CopyFrom(piece)
+    nodes = [*result.graph.node]
+    own = f"{name}/own"
+    nodes[place].output[list(nodes[place].output).index(name)] = own
+    chain = []
+    source = own
+    for number, (op, value) in enumerate((("Mul", 1000.0), ("Sin", None), ("Mul", 0.01), ("Add", 1.0))):
+        inputs = [source]
+        if value is not None:
+            constant = onnx.helper.make_node("Constant", [], [f"{name}/value{number}"])
+            constant.attribute.append(onnx.helper.make_attribute("value", onnx.helper.make_tensor("", 1, [], [value])))
+            like = onnx.helper.make_node("CastLike", [f"{name}/value{number}", own], [f"{name}/like{number}"])
+            chain += [constant, like]
+            inputs.append(like.output[0])
+        source = f"{name}/step{number}"
+        chain.append(onnx.helper.make_node(op, inputs, [source]))
+    chain.append(onnx.helper.make_node("Mul", [own, source], [name]))
+    del result.graph.node[:]
+    result.graph.node.extend([*nodes[: place + 1], *chain, *nodes[place + 1 :]])
     return result

@@ -11,10 +11,10 @@ import numpy as np
 from surgery.parity import Parity
 from surgery.recipe.schema import InputsSpec, VerifySpec
 from surgery.verify.comparing.arbiter import DOUBT
-from surgery.verify.comparing.compare import Difference, Rules, compare
+from surgery.verify.comparing.compare import Difference, Rules, compare, exceeds
 from surgery.verify.comparing.details import Verdict
 from surgery.verify.comparing.judging import NOT_RUN, Judge
-from surgery.verify.comparing.vacuity import Run, same, vacuous
+from surgery.verify.comparing.vacuity import ALWAYS_EMPTY, NEVER_FINITE, Run, same, vacuous
 from surgery.verify.inputs.domain import Domain, draw, generator
 from surgery.verify.inputs.plan import Binding, Plan
 from surgery.verify.inputs.sets import CHEAP, SECOND
@@ -22,8 +22,9 @@ from surgery.verify.inside.lineage import alike
 from surgery.verify.randomness import origins
 from surgery.verify.regional.definitions import Definitions
 from surgery.verify.regional.patterns import Pattern, pattern_of
-from surgery.verify.regional.regions import Region
+from surgery.verify.regional.regions import Region, nudged
 from surgery.verify.regional.values import Form, Point, UnknownError, Values
+from surgery.verify.running.elements import is_float
 
 if TYPE_CHECKING:
     import onnx
@@ -38,6 +39,8 @@ _MOVING = frozenset(
     | {"Reshape", "Shape", "Size", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
 )
 """Operators that hand on elements, or compute with shapes alone."""
+
+_CLOSE = Rules(Parity.CLOSE)
 
 _MOST_DRAWN = 32 << 20
 """Bytes of drawn values that are kept for other regions."""
@@ -60,8 +63,10 @@ class Laboratory:
         """End the process that runs the regions."""
         self._engine.close()
 
-    def compare(self, regions: Sequence[Region], before: Definitions, promise: Parity) -> dict[str, Verdict]:
-        """Give a verdict on each target of each region."""
+    def compare(
+        self, regions: Sequence[Region], before: Definitions, promise: Parity, *, grown: bool = False
+    ) -> dict[str, Verdict]:
+        """Give a verdict on each target of each region. Those that have `grown` have to move."""
         verdicts = {name: verdict for region in regions for name, verdict in _proved(region).items()}
         left = [region for region in regions if any(name not in verdicts for name in region.targets)]
         if not left:
@@ -74,13 +79,17 @@ class Laboratory:
         for region in left:
             reason = next((unknown[name] for name in region.given if name in unknown), "")
             try:
-                found = _unverified(region, reason) if reason else self._try(region, self._values, before, promise)
+                found = (
+                    _unverified(region, reason) if reason else self._try(region, self._values, before, promise, grown)
+                )
             except UnknownError as error:
                 found = _unverified(region, str(error))
             verdicts = {**found, **verdicts}
         return verdicts
 
-    def _try(self, region: Region, values: Values, before: Definitions, promise: Parity) -> dict[str, Verdict]:
+    def _try(
+        self, region: Region, values: Values, before: Definitions, promise: Parity, grown: bool
+    ) -> dict[str, Verdict]:
         """Run a region, unless one like it was run."""
         pattern = pattern_of(region, values.points)
         known = self._known.get((promise, pattern)) if pattern is not None else None
@@ -91,6 +100,8 @@ class Laboratory:
         if failure is not None:
             return dict.fromkeys(region.targets, failure)
         verdicts = self._judge(region, runs, results, promise, few=is_one_of_many)
+        if not is_one_of_many:
+            verdicts |= self._vacuous(region, runs, verdicts, promise, grown)
         if pattern is not None and all(one.passed for one in verdicts.values()):
             self._known[promise, pattern] = [verdicts[name] for name in region.targets]
             self._families.add((promise, pattern.family))
@@ -161,10 +172,27 @@ class Laboratory:
                 self._drawn_bytes += found.nbytes
         return found
 
+    def moves(self, region: Region, before: Definitions, name: str) -> bool:
+        """Return whether any target of a region moves when a float inside it does."""
+        piece = nudged(region.before, name)
+        if piece is None or self._values is None:
+            return False
+        feeds = self._feeds(region, self._values.points, before, region.before, Parity.CLOSE, few=False)
+        sides = [
+            self._engine.run(model.SerializeToString(), [feed for _, feed in feeds]) for model in (region.before, piece)
+        ]
+        if any(side.failure is not None for side in sides):
+            return False
+        return any(
+            not isinstance(first, str) and not isinstance(second, str) and _moved(first[output], second[output])
+            for first, second in zip(sides[0].runs, sides[1].runs)
+            for output in region.outputs
+        )
+
     def _judge(
         self, region: Region, runs: list[Run], results: Sequence[Mapping[str, Any]], promise: Parity, *, few: bool
     ) -> dict[str, Verdict]:
-        """Compare target by target; of `few` runs it is known already that they move the targets."""
+        """Compare target by target, those of a `few` runs of one of many regions with less ado."""
         judge = Judge(self._original.beside(region.before.SerializeToString(), runs), self._verify)
         verdicts = {}
         for name, output in zip(region.targets, region.outputs):
@@ -176,7 +204,7 @@ class Laboratory:
                 verdicts[name] = Verdict("close", None, total.as_needed(), total.message, total.details())
             else:
                 verdicts[name] = judge.judge(mine, theirs, promise)
-        return verdicts if few else verdicts | self._vacuous(region, runs, verdicts, promise)
+        return verdicts
 
     def _difference(self, runs: Sequence[Run], results: Sequence[Mapping[str, Any]]) -> Difference:
         rules, total = Rules(Parity.CLOSE, self._verify.rtol, self._verify.atol), Difference()
@@ -185,9 +213,13 @@ class Laboratory:
         return total
 
     def _vacuous(
-        self, region: Region, runs: list[Run], verdicts: Mapping[str, Verdict], promise: Parity
+        self, region: Region, runs: list[Run], verdicts: Mapping[str, Verdict], promise: Parity, grown: bool
     ) -> dict[str, Verdict]:
-        """Give the verdicts on targets that agree, but prove nothing."""
+        """Give the verdicts on targets that agree, but prove nothing.
+
+        What is the same number for all values drawn, on both sides, is so by its definition, unless the region was
+        made larger until it did not show the difference any more.
+        """
         found = origins(region.before)
         empty: dict[Parity, dict[str, str]] = {}
         result = {}
@@ -196,8 +228,10 @@ class Laboratory:
             if strict not in empty:
                 rules = Rules(strict, self._verify.rtol, self._verify.atol)
                 empty[strict] = vacuous(region.before, runs, found, rules)
-            if verdicts[name].passed and output in empty[strict]:
-                result[name] = Verdict("unverified", "vacuous", message=f"'{name}' {empty[strict][output]}")
+            why = empty[strict].get(output)
+            is_fixed = verdicts[name].status == "equal" and not grown and why not in (ALWAYS_EMPTY, NEVER_FINITE)
+            if verdicts[name].passed and why is not None and not is_fixed:
+                result[name] = Verdict("unverified", "vacuous", message=f"'{name}' {why}")
         return result
 
 
@@ -214,6 +248,14 @@ def _bindings(region: Region, points: Sequence[Point], promise: Parity, cost: fl
     kinds += [(second, "coarse"), *((binding, "normal") for binding in others)]
     kinds += [(first, "special")] if promise is Parity.EXACT else []
     return [replace(binding, character=character) for binding, character in kinds]
+
+
+def _moved(first: Any, second: Any) -> bool:
+    """Return whether a float differs by more than rounding where it is a number on both sides."""
+    if not isinstance(first, np.ndarray) or not is_float(first.dtype) or first.shape != second.shape:
+        return False
+    finite = np.isfinite(first.astype(np.float64)) & np.isfinite(second.astype(np.float64))
+    return exceeds(np.where(finite, first, 0), np.where(finite, second, 0), _CLOSE)
 
 
 def _signed(drawn: Any, name: str, before: Definitions) -> Any:

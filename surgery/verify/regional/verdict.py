@@ -37,12 +37,15 @@ class Regional:
     def __init__(self, original: Original, verify: VerifySpec) -> None:
         self._laboratory = Laboratory(original, verify)
         self._last: Definitions | None = None
+        self.differing: tuple[str, ...] = ()
+        """The values that differed in the region of the change that was verified last, as it was cut first."""
 
     def verify(self, before: bytes, after: bytes, promise: Parity) -> Verdict:
         """Return the verdict on a changed model: `equal`, `close`, or `unverified` with the reason `REGION`."""
         sides = self._read(before), Definitions(after)
         change = _Change(Boundary(*sides), self._laboratory, promise)
         verdict = change.verdict()
+        self.differing = change.differing
         if verdict.passed:
             self._last = sides[1]
         return verdict
@@ -66,26 +69,47 @@ class _Change:
         self.promise = promise
         self.shown: dict[str, tuple[Verdict, Region]] = {}
         self.failing: dict[str, tuple[Verdict, Region]] = {}
+        self.differing: tuple[str, ...] = ()
 
     def verdict(self) -> Verdict:
         for _ in range(_ROUNDS):
             targets = self.boundary.targets - set(self.shown)
             if not targets:
-                return self._shown()
+                break
             regions = self.boundary.cut(targets)
             if any(region.nodes > _LARGEST for region in regions):
                 return Verdict("unverified", REGION, message=f"the region of '{min(targets)}' has too many nodes")
             self._compare(regions)
             if self.failing:
                 self._grow()
-        name, (verdict, _) = min(self.failing.items())
-        return Verdict("unverified", REGION, message=f"in its region, '{name}' is not shown: {verdict.message}")
+        else:
+            name, (verdict, _) = min(self.failing.items())
+            return Verdict("unverified", REGION, message=f"in its region, '{name}' is not shown: {verdict.message}")
+        lost = next((name for name in sorted(self.boundary.doubted) if not self._shows(name)), None)
+        if lost is not None:
+            return Verdict("unverified", REGION, message=f"'{lost}' differs in its region, and nothing after it moves")
+        return self._shown()
+
+    def _shows(self, name: str) -> bool:
+        """Return whether a value that differs has an effect on any target that agrees.
+
+        After a product with zero all changes agree; one that is made up for moves what comes after it.
+        """
+        regions = {id(region): region for _, region in self.shown.values()}
+        before = self.boundary.sides[0]
+        if not before.flow.readers.get(name):
+            return True
+        return any(self.laboratory.moves(region, before, name) for region in regions.values())
 
     def _compare(self, regions: list[Region]) -> None:
-        verdicts = self.laboratory.compare(regions, self.boundary.sides[0], self.promise)
+        verdicts = self.laboratory.compare(
+            regions, self.boundary.sides[0], self.promise, grown=bool(self.boundary.doubted)
+        )
         found = {name: (verdicts[name], region) for region in regions for name in region.targets}
         self.shown |= {name: item for name, item in found.items() if item[0].passed}
         self.failing = {name: item for name, item in found.items() if not item[0].passed}
+        if not self.boundary.doubted:
+            self.differing = tuple(name for name, item in self.failing.items() if item[0].status == "different")
 
     def _grow(self) -> None:
         """Look further up for what bounds the values, and further down for what makes up for the difference."""
