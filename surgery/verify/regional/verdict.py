@@ -80,8 +80,9 @@ class _Change:
             if any(region.nodes > _LARGEST for region in regions):
                 return Verdict("unverified", REGION, message=f"the region of '{min(targets)}' has too many nodes")
             self._compare(regions)
-            if self.failing:
-                self._grow()
+            if not self.failing:
+                break
+            self._grow()
         else:
             name, (verdict, _) = min(self.failing.items())
             return Verdict("unverified", REGION, message=f"in its region, '{name}' is not shown: {verdict.message}")
