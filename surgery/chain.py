@@ -7,6 +7,7 @@ that follow, see `surgery.ahead`. What is found wrong is taken back with all tha
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ from surgery.summary import operators, opset
 from surgery.transactions import Transactions, state_of
 from surgery.verify import Verdict, signature
 from surgery.verify.checks import Signature
+from surgery.verify.inside.lineage import same_but_for_names
 from surgery.verify.running.engine import FEW_WEIGHTS
 
 if TYPE_CHECKING:
@@ -34,8 +36,7 @@ _MOST_TOLD = 3
 _PATIENCE = 1.0
 """Seconds to let a judgement come to its end that nobody waits for; what it still runs ends with it later."""
 _MOST_ROUNDS = 100
-"""`repeat: until-stable` gives up after this many rounds: two of its passes undo each other."""
-
+"""`repeat: until-stable` gives up after this many rounds: its passes always find something to change."""
 
 _RUNS_UNVERIFIED = 16
 """Runs to look for the sites of which nothing can be shown: most often that is so of all of them."""
@@ -108,18 +109,28 @@ class Chain(Transactions):
                     self.expect(step.recipe.expect, f"{step.recipe.name}: ", before)
 
     def _repeat(self, step: RepeatStep) -> None:
+        """Run rounds until one changes nothing, or leads back to a model that an earlier one began with."""
+        seen: list[State] = []
         for _ in range(step.times if step.times is not None else _MOST_ROUNDS):
             before = self._changes
+            seen.append(self._state)
             self._run(step.steps)
-            if self._changes == before:
+            if self._changes == before or self._is_back(seen):
                 return
         if step.times is None:
             self._endless(step)
 
+    def _is_back(self, seen: Sequence[State]) -> bool:
+        """Return whether the model is one of those `seen` before, but for names."""
+        if not _is_among(self._state, seen):
+            return False
+        # What is not judged yet may still be taken back, and the model be another one.
+        return not self._settle() or _is_among(self._state, seen)
+
     def _endless(self, step: RepeatStep) -> None:
         """End rounds of which each has changed something: what they made was verified."""
         what, where = f"still changing after {_MOST_ROUNDS} rounds", f"{step.path}:{step.line}"
-        todo = "two of the passes undo each other; take one out"
+        todo = "a pass always finds something to change; take it out"
         if step.on_failure in (None, "abort"):
             raise PassError(what, where=where, todo=todo)
         self._settle()
@@ -362,6 +373,11 @@ class Chain(Transactions):
         failed = [what for what, ok in found if not ok]
         if failed:
             raise ExpectationError(f"expected {', '.join(failed)}")
+
+
+def _is_among(state: State, others: Sequence[State]) -> bool:
+    """Return whether a model is one of some others, but for names."""
+    return any(state.ops == other.ops and same_but_for_names(other.proto, state.proto) for other in others)
 
 
 def _may_run_ahead(step: PassStep, declared: Pass) -> bool:

@@ -221,6 +221,9 @@ class Commit:
             and producer.domain == ""
         ):
             raise Refusal("the graph output needs an Identity: what it copies has a name that must stay")
+        maker = new.producer()
+        if old.is_graph_output() and maker is not None and _is_sparse_constant(maker):
+            raise Refusal("the graph output is a tensor, and a runtime gives a sparse constant as it is stored")
 
     @staticmethod
     def _may_take_over(old: ir.Value, new: ir.Value) -> bool:
@@ -389,6 +392,11 @@ class Commit:
             scope.inputs.remove(value)
         del scope.initializers[value.name]
         self.stamps.dropped(value, place)
+
+
+def _is_sparse_constant(node: ir.Node) -> bool:
+    """Return whether a node holds a tensor of which only some elements are stored."""
+    return node.op_type == "Constant" and not node.domain and "sparse_value" in node.attributes
 
 
 def _are_twins(one: ir.Value, other: ir.Value) -> bool:

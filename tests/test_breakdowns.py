@@ -2,6 +2,7 @@
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -13,6 +14,7 @@ from surgery.graph import Graph
 from surgery.inference.symbols import combine, normal, shown
 from surgery.recipe.loader import parse
 from surgery.verify.draws import draws
+from surgery.verify.running.elements import spread
 
 FLOATS = TensorProto.FLOAT
 OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
@@ -92,12 +94,44 @@ def test_a_sparse_constant_is_left_as_it_is(attribute: str) -> None:
     assert surgery.inspect(proto).nodes == 6
 
 
+def test_a_sparse_constant_is_no_graph_output() -> None:
+    nodes = [
+        helper.make_node("Constant", [], ["c"], sparse_value=sparse("c")),
+        helper.make_node("Identity", ["c"], ["y"]),
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("Identity", ["r"], ["z"]),
+    ]
+    proto = model(nodes, [info("x", shape=(4,))], [info("y", shape=(4,)), info("z", shape=(4,))])
+    result = surgery.apply(proto, parse("recipe: r\nsteps: [drop-identity]"))
+    assert result.ok and [node.op_type for node in result.proto.graph.node] == ["Constant", "Identity", "Relu"]
+    why = "the graph output is a tensor, and a runtime gives a sparse constant as it is stored"
+    assert [refusal.reason for refusal in result.steps[0].refusals] == [why]
+
+
+def test_a_sparse_output_is_named_as_what_cannot_be_compared() -> None:
+    cpu = onnxruntime.OrtDevice.make("cpu", 0)
+    values, places = np.array([1.0, 2.0], np.float32), np.array([1, 3], np.int64)
+    output = onnxruntime.SparseTensor.sparse_coo_from_numpy(np.array([4], np.int64), values, places, cpu)
+    with pytest.raises(TypeError, match="an output is a sparse tensor, which cannot be compared"):
+        spread(output)
+
+
+def test_steps_at_a_sparse_initializer_are_refused_with_a_reason() -> None:
+    nodes = [helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Add", ["x", "d"], ["y"])]
+    proto = model(nodes, [info("x", shape=(4,))], [info("y", shape=(4,))])
+    proto.graph.sparse_initializer.append(sparse("c"))
+    result = surgery.apply(proto, "tidy")
+    assert result.ok and result.failure is None
+    assert [step.status for step in result.steps[:2]] == ["rolled_back", "unchanged"]
+    assert "unsupported type: sparse_tensor" in result.steps[0].message
+
+
 def test_an_if_without_a_branch_stays() -> None:
     branch = helper.make_graph([helper.make_node("Neg", ["x"], ["p"])], "t", [], [info("p")])
     condition = numpy_helper.from_array(np.array(True), "c")
     proto = model([helper.make_node("If", ["c"], ["y"], then_branch=branch)], [info("x")], [info("y")], (condition,))
-    result = surgery.apply(proto, parse("recipe: r\nsteps: [inline-if]"))
-    assert [step.status for step in result.steps] == ["unchanged"]
+    result = surgery.apply(proto, parse("recipe: r\nverify: {unverified: accept}\nsteps: [inline-if]"))
+    assert result.ok and [step.status for step in result.steps] == ["unchanged"]
 
 
 def test_the_doc_string_of_an_output_stays() -> None:

@@ -160,10 +160,17 @@ def test_sites_that_were_refused_are_not_tried_again(where: str, monkeypatch: py
 
 
 def test_rounds_without_end_end(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chain, "_MOST_ROUNDS", 3)
+    monkeypatch.setattr(chain, "_MOST_ROUNDS", 1)
     result = apply("[drop-identity, {repeat: until-stable, steps: [keep-swap]}]")
     assert outcomes(result)[-1] == ("(repeat)", "unchanged") and "ended" in result.steps[-1].message
     assert result.ok and "Identity" not in ops(result) and "Mul" in ops(result)
+
+
+def test_rounds_that_lead_back_to_a_model_end_there(where: str) -> None:
+    for rounds in ("until-stable", "9"):
+        result = apply(f"[{{repeat: {rounds}, steps: [keep-swap]}}]", model=RELUS.replace("Cos(i)", "Neg(i)"))
+        assert outcomes(result) == [("keep-swap", "committed")] * 2
+        assert result.ok and "Neg" in ops(result)
 
 
 def test_what_nothing_shows_is_left_out_and_the_rest_kept(where: str, monkeypatch: pytest.MonkeyPatch) -> None:

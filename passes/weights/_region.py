@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,14 +85,37 @@ class _Wanted:
         return self.reader.required_input(self.position)
 
 
-def regions(value: Value, end: Node) -> Iterator[Region]:
-    """Yield the ways to let `value`, which the node `end` reads, carry a factor; the nearest first."""
-    position = next(place for place, operand in enumerate(end.inputs) if operand == value)
-    yield from _search((_Wanted(end, position, None),), Region(), [STEPS])
+class Regions:
+    """The regions of a graph, which may change only where one of them was found.
+
+    Inputs from which none was found are known: what is further down need not go up from there again.
+    """
+
+    def __init__(self) -> None:
+        self._hopeless: set[_Wanted] = set()
+
+    def find(self, value: Value, end: Node) -> Region | None:
+        """Return the nearest region that lets `value`, which the node `end` reads, carry a factor."""
+        position = next(place for place, operand in enumerate(end.inputs) if operand == value)
+        wanted = _Wanted(end, position, None)
+        is_hopeless = True
+        for region in _search((wanted,), Region(), [STEPS], self._hopeless):
+            is_hopeless = False
+            if region.is_closed(end):
+                self._hopeless.clear()
+                return region
+        if is_hopeless:
+            self._hopeless.add(wanted)
+        return None
 
 
-def _search(wanted: tuple[_Wanted, ...], region: Region, steps: list[int]) -> Iterator[Region]:
+def _search(
+    wanted: tuple[_Wanted, ...], region: Region, steps: list[int], hopeless: Container[_Wanted]
+) -> Iterator[Region]:
+    """Yield the ways to let all that is wanted carry a factor; the nearest first."""
     steps[0] -= 1
+    if wanted and wanted[0] in hopeless:
+        return
     if not wanted:
         yield region
     if not wanted or steps[0] < 0 or len(region.values) > LARGEST:
@@ -102,11 +125,11 @@ def _search(wanted: tuple[_Wanted, ...], region: Region, steps: list[int]) -> It
     if value.is_constant:
         taken = _taken(first)
         if taken is not None:
-            yield from _search(rest, Region(region.values, region.nodes, (*region.constants, taken)), steps)
+            yield from _search(rest, Region(region.values, region.nodes, (*region.constants, taken)), steps, hopeless)
         return
     if value in region.values:
         if region.values[value] == span:
-            yield from _search(rest, region, steps)
+            yield from _search(rest, region, steps, hopeless)
         return
     producer = value.producer
     if (
@@ -122,9 +145,11 @@ def _search(wanted: tuple[_Wanted, ...], region: Region, steps: list[int]) -> It
     for inputs in _ways(producer, value, span):
         if producer in region.nodes:
             # Another output has asked for the same.
-            yield from _search(rest, Region(grown, region.nodes, region.constants), steps)
+            yield from _search(rest, Region(grown, region.nodes, region.constants), steps, hopeless)
             return
-        yield from _search((*inputs, *rest), Region(grown, {**region.nodes, producer: None}, region.constants), steps)
+        yield from _search(
+            (*inputs, *rest), Region(grown, {**region.nodes, producer: None}, region.constants), steps, hopeless
+        )
 
 
 def _may_carry(value: Value, producer: Node, reader: Node) -> bool:

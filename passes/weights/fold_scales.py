@@ -4,7 +4,7 @@ import numpy as np
 
 from surgery import Builder, Graph, Node, Parity, Value, graph_pass
 
-from ._region import Taken, regions
+from ._region import Regions, Taken
 from ._shared import fit
 
 HALF = ("BFLOAT16", "FLOAT16")
@@ -28,11 +28,12 @@ def fold_scales(graph: Graph) -> None:
             y = Softmax(t)
         }
     """
+    regions = Regions()
     for node in graph.nodes("Mul", "Div"):
         found = _scaled(node)
         if found is not None:
             with graph.site(node) as new:
-                _fold(*found, node, new)
+                _fold(*found, node, regions, new)
 
 
 def _scaled(node: Node) -> tuple[Value, Value] | None:
@@ -46,14 +47,14 @@ def _scaled(node: Node) -> tuple[Value, Value] | None:
     return (value, factor) if factor.dtype is not None and factor.dtype.is_floating_point() else None
 
 
-def _fold(value: Value, constant: Value, node: Node, new: Builder) -> None:
+def _fold(value: Value, constant: Value, node: Node, regions: Regions, new: Builder) -> None:
     factor = float(constant.scalar) if node.op == "Mul" or constant.scalar == 0 else 1 / float(constant.scalar)
     kind = constant.dtype
     new.require(factor != 0 and np.isfinite(factor), "the factor is zero or not finite")
     new.require(constant.rank == 0 or (value.rank or 0) >= (constant.rank or 0), "the factor may enlarge the result")
     is_half = kind is None or kind.name in HALF
     new.require(not is_half or abs(factor) <= 1, "what carries the factor may overflow in half precision")
-    region = next((region for region in regions(value, node) if region.is_closed(node)), None)
+    region = regions.find(value, node)
     new.require(region is not None, "no constants further up can hold the factor")
     if region is not None:
         for taken in region.constants:

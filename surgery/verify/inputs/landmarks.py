@@ -69,18 +69,15 @@ def _decides(view: View, name: str) -> bool:
 
 def sizes(nodes: Iterable[onnx.NodeProto], view: View) -> tuple[float, ...]:
     """List magnitudes at which the epsilons of a graph decide, from that at which they begin to show downwards."""
-    found = set()
+    found: set[float] = set()
+    operands: dict[str, None] = {}
     for node in nodes:
-        for attribute in node.attribute:
-            if attribute.name == "epsilon":
-                found.add(float(attribute.f))
+        found.update(float(attribute.f) for attribute in node.attribute if attribute.name == "epsilon")
         if node.op_type in ("Add", "Max", "Clip"):
-            constants = [view.constant(name) for name in node.input]
-            found.update(
-                float(item.reshape(-1)[0])
-                for item in constants
-                if item is not None and item.size == 1 and item.dtype.kind == "f"
-            )
+            operands.update(dict.fromkeys(node.input))
+    for constant in map(view.constant, operands):
+        if constant is not None and constant.size == 1 and constant.dtype.kind == "f":
+            found.add(float(constant.reshape(-1)[0]))
     found = {epsilon for epsilon in found if 0 < epsilon < 1e-2}
     epsilons = sorted(found)[:4]
     # Most often an epsilon is added to a square, sometimes to its root.

@@ -111,9 +111,12 @@ class View:
             return None
         if node.op_type in _COMPUTED and depth:
             count, function = _COMPUTED[node.op_type]
-            operands = [self.constant(item, depth - 1) for item in node.input[:count]]
-            if any(item is None or item.size > _SMALL for item in operands):
-                return None
+            operands: list[Array] = []
+            for item in node.input[:count]:
+                operand = self.constant(item, depth - 1)
+                if operand is None or operand.size > _SMALL:
+                    return None
+                operands.append(operand)
             with np.errstate(all="ignore"), suppress(ValueError, TypeError):
                 computed: Array = np.asarray(function(*operands))
                 return computed

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -96,6 +97,33 @@ def alike(first: onnx.ModelProto, second: onnx.ModelProto, names: Iterable[str])
     numbers.adopt(first, second)
     theirs = _number(numbers, second, Flow(second.graph), None).values
     return {name for name in names if name in mine and mine[name] == theirs.get(name)}
+
+
+def same_but_for_names(first: onnx.ModelProto, second: onnx.ModelProto) -> bool:
+    """Return whether two models have the same nodes, constants and declarations, whatever they are named."""
+    numbers = _Numbers()
+    mine = _parts(numbers, first)
+    numbers.adopt(first, second)
+    return mine == _parts(numbers, second)
+
+
+def _parts(numbers: _Numbers, model: onnx.ModelProto) -> tuple[object, ...]:
+    """List what a model consists of, in an order that names do not matter for."""
+    graph = model.graph
+    found = _number(numbers, model, Flow(graph), None)
+    values = found.values
+    return (
+        model.ir_version,
+        {entry.domain: entry.version for entry in model.opset_import},
+        Counter(_definition(function) for function in model.functions),
+        [(value.name, values.get(value.name)) for value in (*graph.input, *graph.output)],
+        Counter((node.op_type, tuple(values.get(name) for name in node.output)) for node in graph.node),
+        Counter(values.get(tensor.name) for tensor in graph.initializer),
+        Counter(
+            (values.get(value.name), value.type.SerializeToString(deterministic=True))
+            for value in (*graph.input, *graph.output, *graph.value_info)
+        ),
+    )
 
 
 def _touched(flow: Flow, numbers: Iterable[int]) -> set[str]:

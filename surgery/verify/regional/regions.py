@@ -165,7 +165,7 @@ def _joined(cones: Iterable[_Cone]) -> list[_Cone]:
             first.absorb(other)
             found.pop(id(other), None)
         found[id(first)] = first
-        for one in others or [first]:
+        for one in [*others, cone]:
             owners.update((key, first) for key in one.nodes())
     return list(found.values())
 
@@ -179,13 +179,13 @@ def _piece(side: Definitions, targets: tuple[str, ...], numbers: set[int], given
     result.opset_import.extend(model.opset_import)
     graph = result.graph
     graph.name = "region"
-    read: set[str] = set()
+    read: dict[str, None] = {}
     for number in sorted(numbers):
         node = graph.node.add()
         node.CopyFrom(flow.nodes[number])
         for field in ("doc_string", "metadata_props"):
             node.ClearField(field)
-        read.update(flow.reads[number])
+        read.update(dict.fromkeys(flow.reads[number]))
         for position, name in enumerate(node.output):
             if name in given:
                 node.output[position] = name + _MADE
@@ -199,8 +199,9 @@ def _piece(side: Definitions, targets: tuple[str, ...], numbers: set[int], given
             graph.initializer.add().CopyFrom(side.initializers[name])
             graph.initializer[-1].name = source
         graph.node.append(onnx.helper.make_node("Identity", [source], [name + _MADE]))
-        read.add(name)
-    graph.initializer.extend(t for name, t in side.initializers.items() if name in read and name not in given)
+        read[name] = None
+    stored = (side.initializers.get(name) for name in read if name not in given)
+    graph.initializer.extend(tensor for tensor in stored if tensor is not None)
     graph.sparse_initializer.extend(
         t for t in model.graph.sparse_initializer if t.values.name in read and t.values.name not in given
     )
