@@ -15,6 +15,7 @@ from surgery.verify.inputs.admissible import MOST
 from surgery.verify.inputs.alike import guesses
 from surgery.verify.inputs.dims import Dims
 from surgery.verify.inputs.plan import Plan
+from surgery.verify.inputs.sets import TRIVIAL
 from surgery.verify.inputs.ties import find
 
 
@@ -223,3 +224,24 @@ def test_nothing_is_probed_twice(monkeypatch):
     monkeypatch.setattr(search, "PROBES", 60)
     _prepared(_proto(REFUSING))
     assert len(seen) == len(set(seen)) > 20
+
+
+EMBEDDING = """g (int32[N,L] ids, int32[N,L] segments, int32[N,L] mask, float[600,600] x)
+    => (float[N,L,4] y, int32[N] lengths, float[600,600] z)
+    <float[40,4] words = {WORDS}, float[6,4] places = {PLACES}, float[2,4] kinds = {1, 2, 3, 4, 5, 6, 7, 9},
+     float[4] gamma = {1, 1, 1, 1}, float[4] beta = {0, 0, 0, 0}> {
+    table = CONVERTED
+    y, lengths = com.microsoft.EmbedLayerNormalization(ids, segments, table, places, kinds, gamma, beta, mask)
+    z = MatMul(x, x) }"""
+
+
+@pytest.mark.parametrize("table", ["Identity(words)", "Cast<to = 1>(words)"], ids=["stored", "computed"])
+def test_ids_of_an_embedding_stay_within_its_tables_however_dear_a_run(table):
+    body = EMBEDDING.replace("WORDS", ", ".join(str(i % 7 + i / 50) for i in range(160))).replace("CONVERTED", table)
+    verifier = _prepared(_proto(body.replace("PLACES", ", ".join(str(i % 5) for i in range(24)))))
+    original = verifier._original
+    assert original.problem is None
+    assert original.cost(original.runs[0].binding) > TRIVIAL
+    assert "refused" not in verifier.bindings[0]
+    assert 1 < max(int(run.feed["ids"].max()) for run in original.runs) < 40
+    assert {int(item) for run in original.runs for item in run.feed["segments"].reshape(-1)} == {0, 1}
