@@ -37,7 +37,7 @@ def guesses(dims: Dims, ports: Sequence[InputPort]) -> Iterator[Dims]:
 
 
 def _equal(dims: Dims, ports: Sequence[InputPort]) -> dict[str, Linear]:
-    """Let the first dims of all inputs be equal, and dims in the same place of caches that differ in names only.
+    """Let the batches of all inputs be equal, and dims in the same place of caches that differ in names only.
 
     Inputs of two dims are tokens and masks, of which each may have a length of its own.
     """
@@ -50,7 +50,9 @@ def _equal(dims: Dims, ports: Sequence[InputPort]) -> dict[str, Linear]:
                 continue
             if axis and len(port.dims) < _CACHE:
                 continue
-            place: object = "batch" if axis == 0 else (str(port.dtype), fixed, axis)
+            # States of recurrent layers are of layers, batch, units.
+            is_state = axis == 1 and len(port.dims) == _CACHE and None not in (fixed[0], fixed[2])
+            place: object = "batch" if axis == 0 or is_state else (str(port.dtype), fixed, axis)
             leader = first.setdefault(place, extent)
             if leader != extent and extent not in first.values():
                 found[extent] = {leader: 1}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypedDict
 
@@ -13,15 +13,17 @@ Linear = dict[str, int]
 
 
 class Implied(TypedDict):
-    """What a graph implies for its dims: those that follow from others, extents of constants that they meet, and those
-    that may be 1 all the same, since they meet the others in a broadcast only."""
+    """What a graph implies for its dims: those that follow from others, extents of constants that they meet, those
+    that may be 1 all the same, since they meet the others in a broadcast only, and the extents of those that it does
+    not admit at all of them."""
 
     ties: dict[str, Linear]
     sizes: dict[str, list[int]]
     broadcast: list[str]
+    admits: dict[str, list[int]]
 
 
-UNKNOWN = Implied(ties={}, sizes={}, broadcast=[])
+UNKNOWN = Implied(ties={}, sizes={}, broadcast=[], admits={})
 """Nothing is implied."""
 
 
@@ -42,6 +44,15 @@ WIDE = (101, 118, 52)
 LARGE = (32, 64, 224, 16, 8, 128)
 """Extents for dims that must be a multiple of a window or a stride, or large enough for a kernel."""
 
+LARGER = (512, 576, 1024, 160, 256, 96)
+"""The same for sequences: frames of a signal, and windows that its spectrum is taken of."""
+
+MULTIPLES = ((64, 96, 32), (96, 64, 32), (32, 64, 32))
+"""Extents for images that are scaled down by two several times and up again, height and width unlike."""
+
+STEP = 32
+"""A multiple of this is most often one of several that are legal, and nothing else is."""
+
 UNEVEN = 5
 """An uneven extent for a dim that begins with an even one, most often the batch; the next dim has 3."""
 
@@ -49,17 +60,28 @@ SIGNAL = 1601
 """An extent for the samples of a waveform: speech encoders make one position of a few hundred of them."""
 
 
+_SINGLE = 4
+"""So many dims are tried at 1 each, with the others as they are."""
+
+_SEQUENCES = 3
+"""A model with more free dims is not tried with sequences of `LARGER` extents."""
+
+_WINDOW = 16
+"""A dim that may be no smaller than this is under a large window, and gets an extent at which it takes several."""
+
+
 @dataclass(frozen=True)
 class Dims:
     """The free dims of a model in order of appearance, and what the user says of them.
 
-    `ties` holds those that follow from others.
+    `ties` holds those that follow from others, `admits` the extents of those of which the graph does not admit all.
     """
 
     names: tuple[str, ...]
     wishes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     spatial: tuple[str, ...] = ()
     ties: Mapping[str, Linear] = field(default_factory=dict)
+    admits: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     def tied(self, ties: Mapping[str, Linear]) -> Dims:
         """Return the dims with some of them following from others, as far as the user does not say otherwise."""
@@ -79,31 +101,64 @@ class Dims:
         if not self.names:
             yield {}
             return
-        points = [self.point(0), self._small(0), self.point(1), self._all(4), self._all(1)]
+        points = [self.point(0), self._small(0), self.point(1), *self.multiples(), self._all(4), self._all(1)]
+        points += [{**self.point(0), name: 1} for name in self.names[:_SINGLE] if name not in self.wishes]
         points += [self._leading(2, extent) for extent in LARGE]
+        points += [self._leading(1, extent) for extent in LARGE[1:3]]
         points += [self._all(extent) for extent in LARGE]
         if len(self.names) <= 2:
             points.append(self._leading(2, SIGNAL) if len(self.names) == 2 else self._all(SIGNAL))
+        if len(self.names) <= _SEQUENCES and not self.spatial:
+            points += [self._leading(first, extent) for extent in LARGER for first in (2, 1)]
         seen: list[dict[str, int]] = []
         for point in points:
             if point not in seen:
                 seen.append(point)
                 yield point
 
+    def starts(self) -> list[dict[str, int]]:
+        """Return the points to try first where a small one was refused."""
+        narrow = [self._admitted(self._start(which), {}, times) for times in (2, 1) for which in (0, 1)]
+        return [self.point(0), self.point(1), *(narrow if self.admits else []), *self.multiples()]
+
+    def multiples(self) -> list[dict[str, int]]:
+        """Return points at which images have a size that several layers can halve."""
+        return [self._imaged(self._small(0), 0, extents) for extents in MULTIPLES] if self.spatial else []
+
     def point(self, which: int) -> dict[str, int]:
         """Return one of the two points to begin with: small extents, images larger, the user's wishes first."""
-        point = self._small(which)
-        for name, extent in zip((name for name in self.spatial if name in point), SPATIAL[which]):
-            point[name] = self._wish(name, which, extent)
-        return point
+        return self._admitted(self._start(which), self.point(0) if which and self.admits else {})
+
+    def _start(self, which: int) -> dict[str, int]:
+        return self._imaged(self._small(which), which, SPATIAL[which])
 
     def long(self) -> dict[str, int]:
         """Return a point with larger extents, but for the first dim, most often the batch."""
         point = {name: self._wish(name, 0, _nth(LONG, index)) for index, name in enumerate(self.names)}
-        return point | {
-            name: self._wish(name, 0, extent)
-            for name, extent in zip((name for name in self.spatial if name in point), WIDE)
-        }
+        return self._admitted(self._imaged(point, 0, WIDE), {})
+
+    def _imaged(self, point: Mapping[str, int], which: int, extents: Sequence[int]) -> dict[str, int]:
+        """Give the dims of images other extents."""
+        names = (name for name in self.spatial if name in point)
+        return {**point, **{name: self._wish(name, which, extent) for name, extent in zip(names, extents)}}
+
+    def _admitted(self, point: Mapping[str, int], avoided: Mapping[str, int], times: int = 4) -> dict[str, int]:
+        """Move each dim to the next extent that the graph admits, no two to the same one, nor to one to be avoided.
+
+        Below a large window, a dim becomes so many times as long as that one at least.
+        """
+        found = dict(point)
+        taken: set[int] = set()
+        for name, extent in point.items():
+            admits = self.admits.get(name)
+            if not admits or name in self.wishes:
+                continue
+            extent += times * admits[0] if extent < admits[0] > _WINDOW else 0
+            further = [other for other in admits if other >= extent] or list(admits[-1:])
+            unlike = (other for other in further if other not in taken and other != avoided.get(name))
+            found[name] = next(unlike, further[0])
+            taken.add(found[name])
+        return found
 
     def _small(self, which: int) -> dict[str, int]:
         return {name: self._wish(name, which, _nth(SMALL[which], index)) for index, name in enumerate(self.names)}
@@ -115,6 +170,11 @@ class Dims:
             return [other for other in wishes if other != extent]
         index = self.names.index(name)
         found = [self.point(1)[name], _nth(SMALL[1], index), _nth(SMALL[0], index), extent + 1, extent * 2, 1]
+        if extent % STEP == 0:
+            found.insert(1, extent + STEP)
+        admits = self.admits.get(name)
+        if admits:
+            found = [other for other in (self.point(0)[name], *found, *admits[:1]) if other in admits]
         return [other for other in dict.fromkeys(found) if other != extent and other > 0]
 
     def uneven(self, name: str) -> int:

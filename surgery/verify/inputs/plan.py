@@ -118,6 +118,19 @@ class Plan:
         return estimate(self._view(shapes), weights)
 
     @property
+    def nodes(self) -> int:
+        """How many nodes the model has, those of its subgraphs too."""
+        return len(self.index.nodes)
+
+    @property
+    def profiles(self) -> tuple[str, ...]:
+        """The profiles that make a difference: without integers, that is the first one only."""
+        counts = any(
+            port.dtype is not None and (is_integer(port.dtype) or port.dtype.kind == "b") for port in self.ports
+        )
+        return PROFILES if counts else PROFILES[:1]
+
+    @property
     def opening(self) -> float:
         """Estimate the seconds that it takes to make a session."""
         return opening(self.index)

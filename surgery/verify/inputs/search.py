@@ -19,8 +19,17 @@ Probe = Callable[[Binding], "str | None"]
 Implications = Callable[[], Implied]
 """Find out what the graph implies for its dims. That takes a while, so that it is asked for only after a refusal."""
 
-BUDGET = 60.0
-"""Seconds after which the search makes do with what it has."""
+PROBES = 240
+"""So many runs of the original at most: what is found must not depend on how busy the machine is."""
+
+SECONDS = 60.0
+"""Estimated seconds after which the search makes do with what it has."""
+
+PATIENCE = 900.0
+"""Seconds by the clock after which it does so all the same, should the estimate be far off."""
+
+_PER_PROBE, _PER_NODE = 0.02, 3e-4
+"""Estimated seconds for one probe and for each node of the model: shapes are inferred anew for each point."""
 
 
 @dataclass
@@ -61,7 +70,10 @@ class _Search:
         self.cost = cost
         self.tied: Dims | None = None
         self.known = UNKNOWN
-        self.deadline = time.monotonic() + BUDGET
+        self.deadline = time.monotonic() + PATIENCE
+        self.probes = 0
+        self.seconds = 0.0
+        self.refused: set[tuple[str, tuple[tuple[str, int], ...]]] = set()
         self.found = found
         self.profile = PROFILES[0]
 
@@ -89,14 +101,16 @@ class _Search:
 
         def probe(point: Mapping[str, int]) -> bool:
             binding = replace(Binding(seed=self.seed, profile=self.profile), dims=dict(point))
-            if self._late() or self.cost(binding) > most or not budget.spend(self.plan.opening + self.cost(binding)):
+            if self._late() or self.cost(binding) > most or self._is_refused(binding):
                 return False
-            message = self.probe(binding)
+            if not budget.spend(self.plan.opening + self.cost(binding)):
+                return False
+            message = self._run(binding)
             if message is None:
                 self.found.accepted.append(binding)
                 budget.room -= 1
             else:
-                self.found.refused.append((binding, message))
+                self._refuse(binding, message)
             return message is None
 
         guessed = self.dims is not self.free
@@ -106,7 +120,7 @@ class _Search:
 
     def _first(self) -> Binding | None:
         """Try each point of the ladder as the graph suggests, then with simpler integers."""
-        for profile in PROFILES:
+        for profile in self.plan.profiles:
             self.profile = profile
             for point in self._points():
                 if self._accepts(point):
@@ -121,9 +135,9 @@ class _Search:
         first, *others = self.free.ladder()
         yield first
         tied = self._implied()
-        yield from self._of(tied, [tied.point(0), tied.point(1)])
+        yield from self._of(tied, tied.starts())
         for guess in guesses(tied, self.plan.ports):
-            yield from self._of(guess, [guess.point(0), guess.point(1)])
+            yield from self._of(guess, guess.starts())
         if tied is not self.free:
             yield from self._of(tied, tied.ladder())
         yield from others
@@ -139,6 +153,8 @@ class _Search:
         if self.tied is None:
             self.known = self.implied() if self.free.names else UNKNOWN
             self.tied = self.free.tied(self.known["ties"]) if self.known["ties"] else self.free
+            if self.known["admits"]:
+                self.tied = replace(self.tied, admits=self.known["admits"])
         return self.tied
 
     def _vary(self, base: Mapping[str, int]) -> None:
@@ -146,7 +162,7 @@ class _Search:
         if self._move_all(base):
             return
         tied = self._implied()
-        if tied is not self.dims and tied.complete(base) == dict(base):
+        if self.dims is self.free and tied is not self.free and tied.complete(base) == dict(base):
             self.dims = tied
             if not tied.names or self._move_all(base):
                 return
@@ -164,8 +180,10 @@ class _Search:
         self._vary_tied(base, stuck)
 
     def _move_all(self, base: Mapping[str, int]) -> bool:
-        points = [self.dims.complete(self.dims.point(which)) for which in (1, 0)]
-        target = next((point for point in points if point != dict(base)), None)
+        first, second, *others = self.dims.starts()
+        points = [self.dims.complete(point) for point in (second, first, *others)]
+        unlike = (point for point in points if all(point[name] != base[name] for name in self.dims.names))
+        target = next((point for point in unlike if not self._is_refused(self._binding(point))), None)
         return target is not None and self._accept(target)
 
     def _other(self, name: str, base: Mapping[str, int]) -> int | None:
@@ -205,7 +223,7 @@ class _Search:
         there = any(binding.dims == other.dims for other in self.found.accepted)
         if there or self._late() or self._is_wished([*self.dims.names]) or self.cost(binding) > most:
             return
-        if self.probe(binding) is None:
+        if not self._is_refused(binding) and self._run(binding) is None:
             self.found.accepted.append(binding)
 
     def _is_wished(self, names: list[str]) -> bool:
@@ -219,17 +237,39 @@ class _Search:
 
     def _accepts(self, point: Mapping[str, int]) -> bool:
         binding = self._binding(point)
+        if self._is_refused(binding):
+            return False
         expensive = self.found.accepted and self.cost(binding) > CHEAP
         # With the data that an expensive model gets at its second point: then it is not run there once more.
-        if expensive and self.probe(replace(binding, character=SECOND)) is None:
+        if expensive and self._run(replace(binding, character=SECOND)) is None:
             return True
-        message = self.probe(binding)
+        message = self._run(binding)
         if message is not None:
-            self.found.refused.append((binding, message))
+            self._refuse(binding, message)
         return message is None
+
+    def _run(self, binding: Binding) -> str | None:
+        """Run the original with a binding, and count that against the budget."""
+        self.probes += 1
+        message = self.probe(binding)
+        self.seconds += _PER_PROBE + _PER_NODE * self.plan.nodes + self.cost(binding)
+        return message
+
+    def _refuse(self, binding: Binding, message: str) -> None:
+        self.found.refused.append((binding, message))
+        self.refused.add(_key(binding))
+
+    def _is_refused(self, binding: Binding) -> bool:
+        """Whether the original has refused the same inputs before."""
+        return _key(binding) in self.refused
 
     def _binding(self, point: Mapping[str, int]) -> Binding:
         return replace(Binding(seed=self.seed, profile=self.profile), dims=self.dims.complete(point))
 
     def _late(self) -> bool:
-        return time.monotonic() > self.deadline
+        """Whether the budget is used up."""
+        return self.probes >= PROBES or self.seconds > SECONDS or time.monotonic() > self.deadline
+
+
+def _key(binding: Binding) -> tuple[str, tuple[tuple[str, int], ...]]:
+    return binding.profile, tuple(sorted(binding.dims.items()))

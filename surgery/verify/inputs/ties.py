@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from surgery import ops
+from surgery.verify.inputs.admissible import RECURRENT, admissible
 from surgery.verify.inputs.dims import Extent, Implied, Linear
 from surgery.workers import stage
 
@@ -51,12 +52,20 @@ def find(skeleton: bytes, dims: Mapping[str, list[Extent]], names: Sequence[str]
         for symbol, form in solve(iter(pairs), list(back)).items()
     }
     met = extents(pairs, list(back))
+    admitted = admissible(
+        parsed.graph,
+        back,
+        lambda value: _shape(value, facts),
+        lambda value: _elements(value, facts),
+        lambda node: _pairs(node, facts),
+    )
     strict = {name for node in parsed.graph if not _broadcasts(node) for name in _names(_pairs(node, facts), back)}
     loose = {name for node in parsed.graph if _broadcasts(node) for name in _names(_pairs(node, facts), back)}
     return {
         "ties": ties,
         "sizes": {back[symbol]: found for symbol, found in met.items()},
         "broadcast": sorted(back[symbol] for symbol in loose - strict),
+        "admits": {back[symbol]: found for symbol, found in admitted.items()},
     }
 
 
@@ -118,11 +127,13 @@ def _pairs(node: ir.Node, facts: Mapping[ir.Value, Fact]) -> Iterator[Pair]:
         axis = node.attributes["axis"].as_int() % max(1, len(known[0]))
         for first, second in pairwise(known):
             yield from (pair for place, pair in enumerate(zip(first, second)) if place != axis)
-    elif op == "Conv" and len(known) >= 2 and len(known[0]) > 2 and isinstance(known[1][1], int):
+    elif op == "Conv" and shapes[0] and shapes[1] and len(shapes[0]) > 2 and isinstance(shapes[1][1], int):
         group = node.attributes["group"].as_int() if "group" in node.attributes else 1
-        yield known[0][1], known[1][1] * group
+        yield shapes[0][1], shapes[1][1] * group
     elif op == "Reshape" and shapes[0] is not None:
         yield from _reshaped(shapes[0], _elements(node.inputs[1], facts))
+    elif op in RECURRENT and shapes[0] and len(shapes[0]) == 3:
+        yield from _batched(node, shapes)
     elif op == "GroupQueryAttention":
         yield from _grouped(node, shapes, facts)
 
@@ -134,6 +145,17 @@ def _product(node: ir.Node, first: list[Extent], second: list[Extent]) -> Iterat
     flips = [name in node.attributes and bool(node.attributes[name].as_int()) for name in ("transA", "transB")]
     yield first[-2 if flips[0] else -1], second[-1 if flips[1] else -2]
     yield from zip(reversed(first[:-2]), reversed(second[:-2]))
+
+
+def _batched(node: ir.Node, shapes: Sequence[list[Extent] | None]) -> Iterator[Pair]:
+    """The batch of the data is that of the initial states and of the lengths."""
+    first = "layout" in node.attributes and bool(node.attributes["layout"].as_int())
+    assert shapes[0] is not None
+    batch = shapes[0][0 if first else 1]
+    for place in RECURRENT[node.op_type]:
+        found = shapes[place] if place < len(shapes) else None
+        if found and len(found) in (1, 3):
+            yield batch, found[0 if first or len(found) == 1 else 1]
 
 
 def _reshaped(data: list[Extent], target: list[Extent] | None) -> Iterator[Pair]:

@@ -1,0 +1,247 @@
+"""The search for sizes: what the graph admits, sizes that are tried after a refusal, and where it ends."""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+
+import onnx
+import pytest
+
+from surgery.recipe.schema import InputsSpec, VerifySpec
+from surgery.verify import Verifier
+from surgery.verify.inputs import search
+from surgery.verify.inputs.admissible import MOST
+from surgery.verify.inputs.alike import guesses
+from surgery.verify.inputs.dims import Dims
+from surgery.verify.inputs.plan import Plan
+from surgery.verify.inputs.sets import TRIVIAL
+from surgery.verify.inputs.ties import find
+
+
+def _proto(body: str) -> onnx.ModelProto:
+    text = f'<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1]>\n{body}'
+    return onnx.parser.parse_model(text)
+
+
+def _prepared(model: onnx.ModelProto) -> Verifier:
+    verifier = Verifier(model.SerializeToString(), None, VerifySpec())
+    verifier.prepare()
+    return verifier
+
+
+def _found(model: onnx.ModelProto) -> list[dict[str, int]]:
+    """The points at which the original was run, no two the same."""
+    verifier = _prepared(model)
+    assert verifier._original.problem is None, verifier._original.problem
+    points = [dict(entry["dims"]) for entry in verifier.bindings if "refused" not in entry]
+    return [point for index, point in enumerate(points) if point not in points[:index]]
+
+
+def _admitted(model: onnx.ModelProto) -> dict[str, list[int]]:
+    plan = Plan(model, InputsSpec())
+    dims = {port.name: list(port.dims) for port in plan.ports}
+    return find(model.SerializeToString(), dims, list(plan.dims.names))["admits"]
+
+
+REFLECTED = """g (float[N,S] x) => (float[N,T] y) <int64[4] pads = {0, 0, 0, 1700}>
+    { y = Pad<mode = "reflect">(x, pads) }"""
+REFLECTED_AXES = """g (float[N,S] x) => (float[N,T] y)
+    <int64[2] pads = {1700, 20}, int64[1] axes = {-1}, float zero = {0}>
+    { y = Pad<mode = "reflect">(x, pads, zero, axes) }"""
+BRANCHES = """g (float[N,S] x, bool b) => (float[N,T] y)
+    <int64[4] pads = {0, 0, 0, 1700}, int64[4] less = {0, 0, 0, 20}> {
+    y = If(b) <then_branch = g1 () => (float[A,B] p) { p = Pad<mode = "reflect">(x, pads) },
+               else_branch = g2 () => (float[C,D] q) { q = Pad<mode = "reflect">(x, less) }> }"""
+WINDOW = """g (float[N,3,S] x) => (float[N,3,T] y)
+    { y = MaxPool<kernel_shape = [851], dilations = [2], strides = [10]>(x) }"""
+LATER = """g (float[N,3,S] x) => (float[N,3,T] y)
+    { a = MaxPool<kernel_shape = [8], strides = [8]>(x) y = AveragePool<kernel_shape = [213]>(a) }"""
+
+
+@pytest.mark.parametrize(
+    ("body", "least"),
+    [(REFLECTED, 1701), (REFLECTED_AXES, 1701), (BRANCHES, 1701), (WINDOW, 1701), (LATER, 1704)],
+    ids=["reflection", "reflection-of-axes", "branches", "window", "windows-in-turn"],
+)
+def test_a_signal_is_as_long_as_its_windows_and_reflections_want(body, least):
+    model = _proto(body)
+    assert _admitted(model) == {"S": list(range(least, MOST + 1))}
+    points = _found(model)
+    assert all(point["S"] >= least for point in points)
+    assert len({point["S"] for point in points}) > 1
+    assert len({point["N"] for point in points}) > 1
+
+
+SCALED = """g (float[N,3,H,W] x) => (float[N,3,H,W] y) <float[4] scales = {1, 1, 48, 48}> {
+    c = MaxPool<auto_pad = "SAME_UPPER", kernel_shape = [2, 2]>(x)
+    a = MaxPool<kernel_shape = [48, 48], strides = [48, 48]>(x)
+    b = Resize<mode = "nearest">(a, , scales)
+    y = Add(b, c) }"""
+PYRAMID = """g (float[N,3,H,W] x) => (float[N,3,H,W] y) <float[4] six = {1, 1, 6, 6}> {
+    a = MaxPool<kernel_shape = [6, 6], strides = [6, 6]>(x)
+    b = MaxPool<kernel_shape = [6, 6], strides = [6, 6]>(a)
+    up = Resize<mode = "nearest">(b, , six)
+    c = Add(up, a)
+    back = Resize<mode = "nearest">(c, , six)
+    y = Add(back, x) }"""
+
+
+@pytest.mark.parametrize(("body", "step"), [(SCALED, 48), (PYRAMID, 36)], ids=["scaled", "pyramid"])
+def test_an_image_that_is_scaled_down_and_up_again_is_a_multiple(body, step):
+    model = _proto(body)
+    multiples = list(range(step, MOST + 1, step))
+    assert _admitted(model) == {"H": multiples, "W": multiples}
+    points = _found(model)
+    assert any(point["H"] != point["W"] and min(point["H"], point["W"]) > 1 for point in points)
+    assert len({point["H"] for point in points}) > 1
+
+
+def test_multiples_are_tried_early_where_nothing_says_so():
+    dims = Dims(("N", "H", "W"), spatial=("H", "W"))
+    sizes = [(point["H"], point["W"]) for point in dims.ladder()]
+    assert sizes.index((64, 96)) < sizes.index((4, 4))
+    assert {(96, 64), (32, 64)} < set(sizes)
+
+
+def test_long_sequences_are_tried():
+    sizes = [point["S"] for point in Dims(("N", "S")).ladder()]
+    assert {96, 160, 256, 512, 576, 1024} < set(sizes)
+
+
+QUARTERS = ", ".join(["0.25"] * 27)
+RECURRENT = f"""<float[1,9,3] w = {{{QUARTERS}}}, float[1,9,3] r = {{{QUARTERS}}}>
+    {{ y = GRU<hidden_size = 3>(x, w, r, , , state) }}"""
+
+
+def _recurrent(batch: str | int) -> onnx.ModelProto:
+    return _proto(f"g (float[S,N,3] x, float[1,{batch},3] state) => (float[S,1,N,3] y) {RECURRENT}")
+
+
+@pytest.mark.parametrize("batch", [1, 6])
+def test_an_initial_state_pins_the_batch(batch):
+    model = _recurrent(batch)
+    assert _admitted(model) == {"N": [batch]}
+    points = _found(model)
+    assert {point["N"] for point in points} == {batch}
+    assert len({point["S"] for point in points}) > 1
+
+
+def test_the_batch_of_a_state_is_that_of_the_data():
+    points = _found(_recurrent("B"))
+    assert all(point["N"] == point["B"] for point in points)
+    assert len({point["N"] for point in points}) > 1
+
+
+def test_the_batch_of_a_state_is_guessed_where_shapes_are_unknown():
+    model = _proto(
+        "g (float[N,S] x, float[2,B,8] state) => (float[N,S] y, float[2,B,8] z) { y = Neg(x) z = Neg(state) }"
+    )
+    plan = Plan(model, InputsSpec())
+    (first, *_) = guesses(plan.dims, plan.ports)
+    assert first.ties == {"B": {"N": 1}}
+
+
+def test_each_dim_is_tried_at_one_with_the_others_as_they_are():
+    points = list(Dims(("A", "B", "C")).ladder())
+    for name in "ABC":
+        assert any(point[name] == 1 and min(point.values()) == 1 < sorted(point.values())[1] for point in points), name
+
+
+def test_demands_that_contradict_each_other_leave_the_first():
+    body = """g (float[S,3] x) => (float[3] p, float[T,3] q) <float[7,3] c, float[5,3] d> {
+        p = Sum(x, c) q = Concat<axis = 1>(x, d) }"""
+    assert _admitted(_proto(body.replace("c,", f"c = {{{_zeros(21)}}},").replace("d>", f"d = {{{_zeros(15)}}}>"))) == {
+        "S": [1, 7]
+    }
+
+
+def _zeros(count: int) -> str:
+    return ", ".join(["0"] * count)
+
+
+def test_a_convolution_of_unknown_data_says_nothing_and_hides_nothing():
+    """After branches of two ranks, the rank of the data is unknown; the reflection before them counts all the same."""
+    body = """g (float[N,S] x, bool b) => (float[N,1,T] y)
+        <int64[4] pads = {0, 0, 0, 1700}, int64[1] one = {1}, float[1,1,3] w = {1, 2, 3}, float[1] bias = {1}> {
+        p = Pad<mode = "reflect">(x, pads)
+        u = If(b) <then_branch = g1 () => (a) { a = Unsqueeze(p, one) },
+                   else_branch = g2 () => (c) { d = Unsqueeze(p, one) e = Unsqueeze(d, one) c = Squeeze(e, one) }>
+        y = Conv(u, w, bias) }"""
+    assert _admitted(_proto(body))["S"][0] == 1701
+
+
+# Where the search ends
+
+
+def test_what_is_found_does_not_depend_on_the_clock(monkeypatch):
+    model = _proto(PYRAMID)
+    first = _prepared(model).bindings
+    clock = itertools.count(0, 10)
+    monkeypatch.setattr(search, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    assert _prepared(model).bindings == first
+
+
+REFUSING = """g (float[N,S] x, int64[S] i) => (float[T] y, int64[S] j) <int64[1] prime = {7001}>
+    { y = Reshape(x, prime) j = Neg(i) }"""
+
+
+def _probes(monkeypatch) -> int:
+    count = 0
+    run = search._Search._run
+
+    def counted(self, binding):
+        nonlocal count
+        count += 1
+        return run(self, binding)
+
+    monkeypatch.setattr(search._Search, "_run", counted)
+    verifier = _prepared(_proto(REFUSING))
+    assert verifier._original.problem is not None
+    assert verifier._original.problem.startswith("no legal input found")
+    return count
+
+
+def test_the_search_ends_with_its_probes(monkeypatch):
+    monkeypatch.setattr(search, "PROBES", 7)
+    assert _probes(monkeypatch) == 7
+
+
+def test_the_search_ends_with_its_estimated_seconds(monkeypatch):
+    monkeypatch.setattr(search, "SECONDS", 0.1)
+    assert 2 <= _probes(monkeypatch) <= 6
+
+
+def test_nothing_is_probed_twice(monkeypatch):
+    seen: list[tuple] = []
+    run = search._Search._run
+
+    def noted(self, binding):
+        seen.append((binding.profile, binding.character, tuple(sorted(binding.dims.items()))))
+        return run(self, binding)
+
+    monkeypatch.setattr(search._Search, "_run", noted)
+    monkeypatch.setattr(search, "PROBES", 60)
+    _prepared(_proto(REFUSING))
+    assert len(seen) == len(set(seen)) > 20
+
+
+EMBEDDING = """g (int32[N,L] ids, int32[N,L] segments, int32[N,L] mask, float[600,600] x)
+    => (float[N,L,4] y, int32[N] lengths, float[600,600] z)
+    <float[40,4] words = {WORDS}, float[6,4] places = {PLACES}, float[2,4] kinds = {1, 2, 3, 4, 5, 6, 7, 9},
+     float[4] gamma = {1, 1, 1, 1}, float[4] beta = {0, 0, 0, 0}> {
+    table = CONVERTED
+    y, lengths = com.microsoft.EmbedLayerNormalization(ids, segments, table, places, kinds, gamma, beta, mask)
+    z = MatMul(x, x) }"""
+
+
+@pytest.mark.parametrize("table", ["Identity(words)", "Cast<to = 1>(words)"], ids=["stored", "computed"])
+def test_ids_of_an_embedding_stay_within_its_tables_however_dear_a_run(table):
+    body = EMBEDDING.replace("WORDS", ", ".join(str(i % 7 + i / 50) for i in range(160))).replace("CONVERTED", table)
+    verifier = _prepared(_proto(body.replace("PLACES", ", ".join(str(i % 5) for i in range(24)))))
+    original = verifier._original
+    assert original.problem is None
+    assert original.cost(original.runs[0].binding) > TRIVIAL
+    assert "refused" not in verifier.bindings[0]
+    assert 1 < max(int(run.feed["ids"].max()) for run in original.runs) < 40
+    assert {int(item) for run in original.runs for item in run.feed["segments"].reshape(-1)} == {0, 1}
