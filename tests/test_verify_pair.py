@@ -15,6 +15,7 @@ from onnx.reference import ReferenceEvaluator
 import surgery
 from surgery import text
 from surgery.errors import ModelFileError, UsageError
+from surgery.parity import Parity
 from surgery.recipe.schema import InputsSpec, VerifySpec
 from surgery.verify.matching import by_position, rename
 
@@ -215,7 +216,7 @@ def test_the_test_set_beside_the_first_model_is_used(tmp_path: Path) -> None:
 
 def test_unverified_may_be_accepted() -> None:
     first = text.parse("g (float[2] x) => (float[2] y) { y = com.acme.Foo(x) }")
-    second = text.parse("g (float[2] x) => (float[2] y) { t = Identity(x) y = com.acme.Foo(t) }")
+    second = text.parse("g (float[2] x) => (float[2] y) { t = Identity(x) y = com.acme.Foo<a = 1>(t) }")
     for proto in (first, second):
         proto.opset_import.add(domain="com.acme", version=1)
     for policy, ok in (("refuse", False), ("accept", True)):
@@ -230,3 +231,12 @@ def test_wrong_files_are_told_from_wrong_models(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError):
         surgery.verify(tmp_path / "no.onnx", model())
     assert not surgery.verify(model(), model(BODY.replace("Relu", "Abs"))).ok
+
+
+def test_two_models_are_compared_with_their_signatures() -> None:
+    one = text.parse("g (float[N] x) => (float[N] y) { y = Neg(x) }")
+    other = text.parse("g (float[M] x) => (float[M] y) { t = Identity(x) y = Neg(t) }")
+    found = surgery.verify(one, other, promise=Parity.EXACT)
+    assert found.verdict.status == "equal"
+    assert len(found.signature) == 2
+    assert found.bindings

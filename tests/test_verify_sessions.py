@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
+from surgery.parity import Parity
+from surgery.verify import Verifier
 from surgery.verify.inputs.shapes import infer
 from surgery.verify.running import engine as engine_module
 from surgery.verify.running.engine import Engine, shorten_native
@@ -240,3 +242,27 @@ def _private(worker: Worker) -> int:
     """Bytes of private memory of a worker."""
     status = Path(f"/proc/{worker.pid}/status").read_text()
     return int(status.partition("RssAnon:")[2].split()[0]) << 10
+
+
+def test_weights_are_read_from_where_they_lie(tmp_path):
+    weights = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    path = tmp_path / "weights.bin"
+    path.write_bytes(b"\0" * 4096 + weights.tobytes())
+
+    def model(extra: str) -> bytes:
+        proto = _parse(f"g (float[N,64] x) => (float[N,64] y) {{ {extra} }}")
+        tensor = numpy_helper.from_array(weights, "w")
+        tensor.ClearField("raw_data")
+        tensor.data_location = TensorProto.EXTERNAL
+        entries = {"location": str(path)[1:], "offset": "4096", "length": str(weights.nbytes)}
+        for key, value in entries.items():
+            tensor.external_data.add(key=key, value=value)
+        proto.graph.initializer.append(tensor)
+        return proto.SerializeToString()
+
+    verifier = Verifier(model("y = MatMul(x, w)"))
+    assert verifier.verify(model("t = Identity(w) y = MatMul(x, t)"), Parity.EXACT).status == "equal"
+    assert verifier.verify(model("t = Transpose(w) y = MatMul(x, t)"), Parity.EXACT).status == "different"
+    assert verifier._original.weights == weights.nbytes
+    run = verifier._original.runs[0]
+    np.testing.assert_allclose(run.outputs["y"], run.feed["x"] @ weights, rtol=1e-4, atol=1e-4)

@@ -67,10 +67,10 @@ def _sums(reader: Node, weight: Array) -> Array:
 
 
 def _with_bias(layer: Layer) -> Layer:
-    """Take the Add of a bias behind a MatMul along."""
+    """Take the Add of a bias after a MatMul along."""
     readers = layer.node.outputs[0].consumers
-    behind = layer_above(readers[0].outputs[0]) if layer.node.op == "MatMul" and len(readers) == 1 else None
-    return behind if behind is not None and behind.node == layer.node else layer
+    after = layer_above(readers[0].outputs[0]) if layer.node.op == "MatMul" and len(readers) == 1 else None
+    return after if after is not None and after.node == layer.node else layer
 
 
 def _pads_nothing(conv: Node) -> bool:

@@ -74,7 +74,7 @@ def command() -> None:
         code = main()
     except KeyboardInterrupt as error:
         # Not in a command, but right before it or after.
-        code = _say(*_signals.told(error))
+        code = _say(*_signals.account(error))
     _signals.finish()
     if sys.getprofile() is not None:
         sys.exit(code)
@@ -130,9 +130,9 @@ def _answer(arguments: argparse.Namespace) -> int:
         return code
     except Exception as error:
         interrupt = _signals.received()
-        return _failed(arguments, error) if interrupt is None else _say(*_signals.told(interrupt))
+        return _failed(arguments, error) if interrupt is None else _say(*_signals.account(interrupt))
     except KeyboardInterrupt as error:
-        return _say(*_signals.told(error))
+        return _say(*_signals.account(error))
 
 
 def _failed(arguments: argparse.Namespace, error: Exception) -> int:

@@ -50,7 +50,7 @@ def finish() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def told(error: KeyboardInterrupt) -> tuple[str, int]:
+def account(error: KeyboardInterrupt) -> tuple[str, int]:
     """Say what an interrupt has ended, and with which exit code: 128 and the number of the signal, as shells do."""
     number = signal.Signals(error.number if isinstance(error, Ended) else signal.SIGINT)
     what = "interrupted" if number is signal.SIGINT else f"ended by {number.name}"

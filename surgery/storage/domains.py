@@ -16,7 +16,7 @@ _WRITTEN: Final = bytes([len(ALIAS)]) + ALIAS.encode()
 
 
 def _has_alias(proto: onnx.ModelProto) -> bool:
-    """Tell whether a model calls the default domain by its other name, and may call it by none instead."""
+    """Return whether a model calls the default domain by its other name, and may call it by none instead."""
     if _WRITTEN not in proto.SerializeToString():
         return False
     imports: list[Any] = [proto.opset_import, *(function.opset_import for function in proto.functions)]

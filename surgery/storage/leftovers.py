@@ -40,7 +40,7 @@ def passing_name(target: str, suffix: str = ".tmp") -> str:
 
 
 def create(target: Path, suffix: str = ".tmp") -> tuple[Path, int]:
-    """Make a locked file beside its target; return its path and a descriptor. Raises OSError."""
+    """Make a locked file next to its target; return its path and a descriptor. Raises OSError."""
     while True:
         path = target.with_name(passing_name(target.name, suffix))
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
