@@ -170,6 +170,7 @@ def test_unverified_is_refused_unless_the_recipe_accepts_it() -> None:
 def test_the_policy_holds_for_every_reason(monkeypatch: pytest.MonkeyPatch, reason: str, mode: str) -> None:
     verdict = Verdict("unverified", reason, message="nothing is shown")
     monkeypatch.setattr(Verifier, "verify", lambda *_: verdict)
+    monkeypatch.setattr(Verifier, "confirm", lambda *_: verdict)
     proto = text.parse("g (float[n] x) => (float[n] y) { k = Identity(x) y = Relu(k) }")
     for policy, code in (("refuse", 1), ("accept", 0)):
         recipe = _recipe(policy)

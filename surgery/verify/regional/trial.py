@@ -93,7 +93,8 @@ class Laboratory:
             nothing = Verdict("unverified", NOT_RUN, message=self._original.problem or "no inputs are known")
             return dict.fromkeys((name for region in left for name in region.targets), nothing) | verdicts
         unknown = self._values.learn(before, {name for region in left for name in region.given})
-        if self._cost(left, self._values.points[0], promise) > afford:
+        known = [region for region in left if unknown.keys().isdisjoint(region.given)]
+        if self._cost(known, self._values.points[0], promise) > afford:
             raise CostlyError("to run the region of the change takes longer than to run the whole model")
         for region in left:
             reason = next((unknown[name] for name in region.given if name in unknown), "")
@@ -159,6 +160,8 @@ class Laboratory:
             raise UnknownError(f"the region of the original does not run: {mine.runs[0]}")
         runs = [Run(binding, feed, outputs) for binding, feed, outputs in kept]
         theirs = self._engine.run(skeletons[1], [run.feed for run in runs])
+        if theirs.unsupported is not None:
+            return runs, [], Verdict("unverified", NOT_RUN, message=theirs.unsupported)
         failure = theirs.failure or next((run for run in theirs.runs if isinstance(run, str)), None)
         if failure is not None:
             return runs, [], Verdict("different", message=f"the changed region does not run: {failure}")
