@@ -138,3 +138,15 @@ def attribute_default(op_type: str, opset: int, name: str, domain: str = "") -> 
         return None
     value = onnx.helper.get_attribute_value(attribute.default_value)
     return value.decode() if isinstance(value, bytes) else value
+
+
+@cache
+def is_integer_by_schema(op_type: str, opset: int, position: int, domain: str = "") -> bool:
+    """Return whether an input is an integer whatever the data is: axes, a shape, indices."""
+    import onnx.defs
+
+    try:
+        inputs = onnx.defs.get_schema(op_type, opset, domain).inputs
+    except onnx.defs.SchemaError:
+        return False
+    return position < len(inputs) and set(inputs[position].types) <= {"tensor(int32)", "tensor(int64)"}

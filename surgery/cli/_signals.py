@@ -55,5 +55,5 @@ def account(error: KeyboardInterrupt) -> tuple[str, int]:
     number = signal.Signals(error.number if isinstance(error, Ended) else signal.SIGINT)
     what = "interrupted" if number is signal.SIGINT else f"ended by {number.name}"
     files = sys.modules.get("surgery.storage.files")
-    written = ", ".join(str(path) for path in (files.written if files is not None else ()) if path.exists())
+    written = ", ".join(map(str, files.written())) if files is not None else ""
     return f"{what}; {'nothing was' if not written else f'{written} had been'} written", 128 + number

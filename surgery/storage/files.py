@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from surgery.errors import ModelFileError, OutputError
-from surgery.storage.leftovers import create, sweep
+from surgery.storage.leftovers import create, gone, sweep
 from surgery.storage.wire import Piece, Reference
 
 if TYPE_CHECKING:
@@ -76,8 +76,10 @@ class NewFile:
 
     def discard(self) -> None:
         """Remove the file, unless it is in place already."""
-        if _unfinished.pop(self, None) is not None:
+        if self in _unfinished:
             self._path.unlink(missing_ok=True)
+            gone(self._path)
+            del _unfinished[self]
         self._close()
 
     def stop(self) -> None:
@@ -135,10 +137,11 @@ class NewFile:
     def commit(self, target: Path) -> None:
         """Make the bytes durable and let the file take the place of `target`."""
         self.sync()
-        # It stays locked until it has its name.
+        # It stays locked until it has its name. A signal that comes with that finds it noted.
+        _placed[target] = os.fstat(self._fd).st_ino
         self._path.replace(target)
+        gone(self._path)
         _unfinished.pop(self, None)
-        written.append(target)
         self._close()
         sync_folder(target.parent)
 
@@ -151,8 +154,18 @@ class NewFile:
 _unfinished: dict[NewFile, int] = {}
 """Files on their way, with the process that began them."""
 
-written: list[Path] = []
-"""The files that this process has put in place, in their order."""
+_placed: dict[Path, int] = {}
+"""The files that this process puts in place, in their order, with the inode that each has then."""
+
+
+def written() -> list[Path]:
+    """Return the files that this process has put in place, as far as they are still there."""
+    found = []
+    for path, inode in _placed.items():
+        with suppress(OSError):
+            if path.stat().st_ino == inode:
+                found.append(path)
+    return found
 
 
 @atexit.register

@@ -4,10 +4,14 @@ Whatever stands under a passing name is locked by the process that writes it. Th
 process ends, however it ends. So a passing name whose lock is free is a leftover, and one whose lock is held belongs
 to somebody at work. A lock is taken right after the file is made: who finds the file in between takes the lock first,
 removes the file, and its maker sees that and makes another one. Where a file system has no locks, nothing is removed.
+
+A process that ends in order removes its own: it notes each name before there is anything under it, and until after that
+is gone, so that no signal comes in between.
 """
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import json
 import mmap
@@ -34,6 +38,42 @@ Stamp = list[int]
 """What a file is known by under whatever name: its inode, its bytes, and when they were written."""
 
 
+_begun: Final[dict[Path, int]] = {}
+"""What may stand under a passing name, with the process that began it."""
+
+
+def begin(path: Path) -> Path:
+    """Note what is about to be made, so that it goes away when the process ends."""
+    _begun[path] = os.getpid()
+    return path
+
+
+def gone(path: Path) -> None:
+    """Note that it is gone, or in place."""
+    _begun.pop(path, None)
+
+
+@atexit.register
+def _remove_begun() -> None:
+    """Remove what was begun and is still there: an interrupt came before its owner had it, or while it went."""
+    for path, owner in list(_begun.items()):
+        if owner == os.getpid():
+            with suppress(OSError):
+                _remove(path)
+            gone(path)
+
+
+def _remove(path: Path) -> None:
+    """Remove what stands under a passing name, of what kind it may be."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    elif path.name.endswith(_JOURNAL):
+        with suppress(FileNotFoundError), path.open("rb") as file:
+            _finish(path, file.fileno())
+    else:
+        path.unlink(missing_ok=True)
+
+
 def passing_name(target: str, suffix: str = ".tmp") -> str:
     """Return a name that no other file has, for what is to become `target`."""
     return f".{os.fsdecode(os.fsencode(target)[:_LONGEST])}.surgery-{secrets.token_hex(4)}{suffix}"
@@ -42,26 +82,34 @@ def passing_name(target: str, suffix: str = ".tmp") -> str:
 def create(target: Path, suffix: str = ".tmp") -> tuple[Path, int]:
     """Make a locked file next to its target; return its path and a descriptor. Raises OSError."""
     while True:
-        path = target.with_name(passing_name(target.name, suffix))
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        path = begin(target.with_name(passing_name(target.name, suffix)))
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        except OSError:
+            gone(path)
+            raise
         if _hold(fd):
             return path, fd
         os.close(fd)
+        gone(path)
 
 
 @contextmanager
 def passing_folder(parent: Path, name: str) -> Iterator[Path]:
     """Make a locked folder that is gone in the end, with all that was not moved out of it. Raises OSError."""
     sweep(parent)
-    path = parent / passing_name(name)
-    path.mkdir()
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    path = begin(parent / passing_name(name))
+    fd = -1
     try:
+        path.mkdir()
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         _hold(fd)
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
-        os.close(fd)
+        gone(path)
+        if fd >= 0:
+            os.close(fd)
 
 
 def _hold(fd: int) -> bool:
@@ -133,6 +181,7 @@ class Journal:
         try:
             _remove_unnamed(self._target, self._noted)
             self._path.unlink(missing_ok=True)
+            gone(self._path)
         finally:
             os.close(self._fd)
 
@@ -200,14 +249,26 @@ class ScratchFolder:
     def __init__(self) -> None:
         _sweep_scratch(Path(tempfile.gettempdir()))
         while True:
-            self.path = Path(tempfile.mkdtemp(prefix=_SCRATCH)).resolve()
+            self.path = begin(Path(tempfile.gettempdir()).resolve() / f"{_SCRATCH}{secrets.token_hex(4)}")
             try:
-                self._fd = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            except FileNotFoundError:
-                continue  # while it was empty, somebody took it for a leftover
-            if _hold(self._fd):
-                return
-            os.close(self._fd)
+                self.path.mkdir(mode=0o700)
+                if self._lock():
+                    return
+            except OSError:
+                gone(self.path)
+                raise
+            gone(self.path)
+
+    def _lock(self) -> bool:
+        """Lock the new folder; False when somebody has removed it before, who took it for a leftover."""
+        try:
+            self._fd = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            return False
+        if _hold(self._fd):
+            return True
+        os.close(self._fd)
+        return False
 
     def __enter__(self) -> Path:
         return self.path
@@ -220,6 +281,7 @@ class ScratchFolder:
     def remove(self) -> None:
         """Delete the folder with all that is in it."""
         _remove_scratch(self.path)
+        gone(self.path)
         self.release()
 
     def release(self) -> None:

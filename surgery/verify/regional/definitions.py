@@ -62,6 +62,14 @@ class Definitions:
         number = self.flow.producers.get(name)
         return number is not None and self.flow.nodes[number].op_type == "Constant"
 
+    def steers(self, name: str, number: int) -> bool:
+        """Return whether a node reads a value only where its operator has an integer: axes, a shape, indices."""
+        node = self.flow.nodes[number]
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        opset = self.opsets.get(domain, 0)
+        places = [position for position, read in enumerate(node.input) if read == name]
+        return bool(places) and all(ops.is_integer_by_schema(node.op_type, opset, at, domain) for at in places)
+
 
 def differing(before: Definitions, after: Definitions) -> set[str]:
     """Name the values of both models that are not defined in the same way."""

@@ -100,11 +100,15 @@ class _Change:
     def _shows(self, name: str) -> bool:
         """Return whether a value that differs has an effect on any target that agrees.
 
-        After a product with zero all changes agree; one that is made up for moves what comes after it.
+        After a product with zero all changes agree; one that is made up for moves what comes after it. Axes and the
+        like are not nudged: what reads them is shown for data that was drawn.
         """
         regions = {id(region): region for _, region in self.shown.values()}
         before = self.boundary.sides[0]
-        if not before.flow.readers.get(name):
+        readers = before.flow.readers.get(name, ())
+        if all(
+            before.steers(name, number) and self.shown.keys() >= set(before.flow.makes(number)) for number in readers
+        ):
             return True
         return any(self.laboratory.moves(region, before, name) for region in regions.values())
 
