@@ -98,14 +98,18 @@ class Laboratory:
             raise CostlyError("to run the region of the change takes longer than to run the whole model")
         for region in left:
             reason = next((unknown[name] for name in region.given if name in unknown), "")
-            try:
-                found = (
-                    _unverified(region, reason) if reason else self._try(region, self._values, before, promise, grown)
-                )
-            except UnknownError as error:
-                found = _unverified(region, str(error))
+            found = _unverified(region, reason) if reason else self.beneath(region, before, promise, grown)
+            found |= _follows(region, found)
             verdicts = {**found, **verdicts}
         return verdicts
+
+    def beneath(self, region: Region, before: Definitions, promise: Parity, grown: bool) -> dict[str, Verdict]:
+        """Give a verdict on each target of a piece of a region that was run."""
+        assert self._values is not None
+        try:
+            return self._try(region, self._values, before, promise, grown)
+        except UnknownError as error:
+            return _unverified(region, str(error))
 
     def _cost(self, regions: Sequence[Region], point: Point, promise: Parity) -> float:
         """Estimate the seconds that it takes to make the values at the boundaries and to compare the results."""
@@ -211,8 +215,12 @@ class Laboratory:
 
     def moves(self, region: Region, before: Definitions, name: str) -> bool:
         """Return whether any target of a region moves when a float inside it does."""
+        if self._values is None or not self._values.points or self._values.learn(before, region.given):
+            return False
+        # A region like another one, or that is proved, has not been run.
+        _declared(region.before, region, self._values.points[0].forms)
         piece = nudged(region.before, name)
-        if piece is None or self._values is None:
+        if piece is None:
             return False
         feeds = self._feeds(region, self._values.points, before, region.before, Parity.CLOSE, few=False)
         sides = [
@@ -313,6 +321,22 @@ def _proved(region: Region) -> dict[str, Verdict]:
     }
 
 
+def _follows(region: Region, verdicts: Mapping[str, Verdict]) -> dict[str, Verdict]:
+    """Give the verdicts on targets that the same operators compute of others, once these are known to be equal.
+
+    Where a value and another one that is made of it are both read, and one of them is gone, what reads them is given
+    elements in the original that do not belong together.
+    """
+    names = dict(zip(region.targets, region.outputs))
+    equal = {name: names[name] for name in region.targets if name in region.given and verdicts[name].status == "equal"}
+    left = [name for name in region.targets if not verdicts[name].passed]
+    if not equal or not left:
+        return {}
+    proof = alike(region.before, region.after, [names[name] for name in left], equal)
+    message = "computed by the same operators of values that are bit-identical"
+    return {name: Verdict("equal", message=message) for name in left if names[name] in proof}
+
+
 def _unverified(region: Region, reason: str) -> dict[str, Verdict]:
     return dict.fromkeys(region.targets, Verdict("unverified", NOT_RUN, message=reason))
 
@@ -323,9 +347,11 @@ def _unit(drawn: Any) -> Any:
 
 
 def _declared(piece: onnx.ModelProto, region: Region, forms: Mapping[str, Form]) -> onnx.ModelProto:
-    """Declare what is given and what is asked for; dims are open."""
+    """Declare what is given and what is asked for, unless that was done; dims are open."""
     from surgery.verify.inside.cut import describe
 
+    if piece.graph.output:
+        return piece
     for name in region.given:
         port = describe(name, np.empty((0,) * len(forms[name].shape), forms[name].dtype))
         for dim in port.type.tensor_type.shape.dim:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 from surgery.parity import Parity
 from surgery.recipe.schema import VerifySpec
 from surgery.verify.comparing.details import Verdict
-from surgery.verify.comparing.judging import NOT_RUN
+from surgery.verify.comparing.judging import NOT_RUN, VACUOUS
 from surgery.verify.regional import COSTLY, REGION
 from surgery.verify.regional.definitions import Definitions
+from surgery.verify.regional.descent import descend
 from surgery.verify.regional.regions import Boundary, Region
 from surgery.verify.regional.trial import CostlyError, Laboratory
 
@@ -77,6 +78,7 @@ class _Change:
         self.shown: dict[str, tuple[Verdict, Region]] = {}
         self.failing: dict[str, tuple[Verdict, Region]] = {}
         self.differing: tuple[str, ...] = ()
+        self.beneath: dict[str, list[Region]] = {}
 
     def verdict(self) -> Verdict:
         for _ in range(_ROUNDS):
@@ -104,6 +106,7 @@ class _Change:
         like are not nudged: what reads them is shown for data that was drawn.
         """
         regions = {id(region): region for _, region in self.shown.values()}
+        regions |= {id(region): region for target in self.shown for region in self.beneath.get(target, ())}
         before = self.boundary.sides[0]
         readers = before.flow.readers.get(name, ())
         if all(
@@ -117,10 +120,18 @@ class _Change:
             regions, self.boundary.sides[0], self.promise, grown=bool(self.boundary.doubted), afford=self.afford
         )
         found = {name: (verdicts[name], region) for region in regions for name in region.targets}
+        for name, (verdict, region) in found.items():
+            if verdict.reason == VACUOUS:
+                deeper, self.beneath[name] = descend(region, name, verdict, self._compare_piece)
+                found[name] = deeper, region
         self.shown |= {name: item for name, item in found.items() if item[0].passed}
         self.failing = {name: item for name, item in found.items() if not item[0].passed}
         if not self.boundary.doubted:
             self.differing = tuple(name for name, item in self.failing.items() if item[0].status == "different")
+
+    def _compare_piece(self, region: Region) -> dict[str, Verdict]:
+        grown = bool(self.boundary.doubted)
+        return self.laboratory.beneath(region, self.boundary.sides[0], self.promise, grown)
 
     def _grow(self) -> None:
         """Look further up for what bounds the values, and further down for what makes up for the difference."""
