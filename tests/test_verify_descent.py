@@ -96,6 +96,29 @@ def test_a_transpose_that_keeps_the_order_needs_no_run() -> None:
     assert not judged(before, before.replace("[0, 1]", "[1, 0]")).passed
 
 
+def test_what_is_empty_for_all_sizes_needs_no_more() -> None:
+    head = """g (float[N,2,3] x) => (float[N,A,3] y) <int64[1] last = {-1}, int64[1] one = {1}, int64[1] two = {2}>
+        { a = Relu(x) """
+    before = head + "b = Slice(a, one, two, two) y = Slice(b, last, one, one) }"
+    after = (
+        head
+        + """from = Constant<value = int64[2] {1, -1}>() to = Constant<value = int64[2] {2, 1}>()
+        axes = Constant<value = int64[2] {2, 1}>() y = Slice(a, from, to, axes) }"""
+    )
+    verdict = judged(before.replace("A,3", "0,1"), after.replace("A,3", "0,1"))
+    assert verdict.status == "equal", verdict.message
+
+
+def test_weights_that_are_all_zero_make_a_close_change_no_secret() -> None:
+    head = """g (float[N,2] x) => (float[N,2] y)
+        <float[2,2] w = {0, 0, 0, 0}, float[2] b = {0.1, 0.7}, float[2] k = {0.3, 1.7}, float[2] c = {BIAS}> """
+    before = head + "{ a = MatMul(x, w) d = Add(a, b) y = Mul(d, k) }"
+    after = head + "{ a2 = MatMul(x, w) y = Add(a2, c) }"
+    verdict = judged(before, after.replace("BIAS", "0.03, 1.19"), Parity.CLOSE)
+    assert verdict.passed, verdict.message
+    assert not judged(before, after.replace("BIAS", "0.03, 1.2"), Parity.CLOSE).passed
+
+
 def test_a_change_like_one_before_is_shown_again() -> None:
     """The value that differs is nudged in a region that was not run, being like another one."""
     body = " { a = Exp(x) n = %s(a) y = Abs(n) }"

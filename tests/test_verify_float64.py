@@ -12,7 +12,7 @@ from surgery.verify.running import float64
 from surgery.verify.running.float64 import run
 from surgery.verify.running.kernels import Kernels, choose
 from surgery.verify.running.kinds import FLOATS
-from surgery.verify.running.widen import widen
+from surgery.verify.running.widen import UnavailableError, widen
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'
 LIMIT = 1 << 28
@@ -106,25 +106,56 @@ def test_inputs_of_all_narrow_types_are_widened(kind):
     np.testing.assert_allclose(_wide(model, x=x)[0]["y"], x.astype(np.float64) ** 3, rtol=1e-14)
 
 
-def test_large_weights_stay_where_they_lie(tmp_path):
-    weights = RNG.standard_normal((64, 32)).astype(np.float32)
-    path = tmp_path / "weights.bin"
+def _stored(weights, path):
+    """A tensor named w whose elements lie in a file."""
     path.write_bytes(weights.tobytes())
-    model = _model(
-        "g (float[N,64] x, int64[M] i) => (float[N,32] y, float[M,32] z) { y = MatMul(x, w) z = Gather(w, i) }"
-    )
     tensor = TensorProto(name="w", data_type=1, dims=weights.shape, data_location=TensorProto.EXTERNAL)
     for key, value in {"location": str(path)[1:], "offset": "0", "length": str(weights.nbytes)}.items():
         tensor.external_data.add(key=key, value=value)
-    model.graph.initializer.append(tensor)
+    return tensor
+
+
+READS = "y = MatMul(x, w) z = Gather(w, i)"
+PORTS = "(float[N,64] x, int64[M] i) => (float[N,32] y, float[M,32] z)"
+BODY = """{ c = Constant<value=bool {1}>() y, z = If(c)<
+    then_branch=then () => (y1, z1) { y1 = MatMul(x, w) z1 = Gather(w, i) },
+    else_branch=else () => (y2, z2) { y2 = MatMul(x, w) z2 = Gather(w, i) }> }"""
+
+
+@pytest.mark.parametrize("place", ["initializer", "Constant", "initializer above bodies", "Constant in a body"])
+def test_large_weights_stay_where_they_lie(place, tmp_path):
+    weights = RNG.standard_normal((64, 32)).astype(np.float32)
+    tensor = _stored(weights, tmp_path / "weights.bin")
+    model = _model(f"g {PORTS} " + (BODY if "bod" in place else f"{{ {READS} }}"))
+    graph = model.graph
+    if place == "Constant in a body":
+        for attribute in graph.node[1].attribute:
+            tensor.name = attribute.name
+            attribute.g.node.insert(0, onnx.helper.make_node("Constant", [], [attribute.name], value=tensor))
+            for node in attribute.g.node[1:]:
+                node.input[list(node.input).index("w")] = attribute.name
+    elif place == "Constant":
+        graph.node.insert(0, onnx.helper.make_node("Constant", [], ["w"], value=tensor))
+    else:
+        graph.initializer.append(tensor)
     copy = onnx.load_model_from_string(model.SerializeToString())
     wide = widen(copy, None).model
-    assert [(item.data_type, item.data_location) for item in wide.graph.initializer] == [(1, TensorProto.EXTERNAL)]
+    kept = [(item.data_type, item.data_location) for item in wide.graph.initializer]
+    assert kept == [(1, TensorProto.EXTERNAL)] * (2 if place == "Constant in a body" else 1)
     x, i = _f32(3, 64), np.array([1, 5])
     found, narrow = _wide(model, x=x, i=i)
     np.testing.assert_allclose(found["y"], x.astype(np.float64) @ weights.astype(np.float64), rtol=1e-12)
     np.testing.assert_array_equal(found["z"], weights[[1, 5]].astype(np.float64))
     assert narrow == []
+
+
+def test_large_tensors_of_one_name_are_not_mixed_up(tmp_path):
+    model = _model(f"g {PORTS} {BODY}")
+    for number, attribute in enumerate(model.graph.node[1].attribute):
+        tensor = _stored(np.full((64, 32), number, np.float32), tmp_path / f"{number}.bin")
+        attribute.g.node.insert(0, onnx.helper.make_node("Constant", [], ["w"], value=tensor))
+    with pytest.raises(UnavailableError, match="two large tensors by the name of 'w'"):
+        widen(model, None)
 
 
 def test_what_has_no_kernel_runs_in_float32_and_is_named():

@@ -14,7 +14,8 @@ from surgery.ops import RANDOM
 from surgery.parity import COMPARING, Parity
 from surgery.recipe.schema import DataSpec, InputsSpec, VerifySpec
 from surgery.verify.comparing.compare import Rules
-from surgery.verify.comparing.saturation import bounds
+from surgery.verify.comparing.precision import may_be_narrower, narrowest
+from surgery.verify.comparing.saturation import bounds, unit_ranges
 from surgery.verify.comparing.vacuity import Run, declares_empty, same, tensors, vacuous
 from surgery.verify.inputs.dims import UNKNOWN, Implied
 from surgery.verify.inputs.domain import Domain
@@ -59,6 +60,8 @@ class Original:
         self.weights = 0
         self.seed = verify.seed
         self.empty_by_nature: set[str] = set()
+        self.precision: Mapping[str, Any] = {}
+        self.ranges: Mapping[str, float] = {}
         self._inputs = inputs
         self._verify = verify
         self._prepared = self._planned = self._blind = self._counts_runs = self._controlled = False
@@ -90,6 +93,11 @@ class Original:
         return tuple(
             DataSpec(one.path, _present({**one.expected, **one.feed}), one.found, one.place) for one in self._given.sets
         )
+
+    def rules(self, promise: Parity) -> Rules:
+        """Return how its outputs are compared under a promise."""
+        spec, unsteady = self._verify, self.random | self.nondeterministic
+        return Rules(promise, spec.rtol, spec.atol, unsteady, self.precision, self.ranges)
 
     def begin(self) -> None:
         """Start to prepare, in a thread; `prepare` waits for it. The work is done in other processes."""
@@ -277,6 +285,7 @@ class Original:
     def _reference(self, bindings: list[Binding], model: onnx.ModelProto, found: Origins, cost: float) -> None:
         """Run the original on all inputs; add runs while an output does not move and they are cheap."""
         tried, limits = cost > CHEAP, bounds(model)
+        self.ranges, self.precision = unit_ranges(model), self._precision(bindings[0])
         while True:
             feeds = [self.feed(binding) for binding in bindings]
             outcome = self._run(bindings, feeds)
@@ -286,11 +295,11 @@ class Original:
             results = list(zip(bindings, feeds, outcome.runs))
             self._dropped = [(binding, run) for binding, _, run in results if isinstance(run, str)]
             runs = [Run(binding, feed, run) for binding, feed, run in results if not isinstance(run, str)]
-            self.runs = held(runs, Rules(Parity.CLOSE, self._verify.rtol, self._verify.atol, self.random))
+            self.runs = held(runs, self.rules(Parity.CLOSE))
             if not self.runs:
                 self.problem = f"the original refuses all inputs tried: {self._dropped[0][1]}"
                 return
-            rules = (Rules(promise, self._verify.rtol, self._verify.atol) for promise in COMPARING)
+            rules = map(self.rules, COMPARING)
             self.vacuous = {one.promise: vacuous(model, self.runs, found, one, limits) for one in rules}
             if not any(self.vacuous.values()) or tried:
                 return
@@ -302,6 +311,17 @@ class Original:
             special = not all(_is_float(self.runs[0].outputs[name]) for name in names)
             bindings += self._numbered(further(drawn, special), len(drawn))
             tried = True
+
+    def _precision(self, binding: Binding) -> Mapping[str, Any]:
+        """Find the outputs that are computed in a narrower float type than their own."""
+        import onnx
+
+        model = onnx.load_model_from_string(self._inlined)
+        if not may_be_narrower(model):
+            return {}
+        dims = self._plan.shapes(binding.dims)
+        found = self._worker.analyse("declare", skeleton=self._inlined, dims=dims) or {}
+        return narrowest(model, {name: number for name, (number, _) in found.items()})
 
     def remember(self, binding: Binding, outputs: Outputs) -> None:
         """Keep what a search has computed where that is expensive, unless a fresh session would compute otherwise."""
@@ -352,6 +372,7 @@ class Original:
         inner.skeleton = skeleton
         inner.runs = runs
         inner.random = inner.nondeterministic = frozenset()
+        inner.precision, inner.ranges = {}, {}
         inner.vacuous = {promise: {} for promise in COMPARING}
         inner._controlled = True
         return inner

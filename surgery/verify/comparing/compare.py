@@ -102,21 +102,32 @@ class Difference:
 
 @dataclass(frozen=True)
 class Rules:
-    """How to compare: the promise, the recipe's tolerance, the outputs of random operators."""
+    """How to compare: the promise, the recipe's tolerance, the outputs of random operators.
+
+    `precision` has the outputs that are computed in a narrower type than their own, `ranges` the least size that is
+    taken for the scale of an output.
+    """
 
     promise: Parity
     rtol: float | None = None
     atol: float | None = None
     random: frozenset[str] = field(default_factory=frozenset)
+    precision: Mapping[str, np.dtype[Any]] = field(default_factory=dict, hash=False)
+    ranges: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     @property
     def is_default(self) -> bool:
         """Whether the recipe leaves the tolerance to the dtype and the promise."""
         return self.rtol is None and self.atol is None
 
-    def tolerance(self, dtype: np.dtype[Any]) -> Tolerance:
-        """Return the tolerance for a dtype."""
-        return Tolerance.of(dtype, self.promise, self.rtol, self.atol)
+    def tolerance(self, dtype: np.dtype[Any], name: str = "") -> Tolerance:
+        """Return the tolerance for a dtype, or for the precision in which an output of that name is computed."""
+        return Tolerance.of(self.precision.get(name, dtype), self.promise, self.rtol, self.atol)
+
+    def scales(self, name: str, expected: Array) -> Scales:
+        """Return the scales of the elements of an output."""
+        found, least = Scales.of(expected), self.ranges.get(name, 0.0)
+        return replace(found, whole=max(found.whole, least), floor=max(found.floor, least)) if least else found
 
 
 def compare(original: Mapping[str, Any], changed: Mapping[str, Any], rules: Rules, into: Difference) -> None:
@@ -269,8 +280,8 @@ def _compare_tensors(pair: Pair, rules: Rules, into: Difference) -> None:
 
 def _compare_floats(pair: Pair, rules: Rules, into: Difference) -> None:
     expected, actual = pair.expected, pair.actual
-    tolerance = rules.tolerance(expected.dtype)
-    scales = Scales.of(expected)
+    tolerance = rules.tolerance(expected.dtype, pair.name)
+    scales = rules.scales(pair.name, expected)
     worst, overall, position = -1.0, 0.0, (0,) * expected.ndim
     misplaced: tuple[int, ...] | None = None
     for block in blocks(expected.shape):

@@ -241,7 +241,7 @@ def _by_tolerance(case: Case) -> Finding:
 
 
 def cases(run: Run, outputs: Mapping[str, Any], truth: Mapping[str, Any], rules: Rules) -> Iterator[Case]:
-    """Yield the float tensors among the outputs of a run that are narrower than float64 and not random."""
+    """Yield the float tensors among the outputs of a run that are not random, with float64 where they are narrower."""
     for name, expected in run.outputs.items():
         if name in rules.random or name not in outputs:
             continue
@@ -250,10 +250,10 @@ def cases(run: Run, outputs: Mapping[str, Any], truth: Mapping[str, Any], rules:
             if is_float(tensor.dtype) and item in theirs and tensor.size:
                 known = right.get(item)
                 fits = known is not None and known.shape == tensor.shape and tensor.size <= _LARGEST
-                if not fits or tensor.dtype == np.float64:
+                if not fits or (tensor.dtype == np.float64 and name not in rules.precision):
                     known = None
                 pair = Pair(name, item, tensor, theirs[item], run.binding.as_json())
-                yield Case(run, pair, known, rules.tolerance(tensor.dtype))
+                yield Case(run, pair, known, rules.tolerance(tensor.dtype, name))
 
 
 def _largest(values: Array, units: Array) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 from surgery.parity import Parity
 from surgery.recipe.schema import VerifySpec
 from surgery.verify.comparing.arbiter import Arbiter, Ruling
-from surgery.verify.comparing.compare import Difference, Rules, compare
+from surgery.verify.comparing.compare import Difference, compare
 from surgery.verify.comparing.details import Details, Status, Verdict
 from surgery.verify.comparing.metrics import Meter, tell
 from surgery.verify.comparing.vacuity import Run
@@ -25,10 +25,6 @@ class Judge:
         self._original = original
         self._verify = verify
         self._arbiter = Arbiter(original)
-
-    @property
-    def _unsteady(self) -> frozenset[str]:
-        return self._original.random | self._original.nondeterministic
 
     def judge(
         self,
@@ -68,7 +64,7 @@ class Judge:
         self, accepted: Sequence[Mapping[str, Any]], runs: Sequence[Run], results: Sequence[Mapping[str, Any]]
     ) -> str | None:
         """Say where outputs are not bit-identical to those of a model that was accepted before."""
-        rules = Rules(Parity.EXACT, None, None, self._unsteady)
+        rules = self._original.rules(Parity.EXACT)
         for run, expected, outputs in zip(runs, accepted, results):
             total = Difference()
             compare(expected, outputs, rules, total)
@@ -78,10 +74,9 @@ class Judge:
 
     def _find(self, runs: Sequence[Run], results: Sequence[Mapping[str, Any]], promise: Parity) -> _Found:
         """Compare all runs; ask float64 where there is a doubt."""
-        spec = self._verify
-        rules = Rules(promise, spec.rtol, spec.atol, self._unsteady)
+        spec, rules = self._verify, self._original.rules(promise)
         lossy = promise is Parity.LOSSY
-        found = _Found(promise, Difference(), Meter(self._unsteady) if lossy else None)
+        found = _Found(promise, Difference(), Meter(rules.random) if lossy else None)
         total = found.total
         for run, outputs in zip(runs, results):
             before = total.needed, total.bits
@@ -100,7 +95,10 @@ class Judge:
 
     def _note(self) -> str:
         original = self._original
-        return f"; in the reference evaluator, for {original.gap}" if original.engine == "reference" else ""
+        held = ", ".join(f"'{name}' by the tolerance of {dtype}" for name, dtype in sorted(original.precision.items()))
+        return (f"; {held}, in which it is computed" if held else "") + (
+            f"; in the reference evaluator, for {original.gap}" if original.engine == "reference" else ""
+        )
 
 
 @dataclass

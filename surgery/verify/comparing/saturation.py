@@ -6,7 +6,7 @@ left but its sign, or its place. Such an output agrees for most wrong models too
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +40,25 @@ _LEAST = 16
 """Elements over all runs, below which being at a bound is no more than chance."""
 
 
+_UNIT = frozenset({"HardSigmoid", "Sigmoid"})
+"""Operators that subtract from, or divide by, a number near 1, so that small results have the rounding of 1 in them."""
+
+
+def unit_ranges(model: onnx.ModelProto) -> dict[str, float]:
+    """Find the outputs whose elements are rounded as 1 is, however small they are."""
+    producers = {name: node for node in model.graph.node for name in node.output if name}
+    sources = ((output.name, _source(producers, output.name)) for output in model.graph.output)
+    return {name: 1.0 for name, node in sources if node is not None and node.op_type in _UNIT}
+
+
+def _source(producers: Mapping[str, onnx.NodeProto], name: str) -> onnx.NodeProto | None:
+    """Find the operator of the default domain that computes the elements of a value."""
+    node, seen = producers.get(name), 0
+    while node is not None and node.op_type in _MOVING and not node.domain and node.input and seen < len(producers):
+        node, seen = producers.get(node.input[0]), seen + 1
+    return node if node is not None and not node.domain else None
+
+
 def bounds(model: onnx.ModelProto) -> dict[str, tuple[float, float]]:
     """Find the outputs of the main graph that have bounds, and these."""
     producers = {name: node for node in model.graph.node for name in node.output if name}
@@ -53,11 +72,8 @@ def bounds(model: onnx.ModelProto) -> dict[str, tuple[float, float]]:
 
     found = {}
     for output in model.graph.output:
-        node = producers.get(output.name)
-        seen = 0
-        while node is not None and node.op_type in _MOVING and not node.domain and node.input and seen < len(producers):
-            node, seen = producers.get(node.input[0]), seen + 1
-        limits = _limits(node, constant) if node is not None and not node.domain else None
+        node = _source(producers, output.name)
+        limits = _limits(node, constant) if node is not None else None
         if limits is not None:
             found[output.name] = limits
     return found

@@ -92,6 +92,7 @@ def widen(model: onnx.ModelProto, kernels: Kernels | None, keep: frozenset[str] 
     result = Widened(model)
     work = _Widening(result, kernels, keep, opsets)
     work.graph(model.graph, inferred.graph, {}, {})
+    model.graph.initializer.extend(work.stored)
     head = [*work.head, *model.graph.node]
     del model.graph.node[:]
     model.graph.node.extend(head)
@@ -107,6 +108,7 @@ class _Widening:
         self.keep = keep
         self.opsets = opsets
         self.head: list[onnx.NodeProto] = []
+        self.stored: list[onnx.TensorProto] = []
         self._large: dict[str, str] = {}
         self._count = 0
 
@@ -123,16 +125,18 @@ class _Widening:
         scope = Scope(self, values, dict(casts))
         for tensor in graph.initializer:
             values[tensor.name] = value_of_tensor(tensor)
-            self._initializer(tensor)
+        kept = [tensor for tensor in graph.initializer if not self._initializer(tensor)]
         for sparse in graph.sparse_initializer:
             if sparse.values.data_type in FLOATS:
                 raise UnavailableError("a sparse tensor")
-        given = {tensor.name for tensor in graph.initializer}
+        given = {tensor.name for tensor in kept}
         for value in (*graph.input, *graph.output):
             widen_type(value.type)
         for name in [value.name for value in graph.input if value.name in self._large and value.name not in given]:
             # The tensor goes by another name now, and an input of its old name would have to be fed.
             graph.input.remove(next(value for value in graph.input if value.name == name))
+        del graph.initializer[:]
+        graph.initializer.extend(kept)
         del graph.value_info[:]
         nodes = list(zip(graph.node, inferred.node))
         for node, twin in nodes:
@@ -142,18 +146,26 @@ class _Widening:
         del graph.node[:]
         graph.node.extend(scope.nodes)
 
-    def _initializer(self, tensor: onnx.TensorProto) -> None:
-        """Convert a small tensor; give a large one another name, under which it is cast when it is read."""
+    def _initializer(self, tensor: onnx.TensorProto) -> bool:
+        """Convert a small tensor; keep a large one aside, and return True then."""
         import onnx
 
         if tensor.data_type not in FLOATS:
-            return
+            return False
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            name = self.fresh(tensor.name)
-            self._large[tensor.name] = name
-            tensor.name = name
-        else:
-            tensor.CopyFrom(to_double(tensor))
+            self.keep_large(tensor.name, tensor)
+            return True
+        tensor.CopyFrom(to_double(tensor))
+        return False
+
+    def keep_large(self, name: str, tensor: onnx.TensorProto) -> None:
+        """Keep a large tensor of any graph, to stand among those of the main one under another name."""
+        if name in self._large:
+            raise UnavailableError(f"two large tensors by the name of '{name}'")
+        kept = type(tensor)()
+        kept.CopyFrom(tensor)
+        kept.name = self._large[name] = self.fresh(name)
+        self.stored.append(kept)
 
     def large(self, name: str) -> str | None:
         """Return the name under which a large tensor stays in its own type, None for any other value."""
@@ -240,6 +252,10 @@ class Scope:
             for body, inferred in [*bodies, *zip(attribute.graphs, other.graphs)]:
                 self.work.graph(body, inferred, self.values, self.casts)
         standard = node.domain in ("", "ai.onnx")
+        large = _large_constant(node) if standard else None
+        if large is not None:
+            self.work.keep_large(node.output[0], large)
+            return
         if standard and node.op_type in ops.RANDOM:
             raise UnavailableError(f"random numbers ({node.op_type})")
         if standard and node.op_type in ("Constant", "ConstantOfShape"):
@@ -390,8 +406,6 @@ def _widen_constants(node: onnx.NodeProto) -> None:
         return
     for attribute in node.attribute:
         if attribute.name == "value" and attribute.t.data_type in FLOATS:
-            if attribute.t.external_data:
-                raise UnavailableError("a large tensor in an attribute")
             attribute.t.CopyFrom(to_double(attribute.t))
         elif attribute.name in ("value_float", "value_floats"):
             single = attribute.name == "value_float"
@@ -399,6 +413,14 @@ def _widen_constants(node: onnx.NodeProto) -> None:
             attribute.CopyFrom(onnx.helper.make_attribute("value", numpy_helper.from_array(array)))
         elif attribute.name == "sparse_value":
             raise UnavailableError("a sparse tensor")
+
+
+def _large_constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
+    """Return the floats of a Constant that are not in memory."""
+    if node.op_type != "Constant":
+        return None
+    found = (a.t for a in node.attribute if a.name == "value" and a.t.data_type in FLOATS and a.t.external_data)
+    return next(found, None)
 
 
 def _copied(node: onnx.NodeProto) -> onnx.NodeProto:
