@@ -40,6 +40,8 @@ class Regional:
         self._last: Definitions | None = None
         self.differing: tuple[str, ...] = ()
         """The values that differed in the region of the change that was verified last, as it was cut first."""
+        self.changed_opsets = False
+        """Whether the model that was verified last has other opsets than the one it was made of."""
 
     def verify(self, before: bytes, after: bytes, promise: Parity, afford: float = math.inf) -> Verdict:
         """Return the verdict on a changed model: `equal`, `close`, or `unverified`, mostly for the reason `REGION`.
@@ -53,6 +55,7 @@ class Regional:
         except CostlyError as error:
             verdict = Verdict("unverified", COSTLY, message=str(error))
         self.differing = change.differing
+        self.changed_opsets = sides[0].opsets != sides[1].opsets
         if verdict.passed:
             self._last = sides[1]
         return verdict
