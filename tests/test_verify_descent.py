@@ -145,3 +145,24 @@ def test_the_models_are_valid() -> None:
         for hiding in HIDING:
             for model in pair(change, NAMES[kind], hiding):
                 onnx.checker.check_model(text.parse(model), full_check=True)
+
+
+def test_numbers_that_are_drawn_and_not_used_hide_nothing() -> None:
+    head = "g (float[N,4] x, bool c) => (float[N,4] y) <float one = {1}, float zero = {0}> "
+    body = """{ y = If(c) <then_branch = t () => (float[N,4] a) { d = RandomNormalLike(x) a = %s(x, %s) },
+        else_branch = e () => (float[N,4] b) { b = Relu(x) }> }"""
+    assert judged(head + body % ("Mul", "one"), head + body % ("Div", "one")).status == "equal"
+    assert not judged(head + body % ("Mul", "one"), head + body % ("Mul", "zero")).passed
+
+
+def test_what_depends_on_a_draw_is_not_compared_in_its_region() -> None:
+    body = "g (float[N,4] x) => (float[N,4] y) { d = RandomNormalLike(x) n = %s(d) y = Add(n, x) }"
+    assert judged(body % "Neg", body % "Identity").reason == "not-run"
+
+
+def test_a_region_reaches_up_to_what_makes_values_finite() -> None:
+    """A difference of equals is zero, but not for the values that floats could have."""
+    head = "g (bool[4] c) => (float[4] y, float[4] w) <float[4] z = {0, 0, 0, 0}> "
+    chain = "f = Cast<to = 1>(c) d = Sub(f, f) e = Abs(d) h = Sqrt(e) k = Floor(h) l = Ceil(k) m = Sin(l) w = Sub(m, f) "
+    verdict = judged(head + "{ " + chain + "y = Tanh(m) }", head + "{ " + chain + "y = Identity(z) }")
+    assert verdict.status == "equal", verdict.message

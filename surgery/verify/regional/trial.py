@@ -177,9 +177,9 @@ class Laboratory:
     ) -> tuple[list[Run], list[Mapping[str, Any]], Verdict | None]:
         first = points[0].forms
         pieces = [_declared(piece, region, first) for piece in (region.before, region.after)]
-        found = origins(pieces[0])
-        if found.operators:
-            raise UnknownError(f"it draws random numbers ({', '.join(sorted(found.operators))})")
+        found = [origins(piece) for piece in pieces]
+        if any(one.random for one in found):
+            raise UnknownError(f"it draws random numbers ({', '.join(sorted(found[0].operators | found[1].operators))})")
         skeletons = [piece.SerializeToString() for piece in pieces]
         feeds = self._feeds(region, points, before, pieces[0], promise, few=few)
         mine = self._engine.run(skeletons[0], [feed for _, feed in feeds])

@@ -84,7 +84,7 @@ class _Change:
         self.beneath: dict[str, list[Region]] = {}
 
     def verdict(self) -> Verdict:
-        for _ in range(_ROUNDS):
+        for number in range(_ROUNDS):
             targets = self.boundary.targets - set(self.shown)
             regions = self.boundary.cut(targets)
             if any(region.nodes > _LARGEST for region in regions):
@@ -92,7 +92,7 @@ class _Change:
             self._compare(regions)
             if not self.failing:
                 break
-            self._grow()
+            self._grow(2**number)
         if self.failing:
             name, (verdict, _) = min(self.failing.items())
             message = f"in its region, '{name}' is not shown: {verdict.message}"
@@ -136,12 +136,15 @@ class _Change:
         grown = bool(self.boundary.doubted)
         return self.laboratory.beneath(region, self.boundary.sides[0], self.promise, grown)
 
-    def _grow(self) -> None:
+    def _grow(self, levels: int) -> None:
         """Look further up for what bounds the values, and further down for what makes up for the difference."""
         boundary = self.boundary
         doubted = set(self.failing) - set(boundary.sides[1].flow.outputs)
         boundary.doubted |= doubted
-        boundary.opened |= {given for _, region in self.failing.values() for given in region.given}
+        edge = {given for _, region in self.failing.values() for given in region.given}
+        for _ in range(levels):
+            boundary.opened |= edge
+            edge = {read for name in edge for side in boundary.sides for read in side.read_for(name)}
         # What was shown given that these are equal is open again.
         self.shown = {name: item for name, item in self.shown.items() if doubted.isdisjoint(item[1].given)}
 
