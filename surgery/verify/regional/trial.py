@@ -45,16 +45,19 @@ _MOVING = frozenset(
 
 _CLOSE = Rules(Parity.CLOSE)
 
-_PER_REGION, _PER_ELEMENT = 3e-3, 1e-7
+_PER_REGION, _PER_ELEMENT = 3e-3, 3e-8
 """Seconds for a region, and for an element given in a set of values."""
+
+_RUNS = 4
+"""How much a set of values costs, in runs of the region: two sides, and one in float64, which takes longer."""
 
 _LARGE = 1 << 20
 """Elements given to a region from which on few sets of them show as much as many do of smaller ones."""
 
 _COSTLY = "to run the region of the change takes longer than to run the whole model"
 
-_MOST_DRAWN = 32 << 20
-"""Bytes of drawn values that are kept for other regions."""
+_PERIOD = 131_071
+"""The most elements that are drawn for one value; a prime."""
 
 
 class CostlyError(Exception):
@@ -72,7 +75,6 @@ class Laboratory:
         self._known: dict[tuple[Parity, Pattern], list[Verdict]] = {}
         self._families: set[tuple[Parity, Hashable]] = set()
         self._drawn: dict[Hashable, Any] = {}
-        self._drawn_bytes = 0
 
     def close(self) -> None:
         """End the process that runs the regions."""
@@ -130,9 +132,10 @@ class Laboratory:
             family = (promise, pattern.family) if pattern is not None else None
             few = family in families
             families.add(family) if family is not None else None
-            for binding in _bindings(region, points, promise, 0.0, few=few):
+            run = Plan(region.before, InputsSpec()).cost(_shapes(region, points[0]), 0)
+            for binding in _bindings(region, points, promise, run, few=few):
                 point = next(one for one in points if one.dims == binding.dims)
-                seconds += _elements(region, point) * _PER_ELEMENT
+                seconds += _elements(region, point) * _PER_ELEMENT + run * _RUNS
             seconds += _PER_REGION
         return seconds
 
@@ -206,9 +209,9 @@ class Laboratory:
         """Make the sets of values at the boundary."""
         plan = Plan(piece, InputsSpec())
         # Integers are those of the original, and no shape inside matters to what floats are legal.
-        shapes = [{name: list(point.forms[name].shape) for name in region.given} for point in points]
-        domains = plan.domains(shapes[0])
-        bindings = _bindings(region, points, promise, plan.cost(shapes[0], 0), few=few)
+        shapes = _shapes(region, points[0])
+        domains = plan.domains(shapes)
+        bindings = _bindings(region, points, promise, plan.cost(shapes, 0), few=few)
         places = {tuple(point.dims.items()): point for point in points}
         result = []
         for number, binding in enumerate(bindings):
@@ -224,16 +227,16 @@ class Laboratory:
         return result
 
     def _draw(self, index: int, form: Form, domain: Domain, binding: Binding) -> Any:
-        """Draw the elements of a value: its own among those that are given, the same for other regions."""
-        key = (index, form, domain, binding.character, binding.seed)
-        found = self._drawn.get(key)
-        if found is None:
+        """Draw the elements of a value: its own among those that are given, the same for other regions.
+
+        Those of a large one come again after so many that no shape has to do with.
+        """
+        size = min(math.prod(form.shape), _PERIOD)
+        key = (index, form.dtype, size, domain, binding.character, binding.seed)
+        if key not in self._drawn:
             rng = generator(binding.seed, f"given {index}", binding.character)
-            found = draw(domain, form.dtype, form.shape, binding.character, rng, binding.seed)
-            if self._drawn_bytes + found.nbytes <= _MOST_DRAWN:
-                self._drawn[key] = found
-                self._drawn_bytes += found.nbytes
-        return found
+            self._drawn[key] = draw(domain, form.dtype, (size,), binding.character, rng, binding.seed)
+        return np.resize(self._drawn[key], form.shape)
 
     def moves(self, region: Region, before: Definitions, name: str) -> bool:
         """Return whether any target of a region moves when a float inside it does."""
@@ -315,6 +318,10 @@ def _bindings(region: Region, points: Sequence[Point], promise: Parity, cost: fl
     kinds += [(second, "coarse"), *((binding, "normal") for binding in others)]
     kinds += [(first, "special")] if promise is Parity.EXACT else []
     return [replace(binding, character=character) for binding, character in kinds]
+
+
+def _shapes(region: Region, point: Point) -> dict[str, list[int]]:
+    return {name: list(point.forms[name].shape) for name in region.given}
 
 
 def _elements(region: Region, point: Point) -> int:
