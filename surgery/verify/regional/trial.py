@@ -43,6 +43,9 @@ _MOVING = frozenset(
 )
 """Operators that hand on elements, or compute with shapes alone."""
 
+PROVED = "computed by the same operators"
+"""The message of a verdict for which nothing had to run."""
+
 _CLOSE = Rules(Parity.CLOSE)
 
 _PER_REGION, _PER_ELEMENT = 3e-3, 3e-8
@@ -350,9 +353,7 @@ def _proved(region: Region) -> dict[str, Verdict]:
     """Give the verdicts on targets that the same operators compute in both models."""
     proof = alike(region.before, region.after, region.outputs)
     found = zip(region.targets, region.outputs)
-    return {
-        name: Verdict("equal", message="computed by the same operators") for name, output in found if output in proof
-    }
+    return {name: Verdict("equal", message=PROVED) for name, output in found if output in proof}
 
 
 def _unverified(region: Region, reason: str) -> dict[str, Verdict]:
