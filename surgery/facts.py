@@ -67,13 +67,21 @@ def values(graphs: Iterable[ir.Graph]) -> Iterator[ir.Value]:
             yield from node.outputs
 
 
-def symbolic(shape: ir.Shape | None) -> ir.Shape | None:
-    """Give a declared shape with a symbol for the name of each dim, which may be any text."""
-    if shape is None or not any(isinstance(dim, ir.SymbolicDim) and _is_odd(dim.value) for dim in shape):
+def symbolic(shape: ir.Shape | None, *, arithmetic: bool = False) -> ir.Shape | None:
+    """Give a declared shape with a symbol for the name of each dim, which may be any text; -1 and "?" say nothing.
+
+    With `arithmetic`, names are expressions.
+    """
+    if shape is None or not any(_is_odd(dim) for dim in shape):
         return shape
     from surgery.inference.symbols import opaque
 
-    return ir.Shape([dim if isinstance(dim, int) else ir.SymbolicDim(opaque(dim.value)) for dim in shape])
+    def given(dim: int | ir.SymbolicDim) -> int | ir.SymbolicDim:
+        if isinstance(dim, int):
+            return dim if dim >= 0 else ir.SymbolicDim(None)
+        return dim if arithmetic else ir.SymbolicDim(opaque(dim.value))
+
+    return ir.Shape([given(dim) for dim in shape])
 
 
 def declarable(found: Sequence[Dim]) -> list[Dim]:
@@ -85,7 +93,10 @@ def declarable(found: Sequence[Dim]) -> list[Dim]:
     return [shown(dim) if isinstance(dim, str) else dim for dim in found]
 
 
-def _is_odd(name: str | None) -> bool:
+def _is_odd(dim: int | ir.SymbolicDim) -> bool:
+    if isinstance(dim, int):
+        return dim < 0
+    name = dim.value
     return name is not None and not (name.isascii() and name.isidentifier() and not name.startswith("dim_x"))
 
 

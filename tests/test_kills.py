@@ -253,7 +253,7 @@ class Runs:
         # A signal before there is a handler ends it too, and one after all is done comes too late. That Python itself
         # was interrupted as it began is its own error.
         began = not said.startswith(b"Fatal Python error: init_")
-        assert process.returncode in (0, -number, 128 + number) or not began, said
+        assert process.returncode in (0, -number, 128 + number) or not began, (process.returncode, number, said)
         if process.returncode == 128 + number:
             assert said.count(b"\n") == 1 and b"Traceback" not in said, said
         for path in self.out.glob("[a-z].onnx"):

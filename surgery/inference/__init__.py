@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from surgery.inference import ml, older
 from surgery.inference.contents import MOST_ELEMENTS, Content, as_content, constant_of, follow
 from surgery.inference.rules import correct
 from surgery.inference.shapes import tell
-from surgery.inference.symbols import Element, element, is_readable, names, normal, number
+from surgery.inference.symbols import Element, element, names, normal, number
 
 _HOLDS_ELEMENTS = {
     ir.DataType.BOOL,
@@ -39,8 +39,6 @@ _HOLDS_ELEMENTS = {
     ir.DataType.UINT64,
 }
 _HOLDS_SYMBOLS = {ir.DataType.BOOL, ir.DataType.INT32, ir.DataType.INT64}
-UNNAMED = {"?", "-1"}
-"""What exporters write in place of a name: two of them say nothing of each other."""
 _LIMITS = {
     dtype: (int(np.iinfo(dtype.numpy()).min), int(np.iinfo(dtype.numpy()).max))
     for dtype in _HOLDS_ELEMENTS - {ir.DataType.BOOL}
@@ -55,14 +53,12 @@ class Context(ShapeInferenceContext):  # type: ignore[misc]
         self.elements: dict[ir.Value, list[Element]] = {}
         self.wild: set[str] = set()
         """Symbols that stand for elements of which nothing is known, not even that they are positive."""
-        self.named: dict[str, ir.SymbolicDim] = {}
-        """The symbols of dims whose names cannot be calculated with."""
         self._constants: dict[ir.Value, Content | None] = {}
 
     def child(self, opset_imports: Any, resolved_attrs: dict[str, ir.Attr]) -> Context:
         """Return the context for the body of a function; symbols stay distinct from ours."""
         made = Context(opset_imports, self.policy, resolved_attrs, allocator=self._allocator)
-        made.wild, made.named = self.wild, self.named
+        made.wild = self.wild
         return made
 
     def know(self, value: ir.Value, content: Content, dtype: ir.DataType | None) -> bool:
@@ -185,7 +181,7 @@ class Inference:
     """
 
     def __init__(self, model: ir.Model, *, arithmetic: bool = False) -> None:
-        self._symbolic = (lambda shape: shape) if arithmetic else symbolic
+        self._symbolic = partial(symbolic, arithmetic=arithmetic)
         _collect()
         self._model = model
         self._main = Context(dict(model.opset_imports))
@@ -274,7 +270,6 @@ class Inference:
 
     def _merged(self, found: ir.Shape | None, declared: ir.Shape | None) -> ir.Shape | None:
         """Fill what was not found by what is declared."""
-        declared = None if declared is None else _readable(declared)
         if found is None or declared is None or len(found) != len(declared):
             return declared if found is None else found
         merged: list[int | ir.SymbolicDim] = []
@@ -382,33 +377,7 @@ def _write_constant(value: ir.Value, tensor: ir.TensorProtocol) -> None:
 def _name_dims(context: Context, value: ir.Value) -> None:
     """Give each dim of a value a name that can be calculated with."""
     if value.shape is not None:
-        value.shape = _readable(value.shape, context)
         context.name_anonymous_dims(value)
-
-
-def _readable(shape: ir.Shape, context: Context | None = None) -> ir.Shape:
-    """Return a shape without dims that are neither extents nor names to calculate with: -1, "?", "batch size".
-
-    A name among them stands for the same extent wherever it occurs, and gets a symbol from the context; else it goes.
-    """
-    dims = list(shape)
-    known = [dim >= 0 if isinstance(dim, int) else _is_readable(dim) for dim in dims]
-    if all(known):
-        return shape
-    return ir.Shape([dim if keep else _symbol(dim, context) for dim, keep in zip(dims, known)])
-
-
-def _is_readable(dim: ir.SymbolicDim) -> bool:
-    return dim.value not in UNNAMED and is_readable(dim.value)
-
-
-def _symbol(dim: Element, context: Context | None) -> ir.SymbolicDim:
-    name = None if isinstance(dim, int) else dim.value
-    if context is None or not name or name in UNNAMED:
-        return ir.SymbolicDim(None)
-    if name not in context.named:
-        context.named[name] = context.new_symbolic_dim()
-    return context.named[name]
 
 
 def _call(node: ir.Node) -> tuple[str, str, str]:

@@ -34,7 +34,7 @@ def opaque(name: str | None) -> str | None:
 
     What a model calls "2*n", "10**10**10" or "batch size" is the name of one dim, and no arithmetic.
     """
-    if name is None or name.strip() in ("", "?"):
+    if name is None or name.strip() in ("", "?", "-1"):
         return None
     if _PLAIN.fullmatch(name) and not _OPAQUE.fullmatch(name):
         return name
@@ -81,18 +81,6 @@ def normal(text: str) -> Number:
         return written(parse(_without_ceilings(text)))
     except (ValueError, TypeError):
         return text
-
-
-@lru_cache(_REMEMBERED)
-def is_readable(text: str | None) -> bool:
-    """Return whether the text of a dim can be calculated with, or there is none."""
-    if text is None or text.isidentifier() or products.read(text) is not None:
-        return True
-    try:
-        parse(_without_ceilings(text))
-    except (ValueError, TypeError, IndexError):
-        return False
-    return True
 
 
 def _without_ceilings(text: str) -> str:

@@ -43,8 +43,13 @@ def infer(skeleton: bytes, dims: Mapping[str, list[int]]) -> dict[str, list[int]
     return {name: shape for name, (_, shape) in declare(skeleton, dims).items()}
 
 
-def declare(skeleton: bytes, dims: Mapping[str, list[int]]) -> dict[str, tuple[int, list[int]]]:
-    """Infer the element types of tensors too, as numbers of `TensorProto.DataType`; of others it is 0."""
+def declare(
+    skeleton: bytes, dims: Mapping[str, list[int]], wanted: Sequence[str] = ()
+) -> dict[str, tuple[int, list[int]]]:
+    """Infer the element types of tensors too, as numbers of `TensorProto.DataType`; of others it is 0.
+
+    Where onnx's inference does not find what is `wanted`, surgery's own follows the contents of shapes further.
+    """
     import onnx
     import onnx.shape_inference
 
@@ -70,6 +75,20 @@ def declare(skeleton: bytes, dims: Mapping[str, list[int]]) -> dict[str, tuple[i
             shape = _tensor_type(value.type).shape
             if _has_shape(value.type) and all(dim.HasField("dim_value") for dim in shape.dim):
                 found[value.name] = value.type.tensor_type.elem_type, [dim.dim_value for dim in shape.dim]
+    return found if all(name in found for name in wanted) else {**_followed(model), **found}
+
+
+def _followed(model: onnx.ModelProto) -> dict[str, tuple[int, list[int]]]:
+    """Infer types and shapes by the contents of shapes."""
+    import onnx_ir as ir
+
+    from surgery.inference import Inference
+    from surgery.storage import ir_from_proto
+
+    found = {}
+    for value, fact in Inference(ir_from_proto(model)).everything().items():
+        if value.name and isinstance(fact.type, ir.TensorType) and fact.shape is not None and fact.shape.is_static():
+            found[value.name] = int(fact.type.dtype), list(fact.shape.numpy())
     return found
 
 

@@ -7,6 +7,7 @@ and extents that are equal stay equal.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -30,6 +31,11 @@ _UNIFORM = (
 
 _MOST = 64
 """An extent up to which nothing is to be gained."""
+
+_NOWHERE = 1 << 30
+"""A number from which on the end of a Slice is the end of the axis."""
+
+_MOST_ELEMENTS = 1 << 20
 
 _SMALLER = (17, 19, 23, 29, 31, 37, 41, 43, 47, 53)
 """Extents that stand for larger ones, each for another: none is a multiple of another, or of what networks have."""
@@ -60,6 +66,45 @@ def _smaller(region: Region, point: Point, fixed: set[int]) -> Point:
         for name, form in forms.items()
     }
     return replace(point, forms=smaller)
+
+
+def enlarged(region: Region, points: Sequence[Point]) -> list[Point]:
+    """Give points at which extents are larger than any number that the region has; none where that is not possible.
+
+    What is empty at the sizes of the model and at these is so at all.
+    """
+    if not region.given or not all(point.forms[name].is_drawn for point in points for name in region.given):
+        return []
+    tensors = [tensor for piece in (region.before, region.after) for tensor in _constants(piece)]
+    numbers = {abs(int(number)) for tensor in tensors for number in _integers(tensor)}
+    least = max((number for number in numbers if number <= _MOST), default=0)
+    # Numbers beyond these stand for an end that is nowhere.
+    if any(_MOST < number < _NOWHERE for number in numbers):
+        return []
+    fixed = {extent for tensor in tensors for extent in tensor.dims} | {1}
+    found = []
+    for point in points[:2]:
+        forms = {name: point.forms[name] for name in region.given}
+        extents = sorted({extent for form in forms.values() for extent in form.shape} - fixed)
+        stand_in = dict(zip(extents, range(least + 3, least + 3 + 2 * len(extents), 2)))
+        larger = {
+            name: Form(form.dtype, tuple(stand_in.get(extent, extent) for extent in form.shape))
+            for name, form in forms.items()
+        }
+        if any(math.prod(form.shape) > _MOST_ELEMENTS for form in larger.values()):
+            return []
+        found.append(replace(point, forms=larger))
+    return found
+
+
+def _integers(tensor: onnx.TensorProto) -> Sequence[int]:
+    """Read a tensor of integers that is stored in place and has no more than a few."""
+    from onnx import numpy_helper
+
+    if tensor.data_type not in (6, 7) or tensor.external_data or math.prod(tensor.dims) > _MOST:
+        return []
+    numbers: list[int] = numpy_helper.to_array(tensor).reshape(-1).tolist()
+    return numbers
 
 
 def _constants(piece: onnx.ModelProto) -> Iterator[onnx.TensorProto]:

@@ -25,7 +25,7 @@ from surgery.verify.randomness import origins
 from surgery.verify.regional.definitions import Definitions
 from surgery.verify.regional.patterns import Pattern, pattern_of
 from surgery.verify.regional.regions import Region, nudged
-from surgery.verify.regional.sizes import reduced
+from surgery.verify.regional.sizes import enlarged, reduced
 from surgery.verify.regional.values import Form, Point, UnknownError, Values
 from surgery.verify.running.elements import is_float
 
@@ -43,18 +43,24 @@ _MOVING = frozenset(
 )
 """Operators that hand on elements, or compute with shapes alone."""
 
+PROVED = "computed by the same operators"
+"""The message of a verdict for which nothing had to run."""
+
 _CLOSE = Rules(Parity.CLOSE)
 
-_PER_REGION, _PER_ELEMENT = 3e-3, 1e-7
+_PER_REGION, _PER_ELEMENT = 3e-3, 3e-8
 """Seconds for a region, and for an element given in a set of values."""
+
+_RUNS = 4
+"""How much a set of values costs, in runs of the region: two sides, and one in float64, which takes longer."""
 
 _LARGE = 1 << 20
 """Elements given to a region from which on few sets of them show as much as many do of smaller ones."""
 
 _COSTLY = "to run the region of the change takes longer than to run the whole model"
 
-_MOST_DRAWN = 32 << 20
-"""Bytes of drawn values that are kept for other regions."""
+_PERIOD = 131_071
+"""The most elements that are drawn for one value; a prime."""
 
 
 class CostlyError(Exception):
@@ -72,7 +78,6 @@ class Laboratory:
         self._known: dict[tuple[Parity, Pattern], list[Verdict]] = {}
         self._families: set[tuple[Parity, Hashable]] = set()
         self._drawn: dict[Hashable, Any] = {}
-        self._drawn_bytes = 0
 
     def close(self) -> None:
         """End the process that runs the regions."""
@@ -134,9 +139,10 @@ class Laboratory:
             family = (promise, pattern.family) if pattern is not None else None
             few = family in families
             families.add(family) if family is not None else None
-            for binding in _bindings(region, points, promise, 0.0, few=few):
+            run = Plan(region.before, InputsSpec()).cost(_shapes(region, points[0]), 0)
+            for binding in _bindings(region, points, promise, run, few=few):
                 point = next(one for one in points if one.dims == binding.dims)
-                seconds += _elements(region, point) * _PER_ELEMENT
+                seconds += _elements(region, point) * _PER_ELEMENT + run * _RUNS
             seconds += _PER_REGION
         return seconds
 
@@ -150,7 +156,28 @@ class Laboratory:
                 verdicts = self._try_at(smaller, region, before, promise, grown)
                 if all(verdict.passed for verdict in verdicts.values()):
                     return verdicts
-        return self._try_at(values.points, region, before, promise, grown)
+        verdicts = self._try_at(values.points, region, before, promise, grown)
+        return verdicts | self._try_larger(region, before, promise, grown, verdicts)
+
+    def _try_larger(
+        self, region: Region, before: Definitions, promise: Parity, grown: bool, verdicts: Mapping[str, Verdict]
+    ) -> dict[str, Verdict]:
+        """Give verdicts on what is empty at all sizes of the model, where larger ones show more."""
+        assert self._values is not None
+        empty = [name for name, verdict in verdicts.items() if verdict.message == f"'{name}' {ALWAYS_EMPTY}"]
+        larger = enlarged(region, self._values.points) if empty else []
+        if not larger:
+            return {}
+        try:
+            again = self._try_at(larger, region, before, promise, grown)
+        except UnknownError:
+            return {}
+        found = {name: again[name] for name in empty if again[name].passed or again[name].status == "different"}
+        if _operators(region) <= _MOVING:
+            # Nothing is computed that could hide, and numbers of positions are compared at both kinds of sizes.
+            nothing = Verdict("equal", message="bit-identical, and empty at all sizes")
+            found |= {name: nothing for name in empty if again[name].message == verdicts[name].message}
+        return found
 
     def _try_at(
         self, points: Sequence[Point], region: Region, before: Definitions, promise: Parity, grown: bool
@@ -179,7 +206,9 @@ class Laboratory:
         pieces = [_declared(piece, region, first) for piece in (region.before, region.after)]
         found = [origins(piece) for piece in pieces]
         if any(one.random for one in found):
-            raise UnknownError(f"it draws random numbers ({', '.join(sorted(found[0].operators | found[1].operators))})")
+            raise UnknownError(
+                f"it draws random numbers ({', '.join(sorted(found[0].operators | found[1].operators))})"
+            )
         skeletons = [piece.SerializeToString() for piece in pieces]
         feeds = self._feeds(region, points, before, pieces[0], promise, few=few)
         mine = self._engine.run(skeletons[0], [feed for _, feed in feeds])
@@ -210,9 +239,9 @@ class Laboratory:
         """Make the sets of values at the boundary."""
         plan = Plan(piece, InputsSpec())
         # Integers are those of the original, and no shape inside matters to what floats are legal.
-        shapes = [{name: list(point.forms[name].shape) for name in region.given} for point in points]
-        domains = plan.domains(shapes[0])
-        bindings = _bindings(region, points, promise, plan.cost(shapes[0], 0), few=few)
+        shapes = _shapes(region, points[0])
+        domains = plan.domains(shapes)
+        bindings = _bindings(region, points, promise, plan.cost(shapes, 0), few=few)
         places = {tuple(point.dims.items()): point for point in points}
         result = []
         for number, binding in enumerate(bindings):
@@ -228,16 +257,16 @@ class Laboratory:
         return result
 
     def _draw(self, index: int, form: Form, domain: Domain, binding: Binding) -> Any:
-        """Draw the elements of a value: its own among those that are given, the same for other regions."""
-        key = (index, form, domain, binding.character, binding.seed)
-        found = self._drawn.get(key)
-        if found is None:
+        """Draw the elements of a value: its own among those that are given, the same for other regions.
+
+        Those of a large one come again after so many that no shape has to do with.
+        """
+        size = min(math.prod(form.shape), _PERIOD)
+        key = (index, form.dtype, size, domain, binding.character, binding.seed)
+        if key not in self._drawn:
             rng = generator(binding.seed, f"given {index}", binding.character)
-            found = draw(domain, form.dtype, form.shape, binding.character, rng, binding.seed)
-            if self._drawn_bytes + found.nbytes <= _MOST_DRAWN:
-                self._drawn[key] = found
-                self._drawn_bytes += found.nbytes
-        return found
+            self._drawn[key] = draw(domain, form.dtype, (size,), binding.character, rng, binding.seed)
+        return np.resize(self._drawn[key], form.shape)
 
     def moves(self, region: Region, before: Definitions, name: str) -> bool:
         """Return whether any target of a region moves when a float inside it does."""
@@ -336,7 +365,7 @@ def _is_constant(pairs: Sequence[tuple[Run, Mapping[str, Any]]], output: str) ->
 def _bindings(region: Region, points: Sequence[Point], promise: Parity, cost: float, *, few: bool) -> list[Binding]:
     """Choose kinds of data for some of the points; each point has one at least, unless a few have to do."""
     first, second, *others = [point.binding for point in [*points, *points[:1]][: len(points) + (len(points) == 1)]]
-    operators = {node.op_type for piece in (region.before, region.after) for node in piece.graph.node}
+    operators = _operators(region)
     is_large = _elements(region, points[0]) > _LARGE
     if is_large and operators <= _MOVING:
         return [point.binding for point in points]
@@ -351,9 +380,17 @@ def _bindings(region: Region, points: Sequence[Point], promise: Parity, cost: fl
     return [replace(binding, character=character) for binding, character in kinds]
 
 
+def _shapes(region: Region, point: Point) -> dict[str, list[int]]:
+    return {name: list(point.forms[name].shape) for name in region.given}
+
+
 def _elements(region: Region, point: Point) -> int:
     """Count the elements that a region is given at a point."""
     return sum(math.prod(point.forms[name].shape) for name in region.given)
+
+
+def _operators(region: Region) -> set[str]:
+    return {node.op_type for piece in (region.before, region.after) for node in piece.graph.node}
 
 
 def _moved(first: Any, second: Any) -> bool:
@@ -377,9 +414,7 @@ def _proved(region: Region) -> dict[str, Verdict]:
     """Give the verdicts on targets that the same operators compute in both models."""
     proof = alike(region.before, region.after, region.outputs)
     found = zip(region.targets, region.outputs)
-    return {
-        name: Verdict("equal", message="computed by the same operators") for name, output in found if output in proof
-    }
+    return {name: Verdict("equal", message=PROVED) for name, output in found if output in proof}
 
 
 def _follows(region: Region, verdicts: Mapping[str, Verdict]) -> dict[str, Verdict]:

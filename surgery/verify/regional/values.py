@@ -80,8 +80,9 @@ class Values:
         """Find the forms of values as far as inference does."""
         for point in self.points:
             self._infer(point, self._original.skeleton, 0)
-            if any(name not in point.forms for name in names):
-                self._infer(point, before.skeleton, hash(before.skeleton))
+            missing = [name for name in names if name not in point.forms]
+            if missing:
+                self._infer(point, before.skeleton, hash(before.skeleton), missing)
 
     def learn(self, before: Definitions, names: Collection[str]) -> dict[str, str]:
         """Find the elements of values that cannot be drawn; return why some are unknown. After `infer`."""
@@ -110,13 +111,13 @@ class Values:
             self._empty = before.skeleton, frozenset(found)
         return name in self._empty[1]
 
-    def _infer(self, point: Point, skeleton: bytes, key: int) -> None:
+    def _infer(self, point: Point, skeleton: bytes, key: int, wanted: Sequence[str] = ()) -> None:
         if key in point.inferred:
             return
         point.inferred.add(key)
         feed = point.runs[0].feed
         dims = {name: list(value.shape) for name, value in feed.items() if isinstance(value, np.ndarray)}
-        found = self._engine.analyse("declare", skeleton=skeleton, dims=dims) or {}
+        found = self._engine.analyse("declare", skeleton=skeleton, dims=dims, wanted=wanted) or {}
         for name, (number, shape) in found.items():
             dtype = dtype_of(number)
             # Sizes that the original may refuse can make a window larger than what it slides over.

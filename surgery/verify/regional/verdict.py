@@ -20,7 +20,7 @@ from surgery.verify.regional import COSTLY, REGION
 from surgery.verify.regional.definitions import Definitions
 from surgery.verify.regional.descent import descend
 from surgery.verify.regional.regions import Boundary, Region
-from surgery.verify.regional.trial import CostlyError, Laboratory
+from surgery.verify.regional.trial import PROVED, CostlyError, Laboratory
 
 if TYPE_CHECKING:
     from surgery.verify.original import Original
@@ -155,8 +155,8 @@ class _Change:
         close = [verdict for verdict, _ in self.shown.values() if verdict.status == "close"]
         if not close:
             needed = {"rtol": 0.0, "atol": 0.0}
-            return Verdict(
-                "equal", None, needed, f"bit-identical in the region of the change: {nodes} nodes", region=nodes
-            )
+            proved = all(verdict.message == PROVED for verdict, _ in self.shown.values())
+            how = PROVED if proved else "bit-identical"
+            return Verdict("equal", None, needed, f"{how} in the region of the change: {nodes} nodes", region=nodes)
         worst = max(close, key=lambda one: one.needed["rtol"] if one.needed else 0.0)
         return replace(worst, message=f"in the region of the change ({nodes} nodes): {worst.message}", region=nodes)
