@@ -271,8 +271,8 @@ class Runs:
         """Let all commands run to their end, after which nothing may be left but what they write."""
         for command in self._commands().values():
             self._whole(command)
-        assert names(self.out) == {"w.onnx", "w.onnx.data", "s.onnx", "r.onnx"}
-        assert names(self.temporary) == set()
+        left = names(self.out) - {"w.onnx", "w.onnx.data", "s.onnx", "r.onnx"}, names(self.temporary)
+        assert left == (set(), set()), left
         assert value_of(self.out / "w.onnx") == value_of(self.out / "r.onnx") == 1.0
 
     def _require_no_process(self) -> None:

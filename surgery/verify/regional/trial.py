@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from surgery.verify.randomness import origins
 from surgery.verify.regional.definitions import Definitions
 from surgery.verify.regional.patterns import Pattern, pattern_of
 from surgery.verify.regional.regions import Region, nudged
+from surgery.verify.regional.sizes import reduced
 from surgery.verify.regional.values import Form, Point, UnknownError, Values
 from surgery.verify.running.elements import is_float
 
@@ -43,8 +45,13 @@ _MOVING = frozenset(
 
 _CLOSE = Rules(Parity.CLOSE)
 
-_PER_REGION, _PER_ELEMENT, _SETS = 3e-3, 1e-7, 8
-"""Seconds for a region, and for an element given in a set of values; and how many sets the first of a family takes."""
+_PER_REGION, _PER_ELEMENT = 3e-3, 1e-7
+"""Seconds for a region, and for an element given in a set of values."""
+
+_LARGE = 1 << 20
+"""Elements given to a region from which on few sets of them show as much as many do of smaller ones."""
+
+_COSTLY = "to run the region of the change takes longer than to run the whole model"
 
 _MOST_DRAWN = 32 << 20
 """Bytes of drawn values that are kept for other regions."""
@@ -92,10 +99,14 @@ class Laboratory:
         if not self._values.points:
             nothing = Verdict("unverified", NOT_RUN, message=self._original.problem or "no inputs are known")
             return dict.fromkeys((name for region in left for name in region.targets), nothing) | verdicts
-        unknown = self._values.learn(before, {name for region in left for name in region.given})
-        known = [region for region in left if unknown.keys().isdisjoint(region.given)]
-        if self._cost(known, self._values.points[0], promise) > afford:
-            raise CostlyError("to run the region of the change takes longer than to run the whole model")
+        given = {name for region in left for name in region.given}
+        self._values.infer(before, given)
+        if self._cost(left, self._values, before, promise) > afford:
+            raise CostlyError(_COSTLY)
+        unknown = self._values.learn(before, given)
+        # More is known of them now.
+        if self._cost(left, self._values, before, promise) > afford:
+            raise CostlyError(_COSTLY)
         for region in left:
             reason = next((unknown[name] for name in region.given if name in unknown), "")
             try:
@@ -107,31 +118,46 @@ class Laboratory:
             verdicts = {**found, **verdicts}
         return verdicts
 
-    def _cost(self, regions: Sequence[Region], point: Point, promise: Parity) -> float:
+    def _cost(self, regions: Sequence[Region], values: Values, before: Definitions, promise: Parity) -> float:
         """Estimate the seconds that it takes to make the values at the boundaries and to compare the results."""
-        seconds = 0.0
+        seconds = values.cost(before, {name for region in regions for name in region.given})
         families = set(self._families)
         for region in regions:
-            if any(name not in point.forms for name in region.given):
+            if any(name not in point.forms for name in region.given for point in values.points):
                 continue
-            pattern = pattern_of(region, [point])
+            points = reduced(region, values.points)
+            pattern = pattern_of(region, points[:1]) if values.is_recorded(region.given) else None
             family = (promise, pattern.family) if pattern is not None else None
-            sets = 2 if family in families else _SETS
+            few = family in families
             families.add(family) if family is not None else None
-            elements = sum(math.prod(point.forms[name].shape) for name in region.given)
-            seconds += _PER_REGION + sets * elements * _PER_ELEMENT
+            for binding in _bindings(region, points, promise, 0.0, few=few):
+                point = next(one for one in points if one.dims == binding.dims)
+                seconds += _elements(region, point) * _PER_ELEMENT
+            seconds += _PER_REGION
         return seconds
 
     def _try(
         self, region: Region, values: Values, before: Definitions, promise: Parity, grown: bool
     ) -> dict[str, Verdict]:
+        """Run a region at sizes that it can be shown at, and where that shows nothing at its own."""
+        smaller = reduced(region, values.points)
+        if smaller is not values.points:
+            with suppress(UnknownError):
+                verdicts = self._try_at(smaller, region, before, promise, grown)
+                if all(verdict.passed for verdict in verdicts.values()):
+                    return verdicts
+        return self._try_at(values.points, region, before, promise, grown)
+
+    def _try_at(
+        self, points: Sequence[Point], region: Region, before: Definitions, promise: Parity, grown: bool
+    ) -> dict[str, Verdict]:
         """Run a region, unless one like it was run."""
-        pattern = pattern_of(region, values.points)
+        pattern = pattern_of(region, points)
         known = self._known.get((promise, pattern)) if pattern is not None else None
         if known is not None and pattern is not None and not pattern.weights:
             return dict(zip(region.targets, known))
         is_one_of_many = pattern is not None and (promise, pattern.family) in self._families
-        runs, results, failure = self._run(region, values, before, promise, few=is_one_of_many)
+        runs, results, failure = self._run(region, points, before, promise, few=is_one_of_many)
         if failure is not None:
             return dict.fromkeys(region.targets, failure)
         verdicts = self._judge(region, runs, results, promise, few=is_one_of_many)
@@ -143,15 +169,15 @@ class Laboratory:
         return verdicts
 
     def _run(
-        self, region: Region, values: Values, before: Definitions, promise: Parity, *, few: bool
+        self, region: Region, points: Sequence[Point], before: Definitions, promise: Parity, *, few: bool
     ) -> tuple[list[Run], list[Mapping[str, Any]], Verdict | None]:
-        first = values.points[0].forms
+        first = points[0].forms
         pieces = [_declared(piece, region, first) for piece in (region.before, region.after)]
         found = origins(pieces[0])
         if found.operators:
             raise UnknownError(f"it draws random numbers ({', '.join(sorted(found.operators))})")
         skeletons = [piece.SerializeToString() for piece in pieces]
-        feeds = self._feeds(region, values.points, before, pieces[0], promise, few=few)
+        feeds = self._feeds(region, points, before, pieces[0], promise, few=few)
         mine = self._engine.run(skeletons[0], [feed for _, feed in feeds])
         if mine.failure is not None:
             raise UnknownError(f"the region of the original does not run: {mine.failure}")
@@ -214,7 +240,8 @@ class Laboratory:
         piece = nudged(region.before, name)
         if piece is None or self._values is None:
             return False
-        feeds = self._feeds(region, self._values.points, before, region.before, Parity.CLOSE, few=False)
+        points = reduced(region, self._values.points)
+        feeds = self._feeds(region, points, before, region.before, Parity.CLOSE, few=False)
         sides = [
             self._engine.run(model.SerializeToString(), [feed for _, feed in feeds]) for model in (region.before, piece)
         ]
@@ -275,9 +302,12 @@ class Laboratory:
 def _bindings(region: Region, points: Sequence[Point], promise: Parity, cost: float, *, few: bool) -> list[Binding]:
     """Choose kinds of data for some of the points; each point has one at least, unless a few have to do."""
     first, second, *others = [point.binding for point in [*points, *points[:1]][: len(points) + (len(points) == 1)]]
-    if few or cost > CHEAP:
-        return [first, replace(second, character=SECOND)]
     operators = {node.op_type for piece in (region.before, region.after) for node in piece.graph.node}
+    is_large = _elements(region, points[0]) > _LARGE
+    if is_large and operators <= _MOVING:
+        return [point.binding for point in points]
+    if few or is_large or cost > CHEAP:
+        return [first, replace(second, character=SECOND)]
     if operators <= _MOVING or not any(points[0].forms[name].is_drawn for name in region.given):
         # What moves elements does so whatever they are, and integers are those of the original.
         return [point.binding for point in points] + [replace(point.binding, seed=1) for point in points]
@@ -285,6 +315,11 @@ def _bindings(region: Region, points: Sequence[Point], promise: Parity, cost: fl
     kinds += [(second, "coarse"), *((binding, "normal") for binding in others)]
     kinds += [(first, "special")] if promise is Parity.EXACT else []
     return [replace(binding, character=character) for binding, character in kinds]
+
+
+def _elements(region: Region, point: Point) -> int:
+    """Count the elements that a region is given at a point."""
+    return sum(math.prod(point.forms[name].shape) for name in region.given)
 
 
 def _moved(first: Any, second: Any) -> bool:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from surgery.recipe.schema import InputsSpec
 from surgery.verify.comparing.vacuity import Run
-from surgery.verify.inputs.plan import Binding
+from surgery.verify.inputs.plan import Binding, Plan
 from surgery.verify.inside.cut import cut
 from surgery.verify.regional.definitions import Definitions
 from surgery.verify.running.elements import dtype_of, is_float
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 MOST_POINTS = 4
 """Choices of sizes for the dynamic dims that a region is tried with."""
+
+_CHEAP = 0.05
+"""Seconds of runs of the whole model that are not worth a closer look."""
 
 _FEEDS = 2
 """Runs of the original at each of them whose integers are taken."""
@@ -71,22 +75,32 @@ class Values:
         self._engine = engine
         self.points = _points(original.trials())
 
-    def learn(self, before: Definitions, names: Collection[str]) -> dict[str, str]:
-        """Find the forms of values, and the elements of those that cannot be drawn; return why some are unknown."""
+    def infer(self, before: Definitions, names: Collection[str]) -> None:
+        """Find the forms of values as far as inference does."""
         for point in self.points:
             self._infer(point, self._original.skeleton, 0)
             if any(name not in point.forms for name in names):
                 self._infer(point, before.skeleton, hash(before.skeleton))
-        wanted = sorted(name for name in names if self._is_recorded(name))
+
+    def learn(self, before: Definitions, names: Collection[str]) -> dict[str, str]:
+        """Find the elements of values that cannot be drawn; return why some are unknown. After `infer`."""
+        wanted = sorted(name for name in names if self._is_to_be_recorded(name))
         return self._record(before, wanted) if wanted else {}
 
-    def forget(self, names: Iterable[str]) -> None:
-        """Forget what is known of values that go by the same names no more."""
-        for point in self.points:
-            for name in names:
-                point.forms.pop(name, None)
-                for values in point.recorded:
-                    values.pop(name, None)
+    def cost(self, before: Definitions, names: Collection[str]) -> float:
+        """Estimate the seconds that `learn` takes."""
+        wanted = {name for name in names if self._is_to_be_recorded(name)} - before.inputs
+        runs = [(point, run) for point in self.points for run in point.runs]
+        whole = sum(self._original.cost(run.binding) for _, run in runs) if wanted else 0.0
+        if whole < _CHEAP:
+            return whole
+        plan = Plan(cut(before.model, {}, dict.fromkeys(wanted)), InputsSpec())
+        shapes = {id(point): {name: list(form.shape) for name, form in point.forms.items()} for point in self.points}
+        return min(whole, sum(plan.cost(shapes[id(point)], 0) for point, _ in runs))
+
+    def is_recorded(self, names: Collection[str]) -> bool:
+        """Return whether all is known that it takes to give some values."""
+        return not any(self._is_to_be_recorded(name) for name in names)
 
     def _infer(self, point: Point, skeleton: bytes, key: int) -> None:
         if key in point.inferred:
@@ -105,7 +119,7 @@ class Values:
             if form is not None:
                 point.forms[name] = form
 
-    def _is_recorded(self, name: str) -> bool:
+    def _is_to_be_recorded(self, name: str) -> bool:
         """Return whether what the original computes of a value has to be taken, and is not known yet."""
         if all(name in values for point in self.points for values in point.recorded):
             return False
