@@ -25,6 +25,7 @@ from surgery.summary import operators, opset
 from surgery.transactions import Transactions, state_of
 from surgery.verify import Verdict, signature
 from surgery.verify.checks import Signature
+from surgery.verify.comparing.judging import NOT_RUN
 from surgery.verify.inside.lineage import same_but_for_names
 from surgery.verify.running.engine import FEW_WEIGHTS
 
@@ -334,8 +335,9 @@ class Chain(Transactions):
         self.observer.stage(name, "parity")
         verdict = self.contract.verify_whole(state.proto, state.data)
         self._is_open = self.spec.mode == "end"
-        # Each step is verified already where the whole cannot show anything.
-        by_steps = self.spec.mode == "each" and verdict.status == "unverified"
+        # Each step is verified already where the whole cannot show anything, but that it runs.
+        runs_no_more = verdict.reason == NOT_RUN and self.verifier.problem is None
+        by_steps = self.spec.mode == "each" and verdict.status == "unverified" and not runs_no_more
         complaint = "" if by_steps else self._complaint(verdict)
         if self.spec.mode == "each" and not complaint:
             self.end = verdict

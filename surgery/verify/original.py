@@ -394,7 +394,7 @@ class _Attempt:
         self.original = original
         self.engine = engine
         self.gap = ""
-        self.empty = self.content = False
+        self.empty = self.empty_large = self.content = False
         self.crashes: list[WorkerError] = []
 
     def search(self, plan: Plan, given: Given, draws: bool) -> Found:
@@ -438,6 +438,9 @@ class _Attempt:
 
     def probe(self, binding: Binding) -> str | None:
         """Run the original with a binding: None when it went well, else the reason."""
+        is_dear = self.original.cost(binding) >= TRIVIAL
+        if is_dear and self.empty_large and not self.content:
+            return "an output is empty at other sizes"
         outcome = self.engine.run(self.original.skeleton, [self.original.feed(binding)], keep=True)
         if outcome.crash is not None:
             self.crashes.append(outcome.crash)
@@ -451,8 +454,10 @@ class _Attempt:
         result = outcome.runs[0]
         if isinstance(result, str):
             return result
-        if not self.content and self.original.cost(binding) < TRIVIAL and self._has_empty(result):
-            self.empty = True
+        # Of a model that is dear at the first size an empty output is taken as it is; what is empty at small sizes and
+        # at a large one is so at others.
+        if not self.content and (self.empty or not is_dear) and self._has_empty(result):
+            self.empty, self.empty_large = True, is_dear or self.empty_large
             return "an output is empty"
         self.original.remember(binding, result)
         return None

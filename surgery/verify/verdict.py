@@ -126,14 +126,14 @@ class Verifier:
         afford = math.inf if self.problem is not None else max(_CHEAP_REGION, _WORTH * self._original.cost_of_all())
         region = self.verify_region(before, candidate, promise, afford)
         if region.passed:
-            return region
+            return self._refused(candidate) or region
         whole = self._verify_whole(candidate, promise)
         if region.reason == COSTLY:
             if whole.status != "unverified":
                 return whole
             region = self.verify_region(before, candidate, promise)
             if region.passed:
-                return region
+                return self._refused(candidate) or region
         if whole.status == "unverified" and region.reason != NOT_RUN:
             return replace(whole, message=f"{whole.message}; {region.message}")
         return self._with_hidden(whole, before, candidate, promise)
@@ -148,6 +148,17 @@ class Verifier:
 
             self._regional = Regional(self._original, self._verify)
         return self._regional.verify(before, candidate, promise, afford)
+
+    def _refused(self, candidate: bytes) -> Verdict | None:
+        """Give the verdict on a model with other opsets that the runtime does not take whole, given that it agrees.
+
+        Which kernel a node gets may depend on the opset of the model, though its operator is the same in both: where
+        there is none, ONNX Runtime takes the operator apart, but not for each opset.
+        """
+        original = self._original
+        if self._regional is None or not self._regional.changed_opsets or not original.runs:
+            return None
+        return _failure(self._run(candidate, original.engine), original.runs)
 
     def confirm(self, candidate: bytes, verdict: Verdict, promise: Parity = Parity.CLOSE) -> Verdict:
         """Look into the region of a change, too, given the verdict on the outputs of the whole.

@@ -35,6 +35,12 @@ MOST_BINDINGS = 9
 
 Arrays = dict[str, Any]
 
+NOTHING_SHOWN = (
+    *("the outputs do not depend on", "nothing is proved", "is not shown", "no output shows it"),
+    *("nothing after it moves", "no input that was tried reads", "is too large", "longer than to run the whole"),
+)
+"""What the reason of a refused site says when the change was not shown to be right, nor to be wrong."""
+
 
 def judge(made: Made, recipe: str, seed: int = 0, *, verified: bool = True) -> dict[str, Any]:
     """Run a recipe over a model and judge what it wrote; `status` is the class, the rest is for the reader."""
@@ -54,10 +60,15 @@ def judge(made: Made, recipe: str, seed: int = 0, *, verified: bool = True) -> d
         record["slow"] = record["seconds"] > SLOW
         refused = [s for s in result.steps if s.status in ("failed", "rolled_back") or s.refused_sites]
         record["refused"] = [_told(step) for step in refused]
-        verdicts = [step.verdict.status for step in result.steps if step.verdict is not None]
-        # Of a refused site only the reason is known.
-        sites = [site.why for step in refused for site in step.refused_sites]
-        record["unverified"] = "unverified" in verdicts or any("do not depend on" in why for why in sites)
+        reasons = [site.why for step in refused for site in step.refused_sites]
+        whole = [step for step in refused if step.verdict is not None and step.verdict.status == "unverified"]
+        lacking = [step for step in whole if "no kernel" in step.message]
+        # A step that is refused whole has a verdict; of a site that is, only the reason is known.
+        record["unverified"] = len(whole) > len(lacking)
+        record["unverified"] |= any(words in why for why in reasons for words in NOTHING_SHOWN)
+        record["no kernel"] = bool(lacking) or any("no kernel" in why for why in reasons)
+        record["internal error"] = any("internal error" in why for why in (*reasons, *(s.message for s in refused)))
+        record["end"] = result.end.status if result.end is not None else ""
         if not path.exists():
             return record | {"status": "nothing", "exit": result.exit_code}
         record["nodes_after"] = result.output.nodes

@@ -5,6 +5,10 @@
 A process for each batch of seeds writes a line of JSON for each; what takes it down, or hangs, costs its own seed
 only. Run again with the same output, it goes on where it was. Each graph gets `default`, every fourth one `modern`
 instead. Exit code 1 when a result is wrong, or a model gets none.
+
+A graph counts as unverified when a step of it, or a site of one, was refused because nothing could be shown. What was
+refused because the runtime has no kernel for what the step made is counted apart, and so are graphs of which the end
+as a whole shows less than the steps did.
 """
 
 from __future__ import annotations
@@ -100,7 +104,11 @@ def summary(records: list[dict[str, Any]]) -> bool:
     slow = [record["seed"] for record in kept if record.get("slow")]
     refused = Counter(step["pass"] for record in kept for step in record.get("refused", []))
     share = 100 * doubtful / max(len(kept), 1)
-    show(f"unverified: {doubtful} ({share:.2f} %); slow: {slow}; steps refused: {dict(refused.most_common())}")
+    show(f"unverified: {doubtful} ({share:.2f} %): {[record['seed'] for record in kept if record.get('unverified')]}")
+    for what in ("no kernel", "internal error"):
+        show(f"{what}: {[record['seed'] for record in kept if record.get(what)]}")
+    show(f"unverified at the end: {[record['seed'] for record in kept if record.get('end') == 'unverified']}")
+    show(f"slow: {slow}; steps refused: {dict(refused.most_common())}")
     show(f"other results at infinities, NaN or huge inputs: {sum(bool(record.get('special')) for record in kept)}")
     return not bad
 

@@ -92,6 +92,25 @@ def _followed(model: onnx.ModelProto) -> dict[str, tuple[int, list[int]]]:
     return found
 
 
+def empty(skeleton: bytes) -> list[str]:
+    """Name the tensors of the main graph that have no elements, whatever the dynamic dims are."""
+    import onnx
+    import onnx.shape_inference
+
+    stage("shape inference")
+    model = onnx.load_model_from_string(skeleton)
+    # What the model declares of others than its inputs is no proof.
+    del model.graph.value_info[:]
+    for output in model.graph.output:
+        output.ClearField("type")
+    inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    return [
+        value.name
+        for value in (*inferred.value_info, *inferred.output)
+        if any(dim.HasField("dim_value") and dim.dim_value == 0 for dim in _tensor_type(value.type).shape.dim)
+    ]
+
+
 def _bound_by_hand(model: onnx.ModelProto, dims: Mapping[str, list[int]]) -> Iterator[onnx.ValueInfoProto]:
     """Yield the declarations of what operators make that onnx does not know, with the names of dims bound."""
     unknown = {name for node in model.graph.node if node.domain not in _KNOWN for name in node.output}

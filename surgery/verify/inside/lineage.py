@@ -1,9 +1,9 @@
 """Which nodes of a changed model compute something else than the original, told by structure alone.
 
 Values of both models get numbers so that equal numbers mean equal values: a number stands for an operator with its
-attributes and the numbers of its inputs, for an input of the model, or for the content of a constant. An Identity
-has the number of what it copies. Names of interior values do not matter; so two equal nodes are one, and a weight that
-lies elsewhere is the same weight.
+attributes and the numbers of its inputs, for an input of the model, or for the content of a constant. An Identity, or a
+Transpose that keeps the order, has the number of what it copies. Names of interior values do not matter; so two equal
+nodes are one, and a weight that lies elsewhere is the same weight.
 
 A node of the changed model whose number the original does not have is *changed*, a node of the original whose number
 the changed model does not have is *removed*. Where a changed node makes a value with a name that the original has
@@ -16,14 +16,14 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from surgery import ops
 from surgery.verify.inside.cut import called
-from surgery.verify.inside.flow import Flow, bodies
+from surgery.verify.inside.flow import Flow, bodies, captures
 
 if TYPE_CHECKING:
     import onnx
@@ -90,13 +90,55 @@ def trace(
     )
 
 
-def alike(first: onnx.ModelProto, second: onnx.ModelProto, names: Iterable[str]) -> set[str]:
-    """Return which values of two main graphs are computed by the same operators of the same inputs and constants."""
-    numbers = _Numbers()
-    mine = _number(numbers, first, Flow(first.graph), None).values
-    numbers.adopt(first, second)
-    theirs = _number(numbers, second, Flow(second.graph), None).values
+def alike(
+    first: onnx.ModelProto,
+    second: onnx.ModelProto,
+    names: Iterable[str],
+    equal: Mapping[str, str] = MappingProxyType({}),
+) -> set[str]:
+    """Return which values of two main graphs are computed by the same operators of the same inputs and constants.
+
+    `equal` names inputs that are known to be equal to a value that both compute.
+    """
+    mine, theirs = numbered(first, second, equal)
     return {name for name in names if name in mine and mine[name] == theirs.get(name)}
+
+
+def numbered(
+    first: onnx.ModelProto, second: onnx.ModelProto, equal: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """Number the values of two main graphs; `equal` as for `alike`."""
+    numbers = _Numbers()
+
+    def values(model: onnx.ModelProto) -> Mapping[str, int]:
+        return _number(numbers, model, Flow(model.graph), None).values
+
+    mine = values(first)
+    numbers.adopt(first, second)
+    theirs = values(second)
+    if equal:
+        for given, made in equal.items():
+            numbers.unite(mine[given], mine[made], theirs[made])
+        mine, theirs = values(first), values(second)
+    return mine, theirs
+
+
+def operation(models: Sequence[onnx.ModelProto], nodes: Sequence[onnx.NodeProto]) -> list[tuple[int, list[str]]]:
+    """Number what nodes do with what they read, whatever that is; and name that, inputs before what bodies capture."""
+    numbers = _Numbers()
+    found = []
+    for model, node in zip(models, nodes):
+        bare = type(node)()
+        bare.CopyFrom(node)
+        places = [position for position, name in enumerate(node.input) if name]
+        captured = list(dict.fromkeys(name for body in bodies(node) for name in captures(body)))
+        values = {f"/{position}": numbers.of(("place", position)) for position in places}
+        values |= {name: numbers.of(("captured", position)) for position, name in enumerate(captured)}
+        for position in places:
+            bare.input[position] = f"/{position}"
+        key = _Scope(numbers, model, values, 0)._key(bare)
+        found.append((numbers.of(key), [*(node.input[position] for position in places), *captured]))
+    return found
 
 
 def same_but_for_names(first: onnx.ModelProto, second: onnx.ModelProto) -> bool:
@@ -159,9 +201,17 @@ class _Numbers:
     table: dict[Hashable, int] = field(default_factory=dict)
     known: int = 0
     adopted: dict[Hashable, Hashable] = field(default_factory=dict)
+    united: dict[int, int] = field(default_factory=dict)
 
     def of(self, key: Hashable) -> int:
-        return self.table.setdefault(key, len(self.table))
+        number = self.table.setdefault(key, len(self.table))
+        return self.united.get(number, number)
+
+    def unite(self, *found: int) -> None:
+        """Take values with different numbers for the same from now on."""
+        same = {self.united.get(number, number) for number in found}
+        same |= {number for number, other in self.united.items() if other in same}
+        self.united.update(dict.fromkeys(same, min(same)))
 
     def constant(self, tensor: onnx.TensorProto) -> int:
         key = content(tensor)
@@ -269,7 +319,7 @@ class _Scope:
 
     def add(self, node: onnx.NodeProto) -> int | None:
         """Number the outputs of a node; return the number of the node, None when it computes nothing."""
-        if node.domain in ("", "ai.onnx") and node.op_type == "Identity" and len(node.output) == 1:
+        if hands_on(node):
             self.values[node.output[0]] = self._value(node.input[0])
             return None
         if node.op_type == "Constant" and not node.domain and node.attribute[0].HasField("t"):
@@ -328,6 +378,16 @@ class _Scope:
         for node in graph.node:
             inner.add(node)
         return len(graph.input), tuple(inner._value(output.name) for output in graph.output)
+
+
+def hands_on(node: onnx.NodeProto) -> bool:
+    """Return whether a node gives back its input, whatever that is."""
+    if node.domain not in ("", "ai.onnx") or len(node.output) != 1:
+        return False
+    if node.op_type == "Transpose":
+        order = next((list(attribute.ints) for attribute in node.attribute if attribute.name == "perm"), None)
+        return order is not None and order == list(range(len(order)))
+    return node.op_type == "Identity"
 
 
 def _definition(function: onnx.FunctionProto) -> bytes:

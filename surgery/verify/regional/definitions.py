@@ -55,6 +55,11 @@ class Definitions:
             found = self._texts[number] = bare.SerializeToString(deterministic=True)
         return found
 
+    def read_for(self, name: str) -> list[str]:
+        """Name what the node that makes a value reads; nothing for one that no node makes."""
+        number = self.flow.producers.get(name)
+        return self.flow.reads[number] if number is not None else []
+
     def is_constant(self, name: str) -> bool:
         """Return whether a value is stored in the model."""
         if name in self.constants:

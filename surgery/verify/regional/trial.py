@@ -114,14 +114,18 @@ class Laboratory:
             raise CostlyError(_COSTLY)
         for region in left:
             reason = next((unknown[name] for name in region.given if name in unknown), "")
-            try:
-                found = (
-                    _unverified(region, reason) if reason else self._try(region, self._values, before, promise, grown)
-                )
-            except UnknownError as error:
-                found = _unverified(region, str(error))
+            found = _unverified(region, reason) if reason else self.beneath(region, before, promise, grown)
+            found |= _follows(region, found)
             verdicts = {**found, **verdicts}
         return verdicts
+
+    def beneath(self, region: Region, before: Definitions, promise: Parity, grown: bool) -> dict[str, Verdict]:
+        """Give a verdict on each target of a piece of a region that was run."""
+        assert self._values is not None
+        try:
+            return self._try(region, self._values, before, promise, grown)
+        except UnknownError as error:
+            return _unverified(region, str(error))
 
     def _cost(self, regions: Sequence[Region], values: Values, before: Definitions, promise: Parity) -> float:
         """Estimate the seconds that it takes to make the values at the boundaries and to compare the results."""
@@ -168,7 +172,7 @@ class Laboratory:
             return dict.fromkeys(region.targets, failure)
         verdicts = self._judge(region, runs, results, promise, few=is_one_of_many)
         if not is_one_of_many:
-            verdicts |= self._vacuous(region, runs, verdicts, promise, grown)
+            verdicts |= self._vacuous(region, before, list(zip(runs, results)), verdicts, promise, grown)
         if pattern is not None and all(one.passed for one in verdicts.values()):
             self._known[promise, pattern] = [verdicts[name] for name in region.targets]
             self._families.add((promise, pattern.family))
@@ -179,9 +183,11 @@ class Laboratory:
     ) -> tuple[list[Run], list[Mapping[str, Any]], Verdict | None]:
         first = points[0].forms
         pieces = [_declared(piece, region, first) for piece in (region.before, region.after)]
-        found = origins(pieces[0])
-        if found.operators:
-            raise UnknownError(f"it draws random numbers ({', '.join(sorted(found.operators))})")
+        found = [origins(piece) for piece in pieces]
+        if any(one.random for one in found):
+            raise UnknownError(
+                f"it draws random numbers ({', '.join(sorted(found[0].operators | found[1].operators))})"
+            )
         skeletons = [piece.SerializeToString() for piece in pieces]
         feeds = self._feeds(region, points, before, pieces[0], promise, few=few)
         mine = self._engine.run(skeletons[0], [feed for _, feed in feeds])
@@ -243,8 +249,15 @@ class Laboratory:
 
     def moves(self, region: Region, before: Definitions, name: str) -> bool:
         """Return whether any target of a region moves when a float inside it does."""
+        if self._values is None or not self._values.points:
+            return False
+        self._values.infer(before, region.given)
+        if self._values.learn(before, region.given):
+            return False
+        # A region like another one, or that is proved, has not been run.
+        _declared(region.before, region, self._values.points[0].forms)
         piece = nudged(region.before, name)
-        if piece is None or self._values is None:
+        if piece is None:
             return False
         points = reduced(region, self._values.points)
         feeds = self._feeds(region, points, before, region.before, Parity.CLOSE, few=False)
@@ -283,14 +296,21 @@ class Laboratory:
         return total
 
     def _vacuous(
-        self, region: Region, runs: list[Run], verdicts: Mapping[str, Verdict], promise: Parity, grown: bool
+        self,
+        region: Region,
+        before: Definitions,
+        pairs: Sequence[tuple[Run, Mapping[str, Any]]],
+        verdicts: Mapping[str, Verdict],
+        promise: Parity,
+        grown: bool,
     ) -> dict[str, Verdict]:
         """Give the verdicts on targets that agree, but prove nothing.
 
-        What is the same number for all values drawn, on both sides, is so by its definition, unless the region was
-        made larger until it did not show the difference any more.
+        What has the same bits for all values drawn, on both sides, has them by its definition, unless the region was
+        made larger until it did not show the difference any more. So is empty what is so for all extents.
         """
         found = origins(region.before)
+        runs = [run for run, _ in pairs]
         empty: dict[Parity, dict[str, str]] = {}
         result = {}
         for name, output in zip(region.targets, region.outputs):
@@ -299,10 +319,26 @@ class Laboratory:
                 rules = Rules(strict, self._verify.rtol, self._verify.atol)
                 empty[strict] = vacuous(region.before, runs, found, rules)
             why = empty[strict].get(output)
-            is_fixed = verdicts[name].status == "equal" and not grown and why not in (ALWAYS_EMPTY, NEVER_FINITE)
-            if verdicts[name].passed and why is not None and not is_fixed:
+            if not verdicts[name].passed or why is None:
+                continue
+            if why == ALWAYS_EMPTY:
+                is_fixed = self._values is not None and self._values.is_empty(before, name)
+            else:
+                is_fixed = not grown and why != NEVER_FINITE
+                is_fixed = is_fixed and (verdicts[name].status == "equal" or _is_constant(pairs, output))
+            if not is_fixed:
                 result[name] = Verdict("unverified", "vacuous", message=f"'{name}' {why}")
         return result
+
+
+def _is_constant(pairs: Sequence[tuple[Run, Mapping[str, Any]]], output: str) -> bool:
+    """Return whether an output has the same bits in all runs with the same dims, in both models."""
+    seen: dict[Hashable, tuple[Any, Any]] = {}
+    for run, values in pairs:
+        mine, theirs = seen.setdefault(tuple(run.binding.dims.items()), (run.outputs[output], values[output]))
+        if not same(mine, run.outputs[output]) or not same(theirs, values[output]):
+            return False
+    return len(seen) < len(pairs)
 
 
 def _bindings(region: Region, points: Sequence[Point], promise: Parity, cost: float, *, few: bool) -> list[Binding]:
@@ -356,6 +392,22 @@ def _proved(region: Region) -> dict[str, Verdict]:
     return {name: Verdict("equal", message=PROVED) for name, output in found if output in proof}
 
 
+def _follows(region: Region, verdicts: Mapping[str, Verdict]) -> dict[str, Verdict]:
+    """Give the verdicts on targets that the same operators compute of others, once these are known to be equal.
+
+    Where a value and another one that is made of it are both read, and one of them is gone, what reads them is given
+    elements in the original that do not belong together.
+    """
+    names = dict(zip(region.targets, region.outputs))
+    equal = {name: names[name] for name in region.targets if name in region.given and verdicts[name].status == "equal"}
+    left = [name for name in region.targets if not verdicts[name].passed]
+    if not equal or not left:
+        return {}
+    proof = alike(region.before, region.after, [names[name] for name in left], equal)
+    message = "computed by the same operators of values that are bit-identical"
+    return {name: Verdict("equal", message=message) for name in left if names[name] in proof}
+
+
 def _unverified(region: Region, reason: str) -> dict[str, Verdict]:
     return dict.fromkeys(region.targets, Verdict("unverified", NOT_RUN, message=reason))
 
@@ -366,9 +418,11 @@ def _unit(drawn: Any) -> Any:
 
 
 def _declared(piece: onnx.ModelProto, region: Region, forms: Mapping[str, Form]) -> onnx.ModelProto:
-    """Declare what is given and what is asked for; dims are open."""
+    """Declare what is given and what is asked for, unless that was done; dims are open."""
     from surgery.verify.inside.cut import describe
 
+    if piece.graph.output:
+        return piece
     for name in region.given:
         port = describe(name, np.empty((0,) * len(forms[name].shape), forms[name].dtype))
         for dim in port.type.tensor_type.shape.dim:

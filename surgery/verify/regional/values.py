@@ -74,6 +74,7 @@ class Values:
         self._original = original
         self._engine = engine
         self.points = _points(original.trials())
+        self._empty: tuple[bytes, frozenset[str]] | None = None
 
     def infer(self, before: Definitions, names: Collection[str]) -> None:
         """Find the forms of values as far as inference does."""
@@ -102,6 +103,13 @@ class Values:
     def is_recorded(self, names: Collection[str]) -> bool:
         """Return whether all is known that it takes to give some values."""
         return not any(self._is_to_be_recorded(name) for name in names)
+
+    def is_empty(self, before: Definitions, name: str) -> bool:
+        """Return whether a value has no elements for any sizes of the dynamic dims."""
+        if self._empty is None or self._empty[0] != before.skeleton:
+            found = self._engine.analyse("empty", skeleton=before.skeleton) or []
+            self._empty = before.skeleton, frozenset(found)
+        return name in self._empty[1]
 
     def _infer(self, point: Point, skeleton: bytes, key: int, wanted: Sequence[str] = ()) -> None:
         if key in point.inferred:

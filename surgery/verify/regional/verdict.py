@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 from surgery.parity import Parity
 from surgery.recipe.schema import VerifySpec
 from surgery.verify.comparing.details import Verdict
-from surgery.verify.comparing.judging import NOT_RUN
+from surgery.verify.comparing.judging import NOT_RUN, VACUOUS
 from surgery.verify.regional import COSTLY, REGION
 from surgery.verify.regional.definitions import Definitions
+from surgery.verify.regional.descent import descend
 from surgery.verify.regional.regions import Boundary, Region
 from surgery.verify.regional.trial import PROVED, CostlyError, Laboratory
 
@@ -39,6 +40,8 @@ class Regional:
         self._last: Definitions | None = None
         self.differing: tuple[str, ...] = ()
         """The values that differed in the region of the change that was verified last, as it was cut first."""
+        self.changed_opsets = False
+        """Whether the model that was verified last has other opsets than the one it was made of."""
 
     def verify(self, before: bytes, after: bytes, promise: Parity, afford: float = math.inf) -> Verdict:
         """Return the verdict on a changed model: `equal`, `close`, or `unverified`, mostly for the reason `REGION`.
@@ -52,6 +55,7 @@ class Regional:
         except CostlyError as error:
             verdict = Verdict("unverified", COSTLY, message=str(error))
         self.differing = change.differing
+        self.changed_opsets = sides[0].opsets != sides[1].opsets
         if verdict.passed:
             self._last = sides[1]
         return verdict
@@ -77,9 +81,10 @@ class _Change:
         self.shown: dict[str, tuple[Verdict, Region]] = {}
         self.failing: dict[str, tuple[Verdict, Region]] = {}
         self.differing: tuple[str, ...] = ()
+        self.beneath: dict[str, list[Region]] = {}
 
     def verdict(self) -> Verdict:
-        for _ in range(_ROUNDS):
+        for number in range(_ROUNDS):
             targets = self.boundary.targets - set(self.shown)
             regions = self.boundary.cut(targets)
             if any(region.nodes > _LARGEST for region in regions):
@@ -87,7 +92,7 @@ class _Change:
             self._compare(regions)
             if not self.failing:
                 break
-            self._grow()
+            self._grow(2**number)
         if self.failing:
             name, (verdict, _) = min(self.failing.items())
             message = f"in its region, '{name}' is not shown: {verdict.message}"
@@ -104,6 +109,7 @@ class _Change:
         like are not nudged: what reads them is shown for data that was drawn.
         """
         regions = {id(region): region for _, region in self.shown.values()}
+        regions |= {id(region): region for target in self.shown for region in self.beneath.get(target, ())}
         before = self.boundary.sides[0]
         readers = before.flow.readers.get(name, ())
         if all(
@@ -117,17 +123,28 @@ class _Change:
             regions, self.boundary.sides[0], self.promise, grown=bool(self.boundary.doubted), afford=self.afford
         )
         found = {name: (verdicts[name], region) for region in regions for name in region.targets}
+        for name, (verdict, region) in found.items():
+            if verdict.reason == VACUOUS:
+                deeper, self.beneath[name] = descend(region, name, verdict, self._compare_piece)
+                found[name] = deeper, region
         self.shown |= {name: item for name, item in found.items() if item[0].passed}
         self.failing = {name: item for name, item in found.items() if not item[0].passed}
         if not self.boundary.doubted:
             self.differing = tuple(name for name, item in self.failing.items() if item[0].status == "different")
 
-    def _grow(self) -> None:
+    def _compare_piece(self, region: Region) -> dict[str, Verdict]:
+        grown = bool(self.boundary.doubted)
+        return self.laboratory.beneath(region, self.boundary.sides[0], self.promise, grown)
+
+    def _grow(self, levels: int) -> None:
         """Look further up for what bounds the values, and further down for what makes up for the difference."""
         boundary = self.boundary
         doubted = set(self.failing) - set(boundary.sides[1].flow.outputs)
         boundary.doubted |= doubted
-        boundary.opened |= {given for _, region in self.failing.values() for given in region.given}
+        edge = {given for _, region in self.failing.values() for given in region.given}
+        for _ in range(levels):
+            boundary.opened |= edge
+            edge = {read for name in edge for side in boundary.sides for read in side.read_for(name)}
         # What was shown given that these are equal is open again.
         self.shown = {name: item for name, item in self.shown.items() if doubted.isdisjoint(item[1].given)}
 
