@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +128,8 @@ def test_only_a_right_peer_counts():
     right = Outcome(model.name, "onnxslim", {}, nodes_before=10, nodes=5, signature="refined")
     rows = [(model, {row.tool: row for row in (mine, wrong, right)})]
     assert listing.faults(rows, ["default"]) == [f"{model.name}, default: 6 nodes, onnxslim 5"]
+    explained = [(replace(model, remark="it stores more"), rows[0][1])]
+    assert listing.faults(explained, ["default"]) == [f"{model.name}, default: 6 nodes, onnxslim 5: it stores more"]
     assert listing.faults([(model, {mine.tool: mine, wrong.tool: wrong})], ["default"]) == []
     assert "| 6 | wrong | 5 |" in listing.markdown(rows, ["default"])
 

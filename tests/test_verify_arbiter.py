@@ -289,3 +289,36 @@ def test_infinities_in_both_are_left_out():
     original, changed = _noisy(TRUTH, 1e-6), _noisy(TRUTH, 1e-6)
     original[0, 0] = changed[0, 0] = np.inf
     assert _finding(original, changed, TRUTH) == ["right"]
+
+
+# 16-bit weights: what is folded into them is rounded, everywhere in the same way, and a mean does not take that out.
+FIXED = np.random.default_rng(5)
+NARROW_WEIGHT = FIXED.standard_normal((32, 32)).astype(np.float16)
+NARROW_WEIGHT[31] = -NARROW_WEIGHT[:31].astype(np.float64).sum(0)
+NARROW_SCALE = FIXED.uniform(0.5, 1.5, 32).astype(np.float16)
+
+
+def _narrow_model(weight: np.ndarray, scale: np.ndarray | None, in_node: bool = False) -> bytes:
+    scaled = "b = Mul(a, s)" if scale is not None else "b = Identity(a)"
+    model = onnx.parser.parse_model(
+        f"{IR} g (float16[N,1024,32] x) => (float16[N,32] y) <int64[1] one = {{1}}> "
+        f"{{ h = Sigmoid(x) a = MatMul(h, w) {scaled} y = ReduceMean<keepdims=0>(b, one) }}"
+    )
+    if in_node:
+        constant = onnx.helper.make_node("Constant", [], ["w"], value=numpy_helper.from_array(weight))
+        model.graph.node.insert(0, constant)
+    else:
+        model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    if scale is not None:
+        model.graph.initializer.append(numpy_helper.from_array(scale, "s"))
+    return model.SerializeToString()
+
+
+@pytest.mark.parametrize("in_node", [False, True])
+def test_a_number_folded_into_a_16_bit_weight_may_round_it(in_node):
+    before = _narrow_model(NARROW_WEIGHT, NARROW_SCALE, in_node)
+    right = (NARROW_WEIGHT.astype(np.float64) * NARROW_SCALE).astype(np.float16)
+    verdict = Verifier(before).verify(_narrow_model(right, None, in_node))
+    assert verdict.status == "close" and verdict.needed is not None and verdict.needed["rtol"] > 2 * 2.0**-7
+    for wrong in (NARROW_WEIGHT, right * np.float16(1.125), np.roll(right, 1, axis=1)):
+        assert Verifier(before).verify(_narrow_model(wrong, None, in_node)).status == "different"

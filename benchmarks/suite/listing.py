@@ -37,7 +37,8 @@ def faults(rows: Rows, recipes: Iterable[str]) -> list[str]:
             elif not row.right:
                 found.append(f"{model.name}, {recipe}: {row.complaint}")
             elif peer and (row.nodes or 0) > (peer.nodes or 0):
-                found.append(f"{model.name}, {recipe}: {row.nodes} nodes, {peer.tool} {peer.nodes}")
+                why = f": {model.remark}" if model.remark else ""
+                found.append(f"{model.name}, {recipe}: {row.nodes} nodes, {peer.tool} {peer.nodes}{why}")
     return found
 
 

@@ -24,7 +24,8 @@ class Trained:
     """One line of the manifest.
 
     `opset` is that of the standard operators, `ml N` where there are none. `dims` lists bindings of the free dims to
-    run with, `inputs` what each input may hold; both only where the model does not say it itself.
+    run with, `inputs` what each input may hold; both only where the model does not say it itself. `remark` says why a
+    peer leaves fewer nodes.
     """
 
     package: str
@@ -34,6 +35,7 @@ class Trained:
     opset: str
     dims: list[dict[str, int]] = field(default_factory=list)
     inputs: dict[str, Any] = field(default_factory=dict)
+    remark: str = ""
 
     @property
     def distribution(self) -> str:

@@ -5,7 +5,7 @@ from surgery import Graph, Node, Parity, graph_pass
 from ._turned import push
 
 
-@graph_pass("push-transposes", parity=Parity.EXACT)
+@graph_pass("push-transposes", parity=Parity.CLOSE)
 def push_transposes(graph: Graph) -> None:
     """Move Transposes out of regions of elementwise operators, Softmax and Concat, where that leaves fewer of them.
 
@@ -13,7 +13,9 @@ def push_transposes(graph: Graph) -> None:
     it names stands elsewhere then. All operators that read one another's values are turned together: a Transpose in
     front of them goes, one behind them that undoes it goes too, and where something else comes in or goes out a
     Transpose has to be put. That is done only when fewer nodes are left, so that it ends. Small constants are turned
-    themselves. Before opset 7 operands are broadcast in another way, and before 13 Softmax joins axes; those stay.
+    themselves. A kernel may compute the last elements of a buffer in another way than those before them, so that the
+    Log of elements in another order can differ in its last bit. Before opset 7 operands are broadcast in another way,
+    and before 13 Softmax joins axes; those stay.
 
     Example:
         g (float[N,3,4,5] x) => (float[N,3,4,5] y) {

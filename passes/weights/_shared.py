@@ -18,6 +18,9 @@ Array = np.ndarray[Any, Any]
 ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
 """The types of a weight, each with the largest relative error of rounding to it."""
 
+MOST_LOST = 4
+"""How many such errors a product may have: one that is small for its type has lost two bits then."""
+
 SMALL = 1024
 """Bytes below which a copy of a constant does not count as growth."""
 
@@ -102,7 +105,7 @@ def fit(columns: Array, factor: Array | float, like: Array) -> Array:
     """Multiply a weight, with its output channels along the last axis, and round it to the type of `like`.
 
     `factor` is broadcast to the columns; the product is that of float64. Refuses what is not finite, and what would
-    lose more digits than rounding costs a number of the usual size.
+    lose two bits more than rounding costs a number of the usual size.
     """
     rounded = np.empty_like(columns, dtype=like.dtype)
     factors = np.broadcast_to(np.asarray(factor, dtype=np.float64), columns.shape)
@@ -117,7 +120,7 @@ def fit(columns: Array, factor: Array | float, like: Array) -> Array:
         for extremes, numbers in ((lost, loss), (largest, exact)):
             np.abs(numbers, out=numbers)
             np.maximum(extremes[channels], numbers.max(axis=0, initial=0.0), out=extremes[channels])
-    if (lost > ROUNDOFF.get(like.dtype.name, 0.0) * largest).any():
+    if (lost > MOST_LOST * ROUNDOFF.get(like.dtype.name, 0.0) * largest).any():
         raise Refusal("the folded weight is too small for its type")
     return rounded
 

@@ -17,6 +17,10 @@ for the original around it (`distances.typical`: by its row, its column, its mag
 case of 200,000, and then an error of four happens in 1 case of 16,000. Down to 8 elements `k` is 8. Below, the errors
 of all runs are taken together, and `k` is 16.
 
+Where 16-bit weights are stored, the original runs again with these rounded another time, before a changed model is
+called wrong: what folds a number into such a weight has to round it, and the original is as far from float64 as any of
+these runs.
+
 No float64 result has a say where the original computes in float64 already, where it is itself off by more than a
 sixteenth of the output's range, or where its shape is another one.
 """
@@ -37,6 +41,7 @@ from surgery.verify.comparing.vacuity import Run
 from surgery.verify.inputs.sets import TRIVIAL
 from surgery.verify.original import Original
 from surgery.verify.running.engine import Outcome
+from surgery.verify.running.rounding import FACTORS, reround
 
 DOUBT, CHEAP_DOUBT = 0.25, 1 / 32
 """Shares of the tolerance from which a result within it is doubted; the second where a run costs next to nothing."""
@@ -79,6 +84,7 @@ class Arbiter:
     def __init__(self, original: Original) -> None:
         self._original = original
         self._outcome: Outcome | None = None
+        self._rounded: list[Outcome] | None = None
 
     def doubt(self, rules: Rules) -> float:
         """Return the share of the tolerance from which a result is worth a float64 run.
@@ -95,19 +101,47 @@ class Arbiter:
         outcome = self._truth()
         if outcome.failure is not None:
             return Ruling("unknown", outcome.failure, Arbitration(unavailable=outcome.failure))
-        truths = {id(run.feed): truth for run, truth in zip(self._original.runs, outcome.runs)}
         shared = sorted(set(outcome.narrow) - _HARMLESS)
-        doubt = self.doubt(rules) if not shared else 1.0
-        found: dict[str, list[Case]] = {}
-        for run, outputs in zip(runs, results):
-            truth = truths[id(run.feed)]
-            for case in cases(run, outputs, {} if isinstance(truth, str) else truth, rules):
-                found.setdefault(case.pair.name, []).append(case)
-        outputs = [Output(items, doubt if doubt < 1.0 else inf) for items in found.values()]
-        ruling = _together(outputs, outcome.narrow)
+        ruling = self._rule(runs, results, rules, bool(shared), ())
+        if ruling.kind == "wrong" and (rerounded := self._rerounded()):
+            ruling = self._rule(runs, results, rules, bool(shared), rerounded)
         if ruling.kind == "wrong" and shared:
             return Ruling("unknown", f"{', '.join(shared)} ran in float32", ruling.arbitration)
         return ruling
+
+    def _rule(
+        self, runs: Sequence[Run], results: Sequence[Any], rules: Rules, shares: bool, rerounded: Sequence[Outcome]
+    ) -> Ruling:
+        """Measure by what is known of the original: in float64, and with `rerounded` weights.
+
+        What `shares` its rounding with the original is not doubted within the tolerance.
+        """
+        outcome, own = self._truth(), [id(run.feed) for run in self._original.runs]
+        truths, *others = (dict(zip(own, one.runs)) for one in (outcome, *rerounded))
+        found: dict[str, list[Case]] = {}
+        for run, outputs in zip(runs, results):
+            answers = [one[id(run.feed)] for one in (truths, *others)]
+            truth, *rest = ({} if isinstance(answer, str) else answer for answer in answers)
+            for case in cases(run, outputs, truth, rules, rest):
+                found.setdefault(case.pair.name, []).append(case)
+        doubt = self.doubt(rules) if not shares else inf
+        return _together([Output(items, doubt if doubt < 1.0 else inf) for items in found.values()], outcome.narrow)
+
+    def _rerounded(self) -> list[Outcome]:
+        """Run the original with its 16-bit weights rounded again, if it has any, in some ways."""
+        if self._rounded is None:
+            import onnx
+
+            original = self._original
+            made = (reround(onnx.load_model_from_string(original.skeleton), factor) for factor in FACTORS)
+            models = [model.SerializeToString() for model in made if model is not None]
+            engine = original.engine_for("onnxruntime")
+            try:
+                outcomes = [engine.run(model, [run.feed for run in original.runs]) for model in models]
+            finally:
+                engine.close()
+            self._rounded = [outcome for outcome in outcomes if outcome.failure is None]
+        return self._rounded
 
     def _truth(self) -> Outcome:
         """Run the original in float64 on the inputs of all runs."""

@@ -67,12 +67,16 @@ class Finding:
 
 @dataclass(frozen=True)
 class Case:
-    """One float tensor of one run: both sides, and what float64 gives for it, None for no such result."""
+    """One float tensor of one run: both sides, and what float64 gives for it, None for no such result.
+
+    `rerounded` is what the original gives when its 16-bit weights are rounded again, if it has any.
+    """
 
     run: Run
     pair: Pair
     truth: Array | None
     tolerance: Tolerance
+    rerounded: Sequence[Array] = ()
 
     @cached_property
     def differs(self) -> bool:
@@ -90,7 +94,7 @@ class Case:
     def distances(self) -> Distances:
         """The distances of both sides from float64."""
         assert self.truth is not None
-        return Distances.of(self.pair.expected, self.pair.actual, self.truth, self.tolerance)
+        return Distances.of(self.pair.expected, self.pair.actual, self.truth, self.tolerance, self.rerounded)
 
 
 @dataclass(frozen=True)
@@ -116,8 +120,13 @@ class Distances:
             return np.asarray(self.far[known] / self.near[known])
 
     @classmethod
-    def of(cls, original: Array, changed: Array, truth: Array, tolerance: Tolerance) -> Distances:
-        """Measure both sides; an element that is not finite everywhere is at no distance."""
+    def of(
+        cls, original: Array, changed: Array, truth: Array, tolerance: Tolerance, rerounded: Sequence[Array] = ()
+    ) -> Distances:
+        """Measure both sides; an element that is not finite everywhere is at no distance.
+
+        The original is as far as it is with `rerounded` weights, where that is farther.
+        """
         x, y, t = (array.astype(np.float64) for array in (original, changed, truth))
         finite = np.isfinite(x) & np.isfinite(y) & np.isfinite(t)
         lost = bool((np.isfinite(x) & ~np.isfinite(t)).any())
@@ -127,6 +136,9 @@ class Distances:
         # What is right to the last bit is so by luck: it had to be rounded.
         least = epsilon(original.dtype) / 2 * np.abs(x)
         near = np.maximum(np.abs(x - t), least)
+        for array in rerounded:
+            other = np.abs(array.astype(np.float64) - t)
+            near = np.maximum(near, np.where(finite & np.isfinite(other), other, 0.0))
         return cls(
             near=near,
             far=np.maximum(np.abs(y - t), least),
@@ -240,12 +252,15 @@ def _by_tolerance(case: Case) -> Finding:
     return Finding("wrong", case.run, case.pair.element(index))
 
 
-def cases(run: Run, outputs: Mapping[str, Any], truth: Mapping[str, Any], rules: Rules) -> Iterator[Case]:
+def cases(
+    run: Run, outputs: Mapping[str, Any], truth: Mapping[str, Any], rules: Rules, rerounded: Sequence[Mapping[str, Any]]
+) -> Iterator[Case]:
     """Yield the float tensors among the outputs of a run that are not random, with float64 where they are narrower."""
     for name, expected in run.outputs.items():
         if name in rules.random or name not in outputs:
             continue
-        mine, theirs, right = (dict(placed_tensors(value)) for value in (expected, outputs[name], truth.get(name)))
+        given = expected, outputs[name], truth.get(name), *(other.get(name) for other in rerounded)
+        mine, theirs, right, *moved = (dict(placed_tensors(value)) for value in given)
         for item, tensor in mine.items():
             if is_float(tensor.dtype) and item in theirs and tensor.size:
                 known = right.get(item)
@@ -253,7 +268,8 @@ def cases(run: Run, outputs: Mapping[str, Any], truth: Mapping[str, Any], rules:
                 if not fits or (tensor.dtype == np.float64 and name not in rules.precision):
                     known = None
                 pair = Pair(name, item, tensor, theirs[item], run.binding.as_json())
-                yield Case(run, pair, known, rules.tolerance(tensor.dtype, name))
+                others = tuple(other[item] for other in moved if item in other and other[item].shape == tensor.shape)
+                yield Case(run, pair, known, rules.tolerance(tensor.dtype, name), others)
 
 
 def _largest(values: Array, units: Array) -> float:

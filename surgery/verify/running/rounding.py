@@ -9,6 +9,7 @@ value is rounded as the model says.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from surgery.verify.inputs.shapes import graphs
@@ -23,6 +24,16 @@ _INT, _TENSOR = 2, 4
 """By their number in `AttributeProto.AttributeType`."""
 
 _SUFFIX = "/before_rounding"
+
+_STORED = "/as_stored"
+FACTORS = (0.7, 0.9)
+"""What a weight is multiplied by, and divided by again: no powers of two, so that both are rounded."""
+
+_LEAST_WEIGHT = 16
+"""Elements from which on a tensor counts as a weight: a smaller one may be a bound or a scale, and exact."""
+
+_BROADCASTING = 7
+"""The opset since which a number is multiplied with a tensor of any shape."""
 
 
 def hold(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -63,6 +74,55 @@ def _add_barriers(graph: onnx.GraphProto, narrow: set[str]) -> None:
                     barriers.append(onnx.NodeProto(op_type="Identity", input=[second], output=[name]))
         graph.node.append(node)
         graph.node.extend(barriers)
+
+
+def reround(model: onnx.ModelProto, factor: float) -> onnx.ModelProto | None:
+    """Round each 16-bit weight of the main graph once more, in place; None for a model that has none.
+
+    What folds a constant into such a weight has to round it too. That moves a result by more than the roundings
+    behind the weight do, for it is the same error at each place where the weight is used.
+    """
+    import onnx.helper
+
+    opsets = {entry.domain: entry.version for entry in model.opset_import}
+    if opsets.get("", opsets.get("ai.onnx", 0)) < _BROADCASTING:
+        return None
+    graph = model.graph
+    fixed = {value.name for value in (*graph.input, *graph.output)}
+    weights = [tensor for tensor in graph.initializer if _is_weight(tensor) and tensor.name not in fixed]
+    nodes: list[onnx.NodeProto] = []
+    for tensor in weights:
+        nodes += _rounded_again(tensor.name, tensor.data_type, factor)
+        tensor.name += _STORED
+    for node in graph.node:
+        nodes.append(node)
+        held = next((a.t for a in node.attribute if node.op_type == "Constant" and a.name == "value"), None)
+        if held is not None and _is_weight(held) and node.output[0] not in fixed:
+            nodes += _rounded_again(node.output[0], held.data_type, factor)
+            node.output[0] += _STORED
+    if len(nodes) == len(graph.node):
+        return None
+    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(copies)
+    return model
+
+
+def _is_weight(tensor: onnx.TensorProto) -> bool:
+    return tensor.data_type in NARROW and math.prod(tensor.dims) >= _LEAST_WEIGHT
+
+
+def _rounded_again(name: str, data_type: int, factor: float) -> list[onnx.NodeProto]:
+    """Return nodes that make the value `name` of what is stored under another name."""
+    import onnx.helper
+
+    tensor = onnx.helper.make_tensor("", data_type, [], [factor])
+    number, product = f"{name}{_STORED}/factor", f"{name}{_STORED}/product"
+    return [
+        onnx.helper.make_node("Constant", [], [number], value=tensor),
+        onnx.helper.make_node("Mul", [f"{name}{_STORED}", number], [product]),
+        onnx.helper.make_node("Div", [product, number], [name]),
+    ]
 
 
 def _mentions_narrow(model: onnx.ModelProto) -> bool:
