@@ -78,6 +78,14 @@ def test_hints_decide_sizes_and_values():
     assert (feed["ids"] == 7).all() and not feed["picture"].any()
 
 
+def test_a_model_that_quantizes_is_shaken_in_several_ways():
+    body = "{ q, s, z = DynamicQuantizeLinear(x) y = DequantizeLinear(q, s, z) }"
+    model = text.parse(f"g (float[n,4] x) => (float[n,4] y) {body}")
+    assert len(noise.draws(model)) > len(noise.draws(text.parse("g (float[n,4] x) => (float[n,4] y) { y = Exp(x) }")))
+    feed = {"x": np.linspace(0.1, 0.9, 8, dtype=np.float32).reshape(2, 4)}
+    assert len({noise.shaken_feed(feed, seed)["x"].tobytes() for seed in noise.draws(model)}) == noise.DRAWS
+
+
 def test_noise_moves_weights_and_inputs_by_one_rounding_and_nothing_else():
     model = _model()
     moved = onnx.load_model_from_string(noise.shaken(model))

@@ -87,9 +87,19 @@ def _summary(rows: Rows, recipes: Sequence[str]) -> list[str]:
     sources = {row.key["source"] for _, results in rows for row in results.values() if row.key.get("source")}
     if len(sources) > 1:
         lines.append(f"the rows of surgery come from {len(sources)} states of its source")
-    more = [line for line in faults(rows, recipes) if " nodes, " in line]
-    lines.append(f"more nodes than the best valid peer: {len(more)}")
-    return lines
+    return [*lines, *(_against_peers(rows, recipe) for recipe in recipes)]
+
+
+def _against_peers(rows: Rows, recipe: str) -> str:
+    """Compare nodes with the best valid peer, over the models that both have a right result for."""
+    pairs = [(results.get(f"surgery {recipe}"), best_peer(results)) for _, results in rows]
+    both = [(mine.nodes or 0, peer.nodes or 1) for mine, peer in pairs if mine and mine.right and peer]
+    ratio = sum(nodes / other for nodes, other in both) / max(len(both), 1)
+    counts = [sum(test) for test in zip(*((a < b, a == b, a > b) for a, b in both))] or [0, 0, 0]
+    return (
+        f"surgery {recipe} against the best valid peer: fewer nodes {counts[0]} times, as many {counts[1]}, more "
+        + (f"{counts[2]}; {ratio:.1%} of its nodes")
+    )
 
 
 def _wrong_peers(rows: Rows) -> list[str]:
