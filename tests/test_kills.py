@@ -312,6 +312,33 @@ def test_an_interrupt_that_an_import_makes_an_error_of_is_still_one(
     assert "ended by SIGTERM" in capsys.readouterr().err
 
 
+SWALLOWING = """
+import os, signal, time
+from surgery.cli import _signals
+
+class Callback:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1)
+
+_signals._AGAIN = 0.2
+_signals.install()
+try:
+    Callback()
+    print("went on", flush=True)
+    time.sleep(60)
+except KeyboardInterrupt as error:
+    _signals.finish()
+    print(*_signals.account(error))
+"""
+
+
+def test_an_interrupt_that_a_callback_swallows_comes_again(tmp_path: Path) -> None:
+    (tmp_path / "end.py").write_text(SWALLOWING)
+    run = subprocess.run([sys.executable, tmp_path / "end.py"], capture_output=True, text=True, timeout=50)
+    assert run.stdout.splitlines() == ["went on", f"ended by SIGTERM; nothing was written {128 + signal.SIGTERM}"]
+
+
 def test_runs_that_are_ended_at_random_moments_leave_nothing_half_done(tmp_path: Path) -> None:
     runs = Runs(tmp_path)
     for _ in range(FEW):
@@ -344,7 +371,7 @@ def test_each_signal_has_its_exit_code_and_one_line(number: signal.Signals, tmp_
         assert process.poll() is None and time.monotonic() < deadline, process.communicate()
         time.sleep(0.02)
     process.send_signal(number)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=90)
     assert process.returncode == 128 + number
     what = "interrupted" if number is signal.SIGINT else f"ended by {number.name}"
     assert said.splitlines()[-1] == f"surgery: {what}; nothing was written"

@@ -9,6 +9,9 @@ from typing import Final
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 
+_AGAIN: Final = 5.0
+"""Seconds after which an interrupt is raised again: within a callback Python reports it, and goes on."""
+
 _received: list[KeyboardInterrupt] = []
 
 
@@ -30,12 +33,21 @@ def install() -> None:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    _received.append(Ended(number))
-    raise _received[0]
+    _raise(Ended(number))
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    _received.append(KeyboardInterrupt())
+    _raise(KeyboardInterrupt())
+
+
+def _raise(error: KeyboardInterrupt) -> None:
+    _received.append(error)
+    signal.signal(signal.SIGALRM, _again)
+    signal.setitimer(signal.ITIMER_REAL, _AGAIN, _AGAIN)
+    raise _received[0]
+
+
+def _again(number: int, frame: FrameType | None) -> None:
     raise _received[0]
 
 
@@ -46,7 +58,7 @@ def received() -> KeyboardInterrupt | None:
 
 def finish() -> None:
     """Let no further signal disturb what is done at the very end."""
-    for number in (signal.SIGINT, *_ENDING):
+    for number in (signal.SIGINT, signal.SIGALRM, *_ENDING):
         signal.signal(number, signal.SIG_IGN)
 
 

@@ -259,14 +259,18 @@ class Laboratory:
     def _draw(self, index: int, form: Form, domain: Domain, binding: Binding) -> Any:
         """Draw the elements of a value: its own among those that are given, the same for other regions.
 
-        Those of a large one come again after so many that no shape has to do with.
+        Those of a large one come again after so many that no shape has to do with, unless its domain minds the shape.
         """
-        size = min(math.prod(form.shape), _PERIOD)
-        key = (index, form.dtype, size, domain, binding.character, binding.seed)
-        if key not in self._drawn:
+        is_repeated = domain.draw is None and math.prod(form.shape) > _PERIOD
+        shape = (_PERIOD,) if is_repeated else form.shape
+        key = (index, form.dtype, shape, domain, binding.character, binding.seed)
+        found = self._drawn.get(key)
+        if found is None:
             rng = generator(binding.seed, f"given {index}", binding.character)
-            self._drawn[key] = draw(domain, form.dtype, (size,), binding.character, rng, binding.seed)
-        return np.resize(self._drawn[key], form.shape)
+            found = draw(domain, form.dtype, shape, binding.character, rng, binding.seed)
+            if found.size <= _PERIOD:
+                self._drawn[key] = found
+        return np.resize(found, form.shape) if is_repeated else found
 
     def moves(self, region: Region, before: Definitions, name: str) -> bool:
         """Return whether any target of a region moves when a float inside it does."""
