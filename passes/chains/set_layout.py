@@ -13,7 +13,7 @@ OTHER = {"NHWC": "NCHW", "NCHW": "NHWC", "NDHWC": "NCDHW", "NCDHW": "NDHWC", "NW
 """The layout that a port has before it gets another one."""
 
 
-@graph_pass("set-layout", parity=Parity.EXACT, changes=("dims",))
+@graph_pass("set-layout", parity=Parity.CLOSE, changes=("dims",))
 def set_layout(
     graph: Graph,
     *,
@@ -23,7 +23,8 @@ def set_layout(
 ) -> None:
     """Let inputs be taken and outputs be given in another layout: channels last, NHWC, or channels first, NCHW.
 
-    Right because a Transpose at the port undoes it for the model, and no element is computed. Where the port is read
+    Right because a Transpose at the port undoes it for the model, and no element is computed. Elementwise operators may
+    be turned, and the kernel of a Log rounds an element by its place in the buffer. Where the port is read
     or made by a Transpose the two become one, or none where they undo each other, as at the input of a model that was
     exported from TensorFlow. Elementwise operators between two that cancel are turned. Another Transpose is not put
     into the model: a Conv is channels first in ONNX, so that one stays at an input in NHWC of a convolutional model,
