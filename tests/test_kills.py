@@ -297,6 +297,23 @@ SMALL = """g (float[n, 8] x) => (float[n, 8] y)
 <float[8] w = {1, 2, 3, 4, 5, 6, 7, 8}> { i = Identity(x) d = Dropout(i) a = Add(d, w) t = Identity(a) y = Relu(t) }"""
 
 
+def test_what_was_begun_goes_at_the_end_whatever_it_is(tmp_path: Path) -> None:
+    target = tmp_path / "m.onnx"
+    target.write_bytes(b"names m.data")
+    (tmp_path / "m.data").write_bytes(b"1")
+    (tmp_path / "other.data").write_bytes(b"2")
+    journal = leftovers.Journal(target)
+    for name in ("m.data", "other.data"):
+        fd = os.open(tmp_path / name, os.O_RDONLY)
+        journal.note(name, fd)
+        os.close(fd)
+    _, fd = leftovers.create(target)
+    os.close(fd)
+    leftovers.begin(tmp_path / leftovers.passing_name("parts")).mkdir()
+    leftovers._remove_begun()
+    assert names(tmp_path) == {"m.onnx", "m.data"}
+
+
 def test_an_interrupt_that_an_import_makes_an_error_of_is_still_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -67,11 +67,11 @@ def _remove(path: Path) -> None:
     """Remove what stands under a passing name, of what kind it may be."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
-    elif path.name.endswith(_JOURNAL):
+        return
+    if path.name.endswith(_JOURNAL):
         with suppress(FileNotFoundError), path.open("rb") as file:
             _finish(path, file.fileno())
-    else:
-        path.unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
 
 
 def passing_name(target: str, suffix: str = ".tmp") -> str:
