@@ -81,6 +81,18 @@ def own_temporary(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.
     return folder
 
 
+@pytest.fixture(autouse=True)
+def hearing() -> Iterator[None]:
+    """Let processes end by signals that whoever started the tests has turned off, as nohup does."""
+    found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    deaf = [number for number, handler in found.items() if handler is signal.SIG_IGN]
+    for number in deaf:
+        signal.signal(number, signal.SIG_DFL)
+    yield
+    for number in deaf:
+        signal.signal(number, signal.SIG_IGN)
+
+
 @pytest.mark.parametrize("before", [False, True], ids=["new", "existing"])
 @pytest.mark.parametrize("layout", ["single", "external"])
 def test_a_save_that_is_killed_at_any_step_leaves_a_whole_model_and_the_next_one_cleans_up(
