@@ -34,6 +34,11 @@ if TYPE_CHECKING:
 
 _CRASHES = 3
 
+_Dims = tuple[tuple[str, int], ...]
+
+Declared = Mapping[str, tuple[int, list[int]]]
+"""The element type, as a number of `TensorProto.DataType`, and the shape of values."""
+
 
 class GaveUp(Exception):  # noqa: N818 - a way out of the search, not an error
     """There is no point in trying further inputs."""
@@ -68,7 +73,8 @@ class Original:
         self._found = Found()
         self._dropped: list[tuple[Binding, str]] = []
         self._probed: list[tuple[Binding, Outputs]] = []
-        self._learned: dict[tuple[tuple[str, int], ...], tuple[dict[str, Domain], float]] = {}
+        self._learned: dict[_Dims, tuple[dict[str, Domain], float]] = {}
+        self._declared: dict[_Dims, Declared] = {}
         self._given = Given(skeleton, inputs)
         self._generator: Generator | None = None
         self._error: Exception | None = None
@@ -160,6 +166,8 @@ class Original:
                 self._reference([*self._given.accepted, *self._numbered(drawn, 0)], model, found, cost)
         finally:
             self._probed.clear()
+            used = {tuple(run.binding.dims.items()) for run in self.runs}
+            self._declared = {key: found for key, found in self._declared.items() if key in used}
             self._worker.close()
             if self._generator is not None:
                 self._generator.close()
@@ -263,13 +271,22 @@ class Original:
 
     def _shapes(self, binding: Binding) -> dict[str, list[int]]:
         """Infer the shapes of all values for a binding, in a worker; none when that fails."""
-        if not self._plan.ports or self._blind:
-            return {}
+        return {name: shape for name, (_, shape) in self._declare(binding).items()}
+
+    def _declare(self, binding: Binding) -> Declared:
+        known = self.inferred(binding)
+        if known or not self._plan.ports or self._blind:
+            return known
         dims = self._plan.shapes(binding.dims)
-        shapes: dict[str, list[int]] | None = self._worker.analyse("infer", skeleton=self._inlined, dims=dims)
+        found: Declared | None = self._worker.analyse("declare", skeleton=self._inlined, dims=dims)
         # What ran out of time or memory once will do so again.
-        self._blind = shapes is None
-        return shapes or {}
+        self._blind = found is None
+        self._declared[tuple(binding.dims.items())] = found or {}
+        return found or {}
+
+    def inferred(self, binding: Binding) -> Declared:
+        """Return what was inferred of all values for a binding; nothing where that was not, or has failed."""
+        return self._declared.get(tuple(binding.dims.items()), {})
 
     def engine_for(self, name: EngineName) -> Engine:
         """Make a worker of its own."""
@@ -319,9 +336,7 @@ class Original:
         model = onnx.load_model_from_string(self._inlined)
         if not may_be_narrower(model):
             return {}
-        dims = self._plan.shapes(binding.dims)
-        found = self._worker.analyse("declare", skeleton=self._inlined, dims=dims) or {}
-        return narrowest(model, {name: number for name, (number, _) in found.items()})
+        return narrowest(model, {name: number for name, (number, _) in self._declare(binding).items()})
 
     def remember(self, binding: Binding, outputs: Outputs) -> None:
         """Keep what a search has computed where that is expensive, unless a fresh session would compute otherwise."""

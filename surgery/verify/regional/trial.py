@@ -108,15 +108,16 @@ class Laboratory:
         self._values.infer(before, given)
         if self._cost(left, self._values, before, promise) > afford:
             raise CostlyError(_COSTLY)
+        was_recorded = self._values.is_recorded(given)
         unknown = self._values.learn(before, given)
-        # More is known of them now.
-        if self._cost(left, self._values, before, promise) > afford:
+        if not was_recorded and self._cost(left, self._values, before, promise) > afford:
             raise CostlyError(_COSTLY)
         for region in left:
             reason = next((unknown[name] for name in region.given if name in unknown), "")
             found = _unverified(region, reason) if reason else self.beneath(region, before, promise, grown)
             found |= _follows(region, found)
-            verdicts = {**found, **verdicts}
+            for name, verdict in found.items():
+                verdicts.setdefault(name, verdict)
         return verdicts
 
     def beneath(self, region: Region, before: Definitions, promise: Parity, grown: bool) -> dict[str, Verdict]:
@@ -130,21 +131,26 @@ class Laboratory:
     def _cost(self, regions: Sequence[Region], values: Values, before: Definitions, promise: Parity) -> float:
         """Estimate the seconds that it takes to make the values at the boundaries and to compare the results."""
         seconds = values.cost(before, {name for region in regions for name in region.given})
-        families = set(self._families)
+        kinds: dict[Hashable, float] = {}
         for region in regions:
             if any(name not in point.forms for name in region.given for point in values.points):
                 continue
-            points = reduced(region, values.points)
-            pattern = pattern_of(region, points[:1]) if values.is_recorded(region.given) else None
-            family = (promise, pattern.family) if pattern is not None else None
-            few = family in families
-            families.add(family) if family is not None else None
-            run = Plan(region.before, InputsSpec()).cost(_shapes(region, points[0]), 0)
-            for binding in _bindings(region, points, promise, run, few=few):
-                point = next(one for one in points if one.dims == binding.dims)
-                seconds += _elements(region, point) * _PER_ELEMENT + run * _RUNS
-            seconds += _PER_REGION
+            forms = tuple(values.points[0].forms[name] for name in region.given)
+            nodes = tuple(node.op_type for piece in (region.before, region.after) for node in piece.graph.node)
+            few = (forms, nodes, False) in kinds
+            key = forms, nodes, few
+            if key not in kinds:
+                kinds[key] = self._seconds(region, reduced(region, values.points), promise, few=few)
+            seconds += kinds[key]
         return seconds
+
+    def _seconds(self, region: Region, points: Sequence[Point], promise: Parity, *, few: bool) -> float:
+        """Estimate the seconds for one region, for one of a `few` runs where it is one of many."""
+        run = Plan(region.before, InputsSpec()).cost(_shapes(region, points[0]), 0)
+        sizes = {tuple(point.dims.items()): _elements(region, point) for point in points}
+        bindings = _bindings(region, points, promise, run, few=few)
+        elements = sum(sizes[tuple(binding.dims.items())] for binding in bindings)
+        return _PER_REGION + elements * _PER_ELEMENT + len(bindings) * run * _RUNS
 
     def _try(
         self, region: Region, values: Values, before: Definitions, promise: Parity, grown: bool

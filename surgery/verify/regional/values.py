@@ -17,7 +17,7 @@ from surgery.verify.running.elements import dtype_of, is_float
 from surgery.verify.running.engine import Engine
 
 if TYPE_CHECKING:
-    from surgery.verify.original import Original
+    from surgery.verify.original import Declared, Original
 
 MOST_POINTS = 4
 """Choices of sizes for the dynamic dims that a region is tried with."""
@@ -79,7 +79,7 @@ class Values:
     def infer(self, before: Definitions, names: Collection[str]) -> None:
         """Find the forms of values as far as inference does."""
         for point in self.points:
-            self._infer(point, self._original.skeleton, 0)
+            self._begin(point)
             missing = [name for name in names if name not in point.forms]
             if missing:
                 self._infer(point, before.skeleton, hash(before.skeleton), missing)
@@ -111,19 +111,32 @@ class Values:
             self._empty = before.skeleton, frozenset(found)
         return name in self._empty[1]
 
+    def _begin(self, point: Point) -> None:
+        """Take what the original has inferred at this point, unless what it is fed has other shapes."""
+        if point.inferred:
+            return
+        known = self._original.inferred(point.binding)
+        fed = {name: list(value.shape) for name, value in point.runs[0].feed.items() if isinstance(value, np.ndarray)}
+        if known and all(known[name][1] == shape for name, shape in fed.items() if name in known):
+            self._note(point, known, 0)
+        else:
+            self._infer(point, self._original.skeleton, 0)
+
     def _infer(self, point: Point, skeleton: bytes, key: int, wanted: Sequence[str] = ()) -> None:
         if key in point.inferred:
             return
-        point.inferred.add(key)
         feed = point.runs[0].feed
         dims = {name: list(value.shape) for name, value in feed.items() if isinstance(value, np.ndarray)}
-        found = self._engine.analyse("declare", skeleton=skeleton, dims=dims, wanted=wanted) or {}
+        self._note(point, self._engine.analyse("declare", skeleton=skeleton, dims=dims, wanted=wanted) or {}, key)
+
+    def _note(self, point: Point, found: Declared, key: int) -> None:
+        point.inferred.add(key)
         for name, (number, shape) in found.items():
             dtype = dtype_of(number)
             # Sizes that the original may refuse can make a window larger than what it slides over.
             if dtype is not None and all(extent >= 0 for extent in shape):
                 point.forms.setdefault(name, Form(dtype, tuple(shape)))
-        for name, value in feed.items():
+        for name, value in point.runs[0].feed.items():
             form = Form.of(value)
             if form is not None:
                 point.forms[name] = form
