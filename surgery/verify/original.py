@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from surgery.errors import WorkerError
-from surgery.ops import RANDOM
 from surgery.parity import COMPARING, Parity
 from surgery.recipe.schema import DataSpec, InputsSpec, VerifySpec
 from surgery.verify.comparing.compare import Rules
@@ -24,8 +23,7 @@ from surgery.verify.inputs.given import Given, GivenBinding, held
 from surgery.verify.inputs.plan import Binding, Plan, read_defaults, with_all_values
 from surgery.verify.inputs.search import Found, search
 from surgery.verify.inputs.sets import CHEAP, TRIVIAL, choose, further
-from surgery.verify.inputs.shapes import graphs
-from surgery.verify.randomness import Origins, origins
+from surgery.verify.randomness import Origins, counts_runs, origins
 from surgery.verify.running.elements import is_float
 from surgery.verify.running.engine import Engine, EngineName, Outcome, Outputs
 
@@ -148,7 +146,7 @@ class Original:
         self.empty_by_nature = {output.name for output in model.graph.output if declares_empty(output)}
         found = origins(model)
         self.random, self.operators = found.random, found.operators
-        self._counts_runs = _counts_runs(model)
+        self._counts_runs = counts_runs(model)
         self._worker = self._engine()
         try:
             self._inlined = self._inline(model)
@@ -391,15 +389,6 @@ class Original:
         inner.vacuous = {promise: {} for promise in COMPARING}
         inner._controlled = True
         return inner
-
-
-def _counts_runs(model: onnx.ModelProto) -> bool:
-    """Whether a run may depend on those before it in the session: a random operator draws on, with a seed too."""
-    bodies: list[Any] = [model.graph, *model.functions]
-    nodes = (node for body in bodies for inner in graphs(body) for node in inner.node)
-    # Dropout is in training by a third input, and without one before opset 7, when it had an attribute for that.
-    old = any(item.domain in ("", "ai.onnx") and item.version < 7 for item in model.opset_import)
-    return any(node.op_type in RANDOM or (node.op_type == "Dropout" and (old or len(node.input) > 2)) for node in nodes)
 
 
 class _Attempt:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from surgery import ops
-from surgery.verify.inputs.shapes import bodies
+from surgery.verify.inputs.shapes import bodies, graphs
 
 if TYPE_CHECKING:
     import onnx
@@ -182,3 +182,14 @@ def is_zero(tensor: onnx.TensorProto) -> bool:
     if tensor.raw_data:
         return not any(tensor.raw_data)
     return not any([*tensor.int32_data, *tensor.float_data, *tensor.int64_data, *tensor.double_data])
+
+
+def counts_runs(model: onnx.ModelProto) -> bool:
+    """Return whether a run may depend on those before it in the session: random operators draw on, with a seed too."""
+    scopes: list[Any] = [model.graph, *model.functions]
+    nodes = (node for scope in scopes for inner in graphs(scope) for node in inner.node)
+    # Dropout is in training by a third input, and without one before opset 7, when it had an attribute for that.
+    old = any(item.domain in ("", "ai.onnx") and item.version < 7 for item in model.opset_import)
+    return any(
+        node.op_type in ops.RANDOM or (node.op_type == "Dropout" and (old or len(node.input) > 2)) for node in nodes
+    )
