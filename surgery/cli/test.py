@@ -75,7 +75,11 @@ def _progress(count: int) -> Iterator[Callable[[Result], None]]:
     from rich.progress import Progress
 
     console = _output.messages()
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+    if not console.is_terminal:
+        # A bar that is disabled writes a line all the same before rich 15.
+        yield lambda result: None
+        return
+    with Progress(console=console, transient=True) as progress:
         task = progress.add_task("cases", total=count)
         yield lambda result: progress.advance(task)
 
