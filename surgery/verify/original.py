@@ -23,6 +23,7 @@ from surgery.verify.inputs.given import Given, GivenBinding, held
 from surgery.verify.inputs.plan import Binding, Plan, read_defaults, with_all_values
 from surgery.verify.inputs.search import Found, search
 from surgery.verify.inputs.sets import CHEAP, TRIVIAL, choose, further
+from surgery.verify.inputs.shapes import Declared
 from surgery.verify.randomness import Origins, counts_runs, origins
 from surgery.verify.running.elements import is_float
 from surgery.verify.running.engine import Engine, EngineName, Outcome, Outputs
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
 _CRASHES = 3
 
 _Dims = tuple[tuple[str, int], ...]
-
-Declared = Mapping[str, tuple[int, list[int]]]
-"""The element type, as a number of `TensorProto.DataType`, and the shape of values."""
 
 
 class GaveUp(Exception):  # noqa: N818 - a way out of the search, not an error

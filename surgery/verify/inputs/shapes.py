@@ -11,8 +11,13 @@ from surgery.workers import stage
 if TYPE_CHECKING:
     import onnx
 
+    from surgery.facts import Fact
+
 _KNOWN = ("", "ai.onnx", "ai.onnx.ml")
 """Domains whose operators onnx's shape inference knows."""
+
+Declared = Mapping[str, tuple[int, list[int]]]
+"""Element types, as numbers, and shapes by name."""
 
 INLINE_LIMIT = 64 << 20
 """Bytes above which an inlined skeleton is not sent back: functions within functions can grow without bound."""
@@ -43,17 +48,59 @@ def infer(skeleton: bytes, dims: Mapping[str, list[int]]) -> dict[str, list[int]
     return {name: shape for name, (_, shape) in declare(skeleton, dims).items()}
 
 
-def declare(
-    skeleton: bytes, dims: Mapping[str, list[int]], wanted: Sequence[str] = ()
-) -> dict[str, tuple[int, list[int]]]:
-    """Infer the element types of tensors too, as numbers of `TensorProto.DataType`; of others it is 0.
-
-    Where onnx's inference does not find what is `wanted`, surgery's own follows the contents of shapes further.
-    """
+def declare(skeleton: bytes, dims: Mapping[str, list[int]]) -> Declared:
+    """Infer the element types of tensors too, as numbers of `TensorProto.DataType`; of others it is 0."""
     import onnx
     import onnx.shape_inference
 
     stage("shape inference")
+    model = _bound(skeleton, dims)
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    except Exception:
+        inferred = model
+    found: dict[str, tuple[int, list[int]]] = {}
+    for graph in graphs(inferred.graph):
+        for value in (*graph.value_info, *graph.input, *graph.output):
+            shape = _tensor_type(value.type).shape
+            if _has_shape(value.type) and all(dim.HasField("dim_value") for dim in shape.dim):
+                found[value.name] = value.type.tensor_type.elem_type, [dim.dim_value for dim in shape.dim]
+    return found
+
+
+def follow(skeleton: bytes, choices: Sequence[Mapping[str, list[int]]]) -> list[Declared]:
+    """Infer the same for some choices of dims, and by the contents of shapes too. In any process."""
+    import onnx_ir as ir
+
+    from surgery.inference import Inference
+    from surgery.storage import ir_from_proto
+
+    model = None
+    result: list[Declared] = []
+    for dims in choices:
+        bound = _bound(skeleton, dims)
+        if model is None or bound.graph.value_info:
+            model = ir_from_proto(bound)
+        for value in model.graph.inputs:
+            if value.name and value.name in dims:
+                value.shape = ir.Shape(dims[value.name])
+        facts = Inference(model).everything()
+        result.append({value.name: form for value, fact in facts.items() if value.name and (form := _form(fact))})
+    return result
+
+
+def _form(fact: Fact) -> tuple[int, list[int]] | None:
+    import onnx_ir as ir
+
+    if not isinstance(fact.type, ir.TensorType) or fact.shape is None or not fact.shape.is_static():
+        return None
+    return int(fact.type.dtype), list(fact.shape.numpy())
+
+
+def _bound(skeleton: bytes, dims: Mapping[str, list[int]]) -> onnx.ModelProto:
+    """Read a model with its inputs bound to `dims`."""
+    import onnx
+
     model = onnx.load_model_from_string(skeleton)
     # What was inferred before, with symbolic dims, would only stand in the way of numbers.
     kept = list(_bound_by_hand(model, dims))
@@ -65,31 +112,7 @@ def declare(
                 shape.dim.add().dim_value = extent
     del model.graph.value_info[:]
     model.graph.value_info.extend(kept)
-    try:
-        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
-    except Exception:
-        inferred = model
-    found: dict[str, tuple[int, list[int]]] = {}
-    for graph in graphs(inferred.graph):
-        for value in (*graph.value_info, *graph.input, *graph.output):
-            shape = _tensor_type(value.type).shape
-            if _has_shape(value.type) and all(dim.HasField("dim_value") for dim in shape.dim):
-                found[value.name] = value.type.tensor_type.elem_type, [dim.dim_value for dim in shape.dim]
-    return found if all(name in found for name in wanted) else {**_followed(model), **found}
-
-
-def _followed(model: onnx.ModelProto) -> dict[str, tuple[int, list[int]]]:
-    """Infer types and shapes by the contents of shapes."""
-    import onnx_ir as ir
-
-    from surgery.inference import Inference
-    from surgery.storage import ir_from_proto
-
-    found = {}
-    for value, fact in Inference(ir_from_proto(model)).everything().items():
-        if value.name and isinstance(fact.type, ir.TensorType) and fact.shape is not None and fact.shape.is_static():
-            found[value.name] = int(fact.type.dtype), list(fact.shape.numpy())
-    return found
+    return model
 
 
 def empty(skeleton: bytes) -> list[str]:

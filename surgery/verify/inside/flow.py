@@ -14,30 +14,36 @@ if TYPE_CHECKING:
     import onnx
 
 
+Ends = tuple[list[str], list[str]]
+"""What a node reads, each once, and what it makes."""
+
+
 class Flow:
     """The nodes of a main graph by number, in the order of the file."""
 
-    def __init__(self, graph: onnx.GraphProto) -> None:
+    def __init__(self, graph: onnx.GraphProto, ends: Sequence[Ends] | None = None) -> None:
         self.nodes: Sequence[onnx.NodeProto] = list(graph.node)
+        self.ends = [ends_of(node) for node in self.nodes] if ends is None else ends
         self.constants = {tensor.name for tensor in graph.initializer}
         self.constants |= {tensor.values.name for tensor in graph.sparse_initializer}
         self.inputs = [value.name for value in graph.input]
         self.outputs = [value.name for value in graph.output]
-        self.reads = [list(dict.fromkeys(reads(node))) for node in self.nodes]
+        self.reads = [read for read, _ in self.ends]
         self.producers: dict[str, int] = {}
         self.readers: dict[str, list[int]] = defaultdict(list)
-        for number, node in enumerate(self.nodes):
-            self.producers.update((name, number) for name in node.output if name)
-            for name in self.reads[number]:
+        for number, (read, made) in enumerate(self.ends):
+            for name in made:
+                self.producers[name] = number
+            for name in read:
                 self.readers[name].append(number)
 
     def __contains__(self, name: str) -> bool:
-        """Tell whether the main graph has a value of this name."""
+        """Return whether the main graph has a value of this name."""
         return name in self.producers or name in self.constants or name in self.inputs
 
     def makes(self, number: int) -> list[str]:
         """List the values that a node makes."""
-        return [name for name in self.nodes[number].output if name]
+        return self.ends[number][1]
 
     def above(self, names: Iterable[str], stop: Container[str] = ()) -> set[int]:
         """Find the nodes that values are computed by, not looking beyond the values in `stop`."""
@@ -63,6 +69,12 @@ def _reach(
                 found.add(number)
                 pending.extend(names_of(number))
     return found
+
+
+def ends_of(node: onnx.NodeProto) -> Ends:
+    """Return what a node reads, each once, and what it makes."""
+    read = reads(node) if node.attribute else (name for name in node.input if name)
+    return list(dict.fromkeys(read)), [name for name in node.output if name]
 
 
 def reads(node: onnx.NodeProto) -> Iterator[str]:

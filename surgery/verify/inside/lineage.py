@@ -62,11 +62,11 @@ def trace(
     """
     before, after = Flow(original.graph), Flow(candidate.graph)
     numbers = _Numbers()
-    old = _number(numbers, original, before, None)
+    old = _number(numbers, original, before.nodes, None)
     numbers.known = len(numbers.table)
     numbers.adopt(original, candidate)
     common = {name for name in before.producers if name in after.producers} - _retyped(original, candidate)
-    new = _number(numbers, candidate, after, {name: old.values[renamed.get(name, name)] for name in common})
+    new = _number(numbers, candidate, after.nodes, {name: old.values[renamed.get(name, name)] for name in common})
     alive, living = before.above(before.outputs), after.above(after.outputs)
     used = {new.nodes[number] for number in living if number in new.nodes}
     changed = living & new.changed
@@ -111,7 +111,7 @@ def numbered(
     numbers = _Numbers()
 
     def values(model: onnx.ModelProto) -> Mapping[str, int]:
-        return _number(numbers, model, Flow(model.graph), None).values
+        return _number(numbers, model, model.graph.node, None).values
 
     mine = values(first)
     numbers.adopt(first, second)
@@ -152,7 +152,7 @@ def same_but_for_names(first: onnx.ModelProto, second: onnx.ModelProto) -> bool:
 def _parts(numbers: _Numbers, model: onnx.ModelProto) -> tuple[object, ...]:
     """List what a model consists of, in an order that names do not matter for."""
     graph = model.graph
-    found = _number(numbers, model, Flow(graph), None)
+    found = _number(numbers, model, graph.node, None)
     values = found.values
     return (
         model.ir_version,
@@ -277,12 +277,17 @@ class _Numbered:
     changed: set[int] = field(default_factory=set)
 
 
-def _number(numbers: _Numbers, model: onnx.ModelProto, flow: Flow, supposed: Mapping[str, int] | None) -> _Numbered:
+def _number(
+    numbers: _Numbers,
+    model: onnx.ModelProto,
+    nodes: Iterable[onnx.NodeProto],
+    supposed: Mapping[str, int] | None,
+) -> _Numbered:
     """Number the values of a main graph; `supposed` are the numbers of values that changed nodes make, by name."""
     scope = _Scope(numbers, model, {}, 0)
     scope.enter(model.graph)
     found = _Numbered(scope.values)
-    for position, node in enumerate(flow.nodes):
+    for position, node in enumerate(nodes):
         number = scope.add(node)
         if number is None:
             continue

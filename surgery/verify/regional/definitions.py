@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from surgery import ops
 from surgery.verify.inside.cut import called
-from surgery.verify.inside.flow import Flow
+from surgery.verify.inside.flow import Flow, ends_of
 from surgery.verify.inside.lineage import content, same_bytes
 
 if TYPE_CHECKING:
@@ -27,33 +27,33 @@ _Constant = tuple["onnx.TensorProto", tuple[Hashable, ...]]
 class Definitions:
     """The definitions in the main graph of one model, given as a skeleton.
 
-    `constants` are the names of initializers that no caller can override.
+    `constants` are the names of initializers that no caller can override. `last` is a model most of whose nodes are
+    probably the same: what was found of them is not looked for again.
     """
 
-    def __init__(self, skeleton: bytes) -> None:
+    def __init__(self, skeleton: bytes, last: Definitions | None = None) -> None:
         import onnx
 
         self.skeleton = skeleton
         self.model = onnx.load_model_from_string(skeleton)
         graph = self.model.graph
-        self.flow = Flow(graph)
+        self.nodes = [node.SerializeToString(deterministic=True) for node in graph.node]
+        known = dict(zip(last.nodes, last.flow.ends)) if last is not None else {}
+        self.flow: Flow = Flow(graph, [known.get(raw) or ends_of(node) for raw, node in zip(self.nodes, graph.node)])
         self.initializers = {tensor.name: tensor for tensor in graph.initializer}
         overridable = set(self.flow.inputs) if self.model.ir_version >= 4 else set()
         self.inputs = {name for name in self.flow.inputs if name in overridable or name not in self.flow.constants}
         self.constants = self.flow.constants - self.inputs
         self.opsets = {item.domain.removeprefix("ai.onnx") or "": item.version for item in self.model.opset_import}
-        self._texts: dict[int, bytes] = {}
 
     def text(self, number: int) -> bytes:
         """Return a node without its labels, serialized."""
-        found = self._texts.get(number)
-        if found is None:
-            bare = type(self.flow.nodes[number])()
-            bare.CopyFrom(self.flow.nodes[number])
-            for field in _LABELS:
-                bare.ClearField(field)
-            found = self._texts[number] = bare.SerializeToString(deterministic=True)
-        return found
+        bare = type(self.flow.nodes[number])()
+        bare.CopyFrom(self.flow.nodes[number])
+        for field in _LABELS:
+            bare.ClearField(field)
+        data: bytes = bare.SerializeToString(deterministic=True)
+        return data
 
     def read_for(self, name: str) -> list[str]:
         """Name what the node that makes a value reads; nothing for one that no node makes."""
@@ -88,7 +88,8 @@ def differing(before: Definitions, after: Definitions) -> set[str]:
                 found.add(name)
             continue
         node, other = after.flow.nodes[number], before.flow.nodes[mine]
-        same = node.op_type == other.op_type and before.text(mine) == after.text(number)
+        same = before.nodes[mine] == after.nodes[number]
+        same = same or (node.op_type == other.op_type and before.text(mine) == after.text(number))
         if same and not same_opsets:
             same = _version(before, other) == _version(after, node)
         if not same or (functions and functions & _calls(after, node)):

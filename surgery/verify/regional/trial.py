@@ -422,9 +422,16 @@ def _signed(drawn: Any, name: str, before: Definitions) -> Any:
 
 def _proved(region: Region) -> dict[str, Verdict]:
     """Give the verdicts on targets that the same operators compute in both models."""
+    if len(region.targets) == 1 and _computing(region.before) != _computing(region.after):
+        return {}
     proof = alike(region.before, region.after, region.outputs)
     found = zip(region.targets, region.outputs)
     return {name: Verdict("equal", message=PROVED) for name, output in found if output in proof}
+
+
+def _computing(piece: onnx.ModelProto) -> set[str]:
+    """Name the operators of nodes that may compute something."""
+    return {node.op_type for node in piece.graph.node} - {"Constant", "Identity", "Transpose"}
 
 
 def _follows(region: Region, verdicts: Mapping[str, Verdict]) -> dict[str, Verdict]:

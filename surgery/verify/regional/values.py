@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +12,14 @@ import numpy as np
 from surgery.recipe.schema import InputsSpec
 from surgery.verify.comparing.vacuity import Run
 from surgery.verify.inputs.plan import Binding, Plan
+from surgery.verify.inputs.shapes import Declared, follow
 from surgery.verify.inside.cut import cut
 from surgery.verify.regional.definitions import Definitions
 from surgery.verify.running.elements import dtype_of, is_float
 from surgery.verify.running.engine import Engine
 
 if TYPE_CHECKING:
-    from surgery.verify.original import Declared, Original
+    from surgery.verify.original import Original
 
 MOST_POINTS = 4
 """Choices of sizes for the dynamic dims that a region is tried with."""
@@ -59,7 +61,34 @@ class Point:
     runs: list[Run]
     forms: dict[str, Form] = field(default_factory=dict)
     recorded: list[dict[str, Any]] = field(default_factory=list)
-    inferred: set[int] = field(default_factory=set)
+    inferred: dict[int, Declared] = field(default_factory=dict)
+    """What inference found, by the model that it looked at."""
+
+    def lacks(self, names: Collection[str]) -> bool:
+        """Take the forms of values from what was inferred; return whether any is not known."""
+        for name in names:
+            if name not in self.forms:
+                self._note(name)
+        return any(name not in self.forms for name in names)
+
+    def _note(self, name: str) -> None:
+        for found in self.inferred.values():
+            number, shape = found.get(name, (0, []))
+            dtype = dtype_of(number)
+            # Sizes that the original may refuse can make a window larger than what it slides over.
+            if dtype is not None and all(extent >= 0 for extent in shape):
+                self.forms[name] = Form(dtype, tuple(shape))
+                return
+
+    def shapes(self) -> dict[str, list[int]]:
+        """Return the shapes of all values that are known."""
+        inferred = {name: shape for found in self.inferred.values() for name, (_, shape) in found.items()}
+        return inferred | {name: list(form.shape) for name, form in self.forms.items()}
+
+    def shapes_fed(self) -> dict[str, list[int]]:
+        """Return the shapes of the inputs of the original."""
+        feed = self.runs[0].feed
+        return {name: list(value.shape) for name, value in feed.items() if isinstance(value, np.ndarray)}
 
     @property
     def binding(self) -> Binding:
@@ -75,14 +104,23 @@ class Values:
         self._engine = engine
         self.points = _points(original.trials())
         self._empty: tuple[bytes, frozenset[str]] | None = None
+        self._followed: set[int] = set()
 
     def infer(self, before: Definitions, names: Collection[str]) -> None:
-        """Find the forms of values as far as inference does."""
+        """Find the forms of values as far as inference does, that of surgery where onnx's does not."""
         for point in self.points:
             self._begin(point)
-            missing = [name for name in names if name not in point.forms]
-            if missing:
-                self._infer(point, before.skeleton, hash(before.skeleton), missing)
+        key = hash(before.skeleton)
+        left = [point for point in self.points if point.lacks(names)]
+        for point in left:
+            self._infer(point, before.skeleton, key)
+        left = [point for point in left if point.lacks(names)]
+        if left and key not in self._followed:
+            self._followed.add(key)
+            with suppress(Exception):
+                for point, found in zip(left, follow(before.skeleton, [point.shapes_fed() for point in left])):
+                    point.inferred[key] = {**found, **point.inferred[key]}
+                    point.lacks(names)
 
     def learn(self, before: Definitions, names: Collection[str]) -> dict[str, str]:
         """Find the elements of values that cannot be drawn; return why some are unknown. After `infer`."""
@@ -97,7 +135,7 @@ class Values:
         if whole < _CHEAP:
             return whole
         plan = Plan(cut(before.model, {}, dict.fromkeys(wanted)), InputsSpec())
-        shapes = {id(point): {name: list(form.shape) for name, form in point.forms.items()} for point in self.points}
+        shapes = {id(point): point.shapes() for point in self.points}
         return min(whole, sum(plan.cost(shapes[id(point)], 0) for point, _ in runs))
 
     def is_recorded(self, names: Collection[str]) -> bool:
@@ -116,30 +154,20 @@ class Values:
         if point.inferred:
             return
         known = self._original.inferred(point.binding)
-        fed = {name: list(value.shape) for name, value in point.runs[0].feed.items() if isinstance(value, np.ndarray)}
+        fed = point.shapes_fed()
         if known and all(known[name][1] == shape for name, shape in fed.items() if name in known):
-            self._note(point, known, 0)
+            point.inferred[0] = known
         else:
             self._infer(point, self._original.skeleton, 0)
-
-    def _infer(self, point: Point, skeleton: bytes, key: int, wanted: Sequence[str] = ()) -> None:
-        if key in point.inferred:
-            return
-        feed = point.runs[0].feed
-        dims = {name: list(value.shape) for name, value in feed.items() if isinstance(value, np.ndarray)}
-        self._note(point, self._engine.analyse("declare", skeleton=skeleton, dims=dims, wanted=wanted) or {}, key)
-
-    def _note(self, point: Point, found: Declared, key: int) -> None:
-        point.inferred.add(key)
-        for name, (number, shape) in found.items():
-            dtype = dtype_of(number)
-            # Sizes that the original may refuse can make a window larger than what it slides over.
-            if dtype is not None and all(extent >= 0 for extent in shape):
-                point.forms.setdefault(name, Form(dtype, tuple(shape)))
         for name, value in point.runs[0].feed.items():
             form = Form.of(value)
             if form is not None:
                 point.forms[name] = form
+
+    def _infer(self, point: Point, skeleton: bytes, key: int) -> None:
+        if key not in point.inferred:
+            dims = point.shapes_fed()
+            point.inferred[key] = self._engine.analyse("declare", skeleton=skeleton, dims=dims) or {}
 
     def _is_to_be_recorded(self, name: str) -> bool:
         """Return whether what the original computes of a value has to be taken, and is not known yet."""

@@ -48,7 +48,8 @@ class Regional:
 
         When regions would take more than `afford` seconds, they are not run; the reason is then `COSTLY`.
         """
-        sides = self._read(before), Definitions(after)
+        original = self._read(before)
+        sides = original, Definitions(after, original)
         change = _Change(Boundary(*sides), self._laboratory, promise, afford)
         try:
             verdict = change.verdict()
@@ -62,7 +63,7 @@ class Regional:
 
     def _read(self, skeleton: bytes) -> Definitions:
         if self._last is None or self._last.skeleton != skeleton:
-            self._last = Definitions(skeleton)
+            self._last = Definitions(skeleton, self._last)
         return self._last
 
     def close(self) -> None:
