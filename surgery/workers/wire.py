@@ -10,7 +10,8 @@ import json
 import socket
 import struct
 import time
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,7 +19,10 @@ Array = np.ndarray[Any, Any]
 
 _LENGTH = struct.Struct("<Q")
 _HEADER_LIMIT = 1 << 30
+_BATCH = 1 << 16
 _KIND = "$"
+
+T = TypeVar("T")
 
 
 class ClosedError(Exception):
@@ -43,8 +47,8 @@ def pack(message: object) -> list[bytes | memoryview]:
 def send(channel: socket.socket, pieces: list[bytes | memoryview]) -> None:
     """Send a packed message; raises `ClosedError` when nobody listens any more."""
     try:
-        for piece in pieces:
-            channel.sendall(piece)
+        for batch in _batches(pieces, [memoryview(piece).nbytes for piece in pieces]):
+            channel.sendall(batch[0] if len(batch) == 1 else b"".join(batch))
     except (BrokenPipeError, ConnectionResetError) as error:
         raise ClosedError from error
 
@@ -58,8 +62,28 @@ def receive(channel: socket.socket, deadline: float | None = None) -> Any:
     if length > _HEADER_LIMIT:
         raise ClosedError(f"a header of {length} bytes is not ours")
     header = json.loads(_read(channel, length, deadline))
-    buffers = [_read(channel, size, deadline) for size in header["sizes"]]
+    buffers: list[memoryview] = []
+    sizes: list[int] = header["sizes"]
+    for batch in _batches(sizes, sizes):
+        data, begin = memoryview(_read(channel, sum(batch), deadline)), 0
+        for size in batch:
+            buffers.append(data[begin : begin + size])
+            begin += size
     return _decode(header["body"], buffers)
+
+
+def _batches(items: Sequence[T], sizes: Sequence[int]) -> Iterator[list[T]]:
+    """Put what is small and comes in a row together: a system call for each would take longer than to copy it."""
+    batch: list[T] = []
+    room = _BATCH
+    for item, size in zip(items, sizes):
+        if batch and size > room:
+            yield batch
+            batch, room = [], _BATCH
+        batch.append(item)
+        room -= size
+    if batch:
+        yield batch
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
@@ -122,7 +146,7 @@ def _encode_array(array: Array, buffers: list[memoryview]) -> object:
     return {_KIND: "array", "dtype": array.dtype.name, "shape": shape, "buffer": len(buffers) - 1}
 
 
-def _decode(value: Any, buffers: list[bytearray]) -> Any:
+def _decode(value: Any, buffers: list[memoryview]) -> Any:
     if isinstance(value, list):
         # The shapes of all values of a model are many short lists of numbers.
         return [_decode(item, buffers) if isinstance(item, (list, dict)) else item for item in value]

@@ -217,20 +217,20 @@ class Laboratory:
             )
         skeletons = [piece.SerializeToString() for piece in pieces]
         feeds = self._feeds(region, points, before, pieces[0], promise, few=few)
-        mine = self._engine.run(skeletons[0], [feed for _, feed in feeds])
+        mine, theirs = self._engine.run_each(skeletons, [feed for _, feed in feeds])
         if mine.failure is not None:
             raise UnknownError(f"the region of the original does not run: {mine.failure}")
-        kept = [(binding, feed, run) for (binding, feed), run in zip(feeds, mine.runs) if not isinstance(run, str)]
+        kept = {number: run for number, run in enumerate(mine.runs) if not isinstance(run, str)}
         if not kept:
             raise UnknownError(f"the region of the original does not run: {mine.runs[0]}")
-        runs = [Run(binding, feed, outputs) for binding, feed, outputs in kept]
-        theirs = self._engine.run(skeletons[1], [run.feed for run in runs])
+        runs = [Run(*feeds[number], outputs) for number, outputs in kept.items()]
         if theirs.unsupported is not None:
             return runs, [], Verdict("unverified", NOT_RUN, message=theirs.unsupported)
-        failure = theirs.failure or next((run for run in theirs.runs if isinstance(run, str)), None)
+        results = [theirs.runs[number] for number in kept] if theirs.failure is None else []
+        failure = theirs.failure or next((run for run in results if isinstance(run, str)), None)
         if failure is not None:
             return runs, [], Verdict("different", message=f"the changed region does not run: {failure}")
-        return runs, [run for run in theirs.runs if not isinstance(run, str)], None
+        return runs, [run for run in results if not isinstance(run, str)], None
 
     def _feeds(
         self,
@@ -375,6 +375,9 @@ def _is_constant(pairs: Sequence[tuple[Run, Mapping[str, Any]]], output: str) ->
 def _bindings(region: Region, points: Sequence[Point], promise: Parity, cost: float, *, few: bool) -> list[Binding]:
     """Choose kinds of data for some of the points; each point has one at least, unless a few have to do."""
     first, second, *others = [point.binding for point in [*points, *points[:1]][: len(points) + (len(points) == 1)]]
+    if not region.given:
+        # The same again shows that it is the same each time.
+        return [first] if promise is Parity.EXACT else [first, replace(first, seed=1)]
     operators = _operators(region)
     is_large = _elements(region, points[0]) > _LARGE
     if is_large and operators <= _MOVING:

@@ -27,6 +27,12 @@ MOST_POINTS = 4
 _CHEAP = 0.05
 """Seconds of runs of the whole model that are not worth a closer look."""
 
+_PER_NODE, _PER_NODE_OF_ONNX = 4e-4, 1e-4
+"""Seconds that surgery's inference, and onnx's, takes for a node."""
+
+_FEW_WEIGHTS = 1 << 24
+"""Bytes of weights that a session takes no time for."""
+
 _FEEDS = 2
 """Runs of the original at each of them whose integers are taken."""
 
@@ -67,18 +73,19 @@ class Point:
     def lacks(self, names: Collection[str]) -> bool:
         """Take the forms of values from what was inferred; return whether any is not known."""
         for name in names:
-            if name not in self.forms:
-                self._note(name)
+            form = None if name in self.forms else self._inferred(name)
+            if form is not None:
+                self.forms[name] = form
         return any(name not in self.forms for name in names)
 
-    def _note(self, name: str) -> None:
+    def _inferred(self, name: str) -> Form | None:
         for found in self.inferred.values():
             number, shape = found.get(name, (0, []))
             dtype = dtype_of(number)
             # Sizes that the original may refuse can make a window larger than what it slides over.
             if dtype is not None and all(extent >= 0 for extent in shape):
-                self.forms[name] = Form(dtype, tuple(shape))
-                return
+                return Form(dtype, tuple(shape))
+        return None
 
     def shapes(self) -> dict[str, list[int]]:
         """Return the shapes of all values that are known."""
@@ -110,22 +117,50 @@ class Values:
         """Find the forms of values as far as inference does, that of surgery where onnx's does not."""
         for point in self.points:
             self._begin(point)
-        key = hash(before.skeleton)
         left = [point for point in self.points if point.lacks(names)]
-        for point in left:
-            self._infer(point, before.skeleton, key)
-        left = [point for point in left if point.lacks(names)]
-        if left and key not in self._followed:
-            self._followed.add(key)
-            with suppress(Exception):
-                for point, found in zip(left, follow(before.skeleton, [point.shapes_fed() for point in left])):
-                    point.inferred[key] = {**found, **point.inferred[key]}
+        if left and not self._is_cheap(before, names, len(left) * _PER_NODE_OF_ONNX):
+            self._infer(before, left)
+            left = [point for point in left if point.lacks(names)]
+            if left and not self._is_cheap(before, names, _PER_NODE):
+                self._follow(before, left)
+                for point in left:
                     point.lacks(names)
+
+    def _is_cheap(self, before: Definitions, names: Collection[str], per_node: float) -> bool:
+        """Return whether to run what makes values takes no longer than to infer their shapes."""
+        original = self._original
+        if original.problem is not None or original.weights > _FEW_WEIGHTS:
+            return False
+        return self.cost(before, names) < per_node * len(before.nodes)
+
+    def _infer(self, before: Definitions, points: Sequence[Point]) -> None:
+        for point in points:
+            self._declare(point, before.skeleton, hash(before.skeleton))
+
+    def _follow(self, before: Definitions, points: Sequence[Point]) -> None:
+        """Infer forms that onnx does not find by the contents of shapes."""
+        key = hash(before.skeleton)
+        if key in self._followed:
+            return
+        self._followed.add(key)
+        with suppress(Exception):
+            for point, found in zip(points, follow(before.skeleton, [point.shapes_fed() for point in points])):
+                point.inferred[key] = {**found, **point.inferred.get(key, {})}
 
     def learn(self, before: Definitions, names: Collection[str]) -> dict[str, str]:
         """Find the elements of values that cannot be drawn; return why some are unknown. After `infer`."""
-        wanted = sorted(name for name in names if self._is_to_be_recorded(name))
-        return self._record(before, wanted) if wanted else {}
+        unknown = self._record(before, self._wanted(names))
+        if unknown:
+            for look in (self._infer, self._follow):
+                look(before, [point for point in self.points if point.lacks(unknown)])
+            for point in self.points:
+                point.lacks(unknown)
+            left = self._wanted(unknown)
+            unknown = self._record(before, left) if len(left) < len(unknown) else unknown
+        return unknown
+
+    def _wanted(self, names: Collection[str]) -> list[str]:
+        return sorted(name for name in names if self._is_to_be_recorded(name))
 
     def cost(self, before: Definitions, names: Collection[str]) -> float:
         """Estimate the seconds that `learn` takes."""
@@ -158,13 +193,13 @@ class Values:
         if known and all(known[name][1] == shape for name, shape in fed.items() if name in known):
             point.inferred[0] = known
         else:
-            self._infer(point, self._original.skeleton, 0)
+            self._declare(point, self._original.skeleton, 0)
         for name, value in point.runs[0].feed.items():
             form = Form.of(value)
             if form is not None:
                 point.forms[name] = form
 
-    def _infer(self, point: Point, skeleton: bytes, key: int) -> None:
+    def _declare(self, point: Point, skeleton: bytes, key: int) -> None:
         if key not in point.inferred:
             dims = point.shapes_fed()
             point.inferred[key] = self._engine.analyse("declare", skeleton=skeleton, dims=dims) or {}
@@ -173,11 +208,14 @@ class Values:
         """Return whether what the original computes of a value has to be taken, and is not known yet."""
         if all(name in values for point in self.points for values in point.recorded):
             return False
+        return not self._is_drawn(name)
+
+    def _is_drawn(self, name: str) -> bool:
         forms = [point.forms.get(name) for point in self.points]
-        return any(form is None or not form.is_drawn for form in forms)
+        return all(form is not None and form.is_drawn for form in forms)
 
     def _record(self, before: Definitions, names: list[str]) -> dict[str, str]:
-        """Run what makes some values; return why some cannot be known."""
+        """Run what makes some values; return why some cannot be known. Elements that can be drawn are not kept."""
         places = [(point, number) for point in self.points for number in range(len(point.runs))]
         for point, number in places:
             feed = point.runs[number].feed
@@ -205,6 +243,10 @@ class Values:
                     unknown[name] = f"'{name}' is not a tensor"
                 else:
                     point.forms[name] = form
+            if self._is_drawn(name):
+                for point in self.points:
+                    for values in point.recorded:
+                        values.pop(name, None)
         return unknown
 
 

@@ -101,16 +101,41 @@ class Engine:
 
         UsageError when a library of custom operators cannot be loaded.
         """
-        arguments: dict[str, object] = {"skeleton": skeleton, "feeds": [dict(feed) for feed in feeds]}
+        arguments = self._arguments(feeds, keep)
+        self._worker.timeout = self._timeout
+        try:
+            answer = self._worker.call(_FUNCTIONS[self.name], skeleton=skeleton, **arguments)
+        except WorkerError as error:
+            return Outcome(crash=error)
+        return self._outcome(answer)
+
+    def run_each(self, skeletons: Sequence[bytes], feeds: Sequence[Mapping[str, Any]]) -> list[Outcome]:
+        """Run models in ONNX Runtime on the same inputs, which are sent once unless a run takes the worker down."""
+        self._worker.timeout = self._timeout
+        try:
+            arguments = self._arguments(feeds, keep=False)
+            answers = self._worker.call(f"{_FUNCTIONS['onnxruntime']}_each", skeletons=list(skeletons), **arguments)
+        except WorkerError:
+            return [self.run(skeleton, feeds) for skeleton in skeletons]
+        first, *others = [self._outcome(answer) for answer in answers]
+        for answer, outcome in zip(answers[1:], others):
+            outcome.runs = [
+                theirs
+                if isinstance(mine, str) or isinstance(theirs, str)
+                else {**theirs, **{n: mine[n] for n in names}}
+                for names, mine, theirs in zip(answer["same"], first.runs, outcome.runs)
+            ] or outcome.runs
+        return [first, *others]
+
+    def _arguments(self, feeds: Sequence[Mapping[str, Any]], keep: bool) -> dict[str, object]:
+        arguments: dict[str, object] = {"feeds": [dict(feed) for feed in feeds]}
         if self.name != "reference":
             arguments |= {"limit": self._output_limit, "libraries": list(self._libraries)}
         if self.name == "onnxruntime":
             arguments |= {"keep": keep, "late": self._late}
-        self._worker.timeout = self._timeout
-        try:
-            answer = self._worker.call(_FUNCTIONS[self.name], **arguments)
-        except WorkerError as error:
-            return Outcome(crash=error)
+        return arguments
+
+    def _outcome(self, answer: Mapping[str, Any]) -> Outcome:
         if "library" in answer:
             path = answer["library"]
             reason = shorten_native(answer["reason"]).rpartition("with error: ")[2].removeprefix(f"{path}: ")
