@@ -12,6 +12,7 @@ from surgery import text
 from surgery.parity import Parity
 from surgery.recipe.schema import VerifySpec
 from surgery.verify import Verdict, Verifier
+from surgery.verify import verdict as verdict_module
 
 CONTEXTS = {
     "dead mask": "m = Mul(c, zero) y = Add(m, x)",
@@ -94,6 +95,28 @@ def test_the_verdict_says_how_many_nodes_were_compared() -> None:
     before, after = (model(change, "dead mask") for change in RIGHT["doubled"])
     verdict = judged(before, after, Parity.EXACT)
     assert verdict.region == 2 and verdict.to_json()["region"] == 2
+
+
+@pytest.mark.parametrize("context", sorted({*CONTEXTS} - {"unread"}))  # what is read for its shape alone is right
+def test_what_the_outputs_hide_is_not_verified_where_regions_are_costly(
+    context: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verdict_module, "_PER_NODE", 1e9)
+    for kind in ("activation for another", "operands of a difference"):
+        right, wrong = (model(change, context) for change in PAIRS[kind])
+        assert not judged(right, wrong, Parity.EXACT).passed
+    before, after = (model(change, context) for change in RIGHT["doubled"])
+    assert judged(before, after, Parity.EXACT).passed
+
+
+def test_where_regions_are_costly_the_whole_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verdict_module, "_PER_NODE", 1e9)
+    before, after = (
+        text.parse(f"g (float[4,4] x) => (float[4,4] y) <float two = {{2}}> {{ n = Neg(x) {change} }}")
+        for change in ("y = Add(n, n)", "y = Mul(n, two)")
+    )
+    verdict = judged(before.SerializeToString(), after.SerializeToString(), Parity.EXACT)
+    assert verdict.status == "equal" and verdict.region is None
 
 
 # Two models of the user's, whole

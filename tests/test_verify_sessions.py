@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from surgery.parity import Parity
 from surgery.verify import Verifier
-from surgery.verify.inputs.shapes import infer
+from surgery.verify.inputs.shapes import follow, infer
 from surgery.verify.running import engine as engine_module
 from surgery.verify.running.engine import Engine, shorten_native
 from surgery.verify.running.ordering import defer, settle_casts
@@ -148,6 +148,49 @@ def test_a_gap_of_the_runtime_is_told_from_a_wrong_model(body, kind):
     assert outcome.crash is None
 
 
+def _run_each(models: list[onnx.ModelProto], feeds: list[dict[str, np.ndarray]]) -> list[engine_module.Outcome]:
+    one = Engine("onnxruntime", 60, None, 0)
+    try:
+        return one.run_each([model.SerializeToString() for model in models], feeds)
+    finally:
+        one.close()
+
+
+def test_models_run_on_the_same_inputs_give_what_each_gives_alone():
+    first = _parse("agraph (float[n] x) => (float[n] y, float[n] z) { y = Relu(x) z = Neg(x) }")
+    second = _parse("agraph (float[n] x) => (float[n] y, float[n] z) { y = Relu(x) z = Abs(x) }")
+    feeds = [{"x": np.array([1, 2, -3], np.float32)}, {"x": np.array([np.nan, -0.0], np.float32)}]
+    outcomes = _run_each([first, second], feeds)
+    for model, outcome in zip((first, second), outcomes):
+        for feed, outputs in zip(feeds, outcome.runs):
+            alone = _run(model, feed).runs[0]
+            assert set(outputs) == {"y", "z"}
+            assert all(outputs[name].tobytes() == alone[name].tobytes() for name in alone)
+
+
+def test_zeros_of_other_signs_are_not_taken_for_the_same():
+    models = [_parse(f"agraph (float[n] x) => (float[n] y) {{ y = {op}(x) }}") for op in ("Relu", "Neg")]
+    outcomes = _run_each(models, [{"x": np.zeros(2, np.float32)}])
+    assert [np.signbit(outcome.runs[0]["y"]).tolist() for outcome in outcomes] == [[False, False], [True, True]]
+
+
+def test_a_refused_input_of_one_model_says_nothing_of_the_other():
+    first = _parse("agraph (float[n] x, int64[1] s) => (float[k] y) { y = Reshape(x, s) }")
+    second = _parse("agraph (float[n] x, int64[1] s) => (float[n] y) { y = Relu(x) }")
+    feeds = [{"x": np.ones(3, np.float32), "s": np.array([size])} for size in (2, 3)]
+    refused, taken = _run_each([first, second], feeds)
+    assert [isinstance(run, str) for run in refused.runs] == [True, False]
+    assert [run["y"].tolist() for run in taken.runs] == [[1, 1, 1], [1, 1, 1]]
+
+
+def test_a_model_that_the_runtime_does_not_know_says_nothing_of_the_other():
+    known = _parse("agraph (float[n] x) => (float[n] y) { y = Relu(x) }")
+    unknown = _parse("agraph (float[n] x) => (float[n] y) { y = Unheard(x) }")
+    for models in ([known, unknown], [unknown, known]):
+        outcomes = _run_each(models, [{"x": np.ones(2, np.float32)}])
+        assert [outcome.failure is None for outcome in outcomes] == [model is known for model in models]
+
+
 def test_native_messages_lose_what_only_developers_read():
     text = "[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : Non-zero status code returned while running Gather node. " \
            "Name:'' Status Message: indices element out of data bounds, idx=8\nstack"  # fmt: skip
@@ -176,6 +219,29 @@ def test_shapes_are_inferred_for_numbers_only():
     assert found["t"] == [3, 2]
     assert found["y"] == [3, 2]
     assert "x" not in infer(model.SerializeToString(), {})
+
+
+@pytest.mark.parametrize("choices", [[(2, 3), (1, 4), (5, 3)], [(2, 2), (3, 3)], [(0, 3), (2, 3)], [(4, 1)]], ids=str)
+def test_shapes_for_some_choices_of_dims_are_those_for_each(choices):
+    model = _parse(
+        """agraph (float[b, s, 8] x) => (float[p, q, r] y) {
+            shape = Shape(x)
+            zero = Constant<value = int64[1] {0}>()
+            batch = Gather(shape, zero)
+            rest = Constant<value = int64[2] {-1, 4}>()
+            target = Concat<axis = 0>(batch, rest)
+            split = Reshape(x, target)
+            doubled = Concat<axis = 1>(split, split)
+            y = Transpose<perm = [1, 0, 2]>(doubled)
+        }"""
+    )
+    bound = [{"x": [batch, length, 8]} for batch, length in choices]
+    skeleton = model.SerializeToString()
+    found = follow(skeleton, bound)
+    assert found == [follow(skeleton, [one])[0] for one in bound]
+    for (batch, length), forms in zip(choices, found):
+        if batch and length:
+            assert forms["y"] == (TensorProto.FLOAT, [4 * length, batch, 4])
 
 
 def test_weights_take_no_memory(tmp_path):

@@ -73,6 +73,13 @@ def test_plain_data_comes_back_as_it_was(worker):
     assert worker.call(DRILL + "echo", value=data) == data
 
 
+def test_many_buffers_of_all_sizes_come_back_as_they_were(worker):
+    sizes = [0, 1, 70_000, 3, 65_536, 65_535, 1, 0, 200_000, 5, 0]
+    arrays = [np.arange(size, dtype=np.uint8) for size in sizes]
+    back = worker.call(DRILL + "echo", value=arrays)
+    assert [array.tobytes() for array in back] == [array.tobytes() for array in arrays]
+
+
 def test_what_is_not_data_is_refused_on_both_sides(worker):
     with pytest.raises(TypeError):
         worker.call(DRILL + "echo", value=object())

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     import onnx
 
 _CRASHES = 3
-
 _Dims = tuple[tuple[str, int], ...]
 
 
@@ -246,6 +245,11 @@ class Original:
     def cost_of_all(self) -> float:
         """Estimate the seconds of a session and of all runs."""
         return self._plan.opening + sum(self.cost(run.binding) for run in self.runs)
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes it has, those of subgraphs too; 0 as long as nothing is known of it."""
+        return self._plan.nodes if self._planned else 0
 
     def _learn(self, binding: Binding) -> tuple[dict[str, Domain], float]:
         """Find what is legal at the point of a binding, and what a run costs there."""

@@ -37,9 +37,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Verdict", "Verifier"]
 
-_CHEAP_REGION, _WORTH = 0.5, 2.0
+_CHEAP_REGION, _WORTH = 0.5, 1.0
 """Seconds that the regions of a change may take, however little the whole model takes, and how many times the seconds
-of the whole: they show more."""
+of the whole."""
+
+_PER_NODE = 1.5e-4
+"""Seconds that it takes to find the regions, for a node of the model."""
 
 
 class Verifier:
@@ -123,8 +126,13 @@ class Verifier:
         if before is None:
             return self._verify_whole(candidate, promise)
         self.prepare()
-        afford = math.inf if self.problem is not None else max(_CHEAP_REGION, _WORTH * self._original.cost_of_all())
-        region = self.verify_region(before, candidate, promise, afford)
+        original = self._original
+        afford = math.inf if self.problem is not None else max(_CHEAP_REGION, _WORTH * original.cost_of_all())
+        nodes = original.nodes * len(before) / len(original.skeleton)
+        if nodes * _PER_NODE < afford:
+            region = self.verify_region(before, candidate, promise, afford)
+        else:
+            region = Verdict("unverified", COSTLY, message="to look for regions takes longer than to run the model")
         if region.passed:
             return self._refused(candidate) or region
         whole = self._verify_whole(candidate, promise)

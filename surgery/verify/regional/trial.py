@@ -48,10 +48,10 @@ PROVED = "computed by the same operators"
 
 _CLOSE = Rules(Parity.CLOSE)
 
-_PER_REGION, _PER_ELEMENT = 3e-3, 3e-8
+_PER_REGION, _PER_ELEMENT = 1e-2, 1e-7
 """Seconds for a region, and for an element given in a set of values."""
 
-_RUNS = 4
+_RUNS = 16
 """How much a set of values costs, in runs of the region: two sides, and one in float64, which takes longer."""
 
 _LARGE = 1 << 20

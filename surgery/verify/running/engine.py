@@ -119,12 +119,10 @@ class Engine:
             return [self.run(skeleton, feeds) for skeleton in skeletons]
         first, *others = [self._outcome(answer) for answer in answers]
         for answer, outcome in zip(answers[1:], others):
-            outcome.runs = [
-                theirs
-                if isinstance(mine, str) or isinstance(theirs, str)
-                else {**theirs, **{n: mine[n] for n in names}}
-                for names, mine, theirs in zip(answer["same"], first.runs, outcome.runs)
-            ] or outcome.runs
+            for number, names in enumerate(answer["same"]):
+                mine, theirs = first.runs[number], outcome.runs[number]
+                if not isinstance(mine, str) and not isinstance(theirs, str):
+                    outcome.runs[number] = {**theirs, **{name: mine[name] for name in names}}
         return [first, *others]
 
     def _arguments(self, feeds: Sequence[Mapping[str, Any]], keep: bool) -> dict[str, object]:
