@@ -290,11 +290,15 @@ class Laboratory:
         piece = nudged(region.before, name)
         if piece is None:
             return False
+        # Most move at once.
+        return any(self._moves(region, piece, before, few=few) for few in (True, False))
+
+    def _moves(self, region: Region, piece: onnx.ModelProto, before: Definitions, *, few: bool) -> bool:
+        assert self._values is not None
         points = reduced(region, self._values.points)
-        feeds = self._feeds(region, points, before, region.before, Parity.CLOSE, few=False)
-        sides = [
-            self._engine.run(model.SerializeToString(), [feed for _, feed in feeds]) for model in (region.before, piece)
-        ]
+        feeds = self._feeds(region, points, before, region.before, Parity.CLOSE, few=few)
+        skeletons = [model.SerializeToString() for model in (region.before, piece)]
+        sides = self._engine.run_each(skeletons, [feed for _, feed in feeds])
         if any(side.failure is not None for side in sides):
             return False
         return any(
