@@ -52,7 +52,8 @@ _PER_REGION, _PER_ELEMENT = 1e-2, 1e-7
 """Seconds for a region, and for an element given in a set of values."""
 
 _RUNS = 16
-"""How much a set of values costs, in runs of the region: two sides, and one in float64, which takes longer."""
+"""How much a set of values costs, in runs of the region as estimated: both sides, float64, and what is small costs more
+than its products."""
 
 _LARGE = 1 << 20
 """Elements given to a region from which on few sets of them show as much as many do of smaller ones."""

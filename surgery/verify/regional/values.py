@@ -140,7 +140,7 @@ class Values:
     def _follow(self, before: Definitions, points: Sequence[Point]) -> None:
         """Infer forms that onnx does not find by the contents of shapes."""
         key = hash(before.skeleton)
-        if key in self._followed:
+        if not points or key in self._followed:
             return
         self._followed.add(key)
         with suppress(Exception):
