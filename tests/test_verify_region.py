@@ -158,3 +158,16 @@ def test_a_difference_that_the_rest_takes_out_is_none() -> None:
     body = "(float[n,4] x) => (float[n,4] y) {{ a = {}(x) y = Abs(a) }}"
     before, after = (text.parse("g " + body.format(op)) for op in ("Neg", "Identity"))
     assert surgery.verify(before, after).verdict.status == "equal"
+
+
+def test_a_sequence_at_the_boundary_is_met_again():
+    template = """g (float[N,4] x) => (float[N,2] y) <int64 i = {0}, int64 two = {2}>
+    { s = SplitToSequence <axis = 1> (x, two) a = SequenceAt(s, i) c = Neg(a) d = Neg(c) y = Relu(d) }"""
+    before = text.parse(template).SerializeToString()
+    after = text.parse(template.replace("c = Neg(a) d = Neg(c)", "d = SequenceAt(s, i)")).SerializeToString()
+    verifier = Verifier(before, None, VerifySpec())
+    try:
+        verdicts = [verifier.verify_region(before, after, Parity.EXACT) for _ in range(2)]
+    finally:
+        verifier.close()
+    assert [verdict.status for verdict in verdicts] == ["equal", "equal"]

@@ -157,7 +157,8 @@ class Values:
                 point.lacks(unknown)
             left = self._wanted(unknown)
             unknown = self._record(before, left) if len(left) < len(unknown) else unknown
-        return unknown
+        no_tensors = (name for name in names if any(name not in point.forms for point in self.points))
+        return {name: f"'{name}' is not a tensor" for name in no_tensors} | unknown
 
     def _wanted(self, names: Collection[str]) -> list[str]:
         return sorted(name for name in names if self._is_to_be_recorded(name))
@@ -235,19 +236,16 @@ class Values:
             for (point, number), result in zip(places, outcome.runs):
                 assert not isinstance(result, str)
                 point.recorded[number].update(result)
-        unknown = {}
         for name in names:
             for point in self.points:
                 form = Form.of(point.recorded[0].get(name))
-                if form is None:
-                    unknown[name] = f"'{name}' is not a tensor"
-                else:
+                if form is not None:
                     point.forms[name] = form
             if self._is_drawn(name):
                 for point in self.points:
                     for values in point.recorded:
                         values.pop(name, None)
-        return unknown
+        return {}
 
 
 def _points(runs: Sequence[Run]) -> list[Point]:
