@@ -16,14 +16,14 @@ from surgery.verify.comparing.compare import Rules
 from surgery.verify.comparing.precision import may_be_narrower, narrowest
 from surgery.verify.comparing.saturation import bounds, unit_ranges
 from surgery.verify.comparing.vacuity import Run, declares_empty, same, tensors, vacuous
-from surgery.verify.inputs.dims import UNKNOWN, Implied
+from surgery.verify.inputs.dims import UNKNOWN, Implied, evaluate
 from surgery.verify.inputs.domain import Domain
 from surgery.verify.inputs.generator import Generator
 from surgery.verify.inputs.given import Given, GivenBinding, held
 from surgery.verify.inputs.plan import Binding, Plan, read_defaults, with_all_values
 from surgery.verify.inputs.search import Found, search
 from surgery.verify.inputs.sets import CHEAP, TRIVIAL, choose, further
-from surgery.verify.inputs.shapes import Declared
+from surgery.verify.inputs.shapes import Declared, General
 from surgery.verify.randomness import Origins, counts_runs, origins
 from surgery.verify.running.elements import is_float
 from surgery.verify.running.engine import Engine, EngineName, Outcome, Outputs
@@ -70,6 +70,7 @@ class Original:
         self._probed: list[tuple[Binding, Outputs]] = []
         self._learned: dict[_Dims, tuple[dict[str, Domain], float]] = {}
         self._declared: dict[_Dims, Declared] = {}
+        self._general: General | None = None
         self._given = Given(skeleton, inputs)
         self._generator: Generator | None = None
         self._error: Exception | None = None
@@ -242,9 +243,9 @@ class Original:
         """Estimate the seconds of one run."""
         return self._learn(binding)[1]
 
-    def cost_of_all(self) -> float:
-        """Estimate the seconds of a session and of all runs."""
-        return self._plan.opening + sum(self.cost(run.binding) for run in self.runs)
+    def cost_of_all(self, left: float = 1.0) -> float:
+        """Estimate the seconds of a session and of all runs, of a model that has a part of its nodes `left`."""
+        return self._plan.opening * left + sum(self.cost(run.binding) for run in self.runs)
 
     @property
     def nodes(self) -> int:
@@ -277,12 +278,27 @@ class Original:
         known = self.inferred(binding)
         if known or not self._plan.ports or self._blind:
             return known
-        dims = self._plan.shapes(binding.dims)
-        found: Declared | None = self._worker.analyse("declare", skeleton=self._inlined, dims=dims)
+        found: Declared | None = self._follow(binding.dims)
+        if found is None:
+            dims = self._plan.shapes(binding.dims)
+            found = self._worker.analyse("declare", skeleton=self._inlined, dims=dims)
         # What ran out of time or memory once will do so again.
         self._blind = found is None
         self._declared[tuple(binding.dims.items())] = found or {}
         return found or {}
+
+    def _follow(self, point: Mapping[str, int]) -> Declared | None:
+        """Take shapes that follow from the names of dims alone; None where those of any value do not."""
+        if self._general is None:
+            dims = self._plan.extents()
+            found = self._worker.analyse("declare", skeleton=self._inlined, dims=dims) if self._plan.dims.names else {}
+            made = {name for names in self._plan.index.outputs for name in names if name}
+            self._general = found if found and made <= found.keys() else {}
+        if not self._general:
+            return None
+        extents = {extent for _, shape in self._general.values() for extent in shape}
+        bound = {extent: evaluate(extent, point) for extent in extents}
+        return {name: (dtype, [bound[extent] for extent in shape]) for name, (dtype, shape) in self._general.items()}
 
     def inferred(self, binding: Binding) -> Declared:
         """Return what was inferred of all values for a binding; nothing where that was not, or has failed."""

@@ -127,9 +127,10 @@ class Verifier:
             return self._verify_whole(candidate, promise)
         self.prepare()
         original = self._original
-        afford = math.inf if self.problem is not None else max(_CHEAP_REGION, _WORTH * original.cost_of_all())
-        nodes = original.nodes * len(before) / len(original.skeleton)
-        if nodes * _PER_NODE < afford:
+        left = min(1.0, len(before) / len(original.skeleton))
+        whole = math.inf if self.problem is not None else original.cost_of_all(left)
+        afford = max(_CHEAP_REGION, _WORTH * whole)
+        if original.nodes * left * _PER_NODE < afford:
             region = self.verify_region(before, candidate, promise, afford)
         else:
             region = Verdict("unverified", COSTLY, message="to look for regions takes longer than to run the model")
@@ -137,8 +138,9 @@ class Verifier:
             return self._refused(candidate) or region
         whole = self._verify_whole(candidate, promise)
         if region.reason == COSTLY:
-            if whole.status != "unverified":
-                return whole
+            told = self._with_hidden(whole, before, candidate, promise)
+            if told.status != "unverified":
+                return told
             region = self.verify_region(before, candidate, promise)
             if region.passed:
                 return self._refused(candidate) or region

@@ -101,8 +101,15 @@ class Plan:
 
     def shape(self, port: InputPort, point: Mapping[str, int]) -> Shape:
         """Return the shape of an input with the dims bound; a file's own shape wins."""
+        return tuple(evaluate(extent, point) for extent in self._extents(port))
+
+    def _extents(self, port: InputPort) -> tuple[Extent, ...]:
         given = shape_of(self._files.get(port.name))
-        return tuple(evaluate(extent, point) for extent in port.dims) if given is None else given
+        return port.dims if given is None else given
+
+    def extents(self) -> dict[str, list[Extent]]:
+        """Return the dims of all inputs: numbers, names and expressions over names."""
+        return {port.name: list(self._extents(port)) for port in self.ports}
 
     def shapes(self, point: Mapping[str, int]) -> dict[str, list[int]]:
         """Return the shapes of all inputs with the dims bound, for shape inference."""

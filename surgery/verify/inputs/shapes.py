@@ -18,6 +18,9 @@ _KNOWN = ("", "ai.onnx", "ai.onnx.ml")
 Declared = Mapping[str, tuple[int, list[int]]]
 """Element types, as numbers, and shapes by name."""
 
+General = Mapping[str, tuple[int, list[Extent]]]
+"""The same with dims that may have names."""
+
 INLINE_LIMIT = 64 << 20
 """Bytes above which an inlined skeleton is not sent back: functions within functions can grow without bound."""
 
@@ -47,8 +50,11 @@ def infer(skeleton: bytes, dims: Mapping[str, list[int]]) -> dict[str, list[int]
     return {name: shape for name, (_, shape) in declare(skeleton, dims).items()}
 
 
-def declare(skeleton: bytes, dims: Mapping[str, list[int]]) -> Declared:
-    """Infer the element types of tensors too, as numbers of `TensorProto.DataType`; of others it is 0."""
+def declare(skeleton: bytes, dims: Mapping[str, list[Extent]]) -> General:
+    """Infer the element types of tensors too, as numbers of `TensorProto.DataType`; of others it is 0.
+
+    Where dims of inputs are names, those of other values are numbers or such names.
+    """
     import onnx
     import onnx.shape_inference
 
@@ -58,12 +64,14 @@ def declare(skeleton: bytes, dims: Mapping[str, list[int]]) -> Declared:
         inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
     except Exception:
         inferred = model
-    found: dict[str, tuple[int, list[int]]] = {}
+    names = {extent for shape in dims.values() for extent in shape if isinstance(extent, str)}
+    found: dict[str, tuple[int, list[Extent]]] = {}
     for graph in graphs(inferred.graph):
         for value in (*graph.value_info, *graph.input, *graph.output):
             shape = _tensor_type(value.type).shape
-            if _has_shape(value.type) and all(dim.HasField("dim_value") for dim in shape.dim):
-                found[value.name] = value.type.tensor_type.elem_type, [dim.dim_value for dim in shape.dim]
+            if _has_shape(value.type) and all(dim.HasField("dim_value") or dim.dim_param in names for dim in shape.dim):
+                extents = [dim.dim_param or dim.dim_value for dim in shape.dim]
+                found[value.name] = value.type.tensor_type.elem_type, extents
     return found
 
 
@@ -117,7 +125,7 @@ def _evaluate(
     return known[dim.value]
 
 
-def _bound(skeleton: bytes, dims: Mapping[str, list[int]]) -> onnx.ModelProto:
+def _bound(skeleton: bytes, dims: Mapping[str, Sequence[Extent]]) -> onnx.ModelProto:
     """Read a model with its inputs bound to `dims`."""
     import onnx
 
@@ -129,7 +137,7 @@ def _bound(skeleton: bytes, dims: Mapping[str, list[int]]) -> onnx.ModelProto:
             shape = _tensor_type(value.type).shape
             del shape.dim[:]
             for extent in dims[value.name]:
-                shape.dim.add().dim_value = extent
+                _bind(shape.dim.add(), extent)
     del model.graph.value_info[:]
     model.graph.value_info.extend(kept)
     return model
@@ -154,12 +162,19 @@ def empty(skeleton: bytes) -> list[str]:
     ]
 
 
-def _bound_by_hand(model: onnx.ModelProto, dims: Mapping[str, list[int]]) -> Iterator[onnx.ValueInfoProto]:
+def _bind(dim: onnx.TensorShapeProto.Dimension, extent: Extent) -> None:
+    if isinstance(extent, str):
+        dim.dim_param = extent
+    else:
+        dim.dim_value = extent
+
+
+def _bound_by_hand(model: onnx.ModelProto, dims: Mapping[str, Sequence[Extent]]) -> Iterator[onnx.ValueInfoProto]:
     """Yield the declarations of what operators make that onnx does not know, with the names of dims bound."""
     unknown = {name for node in model.graph.node if node.domain not in _KNOWN for name in node.output}
     if not unknown:
         return
-    extents: dict[str, int] = {}
+    extents: dict[str, Extent] = {}
     for value in model.graph.input:
         declared = _tensor_type(value.type).shape.dim
         extents |= {dim.dim_param: extent for dim, extent in zip(declared, dims.get(value.name, ())) if dim.dim_param}
@@ -167,7 +182,7 @@ def _bound_by_hand(model: onnx.ModelProto, dims: Mapping[str, list[int]]) -> Ite
         if value.name in unknown and _has_shape(value.type):
             for dim in value.type.tensor_type.shape.dim:
                 if dim.dim_param in extents:
-                    dim.dim_value = extents[dim.dim_param]
+                    _bind(dim, extents[dim.dim_param])
             yield value
 
 

@@ -22,6 +22,7 @@ from surgery.verify.inputs.plan import Binding, Plan
 from surgery.verify.inputs.sets import CHEAP, SECOND
 from surgery.verify.inside.lineage import alike
 from surgery.verify.randomness import origins
+from surgery.verify.regional.budget import Budget
 from surgery.verify.regional.definitions import Definitions
 from surgery.verify.regional.patterns import Pattern, pattern_of
 from surgery.verify.regional.regions import Region, nudged
@@ -58,14 +59,8 @@ than its products."""
 _LARGE = 1 << 20
 """Elements given to a region from which on few sets of them show as much as many do of smaller ones."""
 
-_COSTLY = "to run the region of the change takes longer than to run the whole model"
-
 _PERIOD = 131_071
 """The most elements that are drawn for one value; a prime."""
-
-
-class CostlyError(Exception):
-    """To run a region would take longer than it may."""
 
 
 class Laboratory:
@@ -91,11 +86,11 @@ class Laboratory:
         promise: Parity,
         *,
         grown: bool = False,
-        afford: float = math.inf,
+        budget: Budget,
     ) -> dict[str, Verdict]:
         """Give a verdict on each target of each region. Those that have `grown` have to move.
 
-        `CostlyError` when that would take more than `afford` seconds.
+        `CostlyError` when that would take more than is left of the budget.
         """
         verdicts = {name: verdict for region in regions for name, verdict in _proved(region).items()}
         left = [region for region in regions if any(name not in verdicts for name in region.targets)]
@@ -106,13 +101,12 @@ class Laboratory:
             nothing = Verdict("unverified", NOT_RUN, message=self._original.problem or "no inputs are known")
             return dict.fromkeys((name for region in left for name in region.targets), nothing) | verdicts
         given = {name for region in left for name in region.given}
-        self._values.infer(before, given)
-        if self._cost(left, self._values, before, promise) > afford:
-            raise CostlyError(_COSTLY)
-        was_recorded = self._values.is_recorded(given)
+        self._values.infer(before, given, budget)
+        learning = self._values.cost(before, given)
+        budget.check(learning + self._cost(left, self._values, promise))
+        budget.spend(learning)
         unknown = self._values.learn(before, given)
-        if not was_recorded and self._cost(left, self._values, before, promise) > afford:
-            raise CostlyError(_COSTLY)
+        budget.spend(self._cost(left, self._values, promise))
         for region in left:
             reason = next((unknown[name] for name in region.given if name in unknown), "")
             found = _unverified(region, reason) if reason else self.beneath(region, before, promise, grown)
@@ -129,9 +123,9 @@ class Laboratory:
         except UnknownError as error:
             return _unverified(region, str(error))
 
-    def _cost(self, regions: Sequence[Region], values: Values, before: Definitions, promise: Parity) -> float:
-        """Estimate the seconds that it takes to make the values at the boundaries and to compare the results."""
-        seconds = values.cost(before, {name for region in regions for name in region.given})
+    def _cost(self, regions: Sequence[Region], values: Values, promise: Parity) -> float:
+        """Estimate the seconds that it takes to run the regions as far as their forms are known, and to compare."""
+        seconds = 0.0
         kinds: dict[Hashable, float] = {}
         for region in regions:
             if any(name not in point.forms for name in region.given for point in values.points):
@@ -279,11 +273,11 @@ class Laboratory:
                 self._drawn[key] = found
         return np.resize(found, form.shape) if is_repeated else found
 
-    def moves(self, region: Region, before: Definitions, name: str) -> bool:
+    def moves(self, region: Region, before: Definitions, name: str, budget: Budget) -> bool:
         """Return whether any target of a region moves when a float inside it does."""
         if self._values is None or not self._values.points:
             return False
-        self._values.infer(before, region.given)
+        self._values.infer(before, region.given, budget)
         if self._values.learn(before, region.given):
             return False
         # A region like another one, or that is proved, has not been run.
@@ -291,6 +285,7 @@ class Laboratory:
         piece = nudged(region.before, name)
         if piece is None:
             return False
+        budget.spend(self._seconds(region, reduced(region, self._values.points), Parity.CLOSE, few=True))
         # Most move at once.
         return any(self._moves(region, piece, before, few=few) for few in (True, False))
 

@@ -14,9 +14,11 @@ from surgery.verify.comparing.vacuity import Run
 from surgery.verify.inputs.plan import Binding, Plan
 from surgery.verify.inputs.shapes import Declared, follow
 from surgery.verify.inside.cut import cut
+from surgery.verify.regional.budget import Budget
 from surgery.verify.regional.definitions import Definitions
 from surgery.verify.running.elements import dtype_of, is_float
 from surgery.verify.running.engine import Engine
+from surgery.verify.running.reference import external_tensors, length
 
 if TYPE_CHECKING:
     from surgery.verify.original import Original
@@ -113,25 +115,28 @@ class Values:
         self._empty: tuple[bytes, frozenset[str]] | None = None
         self._followed: set[int] = set()
 
-    def infer(self, before: Definitions, names: Collection[str]) -> None:
+    def infer(self, before: Definitions, names: Collection[str], budget: Budget) -> None:
         """Find the forms of values as far as inference does, that of surgery where onnx's does not."""
         for point in self.points:
             self._begin(point)
         left = [point for point in self.points if point.lacks(names)]
-        if left and not self._is_cheap(before, names, len(left) * _PER_NODE_OF_ONNX):
+        nodes = len(before.nodes)
+        if left and not self._is_cheap(before, names, seconds := nodes * len(left) * _PER_NODE_OF_ONNX):
+            budget.spend(seconds)
             self._infer(before, left)
             left = [point for point in left if point.lacks(names)]
-            if left and not self._is_cheap(before, names, _PER_NODE):
+            if left and not self._is_cheap(before, names, seconds := nodes * _PER_NODE):
+                budget.spend(seconds)
                 self._follow(before, left)
                 for point in left:
                     point.lacks(names)
 
-    def _is_cheap(self, before: Definitions, names: Collection[str], per_node: float) -> bool:
+    def _is_cheap(self, before: Definitions, names: Collection[str], seconds: float) -> bool:
         """Return whether to run what makes values takes no longer than to infer their shapes."""
         original = self._original
         if original.problem is not None or original.weights > _FEW_WEIGHTS:
             return False
-        return self.cost(before, names) < per_node * len(before.nodes)
+        return self.cost(before, names) < seconds
 
     def _infer(self, before: Definitions, points: Sequence[Point]) -> None:
         for point in points:
@@ -170,13 +175,10 @@ class Values:
         whole = sum(self._original.cost(run.binding) for _, run in runs) if wanted else 0.0
         if whole < _CHEAP:
             return whole
-        plan = Plan(cut(before.model, {}, dict.fromkeys(wanted)), InputsSpec())
+        model = cut(before.model, {}, dict.fromkeys(wanted))
+        plan, weights = Plan(model, InputsSpec()), sum(map(length, external_tensors(model)))
         shapes = {id(point): point.shapes() for point in self.points}
-        return min(whole, sum(plan.cost(shapes[id(point)], 0) for point, _ in runs))
-
-    def is_recorded(self, names: Collection[str]) -> bool:
-        """Return whether all is known that it takes to give some values."""
-        return not any(self._is_to_be_recorded(name) for name in names)
+        return min(whole, plan.opening + sum(plan.cost(shapes[id(point)], weights) for point, _ in runs))
 
     def is_empty(self, before: Definitions, name: str) -> bool:
         """Return whether a value has no elements for any sizes of the dynamic dims."""

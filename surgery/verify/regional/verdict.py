@@ -17,10 +17,11 @@ from surgery.recipe.schema import VerifySpec
 from surgery.verify.comparing.details import Verdict
 from surgery.verify.comparing.judging import NOT_RUN, VACUOUS
 from surgery.verify.regional import COSTLY, REGION
+from surgery.verify.regional.budget import Budget, CostlyError
 from surgery.verify.regional.definitions import Definitions
 from surgery.verify.regional.descent import descend
 from surgery.verify.regional.regions import Boundary, Region
-from surgery.verify.regional.trial import PROVED, CostlyError, Laboratory
+from surgery.verify.regional.trial import PROVED, Laboratory
 
 if TYPE_CHECKING:
     from surgery.verify.original import Original
@@ -46,11 +47,11 @@ class Regional:
     def verify(self, before: bytes, after: bytes, promise: Parity, afford: float = math.inf) -> Verdict:
         """Return the verdict on a changed model: `equal`, `close`, or `unverified`, mostly for the reason `REGION`.
 
-        When regions would take more than `afford` seconds, they are not run; the reason is then `COSTLY`.
+        When regions would take more than `afford` seconds, no more are run; the reason is then `COSTLY`.
         """
         original = self._read(before)
         sides = original, Definitions(after, original)
-        change = _Change(Boundary(*sides), self._laboratory, promise, afford)
+        change = _Change(Boundary(*sides), self._laboratory, promise, Budget(afford))
         try:
             verdict = change.verdict()
         except CostlyError as error:
@@ -74,11 +75,11 @@ class Regional:
 class _Change:
     """One change, while its regions grow."""
 
-    def __init__(self, boundary: Boundary, laboratory: Laboratory, promise: Parity, afford: float) -> None:
+    def __init__(self, boundary: Boundary, laboratory: Laboratory, promise: Parity, budget: Budget) -> None:
         self.boundary = boundary
         self.laboratory = laboratory
         self.promise = promise
-        self.afford = afford
+        self.budget = budget
         self.shown: dict[str, tuple[Verdict, Region]] = {}
         self.failing: dict[str, tuple[Verdict, Region]] = {}
         self.differing: tuple[str, ...] = ()
@@ -117,11 +118,11 @@ class _Change:
             before.steers(name, number) and self.shown.keys() >= set(before.flow.makes(number)) for number in readers
         ):
             return True
-        return any(self.laboratory.moves(region, before, name) for region in regions.values())
+        return any(self.laboratory.moves(region, before, name, self.budget) for region in regions.values())
 
     def _compare(self, regions: list[Region]) -> None:
         verdicts = self.laboratory.compare(
-            regions, self.boundary.sides[0], self.promise, grown=bool(self.boundary.doubted), afford=self.afford
+            regions, self.boundary.sides[0], self.promise, grown=bool(self.boundary.doubted), budget=self.budget
         )
         found = {name: (verdicts[name], region) for region in regions for name in region.targets}
         for name, (verdict, region) in found.items():
