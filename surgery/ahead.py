@@ -39,23 +39,25 @@ class State:
 class Judging(Generic[F, T]):
     """A judgement in a thread of its own, which does not outlive this process.
 
-    It begins with what is to `find` out of the change alone. It goes on when the judgement `behind` which it stands
-    has come to a good end; else it is called off.
+    It begins with what is to `find` out of the change alone. While the judgement `behind` which it stands is on, it may
+    `anticipate` what its own takes; it goes on when that has come to a good end, and else it is called off.
     """
 
     def __init__(
         self,
         find: Callable[[], F],
+        anticipate: Callable[[F], None],
         judge: Callable[[F], T],
         accepts: Callable[[T], bool],
         behind: Judging[F, T] | None,
     ) -> None:
         self.seconds = 0.0
-        self._find, self._judge, self._accepts = find, judge, accepts
+        self._find, self._anticipate, self._judge, self._accepts = find, anticipate, judge, accepts
         self._behind: Judging[F, T] | None = behind
         self._answer: list[T] = []
         self._error: Exception | None = None
         self._good = self._called_off = False
+        self._begun = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -63,17 +65,27 @@ class Judging(Generic[F, T]):
         started = time.perf_counter()
         try:
             found = self._find()
+            if self._behind is not None and self._behind._has_begun():
+                self._anticipate(found)
             self.seconds = time.perf_counter() - started
             if self._behind is not None and not self._behind._ends_well():
                 return
             self._behind = None
             started = time.perf_counter()
             if not self._called_off:
+                self._begun.set()
                 self._answer.append(self._judge(found))
                 self._good = self._accepts(self._answer[0])
         except Exception as error:
             self._error = error
+        finally:
+            self._begun.set()
         self.seconds += time.perf_counter() - started
+
+    def _has_begun(self) -> bool:
+        """Wait until it judges; return whether it does still."""
+        self._begun.wait()
+        return not self.done
 
     def _ends_well(self) -> bool:
         self._thread.join()

@@ -181,6 +181,7 @@ class Chain(Transactions):
         behind = self._ahead[-1].judging if self._ahead else None
         judging = Judging(
             lambda: self._find(attempt),
+            lambda findings: self._anticipate(attempt, findings),
             lambda findings: self._judge(attempt, declared, findings),
             self._accepts,
             behind,

@@ -235,6 +235,11 @@ class Transactions:
         except Exception as error:
             return replace(attempt, complaint=internal(error), exit_code=getattr(error, "exit_code", 3))
 
+    def _anticipate(self, attempt: Attempt, findings: list[str]) -> None:
+        """Run what a pass made while the change before it is being judged, where that will be asked for."""
+        if attempt.proto is not None and not findings and self._compares(attempt):
+            self.contract.anticipate(attempt.proto, attempt.data, attempt.promise, attempt.renamed, attempt.accounts)
+
     def _judged(self, attempt: Attempt, declared: Pass, findings: list[str] | None) -> Attempt:
         """Check a changed model in the order of cost: signature, checker, parity."""
         assert attempt.proto is not None

@@ -105,6 +105,15 @@ class Contract:
         remarks += [terms.hint(model)] if verdict.reason == NOT_RUN and terms.hint(model) else []
         return replace(verdict, message="; ".join([verdict.message, *remarks])) if remarks else verdict
 
+    def anticipate(
+        self, model: onnx.ModelProto, data: bytes, promise: Parity, renamed: Names, accounts: Accounts = ()
+    ) -> None:
+        """Run a model that will be verified once the one that it was made of is, where that takes a run for certain."""
+        terms = self._terms
+        if promise is Parity.INTENDED or accounts or terms.signature.compare(signature(model), renamed):
+            return
+        terms.verifier.anticipate(terms.align(model, data), regional=self._compares_regions(promise))
+
     def _compares_regions(self, promise: Parity) -> bool:
         """Return whether a change may be compared with the committed model: one that is verified, step by step.
 

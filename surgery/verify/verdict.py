@@ -29,7 +29,7 @@ from surgery.verify.inputs.defaults import overridable, without_defaults
 from surgery.verify.inputs.given import beside_defaults
 from surgery.verify.original import Original
 from surgery.verify.regional import COSTLY
-from surgery.verify.running.engine import Engine, EngineName, Outcome
+from surgery.verify.running.engine import FEW_WEIGHTS, Engine, EngineName, Outcome
 
 if TYPE_CHECKING:
     from surgery.verify.inside.intermediate import Shown
@@ -58,6 +58,7 @@ class Verifier:
         self._judge = Judge(self._original, self._verify)
         self._moments = Moments(self._original)
         self._last: tuple[bytes, Sequence[Any]] | None = None
+        self._anticipated: dict[bytes, Outcome] = {}
         self._accepted: bytes | None = None
         self._regional: Regional | None = None
         self._overridable = overridable(original)
@@ -126,11 +127,8 @@ class Verifier:
         if before is None:
             return self._verify_whole(candidate, promise)
         self.prepare()
-        original = self._original
-        left = min(1.0, len(before) / len(original.skeleton))
-        whole = math.inf if self.problem is not None else original.cost_of_all(left)
-        afford = max(_CHEAP_REGION, _WORTH * whole)
-        if original.nodes * left * _PER_NODE < afford:
+        afford = self._affords(before)
+        if afford > 0.0:
             region = self.verify_region(before, candidate, promise, afford)
         else:
             region = Verdict("unverified", COSTLY, message="to look for regions takes longer than to run the model")
@@ -147,6 +145,22 @@ class Verifier:
         if whole.status == "unverified" and region.reason != NOT_RUN:
             return replace(whole, message=f"{whole.message}; {region.message}")
         return self._with_hidden(whole, before, candidate, promise)
+
+    def _affords(self, before: bytes) -> float:
+        """Return the seconds that the regions of a change may take, 0 where it takes too long to look for them."""
+        if self.problem is not None:
+            return math.inf
+        original = self._original
+        left = min(1.0, len(before) / len(original.skeleton))
+        afford = max(_CHEAP_REGION, _WORTH * original.cost_of_all(left))
+        return afford if original.nodes * left * _PER_NODE < afford else 0.0
+
+    def anticipate(self, candidate: bytes, *, regional: bool) -> None:
+        """Run a model of few weights that will be verified, unless its regions may decide."""
+        self.prepare()
+        original = self._original
+        if self.problem is None and original.weights <= FEW_WEIGHTS and not (regional and self._affords(candidate)):
+            self._anticipated[candidate] = self._run(candidate, original.engine)
 
     def verify_region(
         self, before: bytes, candidate: bytes, promise: Parity = Parity.CLOSE, afford: float = math.inf
@@ -226,7 +240,7 @@ class Verifier:
         not_run = self._not_run()
         if not_run is not None:
             return not_run
-        outcome = self._run(candidate, original.engine)
+        outcome = self._anticipated.pop(candidate, None) or self._run(candidate, original.engine)
         runs = original.runs
         failure = _failure(outcome, runs)
         if failure is not None:
@@ -301,6 +315,7 @@ class Verifier:
         self._original.abandon()
         self._original.runs = []
         self._last = self._accepted = None
+        self._anticipated.clear()
         if self._regional is not None:
             self._regional.close()
         if self._overriding is not None:
