@@ -13,6 +13,8 @@ from surgery.parity import Parity
 from surgery.recipe.schema import VerifySpec
 from surgery.verify import Verdict, Verifier
 from surgery.verify import verdict as verdict_module
+from surgery.verify.regional.verdict import _Change
+from surgery.verify.running.engine import EngineName, Outcome
 
 CONTEXTS = {
     "dead mask": "m = Mul(c, zero) y = Add(m, x)",
@@ -117,6 +119,58 @@ def test_where_regions_are_costly_the_whole_decides(monkeypatch: pytest.MonkeyPa
     )
     verdict = judged(before.SerializeToString(), after.SerializeToString(), Parity.EXACT)
     assert verdict.status == "equal" and verdict.region is None
+
+
+CHAIN = "g (float[n,4] x) => (float[n,4] y) { a = Neg(x) b = Neg(a) y = Relu(b) }"
+
+
+def test_what_the_whole_decides_is_run_once_and_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verdict_module, "_PER_NODE", 1e9)
+    before, after = (text.parse(CHAIN.replace("b = Neg(a)", f"b = {op}(x)")) for op in ("Identity", "Abs"))
+    ran: list[bytes] = []
+    run = Verifier._run
+
+    def noted(self: Verifier, candidate: bytes, engine: EngineName) -> Outcome:
+        ran.append(candidate)
+        return run(self, candidate, engine)
+
+    monkeypatch.setattr(Verifier, "_run", noted)
+    original, right, wrong = (proto.SerializeToString() for proto in (text.parse(CHAIN), before, after))
+    verifier = Verifier(original, None, VerifySpec())
+    try:
+        verifier.anticipate(wrong, regional=True)
+        verifier.anticipate(right, regional=True)
+        assert ran == [wrong, right]
+        assert verifier.verify(right, Parity.EXACT, original).status == "equal"
+        assert verifier.verify(wrong, Parity.EXACT, original).status == "different"
+        assert ran == [wrong, right]
+    finally:
+        verifier.close()
+
+
+def test_what_regions_may_decide_is_not_run_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, after = (model(change, "unread") for change in RIGHT["doubled"])
+    verifier = Verifier(before, None, VerifySpec())
+    monkeypatch.setattr(Verifier, "_run", None)
+    try:
+        verifier.anticipate(after, regional=True)
+    finally:
+        verifier.close()
+
+
+def test_what_an_output_hides_is_not_verified_where_regions_become_costly(monkeypatch: pytest.MonkeyPatch) -> None:
+    grow = _Change._grow
+
+    def costly(self: _Change, levels: int) -> None:
+        self.budget.check(1e9)
+        grow(self, levels)
+
+    monkeypatch.setattr(_Change, "_grow", costly)
+    body = "{{ a = Tanh(x) b = Add(a, w) y = ArgMax<axis = 1, keepdims = 0>(b) }}"
+    head = "g (float[n,4] x) => (int64[n] y) <float[4] w = {{0, 0, 0, {}}}> "
+    before, after = (text.parse((head + body).format(last)).SerializeToString() for last in ("-5", "-4.75"))
+    verdict = judged(before, after, Parity.CLOSE)
+    assert verdict.status == "unverified" and "no output shows it" in verdict.message
 
 
 # Two models of the user's, whole

@@ -16,6 +16,7 @@ from surgery.verify.comparing.compare import Rules
 from surgery.verify.comparing.precision import may_be_narrower, narrowest
 from surgery.verify.comparing.saturation import bounds, unit_ranges
 from surgery.verify.comparing.vacuity import Run, declares_empty, same, tensors, vacuous
+from surgery.verify.inputs.cost import reading
 from surgery.verify.inputs.dims import UNKNOWN, Implied, evaluate
 from surgery.verify.inputs.domain import Domain
 from surgery.verify.inputs.generator import Generator
@@ -244,8 +245,12 @@ class Original:
         return self._learn(binding)[1]
 
     def cost_of_all(self, left: float = 1.0) -> float:
-        """Estimate the seconds of a session and of all runs, of a model that has a part of its nodes `left`."""
-        return self._plan.opening * left + sum(self.cost(run.binding) for run in self.runs)
+        """Estimate the seconds of a session and of all runs, of a model that has a part of its nodes `left`.
+
+        Weights that one run has read are at hand for the next.
+        """
+        at_hand = reading(self.weights) * max(0, len(self.runs) - 1)
+        return self._plan.opening * left + sum(self.cost(run.binding) for run in self.runs) - at_hand
 
     @property
     def nodes(self) -> int:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Verdict", "Verifier"]
 
-_CHEAP_REGION, _WORTH = 0.5, 1.0
+_CHEAP_REGION, _WORTH = 0.2, 0.75
 """Seconds that the regions of a change may take, however little the whole model takes, and how many times the seconds
 of the whole."""
 

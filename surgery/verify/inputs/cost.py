@@ -32,7 +32,12 @@ _LENGTH = 64
 
 def estimate(view: View, weights: int) -> float:
     """Return the seconds that one run takes with the shapes of a view; `weights` in bytes."""
-    return weights * _PER_BYTE + _Estimate(view).seconds()
+    return reading(weights) + _Estimate(view).seconds()
+
+
+def reading(weights: int) -> float:
+    """Return the seconds that one run takes for so many bytes of weights."""
+    return weights * _PER_BYTE
 
 
 def opening(index: Index) -> float:

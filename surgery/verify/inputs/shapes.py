@@ -45,12 +45,7 @@ def ties(skeleton: bytes, dims: Mapping[str, list[Extent]], names: Sequence[str]
     return find(skeleton, dims, names)
 
 
-def infer(skeleton: bytes, dims: Mapping[str, list[int]]) -> dict[str, list[int]]:
-    """Infer the shapes of all values whose dims come out as numbers, with the inputs bound to `dims`."""
-    return {name: shape for name, (_, shape) in declare(skeleton, dims).items()}
-
-
-def declare(skeleton: bytes, dims: Mapping[str, list[Extent]]) -> General:
+def declare(skeleton: bytes, dims: Mapping[str, Sequence[Extent]]) -> General:
     """Infer the element types of tensors too, as numbers of `TensorProto.DataType`; of others it is 0.
 
     Where dims of inputs are names, those of other values are numbers or such names.

@@ -16,7 +16,7 @@ import onnx
 from surgery.parity import Parity
 from surgery.recipe.schema import VerifySpec
 from surgery.verify.comparing.compare import Difference, Rules, compare
-from surgery.verify.inside.cut import observe, only
+from surgery.verify.inside.cut import cut, observe
 from surgery.verify.inside.inner import form
 from surgery.verify.regional.definitions import Definitions, differing
 
@@ -49,7 +49,7 @@ def _in_runs(original: Original, before: bytes, after: bytes, names: Sequence[st
     sides = []
     feeds = [run.feed for run in original.runs[:_RUNS]]
     for skeleton in (before, after):
-        model = only(onnx.load_model_from_string(skeleton), names)
+        model = cut(onnx.load_model_from_string(skeleton), {}, dict.fromkeys(names))
         sides.append(observe(model, feeds, lambda: original.engine_for(original.engine)))
     mine, theirs = sides
     if mine is None or theirs is None:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from surgery.verify.inside.lineage import content as stored
 from surgery.verify.regional.regions import Region
 from surgery.verify.regional.values import Point
+
+if TYPE_CHECKING:
+    import onnx
 
 _FEW = 64
 """Elements of a constant up to which it counts as part of the computation."""
@@ -48,7 +52,7 @@ def pattern_of(region: Region, points: Sequence[Point]) -> Pattern | None:
             names = tuple(map(number, node.input)), tuple(map(number, node.output))
             family.append((node.domain, node.op_type, *names, attributes))
         for tensor in piece.graph.initializer:
-            is_large = tensor.data_location == tensor.EXTERNAL or math.prod(tensor.dims) > _FEW
+            is_large = _is_large(tensor)
             weights = weights or is_large
             family.append((number(tensor.name), tensor.data_type, len(tensor.dims)))
             details.append(tuple(tensor.dims) if is_large else stored(tensor))
@@ -60,3 +64,12 @@ def pattern_of(region: Region, points: Sequence[Point]) -> Pattern | None:
             details.append(tuple(values[name].tobytes() for point in points for values in point.recorded))
     family.append(tuple(map(number, region.outputs)))
     return Pattern(tuple(family), tuple(details), weights)
+
+
+def has_weights(region: Region) -> bool:
+    """Return whether it takes more than forms and operators to tell what a region computes."""
+    return any(_is_large(tensor) for piece in (region.before, region.after) for tensor in piece.graph.initializer)
+
+
+def _is_large(tensor: onnx.TensorProto) -> bool:
+    return tensor.data_location == tensor.EXTERNAL or math.prod(tensor.dims) > _FEW

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from surgery.verify.inside.lineage import alike
 from surgery.verify.randomness import origins
 from surgery.verify.regional.budget import Budget
 from surgery.verify.regional.definitions import Definitions
-from surgery.verify.regional.patterns import Pattern, pattern_of
+from surgery.verify.regional.patterns import Pattern, has_weights, pattern_of
 from surgery.verify.regional.regions import Region, nudged
 from surgery.verify.regional.sizes import enlarged, reduced
 from surgery.verify.regional.values import Form, Point, UnknownError, Values
@@ -49,12 +49,15 @@ PROVED = "computed by the same operators"
 
 _CLOSE = Rules(Parity.CLOSE)
 
-_PER_REGION, _PER_ELEMENT = 1e-2, 1e-7
+_PER_REGION, _PER_ELEMENT = 1e-2, 2.5e-8
 """Seconds for a region, and for an element given in a set of values."""
 
-_RUNS = 16
-"""How much a set of values costs, in runs of the region as estimated: both sides, float64, and what is small costs more
-than its products."""
+_PER_TWIN = 1e-4
+"""Seconds for a region that computes what one before it does."""
+
+_RUNS, _FEW_RUNS, _CLOSE_RUNS, _ARBITRATED = 5, 2, 12, 60
+"""How much a set of values costs, in runs of the region as estimated: with all that is looked at; where a few runs have
+to do; where rounding may differ, which float64 has to decide; where that is of convolutions."""
 
 _LARGE = 1 << 20
 """Elements given to a region from which on few sets of them show as much as many do of smaller ones."""
@@ -106,6 +109,8 @@ class Laboratory:
         budget.check(learning + self._cost(left, self._values, promise))
         budget.spend(learning)
         unknown = self._values.learn(before, given)
+        # What is known of the smallest region of a family, the larger ones need not show once more.
+        left = _by_size(left, self._values)
         budget.spend(self._cost(left, self._values, promise))
         for region in left:
             reason = next((unknown[name] for name in region.given if name in unknown), "")
@@ -127,16 +132,24 @@ class Laboratory:
         """Estimate the seconds that it takes to run the regions as far as their forms are known, and to compare."""
         seconds = 0.0
         kinds: dict[Hashable, float] = {}
-        for region in regions:
+        families: set[Hashable] = set()
+        twins: set[Hashable] = set()
+        for region in _by_size(regions, values):
             if any(name not in point.forms for name in region.given for point in values.points):
                 continue
             forms = tuple(values.points[0].forms[name] for name in region.given)
             nodes = tuple(node.op_type for piece in (region.before, region.after) for node in piece.graph.node)
-            few = (forms, nodes, False) in kinds
-            key = forms, nodes, few
-            if key not in kinds:
-                kinds[key] = self._seconds(region, reduced(region, values.points), promise, few=few)
-            seconds += kinds[key]
+            family = nodes, tuple((form.dtype, len(form.shape)) for form in forms)
+            few = family in families
+            if (forms, nodes) in twins and not has_weights(region):
+                seconds += _PER_TWIN
+            else:
+                key = forms, nodes, few
+                if key not in kinds:
+                    kinds[key] = self._seconds(region, reduced(region, values.points), promise, few=few)
+                seconds += kinds[key]
+            families.add(family)
+            twins.add((forms, nodes))
         return seconds
 
     def _seconds(self, region: Region, points: Sequence[Point], promise: Parity, *, few: bool) -> float:
@@ -145,7 +158,10 @@ class Laboratory:
         sizes = {tuple(point.dims.items()): _elements(region, point) for point in points}
         bindings = _bindings(region, points, promise, run, few=few)
         elements = sum(sizes[tuple(binding.dims.items())] for binding in bindings)
-        return _PER_REGION + elements * _PER_ELEMENT + len(bindings) * run * _RUNS
+        runs = _FEW_RUNS if few else _RUNS if promise is Parity.EXACT else _CLOSE_RUNS
+        if promise is Parity.CLOSE and any("Conv" in operator for operator in _operators(region)):
+            runs = _ARBITRATED
+        return _PER_REGION + elements * _PER_ELEMENT + len(bindings) * run * runs
 
     def _try(
         self, region: Region, values: Values, before: Definitions, promise: Parity, grown: bool
@@ -397,9 +413,14 @@ def _shapes(region: Region, point: Point) -> dict[str, list[int]]:
     return {name: list(point.forms[name].shape) for name in region.given}
 
 
+def _by_size(regions: Iterable[Region], values: Values) -> list[Region]:
+    """Sort regions by the elements that they are given."""
+    return sorted(regions, key=lambda region: _elements(region, values.points[0]))
+
+
 def _elements(region: Region, point: Point) -> int:
-    """Count the elements that a region is given at a point."""
-    return sum(math.prod(point.forms[name].shape) for name in region.given)
+    """Count the elements that a region is given at a point, as far as that is known."""
+    return sum(math.prod(point.forms[name].shape) for name in region.given if name in point.forms)
 
 
 def _operators(region: Region) -> set[str]:
