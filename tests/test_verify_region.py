@@ -225,3 +225,36 @@ def test_a_sequence_at_the_boundary_is_met_again():
     finally:
         verifier.close()
     assert [verdict.status for verdict in verdicts] == ["equal", "equal"]
+
+
+def region_of(before: str, after: str, promise: Parity) -> Verdict:
+    sides = [text.parse(model).SerializeToString() for model in (before, after)]
+    verifier = Verifier(sides[0], None, VerifySpec())
+    try:
+        return verifier.verify_region(*sides, promise)
+    finally:
+        verifier.close()
+
+
+def test_a_sequence_is_compared_below_the_opset_in_which_an_identity_takes_one():
+    model = """<opset_import: ["" : 13]> g (float[N,4] x) => (float[N,2] y) <int64 i = {{0}}, int64 two = {{2}}>
+    {{ {} SplitToSequence <axis = 1> ({}, two) y = SequenceAt(s, i) }}"""
+    before = model.format("m = Neg(x) n = Neg(m) s =", "n")
+    same = region_of(before, model.format("s =", "x"), Parity.EXACT)
+    assert same.status == "equal", same.message
+    assert not region_of(before, model.format("m = Neg(x) s =", "m"), Parity.EXACT).passed
+
+
+@pytest.mark.parametrize("promise", [Parity.CLOSE, Parity.EXACT])
+def test_zeros_of_another_sign_are_close(promise: Parity) -> None:
+    before = "g (float[N,4] x) => (float[N,4] y) <float[1] z = {-0.0}> { m = Mul(x, z) y = Add(m, m) }"
+    verdict = region_of(before, before.replace("Mul(x, z)", "Sub(x, x)"), promise)
+    assert verdict.passed is (promise is Parity.CLOSE), verdict.message
+
+
+@pytest.mark.parametrize("turns", [0, 2])
+def test_what_a_loop_without_turns_puts_together_is_empty_in_all_cases(turns: int) -> None:
+    model = f"""g (float[N,4] x) => (float[?,N,4] y) <int64 turns = {{{turns}}}>
+    {{ last, y = Loop(turns, , x) <body = b (int64 i, bool go, float[N,4] c) => (bool on, float[N,4] d, float[N,4] s)
+        {{ on = Identity(go) d = Identity(c) s = Tanh(c) }}> }}"""
+    assert region_of(model, model.replace("Tanh", "Sigmoid"), Parity.EXACT).passed is (turns == 0)

@@ -65,7 +65,12 @@ def _cost(body: str, weights: int = 0) -> float:
     model = onnx.shape_inference.infer_shapes(_proto(body), data_prop=True)
     values = [*model.graph.input, *model.graph.value_info, *model.graph.output]
     shapes = {item.name: tuple(dim.dim_value for dim in item.type.tensor_type.shape.dim) for item in values}
-    return estimate(View(Index(model), shapes), weights)
+    return estimate(View(Index(model), shapes), weights, (value.name for value in model.graph.input))
+
+
+def test_an_input_that_nothing_reads_costs_what_it_takes_to_make_it():
+    few, many = (_cost(f"g (float[{n},{n},{n}] u, float[4] x) => (float[4] y) {{ y = Neg(x) }}") for n in (2, 1600))
+    assert many > CHEAP > few
 
 
 def test_the_estimate_follows_the_work():

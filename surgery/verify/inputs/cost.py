@@ -7,7 +7,7 @@ is not measured. The estimate is in seconds of one present-day core, right to a 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from surgery.verify.inputs.view import Index, Use, View
 
@@ -30,9 +30,13 @@ _LENGTH = 64
 """Terms of a sum, or positions, of which nothing is known."""
 
 
-def estimate(view: View, weights: int) -> float:
-    """Return the seconds that one run takes with the shapes of a view; `weights` in bytes."""
-    return reading(weights) + _Estimate(view).seconds()
+def estimate(view: View, weights: int, inputs: Iterable[str]) -> float:
+    """Return the seconds that one run takes with the shapes of a view; `weights` in bytes.
+
+    Inputs that no node reads have to be made all the same.
+    """
+    given = sum(math.prod(view.shapes.get(name, ())) for name in inputs)
+    return reading(weights) + _PER_ELEMENT * given + _Estimate(view).seconds()
 
 
 def reading(weights: int) -> float:

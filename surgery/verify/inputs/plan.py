@@ -122,7 +122,7 @@ class Plan:
 
     def cost(self, shapes: Mapping[str, list[int]], weights: int) -> float:
         """Estimate the seconds of one run, given the inferred shapes of all values and the bytes of the weights."""
-        return estimate(self._view(shapes), weights)
+        return estimate(self._view(shapes), weights, (port.name for port in self.ports))
 
     @property
     def nodes(self) -> int:

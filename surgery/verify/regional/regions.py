@@ -12,10 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from surgery.verify.inside.cut import called
+from surgery.verify.inside.flow import Flow
 from surgery.verify.regional.definitions import Definitions, differing
 
 if TYPE_CHECKING:
     import onnx
+
+_SEQUENCES = frozenset(
+    {"SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceMap", "SplitToSequence"}
+)
 
 _MADE, _STORED = "/made", "/stored"
 
@@ -198,6 +203,12 @@ def _piece(side: Definitions, targets: tuple[str, ...], numbers: set[int], given
             source = name + _STORED
             graph.initializer.add().CopyFrom(side.initializers[name])
             graph.initializer[-1].name = source
+        elif _is_sequence(flow, name) and not _is_captured(flow, numbers, name):
+            # Before opset 14 there is no Identity of sequences.
+            for node in graph.node:
+                for names in (node.input, node.output):
+                    names[:] = [one + _MADE if one == name else one for one in names]
+            continue
         graph.node.append(onnx.helper.make_node("Identity", [source], [name + _MADE]))
         read[name] = None
     stored = (side.initializers.get(name) for name in read if name not in given)
@@ -207,6 +218,15 @@ def _piece(side: Definitions, targets: tuple[str, ...], numbers: set[int], given
     )
     result.functions.extend(called(model, graph.node))
     return result
+
+
+def _is_sequence(flow: Flow, name: str) -> bool:
+    number = flow.producers.get(name)
+    return number is not None and flow.nodes[number].op_type in _SEQUENCES
+
+
+def _is_captured(flow: Flow, numbers: Iterable[int], name: str) -> bool:
+    return any(name in flow.reads[number] and name not in flow.nodes[number].input for number in numbers)
 
 
 def nudged(piece: onnx.ModelProto, name: str) -> onnx.ModelProto | None:

@@ -379,13 +379,17 @@ class Laboratory:
 
 
 def _is_constant(pairs: Sequence[tuple[Run, Mapping[str, Any]]], output: str) -> bool:
-    """Return whether an output has the same bits in all runs with the same dims, in both models."""
+    """Return whether an output has the same elements in all runs with the same dims, in both models; -0 is 0."""
     seen: dict[Hashable, tuple[Any, Any]] = {}
     for run, values in pairs:
         mine, theirs = seen.setdefault(tuple(run.binding.dims.items()), (run.outputs[output], values[output]))
-        if not same(mine, run.outputs[output]) or not same(theirs, values[output]):
+        if not _same_elements(mine, run.outputs[output]) or not _same_elements(theirs, values[output]):
             return False
     return len(seen) < len(pairs)
+
+
+def _same_elements(first: Any, second: Any) -> bool:
+    return same(first, second) or (isinstance(first, np.ndarray) and np.array_equal(first, second))
 
 
 def _bindings(region: Region, points: Sequence[Point], promise: Parity, cost: float, *, few: bool) -> list[Binding]:
