@@ -5,11 +5,9 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from surgery.errors import WorkerError
 from surgery.parity import COMPARING, Parity
 from surgery.recipe.schema import DataSpec, InputsSpec, VerifySpec
 from surgery.verify.comparing.compare import Rules
@@ -22,9 +20,10 @@ from surgery.verify.inputs.domain import Domain
 from surgery.verify.inputs.generator import Generator
 from surgery.verify.inputs.given import Given, GivenBinding, held
 from surgery.verify.inputs.plan import Binding, Plan, read_defaults, with_all_values
-from surgery.verify.inputs.search import Found, search
+from surgery.verify.inputs.search import Found
 from surgery.verify.inputs.sets import CHEAP, TRIVIAL, choose, further
 from surgery.verify.inputs.shapes import Declared, General
+from surgery.verify.probing import GaveUp, Probing
 from surgery.verify.randomness import Origins, counts_runs, origins
 from surgery.verify.running.elements import is_float
 from surgery.verify.running.engine import Engine, EngineName, Outcome, Outputs
@@ -32,12 +31,7 @@ from surgery.verify.running.engine import Engine, EngineName, Outcome, Outputs
 if TYPE_CHECKING:
     import onnx
 
-_CRASHES = 3
 _Dims = tuple[tuple[str, int], ...]
-
-
-class GaveUp(Exception):  # noqa: N818 - a way out of the search, not an error
-    """There is no point in trying further inputs."""
 
 
 class Original:
@@ -188,7 +182,7 @@ class Original:
                 self._worker.close()
                 self._worker = self._engine()
             self._probed.clear()
-            attempt = _Attempt(self, self._worker)
+            attempt = Probing(self, self._worker)
             self._found = attempt.search(self._plan, self._given, draws=self._draws)
             if self._found.accepted or self._given.accepted:
                 self.problem = None
@@ -412,98 +406,6 @@ class Original:
         inner.vacuous = {promise: {} for promise in COMPARING}
         inner._controlled = True
         return inner
-
-
-class _Attempt:
-    """The search with one engine: one session, probed again and again."""
-
-    def __init__(self, original: Original, engine: Engine) -> None:
-        self.original = original
-        self.engine = engine
-        self.gap = ""
-        self.empty = self.empty_large = self.content = False
-        self.crashes: list[WorkerError] = []
-
-    def search(self, plan: Plan, given: Given, draws: bool) -> Found:
-        """Try what is given; then search, content with empty outputs only if nothing else can be had."""
-        found = Found()
-        with suppress(GaveUp):
-            self._try(given)
-            if draws:
-                self._search(plan, found)
-                if not found.accepted and self.empty:
-                    self.content = True
-                    found.refused.clear()
-                    self._search(plan, found)
-                if not found.accepted:
-                    self._borrow(given, found)
-        return found
-
-    def _search(self, plan: Plan, found: Found) -> None:
-        original = self.original
-        covers = original.draws_all
-        search(plan, original.seed, self.probe, original.implied, original.cost, found, covers=covers)
-
-    def _try(self, given: Given) -> None:
-        """Run the original on what is given."""
-        given.accepted.clear()
-        for binding in given.sets:
-            outcome = self.engine.run(self.original.skeleton, [binding.feed], keep=True)
-            if outcome.crash is None and outcome.failure is not None:
-                self.gap = outcome.failure
-                raise GaveUp
-            result = outcome.failure or outcome.runs[0]
-            given.accept(binding, result if isinstance(result, str) else None)
-
-    def _borrow(self, given: Given, found: Found) -> None:
-        """Search at the dims of what is given, which the original is known to accept."""
-        for binding in given.accepted:
-            point = Binding(dict(binding.dims), seed=self.original.seed)
-            if self.probe(point) is None:
-                found.accepted.append(point)
-                return
-
-    def probe(self, binding: Binding) -> str | None:
-        """Run the original with a binding: None when it went well, else the reason."""
-        is_dear = self.original.cost(binding) >= TRIVIAL
-        if is_dear and self.empty_large and not self.content:
-            return "an output is empty at other sizes"
-        outcome = self.engine.run(self.original.skeleton, [self.original.feed(binding)], keep=True)
-        if outcome.crash is not None:
-            self.crashes.append(outcome.crash)
-            hopeless = outcome.crash.signal == "timeout" or not binding.dims
-            if hopeless or len(self.crashes) == _CRASHES:
-                raise GaveUp
-            return outcome.crash.what
-        if outcome.failure is not None:
-            self.gap = outcome.failure
-            raise GaveUp
-        result = outcome.runs[0]
-        if isinstance(result, str):
-            return result
-        # Of a model that is dear at the first size an empty output is taken as it is; what is empty at small sizes and
-        # at a large one is so at others.
-        if not self.content and (self.empty or not is_dear) and self._has_empty(result):
-            self.empty, self.empty_large = True, is_dear or self.empty_large
-            return "an output is empty"
-        self.original.remember(binding, result)
-        return None
-
-    def _has_empty(self, outputs: Outputs) -> bool:
-        """Whether an output has no elements, though its declared shape does not say so."""
-        nature = self.original.empty_by_nature
-        return any(name not in nature and not any(t.size for t in tensors(value)) for name, value in outputs.items())
-
-    def explain(self, found: Found, given: Given) -> str:
-        """Say why nothing was accepted."""
-        if self.gap:
-            return self.gap
-        if self.crashes:
-            return f"the original fails in {self.engine.title}: {self.crashes[0].what}"
-        if given.left_out and not found.refused:
-            return f"no given set of inputs fits the model: {given.left_out[0][1]}"
-        reason = found.refused[0][1] if found.refused else "the search ran out of time"
-        return f"no legal input found: {reason}; give sizes with --dims, or inputs with --inputs"
 
 
 def _present(arrays: Mapping[str, Any]) -> dict[str, Any]:

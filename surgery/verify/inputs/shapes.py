@@ -150,27 +150,11 @@ def empty(skeleton: bytes) -> list[str]:
     for output in model.graph.output:
         output.ClearField("type")
     inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
-    found = [
+    return [
         value.name
         for value in (*inferred.value_info, *inferred.output)
         if any(dim.HasField("dim_value") and dim.dim_value == 0 for dim in _tensor_type(value.type).shape.dim)
     ]
-    return [*found, *_never_scanned(model)]
-
-
-def _never_scanned(model: onnx.ModelProto) -> Iterator[str]:
-    """Name what loops put together that have no turns."""
-    from onnx import numpy_helper
-
-    overridable = {value.name for value in model.graph.input}
-    stored = {tensor.name: tensor for tensor in model.graph.initializer if tensor.name not in overridable}
-    for node in model.graph.node:
-        if node.op_type == "Constant" and node.attribute and node.attribute[0].HasField("t"):
-            stored[node.output[0]] = node.attribute[0].t
-        elif node.op_type == "Loop" and node.input[0] in stored:
-            turns = stored[node.input[0]]
-            if not turns.external_data and not numpy_helper.to_array(turns).any():
-                yield from node.output[len(node.input) - 2 :]
 
 
 def _bind(dim: onnx.TensorShapeProto.Dimension, extent: Extent) -> None:

@@ -83,9 +83,10 @@ class Inside:
         engine = self.setting.open_engine()
         try:
             extents = {name: list(v.shape) for name, v in self.runs[0].feed.items() if isinstance(v, np.ndarray)}
-            shapes = engine.analyse("infer", skeleton=original.SerializeToString(), dims=extents) or {}
+            declared = engine.analyse("declare", skeleton=original.SerializeToString(), dims=extents) or {}
         finally:
             engine.close()
+        shapes = {name: shape for name, (_, shape) in declared.items()}
         shapes |= {tensor.name: list(tensor.dims) for tensor in original.graph.initializer}
         return {name: 4 * int(np.prod(shape)) for name, shape in shapes.items()}
 

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from surgery import ops
 from surgery.verify.regional.regions import Region
 from surgery.verify.regional.values import Form, Point
@@ -36,6 +38,9 @@ _NOWHERE = 1 << 30
 """A number from which on the end of a Slice is the end of the axis."""
 
 _MOST_ELEMENTS = 1 << 20
+
+_TURNS = "turns/given"
+"""The name of a trip count that a loop is given."""
 
 _SMALLER = (17, 19, 23, 29, 31, 37, 41, 43, 47, 53)
 """Extents that stand for larger ones, each for another: none is a multiple of another, or of what networks have."""
@@ -95,6 +100,40 @@ def enlarged(region: Region, points: Sequence[Point]) -> list[Point]:
             return []
         found.append(replace(point, forms=larger))
     return found
+
+
+def with_turns(region: Region) -> Region | None:
+    """Copy a region in which the loops of both pieces take turns that have none; None where there are no such loops.
+
+    What a loop without turns puts together is empty, whatever its body computes.
+    """
+    before, after = _with_turns(region.before), _with_turns(region.after)
+    return None if before is None or after is None else replace(region, before=before, after=after)
+
+
+def _with_turns(piece: onnx.ModelProto) -> onnx.ModelProto | None:
+    from onnx import numpy_helper
+
+    stored = {tensor.name: tensor for tensor in piece.graph.initializer}
+    stored |= {node.output[0]: a.t for node in piece.graph.node for a in node.attribute if a.name == "value"}
+    none = {name for name, tensor in stored.items() if _is_false(tensor)}
+    result = type(piece)()
+    result.CopyFrom(piece)
+    loops = [node for node in result.graph.node if node.op_type == "Loop" and not none.isdisjoint(node.input[:2])]
+    for node in loops:
+        turns, goes_on = node.input[:2]
+        node.input[0] = _TURNS if turns in none else turns
+        node.input[1] = "" if goes_on in none else goes_on
+    if loops:
+        result.graph.initializer.append(numpy_helper.from_array(np.array(2), _TURNS))
+    return result if loops else None
+
+
+def _is_false(tensor: onnx.TensorProto) -> bool:
+    from onnx import numpy_helper
+
+    is_small = not tensor.external_data and math.prod(tensor.dims) == 1
+    return is_small and tensor.data_type in (7, 9) and not numpy_helper.to_array(tensor).any()
 
 
 def _integers(tensor: onnx.TensorProto) -> Sequence[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -19,14 +19,15 @@ from surgery.verify.comparing.judging import NOT_RUN, Judge
 from surgery.verify.comparing.vacuity import ALWAYS_EMPTY, NEVER_FINITE, Run, same, vacuous
 from surgery.verify.inputs.domain import Domain, draw, generator
 from surgery.verify.inputs.plan import Binding, Plan
-from surgery.verify.inputs.sets import CHEAP, SECOND
 from surgery.verify.inside.lineage import alike
 from surgery.verify.randomness import origins
 from surgery.verify.regional.budget import Budget
+from surgery.verify.regional.cost import cost, seconds
 from surgery.verify.regional.definitions import Definitions
-from surgery.verify.regional.patterns import Pattern, has_weights, pattern_of
+from surgery.verify.regional.patterns import Pattern, pattern_of
 from surgery.verify.regional.regions import Region, nudged
-from surgery.verify.regional.sizes import enlarged, reduced
+from surgery.verify.regional.sets import MOVING, bindings, by_size, operators, shapes
+from surgery.verify.regional.sizes import enlarged, reduced, with_turns
 from surgery.verify.regional.values import Form, Point, UnknownError, Values
 from surgery.verify.running.elements import is_float
 
@@ -38,29 +39,10 @@ if TYPE_CHECKING:
 _NOT_NEGATIVE = frozenset({"Abs", "Exp", "ReduceL1", "ReduceL2", "ReduceSumSquare", "Relu", "Softplus", "Sqrt"})
 _UNIT = frozenset({"HardSigmoid", "Sigmoid", "Softmax"})
 
-_MOVING = frozenset(
-    {"Concat", "Constant", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity"}
-    | {"Reshape", "Shape", "Size", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
-)
-"""Operators that hand on elements, or compute with shapes alone."""
-
 PROVED = "computed by the same operators"
 """The message of a verdict for which nothing had to run."""
 
 _CLOSE = Rules(Parity.CLOSE)
-
-_PER_REGION, _PER_ELEMENT = 1e-2, 2.5e-8
-"""Seconds for a region, and for an element given in a set of values."""
-
-_PER_TWIN = 1e-4
-"""Seconds for a region that computes what one before it does."""
-
-_RUNS, _FEW_RUNS, _CLOSE_RUNS, _ARBITRATED = 5, 2, 12, 60
-"""How much a set of values costs, in runs of the region as estimated: with all that is looked at; where a few runs have
-to do; where rounding may differ, which float64 has to decide; where that is of convolutions."""
-
-_LARGE = 1 << 20
-"""Elements given to a region from which on few sets of them show as much as many do of smaller ones."""
 
 _PERIOD = 131_071
 """The most elements that are drawn for one value; a prime."""
@@ -106,12 +88,12 @@ class Laboratory:
         given = {name for region in left for name in region.given}
         self._values.infer(before, given, budget)
         learning = self._values.cost(before, given)
-        budget.check(learning + self._cost(left, self._values, promise))
+        budget.check(learning + cost(left, self._values.points, promise))
         budget.spend(learning)
         unknown = self._values.learn(before, given)
         # What is known of the smallest region of a family, the larger ones need not show once more.
-        left = _by_size(left, self._values)
-        budget.spend(self._cost(left, self._values, promise))
+        left = by_size(left, self._values.points[0])
+        budget.spend(cost(left, self._values.points, promise))
         for region in left:
             reason = next((unknown[name] for name in region.given if name in unknown), "")
             found = _unverified(region, reason) if reason else self.beneath(region, before, promise, grown)
@@ -127,41 +109,6 @@ class Laboratory:
             return self._try(region, self._values, before, promise, grown)
         except UnknownError as error:
             return _unverified(region, str(error))
-
-    def _cost(self, regions: Sequence[Region], values: Values, promise: Parity) -> float:
-        """Estimate the seconds that it takes to run the regions as far as their forms are known, and to compare."""
-        seconds = 0.0
-        kinds: dict[Hashable, float] = {}
-        families: set[Hashable] = set()
-        twins: set[Hashable] = set()
-        for region in _by_size(regions, values):
-            if any(name not in point.forms for name in region.given for point in values.points):
-                continue
-            forms = tuple(values.points[0].forms[name] for name in region.given)
-            nodes = tuple(node.op_type for piece in (region.before, region.after) for node in piece.graph.node)
-            family = nodes, tuple((form.dtype, len(form.shape)) for form in forms)
-            few = family in families
-            if (forms, nodes) in twins and not has_weights(region):
-                seconds += _PER_TWIN
-            else:
-                key = forms, nodes, few
-                if key not in kinds:
-                    kinds[key] = self._seconds(region, reduced(region, values.points), promise, few=few)
-                seconds += kinds[key]
-            families.add(family)
-            twins.add((forms, nodes))
-        return seconds
-
-    def _seconds(self, region: Region, points: Sequence[Point], promise: Parity, *, few: bool) -> float:
-        """Estimate the seconds for one region, for one of a `few` runs where it is one of many."""
-        run = Plan(region.before, InputsSpec()).cost(_shapes(region, points[0]), 0)
-        sizes = {tuple(point.dims.items()): _elements(region, point) for point in points}
-        bindings = _bindings(region, points, promise, run, few=few)
-        elements = sum(sizes[tuple(binding.dims.items())] for binding in bindings)
-        runs = _FEW_RUNS if few else _RUNS if promise is Parity.EXACT else _CLOSE_RUNS
-        if promise is Parity.CLOSE and any("Conv" in operator for operator in _operators(region)):
-            runs = _ARBITRATED
-        return _PER_REGION + elements * _PER_ELEMENT + len(bindings) * run * runs
 
     def _try(
         self, region: Region, values: Values, before: Definitions, promise: Parity, grown: bool
@@ -183,14 +130,15 @@ class Laboratory:
         assert self._values is not None
         empty = [name for name, verdict in verdicts.items() if verdict.message == f"'{name}' {ALWAYS_EMPTY}"]
         larger = enlarged(region, self._values.points) if empty else []
-        if not larger:
+        turning = with_turns(region) if empty else None
+        if not larger and turning is None:
             return {}
         try:
-            again = self._try_at(larger, region, before, promise, grown)
+            again = self._try_at(larger or self._values.points, turning or region, before, promise, grown)
         except UnknownError:
             return {}
         found = {name: again[name] for name in empty if again[name].passed or again[name].status == "different"}
-        if _operators(region) <= _MOVING:
+        if operators(region) <= MOVING:
             # Nothing is computed that could hide, and numbers of positions are compared at both kinds of sizes.
             nothing = Verdict("equal", message="bit-identical, and empty at all sizes")
             found |= {name: nothing for name in empty if again[name].message == verdicts[name].message}
@@ -256,12 +204,12 @@ class Laboratory:
         """Make the sets of values at the boundary."""
         plan = Plan(piece, InputsSpec())
         # Integers are those of the original, and no shape inside matters to what floats are legal.
-        shapes = _shapes(region, points[0])
-        domains = plan.domains(shapes)
-        bindings = _bindings(region, points, promise, plan.cost(shapes, 0), few=few)
+        given = shapes(region, points[0])
+        domains = plan.domains(given)
+        chosen = bindings(region, points, promise, plan.cost(given, 0), few=few)
         places = {tuple(point.dims.items()): point for point in points}
         result = []
-        for number, binding in enumerate(bindings):
+        for number, binding in enumerate(chosen):
             point = places[tuple(binding.dims.items())]
             feed = {}
             for index, name in enumerate(region.given):
@@ -301,7 +249,7 @@ class Laboratory:
         piece = nudged(region.before, name)
         if piece is None:
             return False
-        budget.spend(self._seconds(region, reduced(region, self._values.points), Parity.CLOSE, few=True))
+        budget.spend(seconds(region, reduced(region, self._values.points), Parity.CLOSE, few=True))
         # Most move at once.
         return any(self._moves(region, piece, before, few=few) for few in (True, False))
 
@@ -390,45 +338,6 @@ def _is_constant(pairs: Sequence[tuple[Run, Mapping[str, Any]]], output: str) ->
 
 def _same_elements(first: Any, second: Any) -> bool:
     return same(first, second) or (isinstance(first, np.ndarray) and np.array_equal(first, second))
-
-
-def _bindings(region: Region, points: Sequence[Point], promise: Parity, cost: float, *, few: bool) -> list[Binding]:
-    """Choose kinds of data for some of the points; each point has one at least, unless a few have to do."""
-    first, second, *others = [point.binding for point in [*points, *points[:1]][: len(points) + (len(points) == 1)]]
-    if not region.given:
-        # The same again shows that it is the same each time.
-        return [first] if promise is Parity.EXACT else [first, replace(first, seed=1)]
-    operators = _operators(region)
-    is_large = _elements(region, points[0]) > _LARGE
-    if is_large and operators <= _MOVING:
-        return [point.binding for point in points]
-    if few or is_large or cost > CHEAP:
-        return [first, replace(second, character=SECOND)]
-    if operators <= _MOVING or not any(points[0].forms[name].is_drawn for name in region.given):
-        # What moves elements does so whatever they are, and integers are those of the original.
-        return [point.binding for point in points] + [replace(point.binding, seed=1) for point in points]
-    kinds = [(first, "normal"), (second, SECOND), (first, "near"), (second, "wide"), (first, "small")]
-    kinds += [(second, "coarse"), *((binding, "normal") for binding in others)]
-    kinds += [(first, "special")] if promise is Parity.EXACT else []
-    return [replace(binding, character=character) for binding, character in kinds]
-
-
-def _shapes(region: Region, point: Point) -> dict[str, list[int]]:
-    return {name: list(point.forms[name].shape) for name in region.given}
-
-
-def _by_size(regions: Iterable[Region], values: Values) -> list[Region]:
-    """Sort regions by the elements that they are given."""
-    return sorted(regions, key=lambda region: _elements(region, values.points[0]))
-
-
-def _elements(region: Region, point: Point) -> int:
-    """Count the elements that a region is given at a point, as far as that is known."""
-    return sum(math.prod(point.forms[name].shape) for name in region.given if name in point.forms)
-
-
-def _operators(region: Region) -> set[str]:
-    return {node.op_type for piece in (region.before, region.after) for node in piece.graph.node}
 
 
 def _moved(first: Any, second: Any) -> bool:

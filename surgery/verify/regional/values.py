@@ -162,8 +162,13 @@ class Values:
                 point.lacks(unknown)
             left = self._wanted(unknown)
             unknown = self._record(before, left) if len(left) < len(unknown) else unknown
-        no_tensors = (name for name in names if any(name not in point.forms for point in self.points))
-        return {name: f"'{name}' is not a tensor" for name in no_tensors} | unknown
+        left = self._wanted(names)
+        no_tensors = [name for name in names if any(name not in point.forms for point in self.points)]
+        return {
+            **{name: f"the elements of '{name}' are not known" for name in left},
+            **{name: f"'{name}' is not a tensor" for name in no_tensors},
+            **unknown,
+        }
 
     def _wanted(self, names: Collection[str]) -> list[str]:
         return sorted(name for name in names if self._is_to_be_recorded(name))
