@@ -8,6 +8,7 @@ original model. It may be committed when all hold.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -237,8 +238,12 @@ class Transactions:
 
     def _anticipate(self, attempt: Attempt, findings: list[str]) -> None:
         """Run what a pass made while the change before it is being judged, where that will be asked for."""
-        if attempt.proto is not None and not findings and self._compares(attempt):
-            self.contract.anticipate(attempt.proto, attempt.data, attempt.promise, attempt.renamed, attempt.accounts)
+        if attempt.proto is None or findings or not self._compares(attempt):
+            return
+        told = attempt.renamed, attempt.accounts
+        # What fails here does so once more where it is judged.
+        with suppress(Exception):
+            self.contract.anticipate(attempt.proto, attempt.data, attempt.promise, *told)
 
     def _judged(self, attempt: Attempt, declared: Pass, findings: list[str] | None) -> Attempt:
         """Check a changed model in the order of cost: signature, checker, parity."""

@@ -13,6 +13,8 @@ import pytest
 from surgery import Graph, Parity, chain, graph_pass, recipe, runner, text
 from surgery.errors import UsageError
 from surgery.registry import Pass
+from surgery.verify import verdict
+from surgery.verify.contract import Contract
 
 MODEL = """g (float[n,2] x) => (float[n,2] y) {
     i = Identity(x) a = Relu(i) b = Relu(a) d = Dropout(b) c = Cast<to=1>(d) y = Neg(c) }"""
@@ -168,3 +170,27 @@ def test_many_weights_are_waited_for_only_where_each_step_is_compared(
     assert "checker" in result.steps[1].message
     assert bool(ahead) is runs_ahead
     assert ops(result.proto) == ["Relu", "Neg"]
+
+
+def test_the_whole_is_run_while_the_change_before_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verdict, "_PER_NODE", 1e9)
+    ahead: list[bytes] = []
+    anticipate = verdict.Verifier.anticipate
+
+    def noted(self: verdict.Verifier, candidate: bytes, *, regional: bool) -> None:
+        anticipate(self, candidate, regional=regional)
+        ahead.extend(self._anticipated)
+
+    monkeypatch.setattr(verdict.Verifier, "anticipate", noted)
+    result = run("[drop-identity, drop-dropout, drop-no-op]")
+    assert [status for _, status in outcomes(result)] == ["committed"] * 3
+    assert ahead and ops(result.proto) == ["Relu", "Neg"]
+
+
+def test_what_fails_ahead_is_judged_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise OSError("no memory")
+
+    monkeypatch.setattr(Contract, "anticipate", fails)
+    result = run("[drop-identity, drop-dropout]")
+    assert [status for _, status in outcomes(result)] == ["committed"] * 2

@@ -121,8 +121,7 @@ def _with_turns(piece: onnx.ModelProto) -> onnx.ModelProto | None:
     result.CopyFrom(piece)
     loops = [node for node in result.graph.node if node.op_type == "Loop" and not none.isdisjoint(node.input[:2])]
     for node in loops:
-        turns, goes_on = node.input[:2]
-        node.input[0] = _TURNS if turns in none else turns
+        node.input[0], goes_on = _TURNS, node.input[1]
         node.input[1] = "" if goes_on in none else goes_on
     if loops:
         result.graph.initializer.append(numpy_helper.from_array(np.array(2), _TURNS))
