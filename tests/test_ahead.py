@@ -175,13 +175,21 @@ def test_many_weights_are_waited_for_only_where_each_step_is_compared(
 def test_the_whole_is_run_while_the_change_before_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verdict, "_PER_NODE", 1e9)
     ahead: list[bytes] = []
-    anticipate = verdict.Verifier.anticipate
+    is_run = threading.Event()
+    anticipate, judged = verdict.Verifier.anticipate, chain.Chain._judged
 
     def noted(self: verdict.Verifier, candidate: bytes, *, regional: bool) -> None:
         anticipate(self, candidate, regional=regional)
         ahead.extend(self._anticipated)
+        is_run.set()
+
+    def waits(self: chain.Chain, attempt: chain.Attempt, *rest: Any) -> chain.Attempt:
+        if attempt.step.name == "drop-identity":
+            is_run.wait(60)
+        return judged(self, attempt, *rest)
 
     monkeypatch.setattr(verdict.Verifier, "anticipate", noted)
+    monkeypatch.setattr(chain.Chain, "_judged", waits)
     result = run("[drop-identity, drop-dropout, drop-no-op]")
     assert [status for _, status in outcomes(result)] == ["committed"] * 3
     assert ahead and ops(result.proto) == ["Relu", "Neg"]
