@@ -147,8 +147,7 @@ class Trace:
         both = self._run(node, reads)
         values = []
         for name, first, second in zip(node.output, *both):
-            value = Value(name, (first, second), random=any(v.random for v in reads) or "Random" in node.op_type)
-            value.random |= node.op_type == "Bernoulli"
+            value = Value(name, (first, second), random=any(v.random for v in reads) or _draws(node))
             if value.is_tensor and max(first.size, second.size) > MOST_ELEMENTS:
                 raise Unfit
             if value.is_tensor and second.ndim != first.ndim:
@@ -262,6 +261,13 @@ def type_info(name: str, value: Array, dims: Sequence[Any] | None = None) -> onn
         return helper.make_tensor_sequence_value_info(name, helper.np_dtype_to_tensor_dtype(value[0].dtype), None)
     element = helper.np_dtype_to_tensor_dtype(value.dtype)
     return helper.make_tensor_value_info(name, element, [None] * value.ndim if dims is None else dims)
+
+
+def _draws(node: NodeProto) -> bool:
+    """Return whether a node, or one in its bodies, draws random numbers."""
+    if "Random" in node.op_type or node.op_type == "Bernoulli":
+        return True
+    return any(_draws(inner) for attribute in node.attribute if attribute.HasField("g") for inner in attribute.g.node)
 
 
 def _free(node: NodeProto) -> list[str]:
