@@ -1,7 +1,7 @@
 """Running ahead: the next pass works on what the last one made, while that is still being judged.
 
 To judge is work for other processes, and to run a pass is work for this one. A change that turns out wrong is taken
-back, with everything that was made of it, and the steps behind it run again on what is left.
+back, with everything that was made of it, and the steps after it run again on what is left.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class State:
 class Judging(Generic[F, T]):
     """A judgement in a thread of its own, which does not outlive this process.
 
-    It begins with what is to `find` out of the change alone. While the judgement `behind` which it stands is on, it may
-    `anticipate` what its own takes; it goes on when that has come to a good end, and else it is called off.
+    It begins with what is to `find` out of the change alone. While the `previous` judgement is on, it may `anticipate`
+    what its own takes; it goes on when that one has come to a good end, and else it is called off.
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class Judging(Generic[F, T]):
         anticipate: Callable[[F], None],
         judge: Callable[[F], T],
         accepts: Callable[[T], bool],
-        behind: Judging[F, T] | None,
+        previous: Judging[F, T] | None,
     ) -> None:
         self.seconds = 0.0
         self._find, self._anticipate, self._judge, self._accepts = find, anticipate, judge, accepts
-        self._behind: Judging[F, T] | None = behind
+        self._previous: Judging[F, T] | None = previous
         self._answer: list[T] = []
         self._error: Exception | None = None
         self._good = self._called_off = False
@@ -65,12 +65,12 @@ class Judging(Generic[F, T]):
         started = time.perf_counter()
         try:
             found = self._find()
-            if self._behind is not None and self._behind._has_begun():
+            if self._previous is not None and self._previous._has_begun():
                 self._anticipate(found)
             self.seconds = time.perf_counter() - started
-            if self._behind is not None and not self._behind._ends_well():
+            if self._previous is not None and not self._previous._ends_well():
                 return
-            self._behind = None
+            self._previous = None
             started = time.perf_counter()
             if not self._called_off:
                 self._begun.set()

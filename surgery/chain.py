@@ -175,16 +175,16 @@ class Chain(Transactions):
             self._conclude(step, self._transact(self._judge(attempt, declared), started))
 
     def _run_ahead(self, attempt: Attempt, declared: Pass, seconds: float) -> None:
-        """Take a change for granted, and have it judged beside the passes that follow."""
+        """Take a change for granted, and have it judged in parallel with the passes that follow."""
         assert attempt.proto is not None
         before, after = self._state, state_of(attempt.proto, attempt.data)
-        behind = self._ahead[-1].judging if self._ahead else None
+        previous = self._ahead[-1].judging if self._ahead else None
         judging = Judging(
             lambda: self._find(attempt),
             lambda findings: self._anticipate(attempt, findings),
             lambda findings: self._judge(attempt, declared, findings),
             self._accepts,
-            behind,
+            previous,
         )
         self._ahead.append(Ahead(attempt.step, before, after, seconds, judging))
         self._changes += 1

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from surgery.parity import Parity
 from surgery.verify import Verifier
-from surgery.verify.inputs.shapes import declare, follow
+from surgery.verify.inputs.shapes import declare, declare_by_names, follow
 from surgery.verify.running import engine as engine_module
 from surgery.verify.running.engine import Engine, shorten_native
 from surgery.verify.running.ordering import defer, settle_casts
@@ -225,9 +225,9 @@ def test_shapes_are_inferred_for_names_that_are_given():
     model = _parse(
         "g (float[N,S] x) => (float[A,B] y) { t = Transpose(x) c = Concat<axis=0>(t, t) m = MatMul(t, x) y = Neg(c) }"
     )
-    found = declare(model.SerializeToString(), {"x": ["n", 3]})
+    found = declare_by_names(model.SerializeToString(), {"x": ["n", 3]})
     assert found["t"] == (1, [3, "n"]) and found["m"] == (1, [3, 3]) and found["c"] == (1, [6, "n"])
-    assert "c" not in declare(model.SerializeToString(), {"x": [3, "n"]})  # twice n
+    assert "c" not in declare_by_names(model.SerializeToString(), {"x": [3, "n"]})  # twice n
 
 
 @pytest.mark.parametrize("choices", [[(2, 3), (1, 4), (5, 3)], [(2, 2), (3, 3)], [(0, 3), (2, 3)], [(4, 1)]], ids=str)

@@ -22,7 +22,7 @@ from surgery.verify.inputs.given import Given, GivenBinding, held
 from surgery.verify.inputs.plan import Binding, Plan, read_defaults, with_all_values
 from surgery.verify.inputs.search import Found
 from surgery.verify.inputs.sets import CHEAP, TRIVIAL, choose, further
-from surgery.verify.inputs.shapes import Declared, General
+from surgery.verify.inputs.shapes import Declared, General, declare, declare_by_names, inline, ties
 from surgery.verify.probing import GaveUp, Probing
 from surgery.verify.randomness import Origins, counts_runs, origins
 from surgery.verify.running.elements import is_float
@@ -170,7 +170,7 @@ class Original:
         """Look into the functions of the model where that is possible."""
         if not model.functions:
             return self.skeleton
-        inlined: bytes | None = self._worker.analyse("inline", skeleton=self.skeleton)
+        inlined: bytes | None = self._worker.analyse(inline, skeleton=self.skeleton)
         return inlined or self.skeleton
 
     def _search(self) -> None:
@@ -231,7 +231,7 @@ class Original:
         dims = {port.name: list(port.dims) for port in self._plan.ports}
         names = list(self._plan.dims.names)
         arguments = {"skeleton": self._inlined, "dims": dims, "names": names}
-        found: Implied | None = self._worker.analyse("ties", **arguments) if not self._blind else None
+        found: Implied | None = self._worker.analyse(ties, **arguments) if not self._blind else None
         return found or UNKNOWN
 
     def cost(self, binding: Binding) -> float:
@@ -277,22 +277,24 @@ class Original:
         known = self.inferred(binding)
         if known or not self._plan.ports or self._blind:
             return known
-        found: Declared | None = self._follow(binding.dims)
+        found: Declared | None = self._by_names(binding.dims)
         if found is None:
             dims = self._plan.shapes(binding.dims)
-            found = self._worker.analyse("declare", skeleton=self._inlined, dims=dims)
+            found = self._worker.analyse(declare, skeleton=self._inlined, dims=dims)
         # What ran out of time or memory once will do so again.
         self._blind = found is None
         self._declared[tuple(binding.dims.items())] = found or {}
         return found or {}
 
-    def _follow(self, point: Mapping[str, int]) -> Declared | None:
+    def _by_names(self, point: Mapping[str, int]) -> Declared | None:
         """Take shapes that follow from the names of dims alone; None where those of any value do not."""
         if self._general is None:
             dims = self._plan.extents()
-            found = self._worker.analyse("declare", skeleton=self._inlined, dims=dims) if self._plan.dims.names else {}
+            found: General = {}
+            if self._plan.dims.names:
+                found = self._worker.analyse(declare_by_names, skeleton=self._inlined, dims=dims) or {}
             made = {name for names in self._plan.index.outputs for name in names if name}
-            self._general = found if found and made <= found.keys() else {}
+            self._general = found if made <= found.keys() else {}
         if not self._general:
             return None
         extents = {extent for _, shape in self._general.values() for extent in shape}

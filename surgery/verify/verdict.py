@@ -136,9 +136,9 @@ class Verifier:
             return self._refused(candidate) or region
         whole = self._verify_whole(candidate, promise)
         if region.reason == COSTLY:
-            told = self._with_hidden(whole, before, candidate, promise)
-            if told.status != "unverified":
-                return told
+            verdict = self._with_hidden(whole, before, candidate, promise)
+            if verdict.status != "unverified":
+                return verdict
             region = self.verify_region(before, candidate, promise)
             if region.passed:
                 return self._refused(candidate) or region
@@ -160,6 +160,8 @@ class Verifier:
         self.prepare()
         original = self._original
         if self.problem is None and original.weights <= FEW_WEIGHTS and not (regional and self._affords(candidate)):
+            # Older ones are of steps that were taken back.
+            self._anticipated = dict([*self._anticipated.items()][-1:])
             self._anticipated[candidate] = self._run(candidate, original.engine)
 
     def verify_region(

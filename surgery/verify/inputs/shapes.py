@@ -45,11 +45,17 @@ def ties(skeleton: bytes, dims: Mapping[str, list[Extent]], names: Sequence[str]
     return find(skeleton, dims, names)
 
 
-def declare(skeleton: bytes, dims: Mapping[str, Sequence[Extent]]) -> General:
-    """Infer the element types of tensors too, as numbers of `TensorProto.DataType`; of others it is 0.
+def declare(skeleton: bytes, dims: Mapping[str, Sequence[int]]) -> Declared:
+    """Infer the shapes of all values, and the element types of tensors, as numbers of `TensorProto.DataType`.
 
-    Where dims of inputs are names, those of other values are numbers or such names.
+    The element type of what is no tensor is 0.
     """
+    found = declare_by_names(skeleton, dims)
+    return {name: (element, [int(extent) for extent in shape]) for name, (element, shape) in found.items()}
+
+
+def declare_by_names(skeleton: bytes, dims: Mapping[str, Sequence[Extent]]) -> General:
+    """Do so where dims of inputs may be names; those of other values are then numbers or such names."""
     import onnx
     import onnx.shape_inference
 

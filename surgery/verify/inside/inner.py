@@ -16,6 +16,7 @@ from surgery.verify.comparing.details import Verdict
 from surgery.verify.comparing.judging import Judge
 from surgery.verify.comparing.vacuity import Run, same, vacuous
 from surgery.verify.inputs.sets import TRIVIAL
+from surgery.verify.inputs.shapes import declare
 from surgery.verify.inside.cut import cut, describe, observe, only
 from surgery.verify.original import Original
 from surgery.verify.randomness import Origins, origins
@@ -83,7 +84,7 @@ class Inside:
         engine = self.setting.open_engine()
         try:
             extents = {name: list(v.shape) for name, v in self.runs[0].feed.items() if isinstance(v, np.ndarray)}
-            declared = engine.analyse("declare", skeleton=original.SerializeToString(), dims=extents) or {}
+            declared = engine.analyse(declare, skeleton=original.SerializeToString(), dims=extents) or {}
         finally:
             engine.close()
         shapes = {name: shape for name, (_, shape) in declared.items()}

@@ -12,7 +12,7 @@ import numpy as np
 from surgery.recipe.schema import InputsSpec
 from surgery.verify.comparing.vacuity import Run
 from surgery.verify.inputs.plan import Binding, Plan
-from surgery.verify.inputs.shapes import Declared, follow
+from surgery.verify.inputs.shapes import Declared, declare, empty, follow
 from surgery.verify.inside.cut import cut
 from surgery.verify.regional.budget import Budget
 from surgery.verify.regional.definitions import Definitions
@@ -188,7 +188,7 @@ class Values:
     def is_empty(self, before: Definitions, name: str) -> bool:
         """Return whether a value has no elements for any sizes of the dynamic dims."""
         if self._empty is None or self._empty[0] != before.skeleton:
-            found = self._engine.analyse("empty", skeleton=before.skeleton) or []
+            found = self._engine.analyse(empty, skeleton=before.skeleton) or []
             self._empty = before.skeleton, frozenset(found)
         return name in self._empty[1]
 
@@ -210,7 +210,7 @@ class Values:
     def _declare(self, point: Point, skeleton: bytes, key: int) -> None:
         if key not in point.inferred:
             dims = point.shapes_fed()
-            point.inferred[key] = self._engine.analyse("declare", skeleton=skeleton, dims=dims) or {}
+            point.inferred[key] = self._engine.analyse(declare, skeleton=skeleton, dims=dims) or {}
 
     def _is_to_be_recorded(self, name: str) -> bool:
         """Return whether what the original computes of a value has to be taken, and is not known yet."""

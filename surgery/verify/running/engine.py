@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from surgery.errors import UsageError, WorkerError
 from surgery.workers import OUT_OF_MEMORY, Worker, default_memory, shorten, tells_of_memory
 
 EngineName = Literal["onnxruntime", "reference", "float64"]
 Outputs = Mapping[str, Any]
+T = TypeVar("T")
 
 TITLES = {"onnxruntime": "ONNX Runtime", "reference": "the reference evaluator", "float64": "float64"}
 
@@ -164,11 +165,12 @@ class Engine:
             return {}
         return drawn
 
-    def analyse(self, function: str, **arguments: object) -> Any:
-        """Run a function of `shapes` in the same worker; None when it fails in any way."""
+    def analyse(self, function: Callable[..., T], **arguments: object) -> T | None:
+        """Run a function of a module that is loaded there in the same worker; None when it fails in any way."""
         self._worker.timeout = min(ANALYSIS_TIMEOUT, self._timeout)
         try:
-            return self._worker.call(f"surgery.verify.inputs.shapes:{function}", **arguments)
+            found: T = self._worker.call(f"{function.__module__}:{function.__name__}", **arguments)
+            return found
         except WorkerError:
             return None
 
