@@ -260,3 +260,12 @@ def test_the_body_of_a_loop_without_turns_is_compared(turns: int, goes_on: int) 
         {{ on = Identity(g) d = Identity(c) n = Neg(c) s = Abs(n) }}> }}"""
     assert region_of(model, model.replace("Abs(n)", "Abs(c)"), Parity.EXACT).status == "equal"
     assert not region_of(model, model.replace("Abs(n)", "Relu(n)"), Parity.EXACT).passed
+
+
+@pytest.mark.parametrize(("folded", "holds"), [("0, 0, 0, 0", True), ("0, 0, 0.5, 0", False)])
+def test_what_agrees_where_more_is_known_of_it_is_shown_though_nothing_after_it_moves(folded: str, holds: bool) -> None:
+    model = """g (float[N,4] x) => (float[4] d, int64[N,1] y) <float[4] w = {{1, 2, 3, 4}}, int64[1] one = {{1}}{}>
+    {{ n = Neg(w) d = Dropout(n) {} m = Mul(x, r) top, y = TopK(m, one) }}"""
+    before, after = model.format("", "r = Relu(d)"), model.format(f", float[4] r = {{{folded}}}", "")
+    verdict = region_of(before, after, Parity.EXACT)
+    assert verdict.passed is holds, verdict.message

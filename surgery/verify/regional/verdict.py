@@ -24,6 +24,8 @@ from surgery.verify.regional.regions import Boundary, Region
 from surgery.verify.regional.trial import PROVED, Laboratory
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from surgery.verify.original import Original
 
 _ROUNDS = 4
@@ -99,10 +101,17 @@ class _Change:
             name, (verdict, _) = min(self.failing.items())
             message = f"in its region, '{name}' is not shown: {verdict.message}"
             return Verdict("unverified", NOT_RUN if verdict.reason == NOT_RUN else REGION, message=message)
-        lost = next((name for name in sorted(self.boundary.doubted) if not self._shows(name)), None)
-        if lost is not None:
-            return Verdict("unverified", REGION, message=f"'{lost}' differs in its region, and nothing after it moves")
+        lost = [name for name in sorted(self.boundary.doubted) if not self._shows(name)]
+        if lost and not self._agree_after_all(lost):
+            message = f"'{lost[0]}' differs in its region, and nothing after it moves"
+            return Verdict("unverified", REGION, message=message)
         return self._shown()
+
+    def _agree_after_all(self, names: Sequence[str]) -> bool:
+        """Return whether values are shown that differed while less was known of what bounds them."""
+        self.boundary.doubted.difference_update(names)
+        self._compare(self.boundary.cut(names))
+        return not self.failing
 
     def _shows(self, name: str) -> bool:
         """Return whether a value that differs has an effect on any target that agrees.
