@@ -159,6 +159,14 @@ def test_boxes_overlap_and_thresholds_decide():
     assert len(set(kept)) > 1
 
 
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize("seed", range(8))
+def test_the_first_and_the_last_of_equal_elements_are_told_apart(op: str, seed: int) -> None:
+    body = f"g (float[N,S] x) => (int64[N,T] y) {{{{ y = {op}<axis = 1{{}}>(x) }}}}"
+    verifier = Verifier(_model(body.format("")), None, VerifySpec(seed=seed))
+    assert verifier.verify(_model(body.format(", select_last_index = 1"))).status == "different"
+
+
 def test_words_are_drawn_around_those_that_are_taken_out():
     body = 'g (string[4] x) => (string[N] y) { y = StringNormalizer<stopwords = ["Monday"]>(x) }'
     words = set(_fed(_prepared(body), "x").tolist())

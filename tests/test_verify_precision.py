@@ -56,7 +56,9 @@ def test_what_double_computes_is_held_to_the_tolerance_of_double(before, after):
     ("body", "expected"),
     [
         ("n = Neg(x) m = Mul(n, n) y = Cast<to=11>(m)", "float32"),
-        ("h = Cast<to=10>(x) y = Cast<to=11>(h)", "float16"),
+        ("h = Cast<to=10>(x) y = Cast<to=11>(h)", None),
+        ("n = Mul(x, x) h = Cast<to=10>(n) y = Cast<to=11>(h)", "float16"),
+        ("d = Cast<to=11>(x) s = Shape(x) f = Cast<to=1>(s) r = Sqrt(f) e = Cast<to=11>(r) y = Mul(d, e)", None),
         ("h = Cast<to=10>(x) s = Softmax(h) f = Cast<to=1>(s) e = Exp(f) y = Cast<to=11>(e)", "float16"),
         ("n = Neg(x) y = Cast<to=11>(n)", None),
         ("d = Cast<to=11>(x) y = Exp(d)", None),

@@ -24,6 +24,9 @@ _MOVING = frozenset(
 )
 """Operators that round nothing."""
 
+_OF_DIMS = frozenset({"Shape", "Size"})
+"""Operators whose results do not depend on elements."""
+
 
 def may_be_narrower(model: onnx.ModelProto) -> bool:
     """Return whether an output is declared to be wider than some float that the main graph mentions."""
@@ -62,13 +65,16 @@ def narrowest(model: onnx.ModelProto, types: Mapping[str, int]) -> dict[str, np.
 
     for number, node in enumerate(flow.nodes):
         reads = flow.reads[number]
-        if all(name in constants for name in reads):
+        if node.op_type in _OF_DIMS or all(name in constants for name in reads):
             constants.update(node.output)
             continue
         before = [found[name] for name in reads if name in found]
         for name in node.output:
             dtype = own(name)
-            rounds = node.op_type not in _MOVING and (node.op_type != "Cast" or _is_narrower(dtype, own(node.input[0])))
+            rounds = node.op_type not in _MOVING
+            if node.op_type == "Cast":
+                # What nothing has rounded yet is rounded by a Cast in one way only.
+                rounds = bool(before) and _is_narrower(dtype, own(node.input[0]))
             here = [*before, dtype] if rounds and dtype is not None else before
             if here:
                 found[name] = min(here, key=lambda one: one.itemsize)

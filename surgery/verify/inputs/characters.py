@@ -74,11 +74,15 @@ def floats(
 
 
 def _repeated(values: Array, seed: int) -> Array:
-    """Make the last slice along an axis equal to the first, with two seeds of three, each along another axis."""
+    """Make the last slice along an axis equal to the first, with two seeds of three, each along another axis.
+
+    They hold what is largest and smallest along it, in turn: which of two equal elements is found first shows there.
+    """
     axis = seed % 3
     if axis < 2 and axis < values.ndim and values.shape[axis] > 2:
         moved = np.moveaxis(values, axis, 0)
-        moved[-1] = moved[0]
+        ends = np.where(np.arange(moved[0].size).reshape(moved[0].shape) % 2, moved.min(axis=0), moved.max(axis=0))
+        moved[0] = moved[-1] = ends
     return values
 
 
