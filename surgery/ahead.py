@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from surgery.records import StepRecord
 
 F = TypeVar("F")
+R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -39,48 +40,64 @@ class State:
 class Judging(Generic[F, T]):
     """A judgement in a thread of its own, which does not outlive this process.
 
-    It begins with what is to `find` out of the change alone. While the `previous` judgement is on, it may `anticipate`
-    what its own takes; it goes on when that one has come to a good end, and else it is called off.
+    It begins with what is to `find` out of the change alone. What it takes to `compare` the change with what it was
+    made of comes next, one change after the other. While the `previous` judgement is on, it may `anticipate` what else
+    its own takes; it goes on when that one has come to a good end, and else it is called off.
     """
 
     def __init__(
         self,
         find: Callable[[], F],
+        compare: Callable[[F], None],
         anticipate: Callable[[F], None],
         judge: Callable[[F], T],
         accepts: Callable[[T], bool],
         previous: Judging[F, T] | None,
     ) -> None:
         self.seconds = 0.0
-        self._find, self._anticipate, self._judge, self._accepts = find, anticipate, judge, accepts
+        self._find, self._compare, self._anticipate, self._judge = find, compare, anticipate, judge
+        self._accepts = accepts
         self._previous: Judging[F, T] | None = previous
         self._answer: list[T] = []
         self._error: Exception | None = None
         self._good = self._called_off = False
-        self._begun = threading.Event()
+        self._compared, self._begun = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        started = time.perf_counter()
         try:
-            found = self._find()
-            if self._previous is not None and self._previous._has_begun():
-                self._anticipate(found)
-            self.seconds = time.perf_counter() - started
-            if self._previous is not None and not self._previous._ends_well():
-                return
-            self._previous = None
-            started = time.perf_counter()
+            found = self._timed(self._find)
+            if self._previous is None or self._previous._has_compared():
+                self._timed(self._compare, found)
+            self._compared.set()
+            if self._previous is not None:
+                if self._previous._has_begun():
+                    self._timed(self._anticipate, found)
+                if not self._previous._ends_well():
+                    return
+                self._previous = None
             if not self._called_off:
                 self._begun.set()
-                self._answer.append(self._judge(found))
+                self._answer.append(self._timed(self._judge, found))
                 self._good = self._accepts(self._answer[0])
         except Exception as error:
             self._error = error
         finally:
+            self._compared.set()
             self._begun.set()
-        self.seconds += time.perf_counter() - started
+
+    def _timed(self, work: Callable[..., R], *arguments: object) -> R:
+        started = time.perf_counter()
+        try:
+            return work(*arguments)
+        finally:
+            self.seconds += time.perf_counter() - started
+
+    def _has_compared(self) -> bool:
+        """Wait until it has compared its change; return whether that may still be kept."""
+        self._compared.wait()
+        return not self._called_off and (self._good or not self.done)
 
     def _has_begun(self) -> bool:
         """Wait until it judges; return whether it does still."""

@@ -179,9 +179,11 @@ class Chain(Transactions):
         assert attempt.proto is not None
         before, after = self._state, state_of(attempt.proto, attempt.data)
         previous = self._ahead[-1].judging if self._ahead else None
+        contract = self.contract
         judging = Judging(
             lambda: self._find(attempt),
-            lambda findings: self._anticipate(attempt, findings),
+            lambda findings: self._ahead_of_judging(contract.compare_ahead, before, attempt, findings),
+            lambda findings: self._ahead_of_judging(contract.run_ahead, before, attempt, findings),
             lambda findings: self._judge(attempt, declared, findings),
             self._accepts,
             previous,

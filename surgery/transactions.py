@@ -7,7 +7,7 @@ original model. It may be committed when all hold.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from surgery.registry import Pass
     from surgery.verify import Verifier
+    from surgery.verify.contract import Model
 
 
 class Transactions:
@@ -236,14 +237,16 @@ class Transactions:
         except Exception as error:
             return replace(attempt, complaint=internal(error), exit_code=getattr(error, "exit_code", 3))
 
-    def _anticipate(self, attempt: Attempt, findings: list[str]) -> None:
-        """Run what a pass made while the change before it is being judged, where that will be asked for."""
+    def _ahead_of_judging(
+        self, what: Callable[[Model, Model, Parity], None], before: State, attempt: Attempt, findings: list[str]
+    ) -> None:
+        """Find out before a change is judged what will be asked for then; `what` is a method of the contract."""
         if attempt.proto is None or findings or not self._compares(attempt):
             return
-        told = attempt.renamed, attempt.accounts
         # What fails here does so once more where it is judged.
         with suppress(Exception):
-            self.contract.anticipate(attempt.proto, attempt.data, attempt.promise, *told)
+            if self.contract.keeps_terms(attempt.proto, attempt.promise, attempt.renamed, attempt.accounts):
+                what((before.proto, before.data), (attempt.proto, attempt.data), attempt.promise)
 
     def _judged(self, attempt: Attempt, declared: Pass, findings: list[str] | None) -> Attempt:
         """Check a changed model in the order of cost: signature, checker, parity."""

@@ -176,10 +176,10 @@ def test_the_whole_is_run_while_the_change_before_is_judged(monkeypatch: pytest.
     monkeypatch.setattr(verdict, "_PER_NODE", 1e9)
     ahead: list[bytes] = []
     is_run = threading.Event()
-    anticipate, judged = verdict.Verifier.anticipate, chain.Chain._judged
+    run_ahead, judged = verdict.Verifier.run_ahead, chain.Chain._judged
 
-    def noted(self: verdict.Verifier, candidate: bytes, *, regional: bool) -> None:
-        anticipate(self, candidate, regional=regional)
+    def noted(self: verdict.Verifier, before: bytes | None, candidate: bytes, promise: Parity) -> None:
+        run_ahead(self, before, candidate, promise)
         ahead.extend(self._anticipated)
         is_run.set()
 
@@ -188,17 +188,37 @@ def test_the_whole_is_run_while_the_change_before_is_judged(monkeypatch: pytest.
             is_run.wait(60)
         return judged(self, attempt, *rest)
 
-    monkeypatch.setattr(verdict.Verifier, "anticipate", noted)
+    monkeypatch.setattr(verdict.Verifier, "run_ahead", noted)
     monkeypatch.setattr(chain.Chain, "_judged", waits)
     result = run("[drop-identity, drop-dropout, drop-no-op]")
     assert [status for _, status in outcomes(result)] == ["committed"] * 3
     assert ahead and ops(result.proto) == ["Relu", "Neg"]
 
 
-def test_what_fails_ahead_is_judged_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_regions_are_compared_though_the_change_before_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    compare_ahead, judged = Contract.compare_ahead, chain.Chain._judged
+    all_compared = threading.Semaphore(0)
+
+    def noted(self: Contract, *change: Any) -> None:
+        compare_ahead(self, *change)
+        all_compared.release()
+
+    def waits(self: chain.Chain, attempt: chain.Attempt, *rest: Any) -> chain.Attempt:
+        if attempt.step.name == "drop-identity":
+            assert all(all_compared.acquire(timeout=60) for _ in range(3))
+        return judged(self, attempt, *rest)
+
+    monkeypatch.setattr(Contract, "compare_ahead", noted)
+    monkeypatch.setattr(chain.Chain, "_judged", waits)
+    result = run("[drop-identity, drop-dropout, drop-no-op]")
+    assert [status for _, status in outcomes(result)] == ["committed"] * 3
+
+
+@pytest.mark.parametrize("what", ["compare_ahead", "run_ahead"])
+def test_what_fails_ahead_is_judged_all_the_same(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     def fails(*_: Any, **__: Any) -> None:
         raise OSError("no memory")
 
-    monkeypatch.setattr(Contract, "anticipate", fails)
+    monkeypatch.setattr(Contract, what, fails)
     result = run("[drop-identity, drop-dropout]")
     assert [status for _, status in outcomes(result)] == ["committed"] * 2

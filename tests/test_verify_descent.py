@@ -16,7 +16,7 @@ def judged(before: str, after: str, promise: Parity = Parity.EXACT, times: int =
     verifier = Verifier(models[0], None, VerifySpec())
     try:
         for _ in range(times):
-            verdict = verifier.verify_region(models[0], models[1], promise)
+            verdict = verifier.compare_regions(models[0], models[1], promise).verdict
         return verdict
     finally:
         verifier.close()

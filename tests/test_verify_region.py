@@ -13,7 +13,7 @@ from surgery.parity import Parity
 from surgery.recipe.schema import VerifySpec
 from surgery.verify import Verdict, Verifier
 from surgery.verify import verdict as verdict_module
-from surgery.verify.regional.verdict import _Change
+from surgery.verify.regional.verdict import Compared, Regional, _Change
 from surgery.verify.running.engine import EngineName, Outcome
 
 CONTEXTS = {
@@ -138,8 +138,8 @@ def test_what_the_whole_decides_is_run_once_and_ahead(monkeypatch: pytest.Monkey
     original, right, wrong = (proto.SerializeToString() for proto in (text.parse(CHAIN), before, after))
     verifier = Verifier(original, None, VerifySpec())
     try:
-        verifier.anticipate(wrong, regional=True)
-        verifier.anticipate(right, regional=True)
+        verifier.run_ahead(original, wrong, Parity.EXACT)
+        verifier.run_ahead(original, right, Parity.EXACT)
         assert ran == [wrong, right]
         assert verifier.verify(right, Parity.EXACT, original).status == "equal"
         assert verifier.verify(wrong, Parity.EXACT, original).status == "different"
@@ -148,12 +148,25 @@ def test_what_the_whole_decides_is_run_once_and_ahead(monkeypatch: pytest.Monkey
         verifier.close()
 
 
-def test_what_regions_may_decide_is_not_run_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_regions_decide_is_compared_once_and_ahead_and_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     before, after = (model(change, "unread") for change in RIGHT["doubled"])
-    verifier = Verifier(before, None, VerifySpec())
+    compared: list[bytes] = []
+    compare = Regional.compare
+
+    def noted(self: Regional, before: bytes, after: bytes, promise: Parity, afford: float) -> Compared:
+        compared.append(after)
+        return compare(self, before, after, promise, afford)
+
+    monkeypatch.setattr(Regional, "compare", noted)
     monkeypatch.setattr(Verifier, "_run", None)
+    verifier = Verifier(before, None, VerifySpec())
     try:
-        verifier.anticipate(after, regional=True)
+        verifier.compare_ahead(before, after, Parity.EXACT)
+        verifier.run_ahead(before, after, Parity.EXACT)
+        assert verifier.verify(after, Parity.EXACT, before).status == "equal"
+        assert compared == [after]
+        assert verifier.verify(after, Parity.CLOSE, before).status == "equal"
+        assert compared == [after] * 2
     finally:
         verifier.close()
 
@@ -221,7 +234,7 @@ def test_a_sequence_at_the_boundary_is_met_again():
     after = text.parse(template.replace("c = Neg(a) d = Neg(c)", "d = SequenceAt(s, i)")).SerializeToString()
     verifier = Verifier(before, None, VerifySpec())
     try:
-        verdicts = [verifier.verify_region(before, after, Parity.EXACT) for _ in range(2)]
+        verdicts = [verifier.compare_regions(before, after, Parity.EXACT).verdict for _ in range(2)]
     finally:
         verifier.close()
     assert [verdict.status for verdict in verdicts] == ["equal", "equal"]
@@ -231,7 +244,7 @@ def region_of(before: str, after: str, promise: Parity) -> Verdict:
     sides = [text.parse(model).SerializeToString() for model in (before, after)]
     verifier = Verifier(sides[0], None, VerifySpec())
     try:
-        return verifier.verify_region(*sides, promise)
+        return verifier.compare_regions(*sides, promise).verdict
     finally:
         verifier.close()
 

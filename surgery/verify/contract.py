@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import onnx
 
 Accounts = tuple[Account, ...]
+Model = tuple["onnx.ModelProto", bytes]
 
 _MOST_TOLD = 3
 
@@ -105,14 +106,22 @@ class Contract:
         remarks += [terms.hint(model)] if verdict.reason == NOT_RUN and terms.hint(model) else []
         return replace(verdict, message="; ".join([verdict.message, *remarks])) if remarks else verdict
 
-    def anticipate(
-        self, model: onnx.ModelProto, data: bytes, promise: Parity, renamed: Names, accounts: Accounts = ()
-    ) -> None:
-        """Run a model that will be verified once the one that it was made of is, where that takes a run for certain."""
+    def compare_ahead(self, before: Model, after: Model, promise: Parity) -> None:
+        """Compare a model with the one that it was made of, before that one is verified."""
         terms = self._terms
-        if promise is Parity.INTENDED or accounts or terms.signature.compare(signature(model), renamed):
-            return
-        terms.verifier.anticipate(terms.align(model, data), regional=self._compares_regions(promise))
+        if self._compares_regions(promise):
+            terms.verifier.compare_ahead(terms.align(*before), terms.align(*after), promise)
+
+    def run_ahead(self, before: Model, after: Model, promise: Parity) -> None:
+        """Run a model that will be verified once the one that it was made of is, unless its regions have decided."""
+        terms = self._terms
+        aligned = terms.align(*before) if self._compares_regions(promise) else None
+        terms.verifier.run_ahead(aligned, terms.align(*after), promise)
+
+    def keeps_terms(self, model: onnx.ModelProto, promise: Parity, renamed: Names, accounts: Accounts) -> bool:
+        """Return whether a changed model will be compared with what the committed one was compared with."""
+        changes = promise is Parity.INTENDED or accounts or self._terms.signature.compare(signature(model), renamed)
+        return not changes
 
     def _compares_regions(self, promise: Parity) -> bool:
         """Return whether a change may be compared with the committed model: one that is verified, step by step.

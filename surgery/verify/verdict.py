@@ -12,8 +12,10 @@ moving, also under a CLOSE promise.
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +35,7 @@ from surgery.verify.running.engine import FEW_WEIGHTS, Engine, EngineName, Outco
 
 if TYPE_CHECKING:
     from surgery.verify.inside.intermediate import Shown
-    from surgery.verify.regional.verdict import Regional
+    from surgery.verify.regional.verdict import Compared, Regional
 
 __all__ = ["Verdict", "Verifier"]
 
@@ -58,7 +60,9 @@ class Verifier:
         self._judge = Judge(self._original, self._verify)
         self._moments = Moments(self._original)
         self._last: tuple[bytes, Sequence[Any]] | None = None
+        self._compared: dict[Hashable, Compared] = {}
         self._anticipated: dict[bytes, Outcome] = {}
+        self._lock = threading.Lock()
         self._accepted: bytes | None = None
         self._regional: Regional | None = None
         self._overridable = overridable(original)
@@ -126,25 +130,21 @@ class Verifier:
             return Verdict("equal", message="the same bytes")
         if before is None:
             return self._verify_whole(candidate, promise)
-        self.prepare()
-        afford = self._affords(before)
-        if afford > 0.0:
-            region = self.verify_region(before, candidate, promise, afford)
-        else:
-            region = Verdict("unverified", COSTLY, message="to look for regions takes longer than to run the model")
-        if region.passed:
-            return self._refused(candidate) or region
+        change = before, candidate, promise
+        found = self._compared.pop(_digest(*change), None) or self._compare_affordable(*change)
+        if found.verdict.passed:
+            return self._refused(candidate, found) or found.verdict
         whole = self._verify_whole(candidate, promise)
-        if region.reason == COSTLY:
-            verdict = self._with_hidden(whole, before, candidate, promise)
+        if found.verdict.reason == COSTLY:
+            verdict = self._with_hidden(whole, *change, found.differing)
             if verdict.status != "unverified":
                 return verdict
-            region = self.verify_region(before, candidate, promise)
-            if region.passed:
-                return self._refused(candidate) or region
-        if whole.status == "unverified" and region.reason != NOT_RUN:
-            return replace(whole, message=f"{whole.message}; {region.message}")
-        return self._with_hidden(whole, before, candidate, promise)
+            found = self.compare_regions(*change)
+            if found.verdict.passed:
+                return self._refused(candidate, found) or found.verdict
+        if whole.status == "unverified" and found.verdict.reason != NOT_RUN:
+            return replace(whole, message=f"{whole.message}; {found.verdict.message}")
+        return self._with_hidden(whole, *change, found.differing)
 
     def _affords(self, before: bytes) -> float:
         """Return the seconds that the regions of a change may take, 0 where it takes too long to look for them."""
@@ -155,34 +155,51 @@ class Verifier:
         afford = max(_CHEAP_REGION, _WORTH * original.cost_of_all(left))
         return afford if original.nodes * left * _PER_NODE < afford else 0.0
 
-    def anticipate(self, candidate: bytes, *, regional: bool) -> None:
-        """Run a model of few weights that will be verified, unless its regions may decide."""
+    def compare_ahead(self, before: bytes, candidate: bytes, promise: Parity) -> None:
+        """Compare the regions of a change that will be verified."""
+        change = before, candidate, promise
+        self._compared[_digest(*change)] = self._compare_affordable(*change)
+
+    def run_ahead(self, before: bytes | None, candidate: bytes, promise: Parity) -> None:
+        """Run a model of few weights that will be verified, unless its regions have decided."""
         self.prepare()
-        original = self._original
-        if self.problem is None and original.weights <= FEW_WEIGHTS and not (regional and self._affords(candidate)):
+        found = self._compared.get(_digest(before, candidate, promise)) if before is not None else None
+        decided = found is not None and found.verdict.passed
+        if self.problem is None and self._original.weights <= FEW_WEIGHTS and not decided:
             # Older ones are of steps that were taken back.
             self._anticipated = dict([*self._anticipated.items()][-1:])
-            self._anticipated[candidate] = self._run(candidate, original.engine)
+            self._anticipated[candidate] = self._run(candidate, self._original.engine)
 
-    def verify_region(
-        self, before: bytes, candidate: bytes, promise: Parity = Parity.CLOSE, afford: float = math.inf
-    ) -> Verdict:
-        """Compare a changed model with the one that it was made of where they differ, see `regional`."""
+    def _compare_affordable(self, before: bytes, candidate: bytes, promise: Parity) -> Compared:
+        """Compare the regions of a change as long as that takes less than to run the whole."""
+        from surgery.verify.regional.verdict import Compared
+
         self.prepare()
-        if self._regional is None:
-            from surgery.verify.regional.verdict import Regional
+        afford = self._affords(before)
+        if afford > 0.0:
+            return self.compare_regions(before, candidate, promise, afford)
+        message = "to look for regions takes longer than to run the model"
+        return Compared(Verdict("unverified", COSTLY, message=message))
 
-            self._regional = Regional(self._original, self._verify)
-        return self._regional.verify(before, candidate, promise, afford)
+    def compare_regions(
+        self, before: bytes, candidate: bytes, promise: Parity = Parity.CLOSE, afford: float = math.inf
+    ) -> Compared:
+        """Compare a changed model with the one that it was made of where they differ, see `regional`."""
+        from surgery.verify.regional.verdict import Regional
 
-    def _refused(self, candidate: bytes) -> Verdict | None:
+        self.prepare()
+        with self._lock:
+            self._regional = self._regional or Regional(self._original, self._verify)
+            return self._regional.compare(before, candidate, promise, afford)
+
+    def _refused(self, candidate: bytes, found: Compared) -> Verdict | None:
         """Give the verdict on a model with other opsets that the runtime does not take whole, given that it agrees.
 
         Which kernel a node gets may depend on the opset of the model, though its operator is the same in both: where
         there is none, ONNX Runtime takes the operator apart, but not for each opset.
         """
         original = self._original
-        if self._regional is None or not self._regional.changed_opsets or not original.runs:
+        if not found.changed_opsets or not original.runs:
             return None
         return _failure(self._run(candidate, original.engine), original.runs)
 
@@ -194,14 +211,16 @@ class Verifier:
         if verdict.status == "different" or candidate == self._original.skeleton or promise is Parity.LOSSY:
             return verdict
         before = self._original.skeleton
-        region = self.verify_region(before, candidate, promise)
+        found = self.compare_regions(before, candidate, promise)
+        region = found.verdict
         if region.passed:
             return verdict if verdict.passed else replace(region, message=f"{region.message}; {verdict.message}")
-        return self._with_hidden(verdict, before, candidate, promise)
+        return self._with_hidden(verdict, before, candidate, promise, found.differing)
 
-    def _with_hidden(self, verdict: Verdict, before: bytes, candidate: bytes, promise: Parity) -> Verdict:
-        """Return the verdict on the outputs, `unverified` where they hide a difference inside."""
-        differing = self._regional.differing if self._regional is not None else ()
+    def _with_hidden(
+        self, verdict: Verdict, before: bytes, candidate: bytes, promise: Parity, differing: Sequence[str]
+    ) -> Verdict:
+        """Return the verdict on the outputs, `unverified` where they hide one of some values that differ inside."""
         if not verdict.passed or not differing or self._original.random:
             return verdict
         from surgery.verify.regional.hidden import hidden
@@ -317,6 +336,7 @@ class Verifier:
         self._original.abandon()
         self._original.runs = []
         self._last = self._accepted = None
+        self._compared.clear()
         self._anticipated.clear()
         if self._regional is not None:
             self._regional.close()
@@ -337,6 +357,11 @@ class Verifier:
             return engine.run(skeleton, feeds)
         finally:
             engine.close()
+
+
+def _digest(before: bytes, candidate: bytes, promise: Parity) -> Hashable:
+    """Return what stands for a change that may be taken back and never asked for."""
+    return hashlib.sha256(before).digest(), hashlib.sha256(candidate).digest(), promise
 
 
 def _other_draws(original: Original, candidate: bytes) -> str:

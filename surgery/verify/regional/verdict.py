@@ -9,7 +9,7 @@ values, downstream for what makes up for the difference; what then still differs
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from surgery.parity import Parity
@@ -35,21 +35,30 @@ _LARGEST = 600
 """Nodes of one region from which on it is no less than the whole model."""
 
 
+@dataclass(frozen=True)
+class Compared:
+    """What the regions of a change say.
+
+    The verdict is `equal`, `close`, or `unverified`, mostly for the reason `REGION`. `differing` are the values that
+    differed in the region as it was cut first. `changed_opsets` tells whether the changed model has other opsets.
+    """
+
+    verdict: Verdict
+    differing: tuple[str, ...] = ()
+    changed_opsets: bool = False
+
+
 class Regional:
     """Compares changed models with those that they were made of, at sizes that one original accepts."""
 
     def __init__(self, original: Original, verify: VerifySpec) -> None:
         self._laboratory = Laboratory(original, verify)
         self._last: Definitions | None = None
-        self.differing: tuple[str, ...] = ()
-        """The values that differed in the region of the change that was verified last, as it was cut first."""
-        self.changed_opsets = False
-        """Whether the model that was verified last has other opsets than the one it was made of."""
 
-    def verify(self, before: bytes, after: bytes, promise: Parity, afford: float = math.inf) -> Verdict:
-        """Return the verdict on a changed model: `equal`, `close`, or `unverified`, mostly for the reason `REGION`.
+    def compare(self, before: bytes, after: bytes, promise: Parity, afford: float = math.inf) -> Compared:
+        """Compare a changed model with the one that it was made of.
 
-        When regions would take more than `afford` seconds, no more are run; the reason is then `COSTLY`.
+        When regions would take more than `afford` seconds, no more are run; the reason of the verdict is then `COSTLY`.
         """
         original = self._read(before)
         sides = original, Definitions(after, original)
@@ -58,11 +67,9 @@ class Regional:
             verdict = change.verdict()
         except CostlyError as error:
             verdict = Verdict("unverified", COSTLY, message=str(error))
-        self.differing = change.differing
-        self.changed_opsets = sides[0].opsets != sides[1].opsets
         if verdict.passed:
             self._last = sides[1]
-        return verdict
+        return Compared(verdict, change.differing, sides[0].opsets != sides[1].opsets)
 
     def _read(self, skeleton: bytes) -> Definitions:
         if self._last is None or self._last.skeleton != skeleton:
