@@ -282,3 +282,15 @@ def test_what_agrees_where_more_is_known_of_it_is_shown_though_nothing_after_it_
     before, after = model.format("", "r = Relu(d)"), model.format(f", float[4] r = {{{folded}}}", "")
     verdict = region_of(before, after, Parity.EXACT)
     assert verdict.passed is holds, verdict.message
+
+
+@pytest.mark.parametrize(("how", "k"), [("Div", "0"), ("Mul", "inf")])
+@pytest.mark.parametrize(("op", "holds"), [("Identity", True), ("Tanh", False)])
+def test_what_a_stored_number_makes_infinite_is_compared_with_another_one(
+    how: str, k: str, op: str, holds: bool
+) -> None:
+    model = "g (float[N,4] x) => (float[N,4] y) <float k = {K}, float two = {2}> { p = Exp(x) BODY }".replace("K", k)
+    before = model.replace("BODY", f"m = {how}(p, k) y = Neg(m)")
+    after = model.replace("BODY", f"n = Neg(p) q = {op}(n) y = {how}(q, k)")
+    verdict = region_of(before, after, Parity.CLOSE)
+    assert verdict.passed is holds, verdict.message

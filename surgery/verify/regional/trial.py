@@ -28,6 +28,7 @@ from surgery.verify.regional.patterns import Pattern, pattern_of
 from surgery.verify.regional.regions import Region, nudged
 from surgery.verify.regional.sets import MOVING, bindings, by_size, operators, shapes
 from surgery.verify.regional.sizes import enlarged, reduced, with_turns
+from surgery.verify.regional.tame import tamed
 from surgery.verify.regional.values import Form, Point, UnknownError, Values
 from surgery.verify.running.elements import is_float
 
@@ -121,7 +122,8 @@ class Laboratory:
                 if all(verdict.passed for verdict in verdicts.values()):
                     return verdicts
         verdicts = self._try_at(values.points, region, before, promise, grown)
-        return verdicts | self._try_larger(region, before, promise, grown, verdicts)
+        verdicts |= self._try_larger(region, before, promise, grown, verdicts)
+        return verdicts | self._try_tamed(region, before, promise, grown, verdicts)
 
     def _try_larger(
         self, region: Region, before: Definitions, promise: Parity, grown: bool, verdicts: Mapping[str, Verdict]
@@ -143,6 +145,21 @@ class Laboratory:
             nothing = Verdict("equal", message="bit-identical, and empty at all sizes")
             found |= {name: nothing for name in empty if again[name].message == verdicts[name].message}
         return found
+
+    def _try_tamed(
+        self, region: Region, before: Definitions, promise: Parity, grown: bool, verdicts: Mapping[str, Verdict]
+    ) -> dict[str, Verdict]:
+        """Give verdicts on what is never finite, where it is with other numbers than those that are stored."""
+        assert self._values is not None
+        lost = [name for name, verdict in verdicts.items() if verdict.message == f"'{name}' {NEVER_FINITE}"]
+        ordinary = tamed(region) if lost else None
+        if ordinary is None:
+            return {}
+        try:
+            again = self._try_at(self._values.points, ordinary, before, promise, grown)
+        except UnknownError:
+            return {}
+        return {name: again[name] for name in lost if again[name].passed}
 
     def _try_at(
         self, points: Sequence[Point], region: Region, before: Definitions, promise: Parity, grown: bool
