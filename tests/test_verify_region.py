@@ -13,8 +13,6 @@ from surgery.parity import Parity
 from surgery.recipe.schema import VerifySpec
 from surgery.verify import Verdict, Verifier
 from surgery.verify import verdict as verdict_module
-from surgery.verify.regional.regions import Region
-from surgery.verify.regional.sizes import counts_are_fixed
 from surgery.verify.regional.verdict import Compared, Regional, _Change
 from surgery.verify.running.engine import EngineName, Outcome
 
@@ -305,27 +303,3 @@ def test_what_is_empty_at_all_sizes_is_equal_whatever_is_computed_before(end: st
     after = model.replace("END", end).replace("BODY", "u = Softplus(x) v = Identity(u) s = Slice(v, one, end)")
     verdict = region_of(before, after, Parity.EXACT)
     assert verdict.passed is holds, verdict.message
-
-
-BRANCHES = """<then_branch = t () => (float[N] p) { p = Exp(x) },
-    else_branch = u () => (float[N] q) { q = Abs(x) }>"""
-
-
-@pytest.mark.parametrize(
-    ("change", "fixed"),
-    [
-        ("s = Slice(x, one, end)", True),
-        ("c = Cast<to=7>(x) i = ReduceMax<keepdims=0>(c) e = Unsqueeze(i, zero) s = Slice(x, one, e)", False),
-        ("d = Shape(x) e = Gather(d, zero) s = Slice(x, one, e)", True),
-        ("n = Exp(x) s = Compress<axis=0>(n, no)", True),
-        ("b = Greater(x, f) s = Compress(x, b)", False),
-        (f"s = If(no) {BRANCHES}", True),
-        (f"r = ReduceSum<keepdims=0>(x) b = Greater(r, f) s = If(b) {BRANCHES}", False),
-        ("s = Unique(x)", False),
-        ("s = NonZero(x)", False),
-    ],
-)
-def test_whether_numbers_of_positions_depend_on_what_is_drawn(change: str, fixed: bool) -> None:
-    constants = "int64[1] zero = {0}, int64[1] one = {1}, int64[1] end = {1}, bool[1] no = {0}, float f = {2}"
-    piece = text.parse(f"g (float[3] x) => (float[M] y) <{constants}> {{ {change} y = Identity(s) }}")
-    assert counts_are_fixed(Region(("y",), ("y",), ("x",), piece, piece, 1)) is fixed

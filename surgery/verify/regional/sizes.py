@@ -8,22 +8,20 @@ and extents that are equal stay equal.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from surgery import ops
-from surgery.verify.inputs.shapes import graphs
 from surgery.verify.regional.regions import Region
-from surgery.verify.regional.sets import MOVING
 from surgery.verify.regional.values import Form, Point
 
 if TYPE_CHECKING:
     import onnx
 
-_UNIFORM = (
+UNIFORM = (
     ops.UNARY_ELEMENTWISE
     | ops.BROADCASTING
     | {"BiasGelu", "CastLike", "Concat", "Constant", "FastGelu", "FusedMatMul", "Gemm", "LayerNormalization"}
@@ -32,9 +30,6 @@ _UNIFORM = (
     | {"Transpose", "Unsqueeze"}
 )
 """Operators that know no number of positions, neither by a constant nor by an attribute."""
-
-_DECIDING = {"Compress": 1, "If": 0}
-"""Operators that make as many positions as the contents of one of their inputs say."""
 
 _MOST = 64
 """An extent up to which nothing is to be gained."""
@@ -54,7 +49,7 @@ _SMALLER = (17, 19, 23, 29, 31, 37, 41, 43, 47, 53)
 def reduced(region: Region, points: Sequence[Point]) -> Sequence[Point]:
     """Give the points with smaller extents for what is given to a region; the same points where size may matter."""
     pieces = (region.before, region.after)
-    if any(node.op_type not in _UNIFORM for piece in pieces for node in piece.graph.node):
+    if any(node.op_type not in UNIFORM for piece in pieces for node in piece.graph.node):
         return points
     if not all(point.forms[name].is_drawn for point in points for name in region.given):
         return points
@@ -105,26 +100,6 @@ def enlarged(region: Region, points: Sequence[Point]) -> list[Point]:
             return []
         found.append(replace(point, forms=larger))
     return found
-
-
-def counts_are_fixed(region: Region) -> bool:
-    """Return whether no number of positions in a region depends on the elements of what it is given."""
-    return all(_counts_are_fixed(piece, region.given) for piece in (region.before, region.after))
-
-
-def _counts_are_fixed(piece: onnx.ModelProto, given: Iterable[str]) -> bool:
-    drawn = set(given)
-    opset = next((item.version for item in piece.opset_import if item.domain in ("", "ai.onnx")), 0)
-    for node in (node for graph in graphs(piece.graph) for node in graph.node):
-        op = node.op_type
-        if op not in _UNIFORM | MOVING | _DECIDING.keys():
-            return False
-        places = [position for position, name in enumerate(node.input) if name in drawn]
-        if any(_DECIDING.get(op) == place or ops.is_integer_by_schema(op, opset, place) for place in places):
-            return False
-        if op == "If" or (places and op not in ("Shape", "Size")):
-            drawn.update(node.output)
-    return True
 
 
 def with_turns(region: Region) -> Region | None:
