@@ -294,12 +294,3 @@ def test_what_a_stored_number_makes_infinite_is_compared_with_another_one(
     after = model.replace("BODY", f"n = Neg(p) q = {op}(n) y = {how}(q, k)")
     verdict = region_of(before, after, Parity.CLOSE)
     assert verdict.passed is holds, verdict.message
-
-
-@pytest.mark.parametrize(("end", "holds"), [("1", True), ("3", False)])
-def test_what_is_empty_at_all_sizes_is_equal_whatever_is_computed_before(end: str, holds: bool) -> None:
-    model = "g (float[N,3] x) => (float[M,3] y) <int64[1] one = {1}, int64[1] end = {END}> { BODY y = Abs(s) }"
-    before = model.replace("END", end).replace("BODY", "t = Exp(x) s = Slice(t, one, end)")
-    after = model.replace("END", end).replace("BODY", "u = Softplus(x) v = Identity(u) s = Slice(v, one, end)")
-    verdict = region_of(before, after, Parity.EXACT)
-    assert verdict.passed is holds, verdict.message

@@ -21,7 +21,7 @@ from surgery.verify.regional.values import Form, Point
 if TYPE_CHECKING:
     import onnx
 
-UNIFORM = (
+_UNIFORM = (
     ops.UNARY_ELEMENTWISE
     | ops.BROADCASTING
     | {"BiasGelu", "CastLike", "Concat", "Constant", "FastGelu", "FusedMatMul", "Gemm", "LayerNormalization"}
@@ -49,7 +49,7 @@ _SMALLER = (17, 19, 23, 29, 31, 37, 41, 43, 47, 53)
 def reduced(region: Region, points: Sequence[Point]) -> Sequence[Point]:
     """Give the points with smaller extents for what is given to a region; the same points where size may matter."""
     pieces = (region.before, region.after)
-    if any(node.op_type not in UNIFORM for piece in pieces for node in piece.graph.node):
+    if any(node.op_type not in _UNIFORM for piece in pieces for node in piece.graph.node):
         return points
     if not all(point.forms[name].is_drawn for point in points for name in region.given):
         return points

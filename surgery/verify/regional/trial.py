@@ -27,7 +27,7 @@ from surgery.verify.regional.definitions import Definitions
 from surgery.verify.regional.patterns import Pattern, pattern_of
 from surgery.verify.regional.regions import Region, nudged
 from surgery.verify.regional.sets import MOVING, bindings, by_size, operators, shapes
-from surgery.verify.regional.sizes import UNIFORM, enlarged, reduced, with_turns
+from surgery.verify.regional.sizes import enlarged, reduced, with_turns
 from surgery.verify.regional.tame import tamed
 from surgery.verify.regional.values import Form, Point, UnknownError, Values
 from surgery.verify.running.elements import is_float
@@ -140,8 +140,8 @@ class Laboratory:
         except UnknownError:
             return {}
         found = {name: again[name] for name in empty if again[name].passed or again[name].status == "different"}
-        if operators(region) <= MOVING | UNIFORM:
-            # No number of positions depends on what is drawn, and they are compared at both kinds of sizes.
+        if operators(region) <= MOVING:
+            # Nothing is computed that could hide, and numbers of positions are compared at both kinds of sizes.
             nothing = Verdict("equal", message="bit-identical, and empty at all sizes")
             found |= {name: nothing for name in empty if again[name].message == verdicts[name].message}
         return found
