@@ -32,6 +32,16 @@ def test_a_double_that_float32_computes_is_held_to_the_tolerance_of_float32(fact
     assert status != "close" or "'y' by the tolerance of float32, in which it is computed" in found.message
 
 
+def test_the_element_types_count_where_a_shape_depends_on_data():
+    head = "g (float[N,8] x) => (double[M] y) <float a = {0.1}, float b = {3}, float c = {0.3}, int64[1] flat = {-1}>"
+    chosen = "d = Greater(x, c) e = Reshape(d, flat) f = Compress(x, e)"
+    twice, once = (
+        f"{head} {{ {chosen} {how} y = Cast<to=11>(n) }}" for how in ("m = Mul(f, a) n = Mul(m, b)", "n = Mul(f, c)")
+    )
+    found = verdict(twice, once)
+    assert found.status == "close" and "by the tolerance of float32" in found.message
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [

@@ -22,7 +22,7 @@ from surgery.verify.inputs.given import Given, GivenBinding, held
 from surgery.verify.inputs.plan import Binding, Plan, read_defaults, with_all_values
 from surgery.verify.inputs.search import Found
 from surgery.verify.inputs.sets import CHEAP, TRIVIAL, choose, further
-from surgery.verify.inputs.shapes import Declared, General, declare, declare_by_names, inline, ties
+from surgery.verify.inputs.shapes import Declared, General, declare, declare_by_names, element_types, inline, ties
 from surgery.verify.probing import GaveUp, Probing
 from surgery.verify.randomness import Origins, counts_runs, origins
 from surgery.verify.running.elements import is_float
@@ -319,7 +319,7 @@ class Original:
     def _reference(self, bindings: list[Binding], model: onnx.ModelProto, found: Origins, cost: float) -> None:
         """Run the original on all inputs; add runs while an output does not move and they are cheap."""
         tried, limits = cost > CHEAP, bounds(model)
-        self.ranges, self.precision = unit_ranges(model), self._precision(bindings[0])
+        self.ranges, self.precision = unit_ranges(model), self._precision()
         while True:
             feeds = [self.feed(binding) for binding in bindings]
             outcome = self._run(bindings, feeds)
@@ -346,14 +346,14 @@ class Original:
             bindings += self._numbered(further(drawn, special), len(drawn))
             tried = True
 
-    def _precision(self, binding: Binding) -> Mapping[str, Any]:
+    def _precision(self) -> Mapping[str, Any]:
         """Find the outputs that are computed in a narrower float type than their own."""
         import onnx
 
         model = onnx.load_model_from_string(self._inlined)
         if not may_be_narrower(model):
             return {}
-        return narrowest(model, {name: number for name, (number, _) in self._declare(binding).items()})
+        return narrowest(model, self._worker.analyse(element_types, skeleton=self._inlined) or {})
 
     def remember(self, binding: Binding, outputs: Outputs) -> None:
         """Keep what a search has computed where that is expensive, unless a fresh session would compute otherwise."""

@@ -76,6 +76,17 @@ def declare_by_names(skeleton: bytes, dims: Mapping[str, Sequence[Extent]]) -> G
     return found
 
 
+def element_types(skeleton: bytes) -> dict[str, int]:
+    """Infer the element types of tensors in the main graph, also of those whose shapes depend on data."""
+    import onnx
+    import onnx.shape_inference
+
+    stage("shape inference")
+    inferred = onnx.shape_inference.infer_shapes(onnx.load_model_from_string(skeleton)).graph
+    values = (*inferred.value_info, *inferred.input, *inferred.output)
+    return {value.name: value.type.tensor_type.elem_type for value in values}
+
+
 def follow(skeleton: bytes, choices: Sequence[Mapping[str, list[int]]]) -> list[Declared]:
     """Infer the same for some choices of dims, and by the contents of shapes too. In any process.
 
