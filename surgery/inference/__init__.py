@@ -21,7 +21,7 @@ import onnx_ir as ir
 from onnx_shape_inference import ShapeInferenceContext, registry
 
 from surgery.facts import Fact, scopes, subgraphs, symbolic, values
-from surgery.inference import ml, older
+from surgery.inference import contrib, ml, older
 from surgery.inference.contents import MOST_ELEMENTS, Content, as_content, constant_of, follow
 from surgery.inference.rules import correct
 from surgery.inference.shapes import tell
@@ -170,6 +170,7 @@ come to 2^29."""
 def _collect() -> None:
     """Load the rules of the package, and ours on top of them."""
     registry.collect()
+    contrib.register()
     ml.register()
     older.register()
 
