@@ -9,7 +9,8 @@ import pytest
 from surgery import Graph, storage, text
 
 RECURRENT = """<ir_version: 8, opset_import: ["": 13, "com.microsoft": 1]>
-g (float[S,B,2] x, int8[D,2,12] w, int8[D,3,12] r, float[D] s, int8[D] z) => (float[?,?,?,?] y, float[?,?,?] h, float[?,?,?] c)
+g (float[S,B,2] x, int8[D,2,12] w, int8[D,3,12] r, float[D] s, int8[D] z)
+=> (float[?,?,?,?] y, float[?,?,?] h, float[?,?,?] c)
 { y, h, c = com.microsoft.DynamicQuantizeLSTM<ATTRIBUTES>(x, w, r, , , , , , s, z, s, z) }"""
 
 
