@@ -294,3 +294,14 @@ def test_what_a_stored_number_makes_infinite_is_compared_with_another_one(
     after = model.replace("BODY", f"n = Neg(p) q = {op}(n) y = {how}(q, k)")
     verdict = region_of(before, after, Parity.CLOSE)
     assert verdict.passed is holds, verdict.message
+
+
+def test_what_differed_first_is_known_though_nothing_shows_it_later() -> None:
+    model = "g (float[N,4] x) => (bool[N,4] y) <float zero = {0}> { e = Div(x, zero) t = OP k = IsInf(t) y = Not(k) }"
+    sides = [text.parse(model.replace("OP", op)).SerializeToString() for op in ("Mul(e, e)", "Abs(e)")]
+    verifier = Verifier(sides[0], None, VerifySpec())
+    try:
+        found = verifier.compare_regions(sides[0], sides[1], Parity.CLOSE)
+    finally:
+        verifier.close()
+    assert found.verdict.status == "unverified" and found.differing == ("t",), found

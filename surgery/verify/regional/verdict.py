@@ -40,7 +40,7 @@ class Compared:
     """What the regions of a change say.
 
     The verdict is `equal`, `close`, or `unverified`, mostly for the reason `REGION`. `differing` are the values that
-    differed in the region as it was cut first. `changed_opsets` tells whether the changed model has other opsets.
+    differed in the region as it was cut first. `changed_opsets` says that the changed model has other opsets.
     """
 
     verdict: Verdict
@@ -101,6 +101,8 @@ class _Change:
             if any(region.nodes > _LARGEST for region in regions):
                 return Verdict("unverified", REGION, message=f"the region of '{min(targets)}' is too large")
             self._compare(regions)
+            if not self.boundary.doubted:
+                self.differing = tuple(name for name, item in self.failing.items() if item[0].status == "different")
             if not self.failing:
                 break
             self._grow(2**number)
@@ -147,8 +149,6 @@ class _Change:
                 found[name] = deeper, region
         self.shown |= {name: item for name, item in found.items() if item[0].passed}
         self.failing = {name: item for name, item in found.items() if not item[0].passed}
-        if not self.boundary.doubted:
-            self.differing = tuple(name for name, item in self.failing.items() if item[0].status == "different")
 
     def _compare_piece(self, region: Region) -> dict[str, Verdict]:
         grown = bool(self.boundary.doubted)
