@@ -55,27 +55,33 @@ class _Estimate:
     def __init__(self, view: View) -> None:
         self.view = view
         self.guessed: dict[str, int] = {}
-        constants = view.index.constants
+        index = view.index
+        elements = {shape: math.prod(shape) for shape in set(view.shapes.values())}
+        known = {name: elements[shape] for name, shape in view.shapes.items()}
         # What is guessed is not larger than what is known.
-        self.most = max(
-            (math.prod(shape) for name, shape in view.shapes.items() if name not in constants), default=_UNKNOWN
-        )
+        self.most = max((size for name, size in known.items() if name not in index.constants), default=_UNKNOWN)
+        self.known = {name: math.prod(tensor.dims) for name, tensor in index.constants.items()} | known
 
     def seconds(self) -> float:
         total = 0.0
         index = self.view.index
-        for (node, depth), names in zip(index.nodes, index.outputs):
-            shapes = [self.view.shape(name) for name in names]
-            rule = _PRODUCTS.get(node.op_type)
-            if rule is not None:
-                length, result = rule(self, Use(self.view, node, 0))
-            else:
-                length, result = 0, self.largest(Use(self.view, node, 0)) if None in shapes else 0
-            sizes = [min(result, self.most) if shape is None else math.prod(shape) for shape in shapes]
+        for (node, depth), op, names in zip(index.nodes, index.operators, index.outputs):
+            known = [self.known.get(name) for name in names]
+            length, result = 0, 0
+            if op in _PRODUCTS or None in known:
+                length, result = self.guess(op, Use(self.view, node, 0))
+            sizes = [min(result, self.most) if size is None else size for size in known]
             self.guessed.update(zip(names, sizes))
             products = length * sizes[0] if sizes else 0
-            total += _TURNS ** min(depth, 4) * (_PER_NODE + _PER_ELEMENT * sum(sizes) + _PER_PRODUCT * products)
+            seconds = _PER_NODE + _PER_ELEMENT * sum(sizes) + _PER_PRODUCT * products
+            total += _TURNS ** min(depth, 4) * seconds if depth else seconds
         return total
+
+    def guess(self, op: str, use: Use) -> tuple[int, int]:
+        """Return how many products make an element of the result, and how many elements it may have."""
+        if op in _PRODUCTS:
+            return _PRODUCTS[op](self, use)
+        return 0, _RESULTS.get(op, _Estimate.largest)(self, use)
 
     def size(self, use: Use, index: int = 0) -> int:
         """Return how many elements an operand has."""
@@ -133,18 +139,18 @@ def _einsum(walk: _Estimate, use: Use) -> tuple[int, int]:
     return max(first, default=1) if first is not None else _LENGTH, walk.largest(use)
 
 
-def _gather(walk: _Estimate, use: Use) -> tuple[int, int]:
+def _gather(walk: _Estimate, use: Use) -> int:
     table = use.shape(0) if use.node.op_type == "Gather" else None
-    return 0, walk.size(use, 1) * (math.prod(table[1:]) if table else 1)
+    return walk.size(use, 1) * (math.prod(table[1:]) if table else 1)
 
 
-def _part(walk: _Estimate, use: Use) -> tuple[int, int]:
+def _part(walk: _Estimate, use: Use) -> int:
     """One of the parts that a tensor is split into, of three in a sequence."""
-    return 0, walk.size(use) // (3 if use.node.op_type == "SequenceAt" else max(1, len(use.node.output)))
+    return walk.size(use) // (3 if use.node.op_type == "SequenceAt" else max(1, len(use.node.output)))
 
 
-def _few(walk: _Estimate, use: Use) -> tuple[int, int]:
-    return 0, _FEW
+def _few(walk: _Estimate, use: Use) -> int:
+    return _FEW
 
 
 _PRODUCTS: dict[str, Callable[[_Estimate, Use], tuple[int, int]]] = {
@@ -154,9 +160,13 @@ _PRODUCTS: dict[str, Callable[[_Estimate, Use], tuple[int, int]]] = {
     **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv", "ConvTranspose", "DeformConv", "FusedConv"), _convolution),
     **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),
     **dict.fromkeys(("Attention", "MultiHeadAttention", "GroupQueryAttention"), _attention),
-    **dict.fromkeys(("Shape", "Size", "Range", "Slice"), _few),
-    **dict.fromkeys(("Split", "SequenceAt"), _part),
     "Einsum": _einsum,
-    **dict.fromkeys(("Gather", "GatherElements"), _gather),
 }
 """How many products make an element of the result, and how many elements it has when shape inference cannot tell."""
+
+_RESULTS: dict[str, Callable[[_Estimate, Use], int]] = {
+    **dict.fromkeys(("Shape", "Size", "Range", "Slice"), _few),
+    **dict.fromkeys(("Split", "SequenceAt"), _part),
+    **dict.fromkeys(("Gather", "GatherElements"), _gather),
+}
+"""How many elements the result of other operators has, when it is not as large as the largest operand."""

@@ -41,7 +41,8 @@ _WITH_BODY = {"Loop": 1, "Scan": 0, "SequenceMap": 0, "If": 0}
 class Index:
     """Readers and small constants of all values of a model, subgraphs included. Names are unique in ONNX.
 
-    `nodes` holds every node with the number of loops around it, `outputs` the names of what each of them computes.
+    `nodes` holds every node with the number of loops around it, `operators` what each of them is, and `outputs` the
+    names of what it computes.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
@@ -49,6 +50,7 @@ class Index:
         self.producers: dict[str, onnx.NodeProto] = {}
         self.aliases: dict[str, list[str]] = defaultdict(list)
         self.nodes: list[tuple[onnx.NodeProto, int]] = []
+        self.operators: list[str] = []
         self.outputs: list[list[str]] = []
         self.constants: dict[str, onnx.TensorProto] = {}
         self.element_types = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
@@ -61,6 +63,7 @@ class Index:
         for node in graph.node:
             outputs = list(node.output)
             self.nodes.append((node, depth))
+            self.operators.append(node.op_type)
             self.outputs.append(outputs)
             for position, name in enumerate(node.input):
                 if name:
