@@ -36,7 +36,7 @@ lint: $(VENV)/tested
 	$(BIN)/mypy
 
 docs: $(VENV)/installed
-	$(BIN)/python -m surgery.reference docs
+	$(BIN)/python -m surgery.docsgen docs
 
 COMPILE := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--custom-compile-command 'make lock'

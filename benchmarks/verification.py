@@ -22,8 +22,9 @@ import numpy as np
 import onnx
 
 from surgery import storage
-from surgery.parity import Parity
-from surgery.verify import Verifier, check, signature
+from surgery.promises import Parity
+from surgery.verification.checks import check, signature
+from surgery.verification.verdict import Verifier
 
 PLAIN = """
 import sys, time

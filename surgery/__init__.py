@@ -10,88 +10,88 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from surgery.attributes import require_form as require_form
-    from surgery.attributes import typed_attribute as typed_attribute
-    from surgery.bisect import bisect as bisect
+    from surgery.bisection.bisect import bisect as bisect
     from surgery.bridges.objects import add_pass as add_pass
     from surgery.bridges.tools.installed import OptimizerPass as OptimizerPass
     from surgery.bridges.tools.running import run_tool as run_tool
-    from surgery.diff import diff as diff
-    from surgery.edits import Builder as Builder
+    from surgery.differences.diff import diff as diff
+    from surgery.engine.runner import Result as Result
+    from surgery.engine.runner import apply as apply
     from surgery.errors import BlockedError as BlockedError
     from surgery.errors import UsageError as UsageError
-    from surgery.evaluate import compute as compute
-    from surgery.exporting import export_weights as export_weights
-    from surgery.graph import Graph as Graph
-    from surgery.inspect import inspect as inspect
-    from surgery.joining import Other as Other
-    from surgery.literals import data_type as data_type
-    from surgery.literals import literal_tensor as literal_tensor
-    from surgery.parity import Parity as Parity
-    from surgery.pattern import Match as Match
-    from surgery.pattern.option import RuleText as RuleText
-    from surgery.registry import FilePath as FilePath
-    from surgery.registry import Keeps as Keeps
-    from surgery.registry import Size as Size
-    from surgery.registry import graph_pass as graph_pass
-    from surgery.registry import pattern_pass as pattern_pass
-    from surgery.runner import Result as Result
-    from surgery.runner import apply as apply
-    from surgery.select import NodeSelector as NodeSelector
-    from surgery.select import Renames as Renames
-    from surgery.select import TensorNames as TensorNames
-    from surgery.splitting import split as split
+    from surgery.graph.attributes import require_form as require_form
+    from surgery.graph.attributes import typed_attribute as typed_attribute
+    from surgery.graph.builder import Builder as Builder
+    from surgery.graph.evaluate import compute as compute
+    from surgery.graph.graph import Graph as Graph
+    from surgery.graph.literals import data_type as data_type
+    from surgery.graph.literals import literal_tensor as literal_tensor
+    from surgery.graph.merge import Other as Other
+    from surgery.graph.values import Node as Node
+    from surgery.graph.values import Refusal as Refusal
+    from surgery.graph.values import Value as Value
+    from surgery.inspection.inspect import inspect as inspect
+    from surgery.patterns import Match as Match
+    from surgery.patterns.select import NodeSelector as NodeSelector
+    from surgery.patterns.select import Renames as Renames
+    from surgery.patterns.select import TensorNames as TensorNames
+    from surgery.promises import Parity as Parity
+    from surgery.registry.declare import FilePath as FilePath
+    from surgery.registry.declare import Keeps as Keeps
+    from surgery.registry.declare import Size as Size
+    from surgery.registry.declare import graph_pass as graph_pass
+    from surgery.registry.declare import pattern_pass as pattern_pass
+    from surgery.rules.option import RuleText as RuleText
+    from surgery.splitting.split import split as split
     from surgery.storage import Checkpoint as Checkpoint
     from surgery.storage import External as External
     from surgery.storage import load as load
     from surgery.storage import save as save
-    from surgery.verify import verify as verify
-    from surgery.views import Node as Node
-    from surgery.views import Refusal as Refusal
-    from surgery.views import Value as Value
+    from surgery.storage.export_weights import export_weights as export_weights
+    from surgery.verification.pair import verify as verify
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Result": "runner",
-    "apply": "runner",
-    "bisect": "bisect",
-    "diff": "diff",
-    "export_weights": "exporting",
-    "inspect": "inspect",
+    "Result": "engine.runner",
+    "apply": "engine.runner",
+    "bisect": "bisection.bisect",
+    "diff": "differences.diff",
+    "export_weights": "storage.export_weights",
+    "inspect": "inspection.inspect",
     "load": "storage",
     "save": "storage",
-    "split": "splitting",
-    "verify": "verify",
+    "split": "splitting.split",
+    "verify": "verification.pair",
     "BlockedError": "errors",
-    "Builder": "edits",
+    "Builder": "graph.builder",
     "Checkpoint": "storage",
     "External": "storage",
-    "FilePath": "registry",
-    "Other": "joining",
+    "FilePath": "registry.declare",
+    "Other": "graph.merge",
     "OptimizerPass": "bridges.tools.installed",
     "run_tool": "bridges.tools.running",
-    "Graph": "graph",
-    "Keeps": "registry",
-    "Match": "pattern",
-    "Node": "views",
-    "NodeSelector": "select",
-    "Parity": "parity",
-    "Refusal": "views",
-    "Renames": "select",
-    "RuleText": "pattern.option",
-    "Size": "registry",
-    "TensorNames": "select",
+    "Graph": "graph.graph",
+    "Keeps": "registry.declare",
+    "Match": "patterns",
+    "Node": "graph.values",
+    "NodeSelector": "patterns.select",
+    "Parity": "promises",
+    "Refusal": "graph.values",
+    "Renames": "patterns.select",
+    "RuleText": "rules.option",
+    "Size": "registry.declare",
+    "TensorNames": "patterns.select",
     "UsageError": "errors",
-    "Value": "views",
+    "Value": "graph.values",
     "add_pass": "bridges.objects",
-    "compute": "evaluate",
-    "data_type": "literals",
-    "graph_pass": "registry",
-    "literal_tensor": "literals",
-    "pattern_pass": "registry",
-    "require_form": "attributes",
-    "typed_attribute": "attributes",
+    "compute": "graph.evaluate",
+    "data_type": "graph.literals",
+    "graph_pass": "registry.declare",
+    "literal_tensor": "graph.literals",
+    "pattern_pass": "registry.declare",
+    "require_form": "graph.attributes",
+    "typed_attribute": "graph.attributes",
 }
 
 __all__ = [

@@ -1,8 +1,8 @@
 """Random models in which operands broadcast, and the comparison of a model with what a pass makes of it.
 
-ONNX Runtime alone says what is right here, so that nothing of `surgery.verify` can hide a mistake. Models come from two
-sources: random expressions over elementwise operators, and the case files of the passes with other shapes, so that each
-idiom meets constants that enlarge it.
+ONNX Runtime alone says what is right here, so that nothing of `surgery.verification` can hide a mistake. Models come
+from two sources: random expressions over elementwise operators, and the case files of the passes with other shapes, so
+that each idiom meets constants that enlarge it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ import onnx.numpy_helper
 import onnx.shape_inference
 import onnxruntime as ort
 
-from surgery import Parity, registry, storage, testing
+from surgery import Parity, storage, testing
 from surgery.errors import SurgeryError
+from surgery.registry import declare
 
 THEMES = ("attention", "chains", "cleanup", "constants", "idioms", "linear", "shapes", "structure", "weights")
 LEFT_OUT = ("canonical-order", "drop-unused-inputs", "infer-shapes", "set-layout", "strip-lineage", "unroll-loop")
@@ -54,13 +55,13 @@ class Wrong:
 
 
 @cache
-def passes() -> tuple[registry.Pass, ...]:
+def passes() -> tuple[declare.Pass, ...]:
     """List the standard passes that may meet elementwise operators."""
-    found = registry.passes().values()
+    found = declare.passes().values()
     return tuple(one for one in found if one.is_standard and one.theme in THEMES and one.name not in LEFT_OUT)
 
 
-def wrong(model: onnx.ModelProto, declared: registry.Pass, seed: int) -> tuple[Wrong | None, onnx.ModelProto]:
+def wrong(model: onnx.ModelProto, declared: declare.Pass, seed: int) -> tuple[Wrong | None, onnx.ModelProto]:
     """Run a pass; return what is wrong with its result, None when nothing is, and the result."""
     try:
         outcome = testing.run(model, declared, {})

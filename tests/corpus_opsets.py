@@ -42,8 +42,9 @@ import plain  # noqa: E402
 import second_opinion  # noqa: E402
 from opset_tools import opset  # noqa: E402
 
-from surgery import summary, text  # noqa: E402
-from surgery.ops import RANDOM  # noqa: E402
+from surgery.graph import text  # noqa: E402
+from surgery.operators.traits import RANDOM  # noqa: E402
+from surgery.proto import summary  # noqa: E402
 
 Feed = dict[str, Any]
 BAD = ("wrong", "crashed")

@@ -29,7 +29,7 @@ import onnx
 import plain
 
 from surgery import recipe as recipes
-from surgery import runner
+from surgery.engine import runner
 from surgery.errors import SurgeryError
 
 WRONG = ("wrong", "crash", "error", "failed: different", "failed: none")

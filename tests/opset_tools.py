@@ -23,12 +23,13 @@ class Refused(Exception):  # noqa: N818 - an answer, not a mistake
 
 def surgery(model: onnx.ModelProto, target: int) -> onnx.ModelProto:
     """Run the bare pass, up or down, without the parity run that would follow it."""
-    from surgery import registry, storage
+    from surgery import storage
+    from surgery.bridges.run_pass import transform
     from surgery.errors import BlockedError, UsageError
-    from surgery.graph import Graph
-    from surgery.transform import transform
+    from surgery.graph.graph import Graph
+    from surgery.registry import declare
 
-    declared = registry.find("upgrade-opset" if target > opset(model) else "downgrade-opset")
+    declared = declare.find("upgrade-opset" if target > opset(model) else "downgrade-opset")
     stored = storage.from_proto(model)
     graph = Graph(storage.ir_from_proto(stored.proto, stored.weights), weights=stored.weights)
     try:
@@ -42,7 +43,7 @@ def surgery(model: onnx.ModelProto, target: int) -> onnx.ModelProto:
 
 def verified(model: onnx.ModelProto, target: int) -> onnx.ModelProto:
     """Run the pass as a step of a recipe, which is refused where parity fails or cannot be told."""
-    from surgery import runner
+    from surgery.engine import runner
     from surgery.recipe.loader import single_step
 
     name = "upgrade-opset" if target > opset(model) else "downgrade-opset"
@@ -80,7 +81,7 @@ def onnxscript_converter(model: onnx.ModelProto, target: int) -> onnx.ModelProto
 def stamp(model: onnx.ModelProto, target: int) -> onnx.ModelProto:
     """Write down an opset that `surgery opset` says the model can have as it stands, and change nothing else."""
     from surgery import storage
-    from surgery.opsets import study
+    from surgery.opsets.study import study
 
     found = study(storage.from_proto(model))
     if found.lowest is None or not found.lowest <= target <= found.opset or found.functions:

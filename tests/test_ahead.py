@@ -10,11 +10,13 @@ from typing import Any
 import onnx
 import pytest
 
-from surgery import Graph, Parity, chain, graph_pass, recipe, runner, text
+from surgery import Graph, Parity, graph_pass, recipe
+from surgery.engine import pipeline, runner
 from surgery.errors import UsageError
-from surgery.registry import Pass
-from surgery.verify import verdict
-from surgery.verify.contract import Contract
+from surgery.graph import text
+from surgery.registry.declare import Pass
+from surgery.verification import verdict
+from surgery.verification.signature.tracker import Contract
 
 MODEL = """g (float[n,2] x) => (float[n,2] y) {
     i = Identity(x) a = Relu(i) b = Relu(a) d = Dropout(b) c = Cast<to=1>(d) y = Neg(c) }"""
@@ -32,13 +34,13 @@ def abs_for_relu(graph: Graph) -> None:
 def _ahead(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let passes of a test run as standard ones do, and judging take long enough for others to run ahead."""
     monkeypatch.setattr(Pass, "is_standard", property(lambda self: True))
-    judged = chain.Chain._judged
+    judged = pipeline.Chain._judged
 
-    def slowly(self: chain.Chain, attempt: chain.Attempt, *rest: Any) -> chain.Attempt:
+    def slowly(self: pipeline.Chain, attempt: pipeline.Attempt, *rest: Any) -> pipeline.Attempt:
         time.sleep(0.3)
         return judged(self, attempt, *rest)
 
-    monkeypatch.setattr(chain.Chain, "_judged", slowly)
+    monkeypatch.setattr(pipeline.Chain, "_judged", slowly)
     yield
 
 
@@ -68,18 +70,18 @@ def test_steps_are_recorded_in_their_order() -> None:
 
 def test_a_change_is_checked_while_the_one_before_it_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     checked: dict[str, threading.Event] = defaultdict(threading.Event)
-    find, judged = chain.Chain._find, chain.Chain._judged
+    find, judged = pipeline.Chain._find, pipeline.Chain._judged
 
-    def told(self: chain.Chain, attempt: chain.Attempt) -> list[str]:
+    def told(self: pipeline.Chain, attempt: pipeline.Attempt) -> list[str]:
         checked[attempt.step.name].set()
         return find(self, attempt)
 
-    def waiting(self: chain.Chain, attempt: chain.Attempt, *rest: Any) -> chain.Attempt:
+    def waiting(self: pipeline.Chain, attempt: pipeline.Attempt, *rest: Any) -> pipeline.Attempt:
         assert checked["drop-dropout"].wait(60)
         return judged(self, attempt, *rest)
 
-    monkeypatch.setattr(chain.Chain, "_find", told)
-    monkeypatch.setattr(chain.Chain, "_judged", waiting)
+    monkeypatch.setattr(pipeline.Chain, "_find", told)
+    monkeypatch.setattr(pipeline.Chain, "_judged", waiting)
     result = run("[drop-identity, drop-dropout]")
     assert outcomes(result) == [("drop-identity", "committed"), ("drop-dropout", "committed")]
 
@@ -149,15 +151,15 @@ def bogus_attribute(graph: Graph) -> None:
 def test_many_weights_are_waited_for_only_where_each_step_is_compared(
     mode: str, runs_ahead: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chain, "FEW_WEIGHTS", -1)
+    monkeypatch.setattr(pipeline, "FEW_WEIGHTS", -1)
     ahead: list[str] = []
-    run_ahead = chain.Chain._run_ahead
+    run_ahead = pipeline.Chain._run_ahead
 
-    def noted(self: chain.Chain, attempt: chain.Attempt, declared: Pass, seconds: float) -> None:
+    def noted(self: pipeline.Chain, attempt: pipeline.Attempt, declared: Pass, seconds: float) -> None:
         ahead.append(attempt.step.name)
         run_ahead(self, attempt, declared, seconds)
 
-    monkeypatch.setattr(chain.Chain, "_run_ahead", noted)
+    monkeypatch.setattr(pipeline.Chain, "_run_ahead", noted)
     steps = "[drop-identity, {pass: bogus-attribute, on_failure: rollback}, drop-dropout, drop-no-op]"
     result = run(steps, f"verify: {{mode: {mode}, compare: whole}}")
     assert outcomes(result)[:4] == [
@@ -176,40 +178,40 @@ def test_the_whole_is_run_while_the_change_before_is_judged(monkeypatch: pytest.
     monkeypatch.setattr(verdict, "_PER_NODE", 1e9)
     ahead: list[bytes] = []
     is_run = threading.Event()
-    run_ahead, judged = verdict.Verifier.run_ahead, chain.Chain._judged
+    run_ahead, judged = verdict.Verifier.run_ahead, pipeline.Chain._judged
 
     def noted(self: verdict.Verifier, before: bytes | None, candidate: bytes, promise: Parity) -> None:
         run_ahead(self, before, candidate, promise)
         ahead.extend(self._anticipated)
         is_run.set()
 
-    def waits(self: chain.Chain, attempt: chain.Attempt, *rest: Any) -> chain.Attempt:
+    def waits(self: pipeline.Chain, attempt: pipeline.Attempt, *rest: Any) -> pipeline.Attempt:
         if attempt.step.name == "drop-identity":
             is_run.wait(60)
         return judged(self, attempt, *rest)
 
     monkeypatch.setattr(verdict.Verifier, "run_ahead", noted)
-    monkeypatch.setattr(chain.Chain, "_judged", waits)
+    monkeypatch.setattr(pipeline.Chain, "_judged", waits)
     result = run("[drop-identity, drop-dropout, drop-no-op]")
     assert [status for _, status in outcomes(result)] == ["committed"] * 3
     assert ahead and ops(result.proto) == ["Relu", "Neg"]
 
 
 def test_regions_are_compared_though_the_change_before_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    compare_ahead, judged = Contract.compare_ahead, chain.Chain._judged
+    compare_ahead, judged = Contract.compare_ahead, pipeline.Chain._judged
     all_compared = threading.Semaphore(0)
 
     def noted(self: Contract, *change: Any) -> None:
         compare_ahead(self, *change)
         all_compared.release()
 
-    def waits(self: chain.Chain, attempt: chain.Attempt, *rest: Any) -> chain.Attempt:
+    def waits(self: pipeline.Chain, attempt: pipeline.Attempt, *rest: Any) -> pipeline.Attempt:
         if attempt.step.name == "drop-identity":
             assert all(all_compared.acquire(timeout=60) for _ in range(3))
         return judged(self, attempt, *rest)
 
     monkeypatch.setattr(Contract, "compare_ahead", noted)
-    monkeypatch.setattr(chain.Chain, "_judged", waits)
+    monkeypatch.setattr(pipeline.Chain, "_judged", waits)
     result = run("[drop-identity, drop-dropout, drop-no-op]")
     assert [status for _, status in outcomes(result)] == ["committed"] * 3
 

@@ -9,9 +9,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from surgery import cli, storage, text
-from surgery.analysis import Analysis, analyse
+from surgery import cli, storage
 from surgery.errors import UsageError
+from surgery.graph import text
+from surgery.inspection.analysis import Analysis, analyse
 
 
 def look(source: str | onnx.ModelProto, opset: int = 21, **sizes: int) -> Analysis:

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from surgery import recipe as recipes
-from surgery import registry, runner, text
-from surgery.bisect import bisect
+from surgery.bisection.bisect import bisect
+from surgery.engine import runner
+from surgery.graph import text
+from surgery.registry import declare
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[n, 4] x) => (float[n, 4] y)
@@ -102,7 +104,7 @@ def test_a_revised_piece_is_compared_with_the_piece() -> None:
 
 
 def test_a_wrong_site_behind_such_a_piece_is_found(tmp_path: Path) -> None:
-    registry.load_plugin(str(Path(__file__).parent / "plugin_small_wrong.py"))
+    declare.load_plugin(str(Path(__file__).parent / "plugin_small_wrong.py"))
     recipe = recipe_of(f"[negate, {PIECE}, {{scale-relu: {{error: 0.5}}}}]")
     blame = bisect(text.parse(MODEL.replace("e = Exp(i)", "r = Relu(i) e = Neg(r)")), recipe, output=tmp_path / "repro")
     assert blame.step is not None and blame.step.name == "scale-relu"

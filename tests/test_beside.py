@@ -9,12 +9,14 @@ from typing import Any
 import onnx
 import pytest
 
-from surgery import cli, runner, storage, text
+from surgery import cli, storage
 from surgery import recipe as recipes
-from surgery.beginning import begin
+from surgery.engine import runner
+from surgery.engine.reference_start import begin
 from surgery.errors import OutputError, RecipeError, WorkerError
+from surgery.graph import text
 from surgery.recipe.schema import InputsSpec, Recipe, VerifySpec
-from surgery.verify.running.engine import Engine
+from surgery.runtime.engine import Engine
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[n, 4] x) => (float[n, 4] y)

@@ -11,10 +11,13 @@ import onnx
 import pytest
 
 import surgery
-from surgery import cli, registry, runner, text
+from surgery import cli
 from surgery import recipe as recipes
-from surgery.bisect import Blame, bisect
+from surgery.bisection.bisect import Blame, bisect
+from surgery.engine import runner
 from surgery.errors import OutputError
+from surgery.graph import text
+from surgery.registry import declare
 
 HERE = Path(__file__).parent
 BERT = HERE.parent / "models" / "bert-tiny.ts.onnx"
@@ -40,8 +43,8 @@ SOFTMAXES = """g (float[n, 4] x) => (float[n, 4] y) {
 
 @pytest.fixture(autouse=True, scope="module")
 def wrong_passes() -> None:
-    registry.load_plugin(str(PLUGIN))
-    registry.load_plugin(str(HERE / "plugin_small_wrong.py"))
+    declare.load_plugin(str(PLUGIN))
+    declare.load_plugin(str(HERE / "plugin_small_wrong.py"))
 
 
 @pytest.fixture

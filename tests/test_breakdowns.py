@@ -7,14 +7,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import surgery
-from surgery import storage, text
-from surgery.analysis.activations import activations
-from surgery.analysis.costs import costs
-from surgery.graph import Graph
-from surgery.inference.symbols import combine, normal, shown
+from surgery import storage
+from surgery.graph import text
+from surgery.graph.graph import Graph
+from surgery.inspection.activations import activations
+from surgery.inspection.costs import costs
+from surgery.operators.dtypes import spread
 from surgery.recipe.loader import parse
-from surgery.verify.draws import draws
-from surgery.verify.running.elements import spread
+from surgery.shapes.symbols import combine, normal, shown
+from surgery.verification.draws import draws
 
 FLOATS = TensorProto.FLOAT
 OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]

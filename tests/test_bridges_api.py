@@ -16,8 +16,10 @@ import pytest
 from onnx import ModelProto as Message
 
 import surgery
-from surgery import Graph, apis, cli, registry
+from surgery import Graph, cli
 from surgery.errors import UsageError
+from surgery.registry import api as apis
+from surgery.registry import declare
 
 
 def by_text(model: ir.Model) -> None: ...
@@ -80,8 +82,8 @@ def typed(model: {annotation}) -> None:
 """
     path = tmp_path / "typed.py"
     path.write_text(source)
-    registry.load_plugin(str(path))
-    assert registry.find(name).api == api
+    declare.load_plugin(str(path))
+    assert declare.find(name).api == api
 
 
 WRONG = [
@@ -103,9 +105,9 @@ numbers = itertools.count()
 def test_any_other_annotation_is_an_error_at_the_declaration(function: Callable[..., None], message: str) -> None:
     name = f"wrong-annotation-{next(numbers)}"
     with pytest.raises(UsageError, match=r"Graph, onnx_ir\.Model, gs\.Graph, onnx\.ModelProto") as caught:
-        registry.graph_pass(name)(function)
+        declare.graph_pass(name)(function)
     assert caught.value.what.startswith(f"pass '{name}' {message}")
-    assert name not in registry.passes()
+    assert name not in declare.passes()
 
 
 def test_a_plugin_with_a_wrong_annotation_is_one_line_for_the_user(

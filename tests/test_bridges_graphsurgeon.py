@@ -10,9 +10,11 @@ import onnx_graphsurgeon as gs
 import pytest
 from onnx import helper
 
-from surgery import Parity, graph_pass, recipe, runner, storage, text
+from surgery import Parity, graph_pass, recipe, storage
 from surgery.bridges import graphsurgeon
+from surgery.engine import runner
 from surgery.errors import PassError
+from surgery.graph import text
 
 
 def carried(model: onnx.ModelProto, function: object = lambda graph: graph) -> tuple[onnx.ModelProto, onnx.ModelProto]:

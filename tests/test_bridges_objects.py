@@ -7,8 +7,12 @@ import onnx_ir as ir
 import onnx_ir.passes.common as common
 import pytest
 
-from surgery import Parity, add_pass, lineage, recipe, registry, runner, text
+from surgery import Parity, add_pass, recipe
+from surgery.engine import runner
 from surgery.errors import UsageError
+from surgery.graph import text
+from surgery.graph.lineage import metadata
+from surgery.registry import declare
 
 rewriter = pytest.importorskip("onnxscript.rewriter")
 
@@ -128,7 +132,7 @@ def test_rules_in_every_form(kind: str) -> None:
 def test_a_rule_tells_where_a_node_comes_from() -> None:
     result = run(text.parse(COPIES), "object-class")
     (node,) = (node for node in result.proto.graph.node if node.op_type == "Abs")
-    known = lineage.read({entry.key: entry.value for entry in node.metadata_props})
+    known = metadata.read({entry.key: entry.value for entry in node.metadata_props})
     assert known is not None and known.passes == ("object-class",)
     assert set(known.origins) == {"first", "one"}
 
@@ -175,13 +179,13 @@ def test_all_default_rules_on_real_models(name: str, short_models: Path) -> None
 
 
 def test_a_pass_of_an_object_is_described_by_it() -> None:
-    found = registry.find("object-class")
+    found = declare.find("object-class")
     assert found.doc == "Remove an Identity before an Abs." and found.example is None
     assert found.place.startswith(__file__) and found.module == __name__
-    assert found.options == () and registry.find("object-functional").summary == "Return a copy without doc strings."
-    assert registry.find("object-list").summary == "Apply rewrite rules of onnxscript: NegNeg, DropIdentity."
-    assert registry.find("object-rule").summary == "Apply NegNeg of onnxscript."
-    assert registry.find("object-liar").summary.startswith("Apply Liar of ")
+    assert found.options == () and declare.find("object-functional").summary == "Return a copy without doc strings."
+    assert declare.find("object-list").summary == "Apply rewrite rules of onnxscript: NegNeg, DropIdentity."
+    assert declare.find("object-rule").summary == "Apply NegNeg of onnxscript."
+    assert declare.find("object-liar").summary.startswith("Apply Liar of ")
 
 
 WRONG = [

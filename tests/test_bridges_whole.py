@@ -9,7 +9,10 @@ import onnx_graphsurgeon as gs
 import onnx_ir as ir
 import pytest
 
-from surgery import Parity, Refusal, graph_pass, lineage, recipe, runner, storage, text
+from surgery import Parity, Refusal, graph_pass, recipe, storage
+from surgery.engine import runner
+from surgery.graph import text
+from surgery.graph.lineage import metadata
 
 APIS = ("proto", "ir", "gs")
 IDENTITY = """g (float[n] x) => (float[n] y) {
@@ -213,10 +216,10 @@ def test_new_nodes_tell_what_they_came_from() -> None:
     model = text.parse("g (float[n] x) => (float[n] y) { a = Exp(x) [n] b = Neg(a) [e] y = Abs(b) }")
     result = run(model, "whole-fuse-gs")
     made = {
-        node.op_type: lineage.read({p.key: p.value for p in node.metadata_props}) for node in result.proto.graph.node
+        node.op_type: metadata.read({p.key: p.value for p in node.metadata_props}) for node in result.proto.graph.node
     }
     assert made["Exp"] is None
-    assert made["Abs"] == lineage.Lineage(("whole-fuse-gs",), ("e", "n"))
+    assert made["Abs"] == metadata.Lineage(("whole-fuse-gs",), ("e", "n"))
 
 
 BRANCHES = """g (float[n] x, bool cond) => (float[n] y) <float[1] w = {3}> {

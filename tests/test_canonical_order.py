@@ -8,8 +8,11 @@ import onnx
 import pytest
 
 from surgery import recipe as recipes
-from surgery import registry, runner, storage, text
-from surgery.graph import Graph
+from surgery import storage
+from surgery.engine import runner
+from surgery.graph import text
+from surgery.graph.graph import Graph
+from surgery.registry import declare
 
 MODELS = Path(__file__).parent.parent / "models"
 NESTED = """<ir_version: 10, opset_import: ["" : 21, "local" : 1]>
@@ -93,7 +96,7 @@ def _replace(field: object, items: list[object]) -> None:
 def ordered(model: onnx.ModelProto) -> bytes:
     stored = storage.from_proto(model)
     graph = Graph(storage.ir_from_proto(stored.proto, stored.weights), weights=stored.weights)
-    registry.find("canonical-order").function(graph)
+    declare.find("canonical-order").function(graph)
     result = storage.resolve(storage.proto_from_ir(graph.ir, stored.weights), stored.weights)
     data: bytes = result.SerializeToString(deterministic=True)
     return data

@@ -4,13 +4,15 @@ import case_files
 import onnx_ir as ir
 import pytest
 
-from surgery import registry, testing, text
+from surgery import testing
+from surgery.graph import text
+from surgery.registry import declare
 
 CASES = case_files.read()
 # ONNX text has no metadata: tests/test_lineage.py
 WITHOUT_TEXT = {"strip-lineage"}
 # Other tests register passes of their own.
-STANDARD = {name: p for name, p in registry.passes().items() if p.is_standard and name not in WITHOUT_TEXT}
+STANDARD = {name: p for name, p in declare.passes().items() if p.is_standard and name not in WITHOUT_TEXT}
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -33,7 +35,7 @@ def test_refusals_outnumber_rewrites() -> None:
     assert len(CASES) - fires >= fires
 
 
-def needs_a_file(declared: registry.Pass) -> bool:
+def needs_a_file(declared: declare.Pass) -> bool:
     """An example in a docstring has no files beside it; the cases have."""
     return any(option.is_file and option.required for option in declared.options)
 

@@ -19,12 +19,13 @@ from corpus import floats, model_of
 from onnx import TensorProto, helper
 
 import surgery
-from surgery import cli, recipe, storage, text
+from surgery import cli, recipe, storage
 from surgery.errors import OutputError, SurgeryError, UsageError
-from surgery.exporting import export_weights
+from surgery.graph import text
 from surgery.recipe import resolved
 from surgery.storage import Named, read_checkpoint, write_checkpoint
 from surgery.storage.checkpoints import npz, safetensors
+from surgery.storage.export_weights import export_weights
 from surgery.storage.files import NewFile
 
 ARRAYS = {
@@ -358,7 +359,7 @@ def test_large_weights_stay_out_of_memory(tmp_path: Path) -> None:
         "import sys\n"
         "from pathlib import Path\n"
         "from surgery import storage\n"
-        "from surgery.exporting import export_weights\n"
+        "from surgery.storage.export_weights import export_weights\n"
         "def anonymous():\n"
         "    lines = dict(line.split(':', 1) for line in open('/proc/self/status'))\n"
         "    return int(lines['RssAnon'].split()[0])\n"

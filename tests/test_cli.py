@@ -9,7 +9,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from surgery import cli, text
+from surgery import cli
+from surgery.graph import text
 
 ROOT = Path(__file__).parent.parent
 PLUGIN = Path(__file__).parent / "plugin_wrong.py"

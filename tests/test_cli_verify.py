@@ -10,7 +10,8 @@ import onnx
 import pytest
 from given_sets import BODY, arrays, expected, model, write_set
 
-from surgery import cli, text
+from surgery import cli
+from surgery.graph import text
 
 
 @pytest.fixture

@@ -8,8 +8,10 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from surgery import recipe as recipes
-from surgery import registry, runner, text
-from surgery.verify.composing import compose, obstacle
+from surgery.engine import runner
+from surgery.graph import text
+from surgery.proto.compose import compose, obstacle
+from surgery.registry import declare
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "l" : 1]>'
 FIRST = f"""{HEAD}
@@ -90,7 +92,7 @@ def test_models_that_cannot_be_one_are_told(
 
 @pytest.fixture(autouse=True, scope="module")
 def passes_of_the_tests() -> None:
-    registry.load_plugin(str(Path(__file__).parent / "plugin_intended.py"))
+    declare.load_plugin(str(Path(__file__).parent / "plugin_intended.py"))
 
 
 def apply(folder: Path, steps: str, first: str = FIRST, second: str = SECOND) -> runner.Result:

@@ -8,8 +8,11 @@ import numpy as np
 import onnx
 import pytest
 
-from surgery import Graph, registry, runner, text
+from surgery import Graph
 from surgery import recipe as recipes
+from surgery.engine import runner
+from surgery.graph import text
+from surgery.registry import declare
 
 PLUGIN = Path(__file__).parent / "plugin_killers.py"
 MODEL = """g (float[batch, 300] x) => (float[batch, 2] y)
@@ -23,7 +26,7 @@ MODEL = """g (float[batch, 300] x) => (float[batch, 2] y)
 
 @pytest.fixture(autouse=True, scope="module")
 def killers() -> None:
-    registry.load_plugin(str(PLUGIN))
+    declare.load_plugin(str(PLUGIN))
 
 
 @pytest.fixture
@@ -108,7 +111,7 @@ def test_uncontained_passes_run_in_this_process(model: onnx.ModelProto) -> None:
     seen = []
     name = "right-tell-process"
 
-    @registry.graph_pass(name)
+    @declare.graph_pass(name)
     def tell(graph: Graph) -> None:
         """Tell where it runs."""
         seen.append(os.getpid())
@@ -120,6 +123,6 @@ def test_uncontained_passes_run_in_this_process(model: onnx.ModelProto) -> None:
 
 
 def test_memory_is_limited_though_no_recipe_says_so(model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("surgery.transform.default_memory", lambda: 300 << 20)
+    monkeypatch.setattr("surgery.bridges.run_pass.default_memory", lambda: 300 << 20)
     (step,) = apply(model, "[kill-memory]").steps
     assert "pass 'kill-memory' ran out of memory" in step.message

@@ -5,7 +5,7 @@ from surgery.passes.opset import _lowering
 from surgery.passes.opset.decompose import HOMES
 
 import surgery
-from surgery import text
+from surgery.graph import text
 from surgery.recipe.loader import single_step
 
 X = "(float[N,4] x) => (float[N,4] y)"

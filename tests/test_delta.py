@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from surgery.delta import GaveUp, Search
-from surgery.graph import Site
+from surgery.engine.delta_debugging import GaveUp, Search
+from surgery.graph.graph import Site
 
 
 @dataclass(frozen=True)

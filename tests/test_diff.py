@@ -9,9 +9,10 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 import surgery
-from surgery import cli, text
-from surgery.diff import Difference
+from surgery import cli
+from surgery.differences.diff import Difference
 from surgery.errors import ModelFileError
+from surgery.graph import text
 
 MODELS = Path(__file__).parent.parent / "models"
 MODEL = """<ir_version: 10, opset_import: ["" : 21]>

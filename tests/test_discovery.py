@@ -132,8 +132,9 @@ def test_a_wheel_shows_up_everywhere(site: Path) -> None:
 
 def test_a_wheel_shows_up_in_the_reference(site: Path) -> None:
     code = """
-        from surgery import reference, registry
-        written = reference.pages(one for one in registry.passes().values() if not one.is_standard)
+        from surgery.docsgen import reference
+        from surgery.registry import declare
+        written = reference.pages(one for one in declare.passes().values() if not one.is_standard)
         print(written["passes/plugins.md"], written["passes/README.md"])
     """
     found = python(site, "-c", textwrap.dedent(code))
@@ -222,7 +223,7 @@ assert registry.find("drop-dead").is_standard
 
 
 def test_a_standard_pass_whose_file_has_another_name_is_found(tmp_path: Path) -> None:
-    code = "from surgery import registry; print(registry.find('bypass').module, registry.get('bypas'))"
+    code = "from surgery.registry import declare; print(declare.find('bypass').module, declare.get('bypas'))"
     ran = python(tmp_path, "-c", code)
     assert ran.stdout == "surgery.passes.edit.remove_nodes None\n"
 

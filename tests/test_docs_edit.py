@@ -13,9 +13,10 @@ from typing import Any
 
 import onnx
 
-from surgery import cli, registry
-from surgery.parity import Parity
-from surgery.verify.checks import signature
+from surgery import cli
+from surgery.promises import Parity
+from surgery.registry import declare
+from surgery.verification.checks import signature
 
 ROOT = Path(__file__).parent.parent
 GUIDE = (ROOT / "docs" / "edit-a-model.md").read_text(encoding="utf-8")
@@ -81,7 +82,7 @@ def commands(session: Session) -> None:
 
 def edits() -> set[str]:
     """List the passes that the guide is about."""
-    return {name for name, found in registry.passes().items() if found.theme in ("edit", "opset")} | OTHERS
+    return {name for name, found in declare.passes().items() if found.theme in ("edit", "opset")} | OTHERS
 
 
 def examples(session: Session) -> None:
@@ -95,7 +96,7 @@ def test_each_edit_is_explained() -> None:
 
 
 def promises(session: Session) -> None:
-    passes = registry.passes()
+    passes = declare.passes()
     for step in session.steps():
         if step["status"] == "unchanged":
             continue

@@ -5,14 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from surgery import reference, registry
+from surgery.docsgen import reference
+from surgery.registry import declare
 
 DOCS = Path(__file__).parent.parent / "docs"
 
 
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:
-    return reference.pages(declared for declared in registry.passes().values() if declared.is_standard)
+    return reference.pages(declared for declared in declare.passes().values() if declared.is_standard)
 
 
 def test_the_pages_are_up_to_date(pages: dict[str, str]) -> None:
@@ -27,7 +28,7 @@ def test_no_page_is_left_over(pages: dict[str, str]) -> None:
 
 def test_every_pass_has_an_entry(pages: dict[str, str]) -> None:
     titles = re.findall(r"^## (.*)$", "".join(text for name, text in pages.items() if "README" not in name), re.M)
-    standard = {name for name, declared in registry.passes().items() if declared.is_standard}
+    standard = {name for name, declared in declare.passes().items() if declared.is_standard}
     assert standard <= set(titles)
 
 

@@ -8,7 +8,10 @@ from pathlib import Path
 import onnx
 import pytest
 
-from surgery import cli, recipe, registry, runner, storage, testing, text
+from surgery import cli, recipe, storage, testing
+from surgery.engine import runner
+from surgery.graph import text
+from surgery.registry import declare
 
 ROOT = Path(__file__).parent.parent
 GUIDE = (ROOT / "docs" / "write-a-pass.md").read_text(encoding="utf-8")
@@ -29,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, short_models: Path) -> Path
     (folder / "models").symlink_to(short_models)
     (folder / "my_passes.py").write_text("\n\n".join(blocks("python")))
     (folder / "mine.yaml").write_text(blocks("yaml")[0])
-    registry.load_plugin(str(folder / "my_passes.py"))
+    declare.load_plugin(str(folder / "my_passes.py"))
     return folder
 
 

@@ -9,9 +9,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import surgery
-from surgery import bridges, registry, storage, testing, text
+from surgery import bridges, storage, testing
 from surgery.cli import main
-from surgery.graph import Graph
+from surgery.graph import text
+from surgery.graph.graph import Graph
+from surgery.registry import declare
 from surgery.storage.mapped import StoredTensor
 
 MODELS = Path(__file__).parent.parent / "models"
@@ -26,7 +28,7 @@ def graph_of(model: str | Path | onnx.ModelProto) -> Graph:
 
 
 def run(graph: Graph, name: str, /, **options: Any) -> Graph:
-    declared = registry.find(name)
+    declared = declare.find(name)
     bridges.apply(declared, graph, declared.bind(options))
     return graph
 

@@ -5,8 +5,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from surgery import Graph, Value, evaluate, storage, text
-from surgery.evaluate import FAILS, NO_TENSOR, TOO_LARGE, TOO_MUCH_MEMORY, UNSUPPORTED, Computed
+from surgery import Graph, Value, storage
+from surgery.graph import evaluate, text
+from surgery.graph.evaluate import FAILS, NO_TENSOR, TOO_LARGE, TOO_MUCH_MEMORY, UNSUPPORTED, Computed
 
 
 def values_of(model: onnx.ModelProto) -> dict[str, Value]:

@@ -6,7 +6,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from surgery import cli, text
+from surgery import cli
+from surgery.graph import text
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[n, 4] x, float[4] s) => (float[n, 4] y, float[n, 4] z) {

@@ -6,7 +6,8 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
-from surgery import Graph, Value, storage, text
+from surgery import Graph, Value, storage
+from surgery.graph import text
 
 
 def graph_of(source: str) -> Graph:

@@ -6,7 +6,8 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from surgery import Graph, storage, text
+from surgery import Graph, storage
+from surgery.graph import text
 
 RECURRENT = """<ir_version: 8, opset_import: ["": 13, "com.microsoft": 1]>
 g (float[S,B,2] x, int8[D,2,12] w, int8[D,3,12] r, float[D] s, int8[D] z)

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import onnx
 
-from surgery import Graph, bridges, registry, storage, text
+from surgery import Graph, bridges, storage
+from surgery.graph import text
+from surgery.registry import declare
 
-FOLD = registry.find("fold-constants")
+FOLD = declare.find("fold-constants")
 
 # Three expansions of 4000 bytes each, of which two fit
 SOURCE = """

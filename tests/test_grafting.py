@@ -4,11 +4,11 @@ import onnx
 import onnx.utils
 import pytest
 
-from surgery import text
-from surgery.parity import CHANGES, Parity
+from surgery.graph import text
+from surgery.promises import CHANGES, Parity
 from surgery.recipe.schema import InputsSpec, VerifySpec
-from surgery.verify import Verdict
-from surgery.verify.contract import Contract
+from surgery.verification.signature.tracker import Contract
+from surgery.verification.verdict import Verdict
 
 WHOLE = """<ir_version: 8, opset_import: ["" : 17, "d" : 1]>
 g (float[n, 4] x, float[n, 4] mask) => (float[n, 4] y) <float[4] w = {1, -2, 3, 4}, float one = {1}> {

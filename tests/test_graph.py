@@ -6,11 +6,12 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from surgery import registry, text
 from surgery.errors import PassError
-from surgery.facts import scopes
-from surgery.graph import Graph
-from surgery.lineage import FROM_KEY, PASS_KEY
+from surgery.graph import text
+from surgery.graph.graph import Graph
+from surgery.graph.lineage.metadata import FROM_KEY, PASS_KEY
+from surgery.registry import declare
+from surgery.shapes.table import scopes
 
 
 def graph(source: str, **options: frozenset[int]) -> Graph:
@@ -242,13 +243,13 @@ def test_a_site_does_not_look_at_the_whole_graph(name: str, monkeypatch: pytest.
         body = " ".join(map(_BLOCK.format, range(blocks), range(1, blocks + 1)))
         g = graph(f"g (float[2] s0) => (float[2] y) {{ {body} y = Neg(s{blocks}) }}")
         looks = 0
-        declared = registry.find(name)
+        declared = declare.find(name)
         declared.function(g, **declared.bind({}))
         assert len(g.sites) >= blocks
         return looks
 
-    monkeypatch.setattr("surgery.graph.scopes", counted)
-    monkeypatch.setattr("surgery.ports.scopes", counted)
+    monkeypatch.setattr("surgery.graph.graph.scopes", counted)
+    monkeypatch.setattr("surgery.graph.signature_edits.scopes", counted)
     assert looks_at(40) == looks_at(10)
 
 

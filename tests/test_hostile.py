@@ -11,9 +11,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from surgery import cli, storage, text
+from surgery import cli, storage
 from surgery.cli import _output
 from surgery.errors import ModelFileError
+from surgery.graph import text
 from surgery.storage import bounds
 
 SIMPLE = "g (float[n] x) => (float[n] y) { r = Relu(x) y = Identity(r) }"

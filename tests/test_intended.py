@@ -5,8 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from surgery import bisect, registry, runner, text
 from surgery import recipe as recipes
+from surgery.bisection import bisect
+from surgery.engine import runner
+from surgery.graph import text
+from surgery.registry import declare
 
 PLUGIN = Path(__file__).parent / "plugin_intended.py"
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
@@ -19,7 +22,7 @@ g (float[batch, 4] x) => (float[batch, 4] y, float[batch, 4] z) {
 
 @pytest.fixture(autouse=True, scope="module")
 def passes_of_the_tests() -> None:
-    registry.load_plugin(str(PLUGIN))
+    declare.load_plugin(str(PLUGIN))
 
 
 def apply(steps: str, source: str = MODEL, head: str = "") -> runner.Result:

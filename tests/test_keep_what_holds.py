@@ -9,15 +9,18 @@ import numpy as np
 import onnx
 import pytest
 
-from surgery import chain, cli, delta, registry, runner, text
+from surgery import cli
 from surgery import recipe as recipes
-from surgery.graph import Graph, Site
-from surgery.parity import Parity
+from surgery.engine import delta_debugging, pipeline, runner
+from surgery.graph import text
+from surgery.graph.graph import Graph, Site
+from surgery.promises import Parity
 from surgery.recipe import PassStep, RepeatStep, UseStep, shipped
 from surgery.recipe.failing import decided
-from surgery.registry import Pass, graph_pass
-from surgery.verify import Verdict
-from surgery.verify.contract import Contract
+from surgery.registry import declare
+from surgery.registry.declare import Pass, graph_pass
+from surgery.verification.signature.tracker import Contract
+from surgery.verification.verdict import Verdict
 
 HERE = Path(__file__).parent
 SMALL_WRONG = str(HERE / "plugin_small_wrong.py")
@@ -135,13 +138,13 @@ def test_what_breaks_while_a_step_is_judged_refuses_that_step(where: str, monkey
 
 def test_a_refused_step_is_not_judged_again_on_the_same_model(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     judged: list[str] = []
-    judge = chain.Chain._judged
+    judge = pipeline.Chain._judged
 
-    def counting(self: chain.Chain, attempt: chain.Attempt, *rest: Any) -> chain.Attempt:
+    def counting(self: pipeline.Chain, attempt: pipeline.Attempt, *rest: Any) -> pipeline.Attempt:
         judged.append(attempt.step.name)
         return judge(self, attempt, *rest)
 
-    monkeypatch.setattr(chain.Chain, "_judged", counting)
+    monkeypatch.setattr(pipeline.Chain, "_judged", counting)
     steps = "[{repeat: 5, steps: [drop-identity, {pass: keep-drop-relu, on_failure: rollback}]}]"
     result = apply(steps)
     # Rounds end with the first that changes nothing, one later where that is not known in time.
@@ -160,7 +163,7 @@ def test_sites_that_were_refused_are_not_tried_again(where: str, monkeypatch: py
 
 
 def test_rounds_without_end_end(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chain, "_MOST_ROUNDS", 1)
+    monkeypatch.setattr(pipeline, "_MOST_ROUNDS", 1)
     result = apply("[drop-identity, {repeat: until-stable, steps: [keep-swap]}]")
     assert outcomes(result)[-1] == ("(repeat)", "unchanged") and "ended" in result.steps[-1].message
     assert result.ok and "Identity" not in ops(result) and "Mul" in ops(result)
@@ -196,13 +199,13 @@ def test_a_search_that_gives_up_keeps_the_most_that_held() -> None:
             self.sites = [replace(site, skipped=site.number in skip) for site in sites]
             self.ok = all(site.skipped for site in self.sites if site.number > 10)
 
-    search = delta.Search(Run, Run(frozenset()), most=8)
-    with pytest.raises(delta.GaveUp, match="after 8 runs"):
+    search = delta_debugging.Search(Run, Run(frozenset()), most=8)
+    with pytest.raises(delta_debugging.GaveUp, match="after 8 runs"):
         search.guilty()
     assert search.best is not None
     assert [site.number for site in search.best.sites if not site.skipped] == list(range(1, 11))
-    hurried = delta.Search(Run, Run(frozenset()), seconds=-1.0)
-    with pytest.raises(delta.GaveUp, match="gave up after"):
+    hurried = delta_debugging.Search(Run, Run(frozenset()), seconds=-1.0)
+    with pytest.raises(delta_debugging.GaveUp, match="gave up after"):
         hurried.guilty()
 
 
@@ -251,7 +254,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, st
 
 
 def test_the_command_line_says_what_was_not_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    registry.load_plugin(SMALL_WRONG)
+    declare.load_plugin(SMALL_WRONG)
     model, output, recipe = tmp_path / "m.onnx", tmp_path / "o.onnx", tmp_path / "r.yaml"
     onnx.save(text.parse(RELUS), model)
     recipe.write_text("recipe: r\nsteps: [drop-identity, drop-relu]\n")

@@ -12,9 +12,10 @@ import onnx
 import pytest
 
 from surgery import recipe as recipes
-from surgery import runner, storage
+from surgery import storage
+from surgery.engine import runner
 from surgery.errors import ModelFileError
-from surgery.verify.running.engine import shorten_native
+from surgery.runtime.engine import shorten_native
 from surgery.workers.client import forkserver
 
 STEPS = "[{pass: drop-identity, on_failure: rollback}, drop-dead]"

@@ -22,7 +22,8 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from surgery import storage, text
+from surgery import storage
+from surgery.graph import text
 from surgery.storage import leftovers
 from surgery.storage.files import NewFile
 

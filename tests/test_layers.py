@@ -148,7 +148,13 @@ ALLOWED_IN_PASSES = {
 }
 # The rules that a change of opset follows are read from the operator schemas themselves.
 EXEMPTIONS = {"passes/opset/_schemas.py": {"onnx"}, "passes/opset/_forms.py": {"onnx"}}
-SURFACE = {"surgery.apply", "surgery.diff", "surgery.inspect", "surgery.verify", "surgery.evaluate"}
+SURFACE = {
+    "surgery.apply",
+    "surgery.differences.diff",
+    "surgery.inspection.inspect",
+    "surgery.verification",
+    "surgery.graph.evaluate",
+}
 
 
 @pytest.mark.parametrize("path", MODELS, ids=identify)

@@ -6,11 +6,13 @@ import onnx_ir as ir
 import pytest
 
 import surgery
-from surgery import lineage, recipe, text
-from surgery.graph import Graph
-from surgery.lineage import FROM_KEY, KEYS, MOST_LETTERS, PASS_KEY, Lineage
-from surgery.summary import nodes
-from surgery.views import Node
+from surgery import recipe
+from surgery.graph import text
+from surgery.graph.graph import Graph
+from surgery.graph.lineage import metadata as lineage
+from surgery.graph.lineage.metadata import FROM_KEY, KEYS, MOST_LETTERS, PASS_KEY, Lineage
+from surgery.graph.values import Node
+from surgery.proto.summary import nodes
 
 CHAIN = "g (float[n] x) => (float[n] y) { [first] a = Neg(x) [second] b = Abs(a) [third] y = Relu(b) }"
 WEIGHTED = """g (float[1,1,4,4] x) => (float[1,1,4,4] y)

@@ -7,13 +7,14 @@ import onnx
 import pytest
 
 import surgery
-from surgery import cli, recipe, text
-from surgery.diff import Correspondence, correspond
+from surgery import cli, recipe
+from surgery.differences.diff import Correspondence, correspond
 from surgery.errors import UsageError
-from surgery.lineage import FROM_KEY, KEYS, PASS_KEY, Lineage
-from surgery.lineage.descent import descent
-from surgery.lineage.entries import entries
-from surgery.summary import nodes
+from surgery.graph import text
+from surgery.graph.lineage.descent import descent
+from surgery.graph.lineage.entries import entries
+from surgery.graph.lineage.metadata import FROM_KEY, KEYS, PASS_KEY, Lineage
+from surgery.proto.summary import nodes
 
 MODEL = """g (float[1,1,4,4] x) => (float[1,1,4,4] y)
 <float[1,1,1,1] w = {2}, float[1] s = {3}, float[1] h = {1}, float[1] mu = {0}, float[1] v = {1}>

@@ -8,10 +8,11 @@ import pytest
 from surgery.passes.weights import _region
 from surgery.passes.weights.fold_scales import fold_scales
 
-from surgery import cli, storage, text
-from surgery.graph import Graph
-from surgery.verify.inputs.landmarks import sizes
-from surgery.verify.inputs.view import Index, View
+from surgery import cli, storage
+from surgery.graph import text
+from surgery.graph.graph import Graph
+from surgery.operators.thresholds import sizes
+from surgery.operators.use import Index, View
 
 
 def chain(nodes: int) -> onnx.ModelProto:

@@ -13,9 +13,10 @@ import onnxruntime
 import pytest
 
 import surgery
-from surgery import storage, text
+from surgery import storage
+from surgery.engine.records import Result
+from surgery.graph import text
 from surgery.recipe import single_step
-from surgery.records import Result
 
 MODELS = Path(__file__).parent.parent / "models"
 FIRST = """

@@ -9,7 +9,7 @@ import onnxruntime
 import pytest
 
 from surgery import recipe as recipes
-from surgery import runner
+from surgery.engine import runner
 from surgery.recipe.schema import VerifySpec
 
 NAMES = sorted(path.stem for path in (Path(__file__).parents[1] / "models").glob("*.onnx"))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
-from surgery import text
-from surgery.graph import Graph
-from surgery.pattern import compile_pattern
-from surgery.pattern.near import Grower, Partial
+from surgery.graph import text
+from surgery.graph.graph import Graph
+from surgery.patterns import compile_pattern
+from surgery.why.near_misses import Grower, Partial
 
 
 def grown(pattern: str, source: str, op: str, line: int = 0) -> Partial:

@@ -10,8 +10,11 @@ import onnx
 import onnx.helper
 import pytest
 
-from surgery import cli, registry, storage, text
-from surgery.opsets import releases, study
+from surgery import cli, storage
+from surgery.graph import text
+from surgery.operators import releases
+from surgery.opsets.study import study
+from surgery.registry import declare
 
 NORM = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[N,4] x) => (float[N,4] y) <float[4] s = {1, 1, 1, 1}> {
@@ -92,9 +95,7 @@ def test_a_type_that_nobody_knows_holds_a_function_back() -> None:
 
 
 def test_obstacles_are_grouped_and_candidates_have_their_releases() -> None:
-    found = study(
-        storage.from_proto(text.parse(NORM)), registry.find("downgrade-opset"), registry.find("upgrade-opset")
-    )
+    found = study(storage.from_proto(text.parse(NORM)), declare.find("downgrade-opset"), declare.find("upgrade-opset"))
     assert [(item.op, item.opset, len(item.nodes)) for item in found.obstacles] == [
         ("LayerNormalization", 17, 2),
         ("Softmax", 13, 1),
@@ -110,7 +111,7 @@ def test_obstacles_are_grouped_and_candidates_have_their_releases() -> None:
 def test_the_model_that_was_studied_is_as_it_was() -> None:
     stored = storage.from_proto(text.parse(NORM))
     before = stored.proto.SerializeToString(deterministic=True)
-    study(stored, registry.find("downgrade-opset"), registry.find("upgrade-opset"))
+    study(stored, declare.find("downgrade-opset"), declare.find("upgrade-opset"))
     assert stored.proto.SerializeToString(deterministic=True) == before
 
 

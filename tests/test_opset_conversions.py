@@ -15,7 +15,7 @@ import pytest
 from corpus_opsets import Case, Judge, Outcome
 from opset_tools import opset
 
-from surgery import text
+from surgery.graph import text
 
 KNOWN = list(corpus_opsets.known_cases())
 _, HARDMAX = opset_models.KNOWN["Hardmax over several axes"]

@@ -7,7 +7,7 @@ import onnxruntime as ort
 import pytest
 
 import surgery
-from surgery import text
+from surgery.graph import text
 
 MODEL = """<ir_version: 8, opset_import: ["" : 18]>
 g (double[N,3] x) => (double[N,3] y) <double[1] slope = {0.25}> { a = PRelu(x, slope) y = Add(a, a) }"""

@@ -4,7 +4,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from surgery import runner, text
+from surgery.engine import runner
+from surgery.graph import text
 from surgery.storage import without_alias
 
 BODY = """g (float[n,3,4] x) => (float[n,3,4] y) {
@@ -56,7 +57,7 @@ def test_a_declaration_that_is_wrong_refuses_no_step(case: str) -> None:
 
 
 def test_a_shape_that_a_step_declares_itself_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    from surgery.verify.checks import Checker
+    from surgery.verification.checks import Checker
 
     original, changed = declared(t=[2, 3]), declared(t=[2, 3], u=[5])
     checker = Checker()

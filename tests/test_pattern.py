@@ -5,12 +5,12 @@ from collections.abc import Callable
 import onnx_ir as ir
 import pytest
 
-from surgery import text
-from surgery.edits import Builder
 from surgery.errors import PassError, PatternError
-from surgery.graph import Graph
-from surgery.pattern import Match, compile_pattern, rewrite, rewrite_any
-from surgery.views import Value
+from surgery.graph import text
+from surgery.graph.builder import Builder
+from surgery.graph.graph import Graph
+from surgery.graph.values import Value
+from surgery.patterns import Match, compile_pattern, rewrite, rewrite_any
 
 Function = Callable[[Match, Builder], Value | tuple[Value | None, ...] | None]
 

@@ -12,8 +12,10 @@ import onnxruntime as ort
 import pytest
 import short_models
 
-from surgery import recipe, runner, storage, text
-from surgery.verify.inside.flow import Flow
+from surgery import recipe, storage
+from surgery.engine import runner
+from surgery.graph import text
+from surgery.proto.dataflow import Flow
 
 MODELS = Path(__file__).parent.parent / "models"
 NESTED = """<ir_version: 8, opset_import: ["" : 17, "acme" : 1]>

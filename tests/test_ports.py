@@ -10,13 +10,13 @@ import pytest
 from surgery.passes.edit import _image, _scores, _sizes
 
 import surgery
-from surgery import text
+from surgery.engine.runner import Result
 from surgery.errors import UsageError
-from surgery.literals import data_type
+from surgery.graph import text
+from surgery.graph.literals import data_type
 from surgery.recipe import parse
-from surgery.runner import Result
-from surgery.verify.original import Original
-from surgery.verify.running.engine import Engine, EngineName
+from surgery.runtime.engine import Engine, EngineName
+from surgery.verification.original import Original
 
 MODELS = Path(__file__).parent.parent / "models"
 IMAGENET = "scale: 0.00392156862745098, mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]"

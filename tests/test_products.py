@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from surgery.inference import products, symbols
+from surgery.shapes import products, symbols
 
 NUMBERS: list[int | str] = [
     *(-2, -1, 0, 1, 2, 3, 12, 64),

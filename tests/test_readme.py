@@ -7,7 +7,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from surgery import cli, text
+from surgery import cli
+from surgery.graph import text
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -61,9 +62,10 @@ def test_the_rule(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_case_file(folder: Path, tmp_path: Path) -> None:
-    from surgery import registry, testing
+    from surgery import testing
+    from surgery.registry import declare
 
-    registry.load_plugin(str(folder / "swap.py"))
+    declare.load_plugin(str(folder / "swap.py"))
     (tmp_path / "swap-negated-sub").mkdir()
     path = tmp_path / "swap-negated-sub" / "keeps_a_difference_that_is_an_output.onnxtxt"
     path.write_text(blocks("")[0])

@@ -3,7 +3,8 @@
 import pytest
 
 from surgery import recipe as recipes
-from surgery import runner, text
+from surgery.engine import runner
+from surgery.graph import text
 
 WITH_MODEL = [name for name in recipes.names() if recipes.load(name).model is not None]
 

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from surgery import recipe as recipes
-from surgery import registry, runner, text
+from surgery.engine import runner
+from surgery.graph import text
+from surgery.registry import declare
 
 TESTS = Path(__file__).parent
 IMAGE = """<ir_version: 8, opset_import: ["" : 17]>
@@ -25,7 +27,7 @@ AFFINE = IMAGE.replace("y = Relu(c)", "m = Mul(c, q) y = Add(m, q)").replace(
 @pytest.fixture(autouse=True, scope="module")
 def passes_of_the_tests() -> None:
     for name in ("plugin_intended.py", "plugin_signature.py"):
-        registry.load_plugin(str(TESTS / name))
+        declare.load_plugin(str(TESTS / name))
 
 
 def apply(steps: str, source: str = IMAGE, head: str = "") -> runner.Result:

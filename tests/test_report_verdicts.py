@@ -9,8 +9,9 @@ import pytest
 from rich.console import Console
 
 from surgery.report import terminal
-from surgery.verify import Pair, Verdict
-from surgery.verify.comparing.details import Arbitration, Details, Metrics
+from surgery.verification.comparing.details import Arbitration, Details, Metrics
+from surgery.verification.pair import Pair
+from surgery.verification.verdict import Verdict
 
 NEEDED = {"rtol": 1.2e-5, "atol": 1.5e-6}
 

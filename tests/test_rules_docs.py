@@ -6,13 +6,13 @@ from pathlib import Path
 import onnx
 import pytest
 
-from surgery import text
+from surgery.engine.runner import apply
 from surgery.errors import RecipeError
-from surgery.pattern.vocabulary import FUNCTIONS
+from surgery.graph import text
 from surgery.recipe import parse
 from surgery.recipe.draft import Draft
 from surgery.recipe.rules import rule_fields
-from surgery.runner import apply
+from surgery.rules.vocabulary import FUNCTIONS
 
 DOCS = Path(__file__).parent.parent / "docs"
 GUIDE = (DOCS / "rules.md").read_text(encoding="utf-8")

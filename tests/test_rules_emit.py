@@ -5,12 +5,12 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from surgery import text
 from surgery.errors import PassError
-from surgery.graph import Graph
-from surgery.pattern.check import mistakes
-from surgery.pattern.rewrite import rewrite_any
-from surgery.pattern.rule import Rule
+from surgery.graph import text
+from surgery.graph.graph import Graph
+from surgery.patterns.rewrite import rewrite_any
+from surgery.rules.check import mistakes
+from surgery.rules.rule import Rule
 
 
 def fire(rule: Rule, source: str, *, opset: int = 21) -> Graph:

@@ -3,14 +3,14 @@
 import onnx_ir as ir
 import pytest
 
-from surgery import text
 from surgery.errors import PatternError
-from surgery.graph import Graph
-from surgery.pattern import Match, compile_pattern
-from surgery.pattern.evaluation import check_condition, evaluate
-from surgery.pattern.expression import parse_condition
-from surgery.pattern.match import matches
-from surgery.views import Refusal
+from surgery.graph import text
+from surgery.graph.graph import Graph
+from surgery.graph.values import Refusal
+from surgery.patterns import Match, compile_pattern
+from surgery.patterns.match import matches
+from surgery.rules.evaluation import check_condition, evaluate
+from surgery.rules.expression import parse_condition
 
 PATTERN = """
     t = Transpose<perm=p>(x)

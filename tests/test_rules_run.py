@@ -6,10 +6,11 @@ from pathlib import Path
 import onnx
 import pytest
 
-from surgery import cli, text
+from surgery import cli
+from surgery.engine.records import Result
+from surgery.engine.runner import apply
+from surgery.graph import text
 from surgery.recipe import Recipe, parse
-from surgery.records import Result
-from surgery.runner import apply
 
 ROOT = Path(__file__).parent.parent
 GUIDE = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")

@@ -7,9 +7,11 @@ import numpy as np
 import onnx
 import pytest
 
-from surgery import chain, registry, runner, text
 from surgery import recipe as recipes
+from surgery.engine import pipeline, runner
 from surgery.errors import OutputError, PassError
+from surgery.graph import text
+from surgery.registry import declare
 
 PLUGIN = Path(__file__).parent / "plugin_wrong.py"
 MODEL = """g (float[batch, 4] x) => (float[batch, 4] y)
@@ -25,7 +27,7 @@ MODEL = """g (float[batch, 4] x) => (float[batch, 4] y)
 
 @pytest.fixture(autouse=True, scope="module")
 def wrong_passes() -> None:
-    registry.load_plugin(str(PLUGIN))
+    declare.load_plugin(str(PLUGIN))
 
 
 @pytest.fixture
@@ -170,7 +172,7 @@ def test_repeat_runs_until_nothing_changes(model: Path) -> None:
 
 
 def test_passes_that_undo_each_other_are_found(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chain, "_MOST_ROUNDS", 5)
+    monkeypatch.setattr(pipeline, "_MOST_ROUNDS", 5)
     with pytest.raises(PassError, match="still changing after 5 rounds"):
         apply(model, "verify: {mode: 'off'}\nsteps: [{repeat: until-stable, steps: [wrong-by-a-little]}]")
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from surgery import cli, text
+from surgery import cli
+from surgery.graph import text
 from surgery.scaffold import KINDS
 from surgery.scaffold.plan import plan
 
@@ -77,14 +78,15 @@ def test_what_is_written_pleases_the_usual_tools(folder: Path) -> None:
 
 
 def test_the_example_of_every_template_fires(folder: Path) -> None:
-    from surgery import registry, testing
+    from surgery import testing
+    from surgery.registry import declare
 
     for kind in KINDS:
         name = f"shown-{kind.replace('_', '-')}"
         written = plan(name, folder, kind)
         written.write()
-        registry.load_plugin(str(written.file))
-        example = testing.example(registry.find(name))
+        declare.load_plugin(str(written.file))
+        example = testing.example(declare.find(name))
         assert example is not None and "Sub (b, a)" in example.after
 
 

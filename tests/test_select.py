@@ -7,10 +7,12 @@ from typing import Any
 import onnx_ir as ir
 import pytest
 
-from surgery import Graph, NodeSelector, TensorNames, registry, text
+from surgery import Graph, NodeSelector, TensorNames
 from surgery.errors import UsageError
-from surgery.globs import Globs, nearest
-from surgery.registry import Option
+from surgery.graph import text
+from surgery.registry import declare
+from surgery.registry.declare import Option
+from surgery.storage.globs import Globs, nearest
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17, "acme" : 1]>
 g (float[n, 4] x, bool c) => (float[n, 4] y, float[n, 4] z) <float[4] w = {1, 2, 3, 4}> {
@@ -230,5 +232,5 @@ def steps(work: Any) -> int:
 
 
 def test_every_option_has_a_name_for_its_type() -> None:
-    names = {option.type_name for declared in registry.passes().values() for option in declared.options}
+    names = {option.type_name for declared in declare.passes().values() for option in declared.options}
     assert not [name for name in names if "<" in name]

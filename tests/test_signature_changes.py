@@ -6,13 +6,17 @@ import numpy as np
 import onnx
 import pytest
 
-from surgery import Graph, Value, bisect, registry, runner, storage, text
+from surgery import Graph, Value, storage
 from surgery import recipe as recipes
+from surgery.bisection import bisect
+from surgery.engine import runner
 from surgery.errors import UsageError
-from surgery.parity import Parity
+from surgery.graph import text
+from surgery.promises import Parity
+from surgery.proto.ports import retype
 from surgery.recipe.schema import InputsSpec, VerifySpec
-from surgery.verify.contract import Contract
-from surgery.verify.matching import retype
+from surgery.registry import declare
+from surgery.verification.signature.tracker import Contract
 
 PLUGIN = Path(__file__).parent / "plugin_signature.py"
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
@@ -27,7 +31,7 @@ g (float[batch, 4] x, float[4] s, float[4] w, int64 unused) => (float[batch, 4] 
 
 @pytest.fixture(autouse=True, scope="module")
 def passes_of_the_tests() -> None:
-    registry.load_plugin(str(PLUGIN))
+    declare.load_plugin(str(PLUGIN))
 
 
 def apply(steps: str, source: str = MODEL) -> runner.Result:

@@ -4,8 +4,10 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from surgery import bridges, evaluate, registry, storage, text
-from surgery.graph import Graph
+from surgery import bridges, storage
+from surgery.graph import evaluate, text
+from surgery.graph.graph import Graph
+from surgery.registry import declare
 
 BRANCHES = """
     g (float[2] x, bool c) => (float[2] y) <bool yes = {1}>
@@ -30,7 +32,7 @@ def graph_of(source: str) -> Graph:
 
 
 def run(graph: Graph, name: str) -> None:
-    declared = registry.find(name)
+    declared = declare.find(name)
     bridges.apply(declared, graph, declared.bind({}))
 
 

@@ -11,11 +11,14 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from surgery import discovery, recipe, registry, runner, storage, text
+from surgery import recipe, storage
 from surgery.bridges.tools import packing, running
+from surgery.engine import runner
 from surgery.errors import PassError, RecipeError, UsageError
-from surgery.graph import Graph, Limits
+from surgery.graph import text
+from surgery.graph.graph import Graph, Limits
 from surgery.recipe.loader import single_step
+from surgery.registry import declare, discovery
 from surgery.storage import Reference
 
 TOOLS = (
@@ -239,7 +242,7 @@ def test_wrong_options_are_found_when_the_recipe_loads(step: str, says: str) -> 
 
 @pytest.mark.parametrize("name", TOOLS)
 def test_a_tool_that_is_not_installed_names_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    distribution = registry.find(name).requires
+    distribution = declare.find(name).requires
     monkeypatch.setattr(discovery, "is_installed", lambda wanted: wanted != distribution)
     (problem,) = problems(f"recipe: r\nsteps:\n  - {name}\n")
     assert problem.startswith("r.yaml:3:5: ")
@@ -250,7 +253,7 @@ def test_a_tool_that_is_not_installed_names_what_to_install(name: str, monkeypat
 
 @pytest.mark.parametrize("name", TOOLS)
 def test_a_tool_is_listed_with_its_version(name: str) -> None:
-    declared = registry.find(name)
+    declared = declare.find(name)
     name, _, version = declared.origin.partition(" ")
     assert name.replace("_", "-") == declared.requires
     assert version == importlib.metadata.version(declared.requires)

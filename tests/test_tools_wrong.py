@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
-from surgery import runner, storage, text
+from surgery import storage
+from surgery.engine import runner
+from surgery.graph import text
 from surgery.recipe.loader import single_step
 
 FOLDER = Path(__file__).parent

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 from suite import forked, listing, noise, outcome, parity, realistic, wheels
 from suite.outcome import Outcome
 
-from surgery import text
+from surgery.graph import text
 
 BEFORE = {"inputs": [["x", "float", ["batch", "?"]]], "outputs": [["y", "float", ["batch", 3]]]}
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>

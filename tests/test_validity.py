@@ -7,7 +7,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from surgery import cli, runner, text
+from surgery import cli
+from surgery.engine import runner
+from surgery.graph import text
 from surgery.recipe import VerifySpec, parse
 
 RIGHT = "g (float[n] x) => (float[n] y) { i = Identity(x) y = Relu(i) }"

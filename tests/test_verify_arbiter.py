@@ -7,16 +7,16 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from surgery.parity import Parity
+from surgery.promises import Parity
 from surgery.recipe.schema import VerifySpec
-from surgery.verify import Verdict, Verifier
-from surgery.verify import original as original_module
-from surgery.verify.comparing.arbiter import Arbiter
-from surgery.verify.comparing.compare import Pair, Rules
-from surgery.verify.comparing.distances import Case, Output
-from surgery.verify.comparing.vacuity import Run
-from surgery.verify.inputs.plan import Binding
-from surgery.verify.running.engine import Engine
+from surgery.runtime.engine import Engine
+from surgery.verification import original as original_module
+from surgery.verification.comparing.arbiter import Arbiter
+from surgery.verification.comparing.compare import Pair, Rules
+from surgery.verification.comparing.distances import Case, Output
+from surgery.verification.comparing.vacuity import Run
+from surgery.verification.inputs.plan import Binding
+from surgery.verification.verdict import Verdict, Verifier
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'
 X = "(float[N,24] x) => (float[N,24] y)"

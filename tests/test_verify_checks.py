@@ -6,7 +6,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from surgery.verify import check, new_findings, signature
+from surgery.verification.checks import check, new_findings, signature
 
 
 def _model(body: str, ir: int = 10, opset: int = 21) -> onnx.ModelProto:

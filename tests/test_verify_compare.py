@@ -6,8 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from surgery.parity import Parity
-from surgery.verify.comparing.compare import Difference, Rules, Tolerance, compare, same_bits
+from surgery.promises import Parity
+from surgery.verification.comparing.compare import Difference, Rules, Tolerance, compare, same_bits
 
 NAN2 = np.array([0xFFC00001], np.uint32).view(np.float32)
 

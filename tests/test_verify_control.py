@@ -2,9 +2,9 @@
 
 import pytest
 
-from surgery import text
-from surgery.verify import Verifier
-from surgery.verify.original import Original
+from surgery.graph import text
+from surgery.verification.original import Original
+from surgery.verification.verdict import Verifier
 
 
 def model(body: str) -> bytes:

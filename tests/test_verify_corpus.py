@@ -14,8 +14,8 @@ import corpus
 import onnx
 
 from surgery import storage
-from surgery.parity import Parity
-from surgery.verify import Verdict, Verifier
+from surgery.promises import Parity
+from surgery.verification.verdict import Verdict, Verifier
 
 STEP = 40
 

@@ -10,13 +10,17 @@ import installed
 import onnx
 import pytest
 
-from surgery import runner, storage, text
+from surgery import storage
+from surgery.engine import runner
 from surgery.errors import UsageError
-from surgery.parity import Parity
+from surgery.graph import text
+from surgery.promises import Parity
 from surgery.recipe import load, parse
 from surgery.recipe.schema import Recipe, VerifySpec
-from surgery.verify import Verdict, Verifier, check, new_findings, verify
-from surgery.verify.running.engine import Engine
+from surgery.runtime.engine import Engine
+from surgery.verification.checks import check, new_findings
+from surgery.verification.pair import verify
+from surgery.verification.verdict import Verdict, Verifier
 
 PORTS = "(string[n] s) => (string[n] y, int64[n] z)"
 UPPER = "u = ai.onnx.contrib.StringUpper(s) k = Identity(u) y = Identity(k) z = ai.onnx.contrib.StringLength(s)"

@@ -8,8 +8,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from surgery.errors import UsageError, WorkerError
-from surgery.verify.inside.cut import cut, record
-from surgery.verify.inside.lineage import trace
+from surgery.proto.extract import cut, record
+from surgery.proto.fingerprint import trace
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'
 X = "(float[N,4] x) => (float[N,4] y)"

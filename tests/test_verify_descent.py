@@ -5,10 +5,10 @@ from __future__ import annotations
 import onnx
 import pytest
 
-from surgery import text
-from surgery.parity import Parity
+from surgery.graph import text
+from surgery.promises import Parity
 from surgery.recipe.schema import VerifySpec
-from surgery.verify import Verdict, Verifier
+from surgery.verification.verdict import Verdict, Verifier
 
 
 def judged(before: str, after: str, promise: Parity = Parity.EXACT, times: int = 1) -> Verdict:

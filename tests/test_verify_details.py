@@ -9,14 +9,14 @@ import numpy as np
 import onnx
 import pytest
 
-from surgery.parity import Parity
+from surgery.promises import Parity
 from surgery.recipe.schema import VerifySpec
-from surgery.verify import Verdict, Verifier
-from surgery.verify.comparing import tolerance as tolerance_module
-from surgery.verify.comparing.compare import Difference, Rules, compare, ulps
-from surgery.verify.comparing.details import Details, Element, Metrics
-from surgery.verify.comparing.metrics import Meter, measure
-from surgery.verify.comparing.tolerance import Scales, blocks
+from surgery.verification.comparing import tolerance as tolerance_module
+from surgery.verification.comparing.compare import Difference, Rules, compare, ulps
+from surgery.verification.comparing.details import Details, Element, Metrics
+from surgery.verification.comparing.metrics import Meter, measure
+from surgery.verification.comparing.tolerance import Scales, blocks
+from surgery.verification.verdict import Verdict, Verifier
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'
 X = "(float[N,24] x) => (float[N,24] y)"

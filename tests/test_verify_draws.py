@@ -2,9 +2,9 @@
 
 import pytest
 
-from surgery import text
-from surgery.verify.draws import draws, redrawn
-from surgery.verify.verdict import Verifier
+from surgery.graph import text
+from surgery.verification.draws import draws, redrawn
+from surgery.verification.verdict import Verifier
 
 ONE = "(float[4] x) => (float[4] y)"
 TWO = "(float[4] x) => (float[4] y, float[4] z)"

@@ -12,10 +12,11 @@ import pytest
 from given_sets import BODY, arrays, expected, model, write_set
 from onnx import TensorProto, helper, numpy_helper
 
-from surgery import text
 from surgery.errors import RecipeError, SurgeryError, UsageError
+from surgery.graph import text
 from surgery.recipe.schema import DataSpec, InputsSpec, Place, TensorSpec, VerifySpec
-from surgery.verify import Verifier, with_sets_beside
+from surgery.verification.inputs.given import with_sets_beside
+from surgery.verification.verdict import Verifier
 
 
 def _given(*paths: Path | DataSpec, only: bool = True, **more: Any) -> InputsSpec:

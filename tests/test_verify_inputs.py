@@ -13,9 +13,9 @@ import pytest
 
 from surgery.errors import UsageError
 from surgery.recipe.schema import InputsSpec, TensorSpec, VerifySpec
-from surgery.verify import Verifier
-from surgery.verify.comparing.compare import same_bits
-from surgery.verify.inputs.dims import Dims, evaluate, free_names
+from surgery.verification.comparing.compare import same_bits
+from surgery.verification.inputs.dims import Dims, evaluate, free_names
+from surgery.verification.verdict import Verifier
 
 
 def _model(body: str, ir: int = 10, opset: int = 21, extra: str = "") -> bytes:

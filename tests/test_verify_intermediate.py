@@ -7,9 +7,9 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from surgery.parity import Parity
-from surgery.verify import Verdict, Verifier
-from surgery.verify.inside import inner, intermediate
+from surgery.promises import Parity
+from surgery.verification.intermediates import inner, intermediate
+from surgery.verification.verdict import Verdict, Verifier
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'
 X = "(float[N,4] x) => (float[N,4] y)"

@@ -6,10 +6,10 @@ import numpy as np
 import onnx
 import pytest
 
-from surgery.parity import Parity
-from surgery.verify import Verdict, Verifier
-from surgery.verify.comparing import moments as moments_module
-from surgery.verify.comparing.moments import REPEATS, SEEDS, compare
+from surgery.promises import Parity
+from surgery.verification.comparing import moments as moments_module
+from surgery.verification.comparing.moments import REPEATS, SEEDS, compare
+from surgery.verification.verdict import Verdict, Verifier
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'
 ONE = "(float[N,S] x) => (float[N,S] y)"

@@ -13,11 +13,11 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import surgery
-from surgery import text
 from surgery.errors import ModelFileError, UsageError
-from surgery.parity import Parity
+from surgery.graph import text
+from surgery.promises import Parity
+from surgery.proto.ports import by_position, rename
 from surgery.recipe.schema import InputsSpec, VerifySpec
-from surgery.verify.matching import by_position, rename
 
 # The names of `model` in other places, so that renaming has to avoid each of them.
 OTHER = text.parse(

@@ -6,10 +6,11 @@ import numpy as np
 import onnx
 import pytest
 
-from surgery import Parity, text
-from surgery.verify.comparing.precision import may_be_narrower, narrowest
-from surgery.verify.comparing.saturation import unit_ranges
-from surgery.verify.verdict import Verdict, Verifier
+from surgery import Parity
+from surgery.graph import text
+from surgery.verification.comparing.precision import may_be_narrower, narrowest
+from surgery.verification.comparing.saturation import unit_ranges
+from surgery.verification.verdict import Verdict, Verifier
 
 
 def verdict(before: str, after: str, promise: Parity = Parity.CLOSE) -> Verdict:

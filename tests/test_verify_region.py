@@ -8,13 +8,13 @@ import pytest
 from onnx import numpy_helper
 
 import surgery
-from surgery import text
-from surgery.parity import Parity
+from surgery.graph import text
+from surgery.promises import Parity
 from surgery.recipe.schema import VerifySpec
-from surgery.verify import Verdict, Verifier
-from surgery.verify import verdict as verdict_module
-from surgery.verify.regional.verdict import Compared, Regional, _Change
-from surgery.verify.running.engine import EngineName, Outcome
+from surgery.runtime.engine import EngineName, Outcome
+from surgery.verification import verdict as verdict_module
+from surgery.verification.regional.verdict import Compared, Regional, _Change
+from surgery.verification.verdict import Verdict, Verifier
 
 CONTEXTS = {
     "dead mask": "m = Mul(c, zero) y = Add(m, x)",

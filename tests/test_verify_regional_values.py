@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from surgery.verify.inputs.plan import Binding
-from surgery.verify.regional.values import Values
+from surgery.verification.inputs.plan import Binding
+from surgery.verification.regional.values import Values
 
 FLOAT = 1
 

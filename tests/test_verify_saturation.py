@@ -6,10 +6,10 @@ import numpy as np
 import onnx
 import pytest
 
-from surgery.parity import Parity
-from surgery.verify import Verifier
-from surgery.verify.comparing.compare import Rules
-from surgery.verify.comparing.saturation import bounds, saturated
+from surgery.promises import Parity
+from surgery.verification.comparing.compare import Rules
+from surgery.verification.comparing.saturation import bounds, saturated
+from surgery.verification.verdict import Verifier
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'
 

@@ -9,14 +9,14 @@ import onnx
 import pytest
 
 from surgery.recipe.schema import InputsSpec, VerifySpec
-from surgery.verify import Verifier
-from surgery.verify.inputs import search
-from surgery.verify.inputs.admissible import MOST
-from surgery.verify.inputs.alike import guesses
-from surgery.verify.inputs.dims import Dims
-from surgery.verify.inputs.plan import Plan
-from surgery.verify.inputs.sets import TRIVIAL
-from surgery.verify.inputs.ties import find
+from surgery.verification.inputs import search
+from surgery.verification.inputs.admissible import MOST
+from surgery.verification.inputs.alike import guesses
+from surgery.verification.inputs.dim_constraints import find
+from surgery.verification.inputs.dims import Dims
+from surgery.verification.inputs.plan import Plan
+from surgery.verification.inputs.sets import TRIVIAL
+from surgery.verification.verdict import Verifier
 
 
 def _proto(body: str) -> onnx.ModelProto:

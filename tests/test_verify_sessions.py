@@ -11,13 +11,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from surgery.parity import Parity
-from surgery.verify import Verifier
-from surgery.verify.inputs.shapes import declare, declare_by_names, follow
-from surgery.verify.running import engine as engine_module
-from surgery.verify.running.engine import Engine, shorten_native
-from surgery.verify.running.ordering import defer, settle_casts
-from surgery.verify.running.rounding import hold
+from surgery.promises import Parity
+from surgery.runtime import engine as engine_module
+from surgery.runtime.engine import Engine, shorten_native
+from surgery.runtime.ordering import defer, settle_casts
+from surgery.runtime.rounding import hold
+from surgery.verification.inputs.shapes import declare, declare_by_names, follow
+from surgery.verification.verdict import Verifier
 from surgery.workers import Worker
 
 

@@ -6,15 +6,15 @@ import numpy as np
 import onnx
 import pytest
 
+from surgery.operators.cost import estimate
+from surgery.operators.distributions import ORDINARY
+from surgery.operators.thresholds import marks, sizes, spared
+from surgery.operators.use import Index, View
 from surgery.recipe.schema import InputsSpec
-from surgery.verify import Verifier
-from surgery.verify.inputs.characters import ORDINARY
-from surgery.verify.inputs.cost import estimate
-from surgery.verify.inputs.landmarks import marks, sizes, spared
-from surgery.verify.inputs.plan import Binding, Plan
-from surgery.verify.inputs.sets import CHEAP, TRIVIAL, choose
-from surgery.verify.inputs.ties import linear, solve
-from surgery.verify.inputs.view import Index, View
+from surgery.verification.inputs.dim_constraints import linear, solve
+from surgery.verification.inputs.plan import Binding, Plan
+from surgery.verification.inputs.sets import CHEAP, TRIVIAL, choose
+from surgery.verification.verdict import Verifier
 
 
 def _proto(body: str, opset: int = 21, extra: str = "") -> onnx.ModelProto:

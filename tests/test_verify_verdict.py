@@ -10,12 +10,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from surgery.parity import Parity
+from surgery.promises import Parity
 from surgery.recipe.schema import VerifySpec
-from surgery.verify import Verdict, Verifier
-from surgery.verify import original as original_module
-from surgery.verify.randomness import Origins, origins
-from surgery.verify.running import sessions
+from surgery.runtime import sessions
+from surgery.verification import original as original_module
+from surgery.verification.randomness import Origins, origins
+from surgery.verification.verdict import Verdict, Verifier
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'
 

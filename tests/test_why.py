@@ -12,10 +12,13 @@ import pytest
 from onnx import helper, numpy_helper
 from short_models import shortened
 
-from surgery import registry, storage, text, why
+from surgery import storage
+from surgery.bridges.run_pass import transform
 from surgery.errors import UsageError
-from surgery.graph import Graph
-from surgery.transform import transform
+from surgery.graph import text
+from surgery.graph.graph import Graph
+from surgery.registry import declare
+from surgery.why import explain as why
 
 ROOT = Path(__file__).parent.parent
 MODELS = ROOT / "models"
@@ -24,7 +27,7 @@ Model = onnx.ModelProto
 
 def explain(model: Model, name: str, **more: object) -> why.Why:
     stored = storage.from_proto(model)
-    return why.explain(registry.find(name), stored.proto, stored.weights, **more)
+    return why.explain(declare.find(name), stored.proto, stored.weights, **more)
 
 
 def upgraded(name: str, to: int) -> Model:
@@ -32,7 +35,7 @@ def upgraded(name: str, to: int) -> Model:
     stored = storage.from_proto(shortened(name, layers=4))
     graph = Graph(storage.ir_from_proto(stored.proto, stored.weights), weights=stored.weights)
     for change, options in (("upgrade-opset", {"to": to}), ("drop-dropout", {})):
-        declared = registry.find(change)
+        declared = declare.find(change)
         transform(declared, graph, declared.bind(options))
     return storage.resolve(storage.proto_from_ir(graph.ir, stored.weights))
 
@@ -395,5 +398,5 @@ def test_json_there_and_back(bert: Model) -> None:
 def test_the_model_stays_as_it_is(bert: Model) -> None:
     stored = storage.from_proto(bert)
     before = stored.proto.SerializeToString(deterministic=True)
-    why.explain(registry.find("fuse-gelu"), stored.proto, stored.weights)
+    why.explain(declare.find("fuse-gelu"), stored.proto, stored.weights)
     assert stored.proto.SerializeToString(deterministic=True) == before

@@ -9,8 +9,10 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from surgery import cli, runner, text
+from surgery import cli
 from surgery import recipe as recipes
+from surgery.engine import runner
+from surgery.graph import text
 
 ROOT = Path(__file__).parent.parent
 SWISH = """g (float[N,4] x) => (float[N,4] z) <float[4] c = {0, 0, 0, 0}> {
@@ -238,7 +240,7 @@ def test_a_step_that_is_as_expected_is_not_explained(model: Path, monkeypatch: p
     def explain(*_: object, **__: object) -> None:
         raise AssertionError("explained for nothing")
 
-    monkeypatch.setattr("surgery.why.explain", explain)
+    monkeypatch.setattr("surgery.why.explain.explain", explain)
     (step,) = applied(model, "{pass: drop-identity, expect: {sites: 1}}").steps
     assert step.status == "committed" and step.to_json()["why"] is None
 

@@ -3,18 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from surgery import (
-    Builder,
-    FilePath,
-    Graph,
-    Keeps,
-    NodeSelector,
-    Parity,
-    RuleText,
-    UsageError,
-    Value,
-    graph_pass,
-)
+from surgery import Builder, FilePath, Graph, Keeps, NodeSelector, Parity, RuleText, UsageError, Value, graph_pass
 
 from ._asked import asked, outermost
 from ._fit import require_fit

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from surgery.graph import Graph
-    from surgery.registry import Pass
+    from surgery.graph.graph import Graph
+    from surgery.registry.declare import Pass
 
 __all__ = ["apply"]
 
@@ -21,7 +21,7 @@ def apply(declared: Pass, graph: Graph, options: Mapping[str, Any]) -> None:
     """Run a pass over a graph with bound options, but for the sites in `graph.skip`, and leave the graph in order."""
     graph.begin(declared.name, graph.skip)
     if declared.match:
-        from surgery.pattern import rewrite_any
+        from surgery.patterns import rewrite_any
 
         rewrite_any(graph, declared.match, declared.function, options)
     elif declared.api == "Graph":

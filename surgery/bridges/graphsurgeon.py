@@ -1,6 +1,6 @@
 """The whole model as a `gs.Graph` of onnx-graphsurgeon, its weights mapped until the pass reads them.
 
-What onnx-graphsurgeon does not carry is hidden from it and put back (`surgery.bridges.remains`). Whether that
+What onnx-graphsurgeon does not carry is hidden from it and put back (`surgery.bridges.preserve`). Whether that
 works is tried before the pass runs: the graph is written again as it is, and has to be the model that it came from.
 """
 
@@ -16,8 +16,8 @@ from onnx_graphsurgeon.exporters.onnx_exporter import OnnxExporter
 from onnx_graphsurgeon.importers.onnx_importer import OnnxImporter
 from onnx_graphsurgeon.logger import G_LOGGER
 
-from surgery.bridges.lending import Lender
-from surgery.bridges.remains import Remains, tensors_of
+from surgery.bridges.lazy_tensors import Lender
+from surgery.bridges.preserve import Remains, tensors_of
 from surgery.errors import PassError
 from surgery.storage import Weights
 

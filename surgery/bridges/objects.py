@@ -11,9 +11,9 @@ from typing import Any
 import onnx_ir as ir
 
 from surgery.errors import UsageError
-from surgery.graph import Graph
-from surgery.parity import Change, Parity
-from surgery.registry import Pass, register
+from surgery.graph.graph import Graph
+from surgery.promises import Change, Parity
+from surgery.registry.declare import Pass, register
 
 _CHOICES = "give an onnx_ir.passes.PassBase, or a RewriteRule, RewriteRuleSet or RewriteRuleClassBase of onnxscript"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from surgery import storage
-from surgery.bridges.known import Known
+from surgery.bridges.weight_reuse import Known
 
 if TYPE_CHECKING:
     import onnx

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from surgery import lineage
-from surgery.graph import Graph, Site
-from surgery.lineage import Lineage
+from surgery.graph.graph import Graph, Site
+from surgery.graph.lineage import metadata
+from surgery.graph.lineage.metadata import Lineage
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -41,7 +41,7 @@ class Before:
             if replaced or node.label not in self._labels:
                 parents = [self._known[node.label]] if node.label in self._known else []
                 parents += self._above(replaced, gone)
-                lineage.derive(parents, graph.pass_name).write(node.ir.metadata_props)
+                metadata.derive(parents, graph.pass_name).write(node.ir.metadata_props)
         return Site(1, "", tuple(gone.elements()), tuple((now - self._labels).elements()))
 
     def _above(self, labels: list[str], gone: Counter[str]) -> Iterator[Lineage]:
@@ -59,7 +59,7 @@ class Before:
 
 def _lineage(node: ir.Node, label: str) -> Lineage:
     """Return what a node hands down; a Constant computes nothing, and is no origin."""
-    known = lineage.read(node.metadata_props)
+    known = metadata.read(node.metadata_props)
     if known is not None:
         return known
     is_constant = node.op_type == "Constant" and not node.domain

@@ -13,11 +13,11 @@ from typing import Any
 import onnx_ir as ir
 from onnxscript.rewriter import MatchingTracer, MatchStatus, RewriteRule, RewriteRuleSet
 
-from surgery import lineage
-from surgery.facts import scopes
-from surgery.graph import Graph, Refused, Site
-from surgery.lineage import Lineage
-from surgery.views import Node
+from surgery.graph.graph import Graph, Refused, Site
+from surgery.graph.lineage import metadata
+from surgery.graph.lineage.metadata import Lineage
+from surgery.graph.values import Node
+from surgery.shapes.table import scopes
 
 
 def rule_of(thing: Any) -> RewriteRule:
@@ -121,7 +121,7 @@ class _Watch(MatchingTracer):
             value.name = self._graph.fresh(value.name or "constant")
         removed = tuple(self._label(old) for old in made.match.nodes) if rule.remove_nodes else ()
         parents = [
-            lineage.read(old.metadata_props) or Lineage(origins=(self._label(old),))
+            metadata.read(old.metadata_props) or Lineage(origins=(self._label(old),))
             for old in made.match.nodes
             if old.op_type != "Constant"
         ]
@@ -135,7 +135,7 @@ class _Watch(MatchingTracer):
                 self._graph.sites.append(done)
                 continue
             for node in done.made:
-                lineage.derive(done.parents, self._graph.pass_name).write(node.metadata_props)
+                metadata.derive(done.parents, self._graph.pass_name).write(node.metadata_props)
             added = tuple(self._label(node) for node in done.made if node.graph is not None)
             self._graph.sites.append(Site(done.number, done.anchor, done.removed, added))
 

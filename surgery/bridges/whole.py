@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from surgery import storage
 from surgery.bridges.provenance import Before
 from surgery.errors import PassError
-from surgery.graph import Graph, Refused, Site
-from surgery.views import Refusal
+from surgery.graph.graph import Graph, Refused, Site
+from surgery.graph.values import Refusal
 
 if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
-    from surgery.registry import Pass
+    from surgery.registry.declare import Pass
 
 Call = Callable[[Any], Any]
 """The function of a pass with its options, which takes the model and returns the new one or None."""

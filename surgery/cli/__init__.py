@@ -117,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _warn() -> None:
     """Tell what is wrong with installed packages, if anybody looked for their passes."""
-    registry = sys.modules.get("surgery.registry")
+    registry = sys.modules.get("surgery.registry.declare")
     for line in registry.warnings() if registry is not None else ():
         _output.say(f"surgery: warning: {line}")
 

@@ -33,7 +33,7 @@ def visible(text: str) -> str:
 def _named(text: str) -> str:
     if "dim_x" not in text:
         return text
-    from surgery.inference.symbols import shown  # it imports onnx-ir
+    from surgery.shapes.symbols import shown  # it imports onnx-ir
 
     return shown(text)
 

@@ -16,11 +16,11 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
 def load(arguments: argparse.Namespace) -> None:
     """Import the plugins that were named, and say how those of a recipe are to be imported."""
     in_process = getattr(arguments, "in_process", False)
-    if in_process or "surgery.discovery" in sys.modules:
-        from surgery import discovery
+    if in_process or "surgery.registry.discovery" in sys.modules:
+        from surgery.registry import discovery
 
         discovery.contained.set(not in_process)
     for plugin in arguments.plugin:
-        from surgery import registry
+        from surgery.registry import declare
 
-        registry.load_plugin(plugin)
+        declare.load_plugin(plugin)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from surgery.errors import UsageError
 
 if TYPE_CHECKING:
-    from surgery.registry import Option, Pass
+    from surgery.registry.declare import Option, Pass
 
 
 def add_argument(parser: argparse.ArgumentParser) -> None:
@@ -66,7 +66,7 @@ def _takes(option: Option, value: Any) -> bool:
 
 def size(flag: str, text: str | None) -> int | None:
     """Read the number of bytes that a flag gives, "1MB" or 4096; None where it is not given."""
-    from surgery.registry import parse_size
+    from surgery.registry.declare import parse_size
 
     if text is None:
         return None

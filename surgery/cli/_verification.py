@@ -90,8 +90,8 @@ def dims(arguments: argparse.Namespace) -> dict[str, tuple[int, ...]]:
 def _require_dims(model: Path, dims: dict[str, tuple[int, ...]]) -> None:
     """Refuse sizes for a dim that the model does not have."""
     from surgery import storage
-    from surgery.verify.inputs.dims import free_names
-    from surgery.verify.inputs.plan import read_ports
+    from surgery.verification.inputs.dims import free_names
+    from surgery.verification.inputs.plan import read_ports
 
     known = free_names(extent for port in read_ports(storage.load(model).proto) for extent in port.dims)
     for name in dims:
@@ -108,7 +108,7 @@ def _require_room(model: Path, dims: dict[str, tuple[int, ...]]) -> None:
     import math
 
     from surgery import storage, workers
-    from surgery.verify.inputs.plan import read_ports
+    from surgery.verification.inputs.plan import read_ports
 
     most = workers.default_memory()
     for port in read_ports(storage.load(model).proto):

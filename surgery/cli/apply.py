@@ -17,9 +17,9 @@ from surgery.errors import SurgeryError, UsageError
 from surgery.recipe.schema import ON_FAILURE
 
 if TYPE_CHECKING:
-    from surgery.beginning import Beginning
+    from surgery.engine.reference_start import Beginning
+    from surgery.engine.runner import Result
     from surgery.recipe import Recipe
-    from surgery.runner import Result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,7 +83,7 @@ class _Original:
     def begin(self, recipe: Recipe) -> None:
         """Begin it, unless there is anything to complain of: that is said where the run needs it."""
         from surgery import storage
-        from surgery.beginning import begin
+        from surgery.engine.reference_start import begin
 
         named = self._arguments.model or recipe.model
         if named is not None:
@@ -115,7 +115,7 @@ def execute(
     begun: Beginning | None = None,
 ) -> int:
     """Run a loaded recipe, write the result, report; a report in JSON says `more` than the result."""
-    from surgery import runner
+    from surgery.engine import runner
     from surgery.report.progress import Progress
 
     output = target(recipe, model, arguments.output, trust=arguments.trust)

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Bisect a recipe."""
     _verification.start()
-    from surgery.bisect import bisect
+    from surgery.bisection.bisect import bisect
     from surgery.report.progress import Progress
 
     recipe, model = apply.recipe_and_model(arguments, "bisect")

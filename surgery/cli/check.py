@@ -43,7 +43,7 @@ def main(arguments: argparse.Namespace) -> int:
 def _checked(name: str, spec: VerifySpec) -> dict[str, Any]:
     """Say what is wrong with one model, or why it cannot be read."""
     from surgery import storage
-    from surgery.verify.validity import validity
+    from surgery.verification.validity import validity
 
     try:
         found = validity(storage.load(Path(name)), spec)

@@ -15,7 +15,7 @@ from surgery.cli import _output, _verification
 from surgery.errors import UsageError
 
 if TYPE_CHECKING:
-    from surgery.verify import Pair
+    from surgery.verification.pair import Pair
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +38,7 @@ def main(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "--inputs, --dims, --custom-op-library and --unverified are about --verify", todo="add --verify"
         )
-    from surgery.diff import diff
+    from surgery.differences.diff import diff
 
     found = diff(arguments.before, arguments.after, costs=arguments.costs)
     if arguments.verify:
@@ -55,7 +55,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 def _parity(arguments: argparse.Namespace) -> Pair:
     from surgery.recipe.schema import InputsSpec, VerifySpec
-    from surgery.verify import verify
+    from surgery.verification.pair import verify
 
     inputs, spec = _verification.combined(arguments, Path(arguments.before), InputsSpec(), VerifySpec())
     return verify(arguments.before, arguments.after, inputs=inputs, spec=spec)

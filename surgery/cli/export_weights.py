@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Export weights."""
-    from surgery.exporting import export_weights
+    from surgery.storage.export_weights import export_weights
 
     found = export_weights(
         arguments.model,

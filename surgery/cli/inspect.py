@@ -38,10 +38,10 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.lineage or arguments.node is not None or arguments.origin is not None:
         return _lineage(arguments)
     from surgery import storage
-    from surgery.analysis import analyse
-    from surgery.inspect import inspect_stored
+    from surgery.inspection.analysis import analyse
+    from surgery.inspection.inspect import inspect_stored
     from surgery.recipe.schema import VerifySpec
-    from surgery.verify.validity import validity
+    from surgery.verification.validity import validity
 
     sizes = {name: _one(name, numbers) for name, numbers in _verification.dims(arguments).items()}
     stored = storage.load(Path(arguments.model))
@@ -67,7 +67,7 @@ def _one(name: str, sizes: tuple[int, ...]) -> int:
 
 
 def _lineage(arguments: argparse.Namespace) -> int:
-    from surgery.lineage.descent import descent
+    from surgery.graph.lineage.descent import descent
 
     found = descent(arguments.model)
     if arguments.node is not None:

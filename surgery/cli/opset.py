@@ -25,10 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Tell which opsets a model can have; 1 when the one that was asked for is out of reach."""
-    from surgery import registry, storage
-    from surgery.opsets import study
+    from surgery import storage
+    from surgery.opsets.study import study
+    from surgery.registry import declare
 
-    known = registry.passes()
+    known = declare.passes()
     stored = storage.load(arguments.model)
     found = study(stored, known.get(_LOWER), known.get(_HIGHER), arguments.to)
     if arguments.format == "json":

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from surgery.cli import _output, _verification
 
 if TYPE_CHECKING:
-    from surgery.splitting import Split
+    from surgery.splitting.split import Split
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +51,7 @@ def main(arguments: argparse.Namespace) -> int:
     """Split a model."""
     _verification.start()
     from surgery.recipe.schema import InputsSpec, VerifySpec
-    from surgery.splitting import split
+    from surgery.splitting.split import split
 
     inputs, spec = _verification.combined(arguments, Path(arguments.model), InputsSpec(), VerifySpec())
     found = split(

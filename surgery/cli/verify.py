@@ -62,8 +62,8 @@ def _seed(text: str) -> int:
 def main(arguments: argparse.Namespace) -> int:
     """Verify one model against another."""
     _verification.start()
-    from surgery.parity import Parity
-    from surgery.verify import verify
+    from surgery.promises import Parity
+    from surgery.verification.pair import verify
 
     inputs, spec = _specs(arguments)
     found = verify(

@@ -14,7 +14,7 @@ from surgery.cli import _output, _plugins, _settings
 if TYPE_CHECKING:
     import onnx
 
-    from surgery.registry import Pass
+    from surgery.registry.declare import Pass
     from surgery.storage import StoredModel
 
 
@@ -38,12 +38,14 @@ def _count(text: str) -> int:
 
 def main(arguments: argparse.Namespace) -> int:
     """Explain a pass."""
-    from surgery import why
+    from surgery.why import explain
 
     _plugins.load(arguments)
     declared, options, stored, proto = _subject(arguments)
     given = _settings.read(declared, arguments.settings)
-    found = why.explain(declared, proto, stored.weights, {**options, **given}, at=arguments.at, limit=arguments.limit)
+    found = explain.explain(
+        declared, proto, stored.weights, {**options, **given}, at=arguments.at, limit=arguments.limit
+    )
     if arguments.format == "json":
         _output.write_json({"model": arguments.model, **found.to_json()})
         return 0
@@ -55,14 +57,15 @@ def main(arguments: argparse.Namespace) -> int:
 
 def _subject(arguments: argparse.Namespace) -> tuple[Pass, dict[str, Any], StoredModel, onnx.ModelProto]:
     """Give the pass with the options that the recipe has for it, and the model as it is when its turn comes."""
-    from surgery import registry, storage
+    from surgery import storage
+    from surgery.registry import declare
 
     if arguments.recipe is None:
-        declared = registry.find(arguments.name)
+        declared = declare.find(arguments.name)
         stored = storage.load(arguments.model)
         return declared, {}, stored, stored.proto
     from surgery import recipe as recipes
-    from surgery.approach import approach
+    from surgery.engine.run_until import approach
 
     recipe = recipes.load(arguments.recipe, trust=arguments.trust)
     stored = storage.load(arguments.model)

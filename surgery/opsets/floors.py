@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
-from surgery.views import Node, Value
+from surgery.graph.values import Node, Value
 
 if TYPE_CHECKING:
     from onnx.defs import OpSchema

@@ -11,7 +11,7 @@ from surgery.recipe.reader import Reader
 from surgery.recipe.schema import Recipe
 
 if TYPE_CHECKING:
-    from surgery.registry import Pass
+    from surgery.registry.declare import Pass
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surgery import registry
 from surgery.recipe.draft import Draft
 from surgery.recipe.inputs import inputs_fields, tensor_fields
 from surgery.recipe.loader import nested_fields, top_level
@@ -19,9 +18,10 @@ from surgery.recipe.rules import rule_fields
 from surgery.recipe.schema import VerifySpec
 from surgery.recipe.sections import COMPARISON, expect_fields, verify_fields, when_fields
 from surgery.recipe.steps import KINDS, StepReader
+from surgery.registry import declare
 
 if TYPE_CHECKING:
-    from surgery.registry import Option, Pass
+    from surgery.registry.declare import Option, Pass
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 BRINGS_PASSES = ("plugins", "rules")
@@ -32,7 +32,7 @@ _NOTHING = {"type": ["object", "null"], "maxProperties": 0}
 
 def schema(passes: Iterable[Pass] | None = None) -> dict[str, Any]:
     """Make the schema, with these passes, or else with all that are known."""
-    known = tuple(registry.passes().values()) if passes is None else tuple(passes)
+    known = tuple(declare.passes().values()) if passes is None else tuple(passes)
     draft = Draft("", Path())
     reader = StepReader(draft, lambda node: None)
     steps = _steps(reader, known)
@@ -140,7 +140,7 @@ def _names_pass(name: Schema) -> dict[str, Any]:
 def _opened(steps: Mapping[str, Any]) -> dict[str, Any]:
     """Describe the steps once more, for recipes that bring passes of their own: any other name may be one of them."""
     opened = {f"{_OPEN}{name}": _referring(body, set(steps)) for name, body in steps.items()}
-    any_name = {"type": "string", "pattern": f"^{registry.NAME_PATTERN}$"}
+    any_name = {"type": "string", "pattern": f"^{declare.NAME_PATTERN}$"}
     for name in ("pass-alone", "pass-name"):
         opened[f"{_OPEN}{name}"] = {"anyOf": [steps[name], any_name]}
     own = {"type": ["object", "null"]}

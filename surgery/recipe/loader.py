@@ -65,7 +65,7 @@ def single_step(
     on_failure: OnFailure | None = None,
 ) -> Recipe:
     """Make the recipe of one pass, without a file; UsageError if there is no such pass or it refuses an option."""
-    from surgery.registry import find
+    from surgery.registry.declare import find
 
     find(name).bind(options or {})
     step = PassStep(name, FrozenDict(options or {}), on_failure)
@@ -231,7 +231,7 @@ def nested_fields(draft: Draft, steps: StepReader) -> dict[str, Field]:
 
 def _finish(draft: Draft, trust: bool) -> Recipe:
     """Do what waits until all files are read: plugins first, since they bring passes, then names and options."""
-    from surgery.registry import passes
+    from surgery.registry.declare import passes
 
     drafts = draft.all()
     problems = {problem for part in drafts for problem in part.problems}
@@ -258,7 +258,7 @@ def _finish(draft: Draft, trust: bool) -> Recipe:
 
 def _check(use: PassUse, rules: Mapping[str, RuleUse], *, names: bool) -> list[Problem]:
     """Check the name of a pass (only if `names`) and its options."""
-    from surgery.registry import clash, get, passes
+    from surgery.registry.declare import clash, get, passes
 
     made = rules[use.name].made if use.name in rules else None
     declared = get(use.name) if made is None else made
@@ -277,7 +277,7 @@ def _check(use: PassUse, rules: Mapping[str, RuleUse], *, names: bool) -> list[P
 
 
 def _unknown(use: PassUse, known: Mapping[str, object]) -> Problem:
-    from surgery.registry import missing
+    from surgery.registry.declare import missing
 
     near = nearest(use.name, known)
     if use.name in shipped.names():

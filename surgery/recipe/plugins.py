@@ -113,7 +113,7 @@ def refusal(use: PluginUse) -> Problem:
 
 def import_plugins(uses: Sequence[PluginUse]) -> list[Problem]:
     """Import plugins, so that their passes are known; what goes wrong is a mistake at the place that names them."""
-    from surgery.registry import load_plugin
+    from surgery.registry.declare import load_plugin
 
     problems = []
     for use in uses:

@@ -1,4 +1,4 @@
-"""The rules of a recipe: passes in ONNX text. Read here into `surgery.pattern.rule.Rule`, and checked at once."""
+"""The rules of a recipe: passes in ONNX text. Read here into `surgery.rules.rule.Rule`, and checked at once."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from surgery.errors import Problem, UsageError
-from surgery.parity import Parity
+from surgery.promises import Parity
 from surgery.recipe import blocks
 from surgery.recipe.draft import Draft, RuleUse
 from surgery.recipe.nodes import Node, Scalar, Table, describe, is_null, quoted
 from surgery.recipe.reader import Field, Schema, defined, listed
 from surgery.recipe.sections import when_fields
 from surgery.recipe.steps import WORDS
-from surgery.registry import Option, Pass, require_name
+from surgery.registry.declare import Option, Pass, require_name
 
 if TYPE_CHECKING:
-    from surgery.pattern.rule import Rule
+    from surgery.rules.rule import Rule
 
 _DOMAIN = re.compile(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*")
 _TEXT: Schema = {"type": "string", "pattern": r"\S"}
@@ -32,7 +32,7 @@ class RulePass(Pass):
     @property
     def rule(self) -> Rule:
         """The rule itself."""
-        from surgery.pattern.rule import Rule
+        from surgery.rules.rule import Rule
 
         assert isinstance(self.function, Rule)
         return self.function
@@ -173,8 +173,8 @@ def _was_given(node: Table, name: str) -> bool:
 
 
 def _checked(draft: Draft, name: str, node: Table, found: Mapping[str, Any]) -> RulePass:
-    from surgery.pattern.check import mistakes
-    from surgery.pattern.rule import Rule
+    from surgery.rules.check import mistakes
+    from surgery.rules.rule import Rule
 
     matches, emit, functions = found["match"], found["emit"], found.get("functions")
     where = found.get("where", ())

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, get_args
 from surgery.recipe.comparison import Comparison
 
 if TYPE_CHECKING:
-    from surgery.registry import Pass
+    from surgery.registry.declare import Pass
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -191,9 +191,9 @@ class PassStep(_Placed):
 
     def find(self) -> Pass:
         """Return the pass to run; UsageError if there is none of that name."""
-        from surgery import registry
+        from surgery.registry import declare
 
-        return self.declared if self.declared is not None else registry.find(self.name)
+        return self.declared if self.declared is not None else declare.find(self.name)
 
     def bind(self) -> dict[str, Any]:
         """Convert the options; files are named from the folder of the recipe."""

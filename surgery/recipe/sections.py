@@ -97,13 +97,13 @@ def _least(reader: Reader, node: Node, name: str) -> float | None:
 
 
 def _memory_schema() -> Schema:
-    from surgery.registry import SIZE_PATTERN
+    from surgery.registry.declare import SIZE_PATTERN
 
     return {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": SIZE_PATTERN}]}
 
 
 def _memory(reader: Reader, node: Node) -> int | None:
-    from surgery.registry import parse_size
+    from surgery.registry.declare import parse_size
 
     value = plain(node) if isinstance(node, Scalar) else None
     try:

@@ -8,8 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from surgery.analysis import Analysis, Dynamic
-from surgery.analysis.amounts import Amount
+from surgery.inspection.amounts import Amount
+from surgery.inspection.analysis import Analysis, Dynamic
 from surgery.report.terminal import size
 
 _SHORT = 90

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from surgery.bisect import Blame, GuiltySite
+from surgery.bisection.bisect import Blame, GuiltySite
 from surgery.report.terminal import VERDICT_STYLES
 
 _MOST_NAMES = 12

@@ -8,10 +8,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from surgery.diff import Change, Correspondence, Difference
-from surgery.diff.constants import Constant, ConstantPair, Constants
-from surgery.diff.contents import Distance
-from surgery.diff.nodes import Kind
+from surgery.differences.constants import Constant, ConstantPair, Constants
+from surgery.differences.contents import Distance
+from surgery.differences.diff import Change, Correspondence, Difference
+from surgery.differences.nodes import Kind
 from surgery.report import terminal
 
 _FEW = 20

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from surgery.report.terminal import VERDICT_STYLES, size
-from surgery.splitting import Split
+from surgery.splitting.split import Split
 
 _MOST_NAMES = 4
 

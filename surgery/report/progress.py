@@ -7,7 +7,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.status import Status
 
-from surgery.records import StepRecord
+from surgery.engine.records import StepRecord
 from surgery.report.terminal import needed
 
 

@@ -10,16 +10,17 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from surgery.summary import OperatorCount, histogram
-from surgery.verify.comparing.metrics import tell
-from surgery.verify.inputs.given import REPRODUCED
+from surgery.proto.summary import OperatorCount, histogram
+from surgery.verification.comparing.metrics import tell
+from surgery.verification.inputs.given import REPRODUCED
 
 if TYPE_CHECKING:
-    from surgery.inspect import Inspection, Port
-    from surgery.records import Result, StepRecord
-    from surgery.summary import Summary
-    from surgery.verify import Pair, Verdict
-    from surgery.verify.validity import Validity
+    from surgery.engine.records import Result, StepRecord
+    from surgery.inspection.inspect import Inspection, Port
+    from surgery.proto.summary import Summary
+    from surgery.verification.pair import Pair
+    from surgery.verification.validity import Validity
+    from surgery.verification.verdict import Verdict
 
 STATUS_STYLES = {"committed": "green", "unchanged": "dim", "rolled_back": "yellow", "skipped": "dim", "failed": "red"}
 VERDICT_STYLES = {"equal": "green", "close": "green", "intended": "cyan", "different": "red", "unverified": "yellow"}

@@ -9,8 +9,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from surgery.graph import Site
-from surgery.why import NearMiss, Place, Refusals, Silence, Why
+from surgery.graph.graph import Site
+from surgery.why.explain import NearMiss, Place, Refusals, Silence, Why
 
 _MOST_NAMES = 6
 _MOST_PLACES = 3

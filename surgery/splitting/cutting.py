@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from surgery.verify.inside.flow import Flow, bodies
+from surgery.proto.dataflow import Flow, bodies
 
 if TYPE_CHECKING:
     import onnx

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from surgery.errors import UsageError
-from surgery.globs import Globs, did_you_mean
 from surgery.splitting.cutting import Cut, Source
 from surgery.storage import payload_bytes
+from surgery.storage.globs import Globs, did_you_mean
 
 Balance = Literal["weights", "nodes"]
 

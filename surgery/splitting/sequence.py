@@ -7,12 +7,12 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from surgery.parity import Parity
+from surgery.promises import Parity
 from surgery.recipe.schema import InputsSpec, VerifySpec
+from surgery.runtime.engine import Engine, EngineName, Outcome
 from surgery.splitting.cutting import Piece, together
-from surgery.verify import Verdict, Verifier, new_findings
-from surgery.verify.checks import CHECK_TIMEOUT, Checker
-from surgery.verify.running.engine import Engine, EngineName, Outcome
+from surgery.verification.checks import CHECK_TIMEOUT, Checker, new_findings
+from surgery.verification.verdict import Verdict, Verifier
 
 if TYPE_CHECKING:
     import onnx

@@ -10,9 +10,9 @@ import onnx_ir as ir
 
 from surgery import storage
 from surgery.errors import UsageError
-from surgery.facts import Dim, declarable
-from surgery.graph import Graph
-from surgery.views import Value
+from surgery.graph.graph import Graph
+from surgery.graph.values import Value
+from surgery.shapes.table import Dim, declarable
 
 if TYPE_CHECKING:
     import onnx

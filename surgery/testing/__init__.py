@@ -25,7 +25,7 @@ a process of its own: what crashes or hangs is a finding.
     def test_case(case):
         testing.check(case)
 
-The passes are those of the installed packages; `surgery.registry.load_plugin("acme.py")` adds those of a file.
+The passes are those of the installed packages; `surgery.registry.declare.load_plugin("acme.py")` adds those of a file.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surgery import text
 from surgery.errors import SurgeryError
+from surgery.graph import text
 
 if TYPE_CHECKING:
     import onnx

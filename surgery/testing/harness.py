@@ -12,19 +12,21 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surgery import registry, storage, text
+from surgery import storage
+from surgery.bridges.run_pass import Transformed, transform
 from surgery.errors import BlockedError, SurgeryError, UsageError
-from surgery.graph import Graph
-from surgery.relations import Account
+from surgery.graph import text
+from surgery.graph.graph import Graph
+from surgery.graph.signature_mappings import Account
+from surgery.registry import declare
 from surgery.testing.case import AFTER, Case, options_in, read_case
-from surgery.transform import Transformed, transform
 
 if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
-    from surgery.registry import Pass
-    from surgery.verify.checks import Checker
+    from surgery.registry.declare import Pass
+    from surgery.verification.checks import Checker
 
 TIMEOUT = 60.0
 """Seconds that a pass may take for a case."""
@@ -104,7 +106,7 @@ def findings(case: Case, *, timeout: float = TIMEOUT) -> list[Finding]:
     Raises CaseError or UsageError for a case that asks for something that does not exist, PassError or WorkerError
     when the pass raises, crashes or takes more than `timeout` seconds.
     """
-    declared = registry.find(case.pass_name)
+    declared = declare.find(case.pass_name)
     expected = case.expected() if case.after is not None else None
     if case.error is not None:
         return list(_failure(case, declared, timeout))
@@ -165,7 +167,7 @@ def _repeated(case: Case, declared: Pass, outcome: Outcome, after: ir.Model, tim
 
 def _verified(outcome: Outcome, declared: Pass, case: Case) -> Iterator[Finding]:
     from surgery.recipe.schema import InputsSpec, VerifySpec
-    from surgery.verify.contract import Contract
+    from surgery.verification.signature.tracker import Contract
 
     checker = _checker(os.getpid())
     before, after = (proto.SerializeToString(deterministic=True) for proto in (outcome.before, outcome.after))
@@ -190,7 +192,7 @@ def _verified(outcome: Outcome, declared: Pass, case: Case) -> Iterator[Finding]
 @cache
 def _checker(owner: int) -> Checker:
     """Return the checker of a process, which serves all cases: a fork cannot talk to the worker of its parent."""
-    from surgery.verify.checks import Checker
+    from surgery.verification.checks import Checker
 
     checker = Checker()
     atexit.register(checker.close)
@@ -203,7 +205,7 @@ def bless(case: Case) -> Case:
     kept = [line for line in case.before.splitlines() if not re.match(r"#\s*(refused|unchanged|error):", line)]
     body = "\n".join(kept).strip("\n")
     try:
-        outcome = run(model, registry.find(case.pass_name), case.options, folder=case.path.parent)
+        outcome = run(model, declare.find(case.pass_name), case.options, folder=case.path.parent)
     except UsageError as error:
         storage.write_texts({case.path: f"# error: {error}\n{body}\n"})
         return read_case(case.path)

@@ -18,9 +18,9 @@ from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from surgery import registry
 from surgery.errors import PassError, SurgeryError, UsageError, WorkerError
-from surgery.registry import Pass
+from surgery.registry import declare
+from surgery.registry.declare import Pass
 from surgery.testing.case import SUFFIX, Case, CaseError, case_files, read_case
 from surgery.testing.harness import TIMEOUT, Finding, bless, findings
 from surgery.testing.reasons import unshown, without_firing
@@ -113,13 +113,13 @@ def find_project(places: Sequence[Path] = (), plugins: Sequence[str] = ()) -> Pr
         files = _files(place)
         found.update(dict.fromkeys(files))
         homes.update(dict.fromkeys(_home(file) for file in files))
-    before = registry.passes()
+    before = declare.passes()
     for plugin in plugins:
-        registry.load_plugin(plugin)
+        declare.load_plugin(plugin)
     for home in homes:
         for file in _plugins(home):
-            registry.load_plugin(os.path.relpath(file))
-    known = registry.passes()
+            declare.load_plugin(os.path.relpath(file))
+    known = declare.passes()
     named = {str(Path(plugin).resolve()) for plugin in plugins if plugin.endswith(".py")}
     own = [one for name, one in known.items() if name not in before or _belongs(one, homes, named)]
     whole = _covered(places)
@@ -307,7 +307,7 @@ def _test(file: Path, rewrite: bool, timeout: float) -> Result:
 
 
 def _require_pass(case: Case) -> None:
-    known = registry.passes()
+    known = declare.passes()
     if case.pass_name not in known:
         what = f"no pass '{case.pass_name}', which is the name of the folder"
-        raise CaseError(what + registry.suggestion(case.pass_name, known), todo="name the file that has it by --plugin")
+        raise CaseError(what + declare.suggestion(case.pass_name, known), todo="name the file that has it by --plugin")

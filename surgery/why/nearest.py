@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from surgery.describe import listed, named
-from surgery.pattern.match import Bindings, Match, matches
-from surgery.pattern.near import Fault, Grower, Partial, seeds
-from surgery.pattern.plan import Plan, compile_pattern
-from surgery.pattern.rewrite import apply_match
-from surgery.views import Node, Value
-from surgery.watching import Declined, WatchedGraph
+from surgery.graph.describe import listed, named
+from surgery.graph.values import Node, Value
+from surgery.patterns.match import Bindings, Match, matches
+from surgery.patterns.plan import Plan, compile_pattern
+from surgery.patterns.rewrite import apply_match
+from surgery.why.near_misses import Fault, Grower, Partial, seeds
+from surgery.why.tracing_graph import Declined, WatchedGraph
 
 if TYPE_CHECKING:
-    from surgery.registry import Pass
+    from surgery.registry.declare import Pass
 
 _MOST_GROWN = 4000
 """From that many places, over all patterns of a pass, partial matches are grown."""

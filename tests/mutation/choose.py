@@ -2,7 +2,7 @@
 
     python tests/mutation/choose.py
 
-What was proposed and is not seen to be wrong goes to `equivalent.txt`. Nothing of `surgery.verify` is asked.
+What was proposed and is not seen to be wrong goes to `equivalent.txt`. Nothing of `surgery.verification` is asked.
 """
 
 from __future__ import annotations

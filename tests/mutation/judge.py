@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import onnx
 
 from surgery import storage
-from surgery.parity import Parity
-from surgery.verify import Verifier, check, new_findings, signature
+from surgery.promises import Parity
+from surgery.verification.checks import check, new_findings, signature
+from surgery.verification.verdict import Verifier
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Judgement:
 
 
 class Judge:
-    """Judges rewrites of one original, as `surgery.runner` does. What is learned of the original is learned once."""
+    """Judges rewrites of one original, as the engine does. What is learned of the original is learned once."""
 
     def __init__(self, original: onnx.ModelProto) -> None:
         self._stored = storage.from_proto(original)

@@ -1,4 +1,4 @@
-"""Is a wrong rewrite of a large model seen anywhere? An answer that uses nothing of `surgery.verify`.
+"""Is a wrong rewrite of a large model seen anywhere? An answer that uses nothing of `surgery.verification`.
 
 Both models run on the same inputs. Then the nodes that differ are cut out of both and run alone: on the values that
 the original has at the border of that piece, and on others of the same types and shapes.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import onnx
 
-from surgery import text
+from surgery.graph import text
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ import onnx
 
 from mutation import handmade
 from mutation.draft import Type, infer
-from surgery import testing, text
+from surgery import testing
+from surgery.graph import text
 
 TESTS = Path(__file__).parent.parent
 BUNDLED = TESTS.parent / "models"

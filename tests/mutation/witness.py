@@ -1,4 +1,4 @@
-"""Is a rewrite truly wrong? An answer that uses nothing of `surgery.verify`.
+"""Is a rewrite truly wrong? An answer that uses nothing of `surgery.verification`.
 
 Both models run in plain ONNX Runtime on inputs of this module: those that ONNX ships with its tests, variations of
 them, hand-made ones for the bundled models. Under a promise of EXACT any bit that differs is a proof. Under CLOSE the

@@ -22,9 +22,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import corpus
 
 from power.mutants import KINDS, Mutant, mutants
-from surgery.parity import Parity
-from surgery.verify import Verifier
-from surgery.verify.running.engine import Engine
+from surgery.promises import Parity
+from surgery.runtime.engine import Engine
+from surgery.verification.verdict import Verifier
 
 LEAST = {"activation": 0.70, "all": 0.85}
 """The shares that have to be caught."""

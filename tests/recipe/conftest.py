@@ -6,18 +6,17 @@ from typing import Literal
 
 import pytest
 
-from surgery import Graph, registry
-from surgery.recipe import (
-    shipped,
-)
-from surgery.registry import Size, graph_pass
+from surgery import Graph
+from surgery.recipe import shipped
+from surgery.registry import declare
+from surgery.registry.declare import Size, graph_pass
 
 
 @pytest.fixture(autouse=True)
 def passes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Only these passes exist during a test."""
-    monkeypatch.setattr(registry, "_PASSES", {})
-    monkeypatch.setattr(registry, "_discovered", True)
+    monkeypatch.setattr(declare, "_PASSES", {})
+    monkeypatch.setattr(declare, "_discovered", True)
 
     @graph_pass("drop-dropout")
     def drop_dropout(graph: Graph) -> None:

@@ -6,11 +6,7 @@ from typing import Any
 import pytest
 
 from surgery.errors import RecipeError
-from surgery.recipe import (
-    Recipe,
-    parse,
-    shipped,
-)
+from surgery.recipe import Recipe, parse, shipped
 
 REAL_FOLDER = shipped.folder
 

@@ -7,15 +7,7 @@ import pytest
 from recipe_texts import REAL_FOLDER, mistakes, only, step
 
 from surgery.errors import RecipeError, UsageError
-from surgery.recipe import (
-    PassStep,
-    UseStep,
-    load,
-    names,
-    parse,
-    plugins,
-    trust,
-)
+from surgery.recipe import PassStep, UseStep, load, names, parse, plugins, trust
 
 # Files
 

@@ -6,11 +6,7 @@ import pytest
 from recipe_texts import mistakes, only, step
 
 from surgery.errors import RecipeError
-from surgery.recipe import (
-    PassStep,
-    load,
-    parse,
-)
+from surgery.recipe import PassStep, load, parse
 from surgery.recipe.nodes import resolve
 
 # YAML 1.2

@@ -23,8 +23,8 @@ sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "tests")]
 import sweep  # noqa: E402
 
 from surgery import storage  # noqa: E402
+from surgery.engine.runner import Attempt, Chain  # noqa: E402
 from surgery.recipe.loader import single_step  # noqa: E402
-from surgery.runner import Attempt, Chain  # noqa: E402
 
 OURS, THEIRS = "downgrade-opset", "onnx-version-converter"
 WORDS = ("right", "refused", "unverified", "wrong")

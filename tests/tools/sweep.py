@@ -36,10 +36,11 @@ import onnx  # noqa: E402
 import plain  # noqa: E402
 import second_opinion  # noqa: E402
 
-from surgery import storage, text  # noqa: E402
+from surgery import storage  # noqa: E402
 from surgery.bridges.tools.installed import optimizer_passes  # noqa: E402
+from surgery.engine.runner import Attempt, Chain  # noqa: E402
+from surgery.graph import text  # noqa: E402
 from surgery.recipe.loader import single_step  # noqa: E402
-from surgery.runner import Attempt, Chain  # noqa: E402
 
 Models = Iterable[tuple[str, storage.StoredModel]]
 Step = tuple[str, str, dict[str, Any]]

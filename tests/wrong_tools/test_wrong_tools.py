@@ -28,9 +28,11 @@ from packaging.version import Version
 from ruamel.yaml import YAML
 
 from surgery import recipe as recipes
-from surgery import registry, runner, text
+from surgery.engine import runner
+from surgery.engine.runner import StepRecord
 from surgery.errors import WorkerError
-from surgery.runner import StepRecord
+from surgery.graph import text
+from surgery.registry import declare
 from surgery.workers.fork import call_in_fork
 
 FOLDER = Path(__file__).parent
@@ -90,7 +92,7 @@ def name(case: Case) -> str:
 
 @pytest.fixture(autouse=True, scope="module")
 def tools() -> None:
-    registry.load_plugin(str(FOLDER / "tools.py"))
+    declare.load_plugin(str(FOLDER / "tools.py"))
     # Each step runs in a fork of this process, which then need not import it.
     importlib.import_module("onnxsim")
 
@@ -144,7 +146,7 @@ def shown(case: Case, folder: Path) -> str:
 
 def broken(case: Case) -> str:
     """Call the tool itself, outside of any recipe, and say how it ends."""
-    tool = registry.find(f"tool-{case.tool}").function
+    tool = declare.find(f"tool-{case.tool}").function
 
     def work() -> str:
         try:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Annotated, Any
 
-from surgery import discovery
 from surgery.errors import WorkerError
-from surgery.registry import suggestion
+from surgery.registry import discovery
+from surgery.registry.declare import suggestion
 from surgery.workers import Worker
 
 _OPTIMIZER = "onnxoptimizer"

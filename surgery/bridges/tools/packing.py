@@ -16,7 +16,7 @@ from typing import Any
 import onnx
 
 from surgery import storage
-from surgery.bridges.known import Known
+from surgery.bridges.weight_reuse import Known
 from surgery.errors import PassError
 from surgery.storage import Weights
 

@@ -1,0 +1,238 @@
+"""From a failing step to the sites that make it fail, and to a small model that shows it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from surgery import storage
+from surgery.bisection.repro import NoRepro, Repro, check_folder, clear, make, write
+from surgery.engine.delta_debugging import GaveUp, Guilty, Search
+from surgery.engine.records import Observer, StepRecord
+from surgery.engine.runner import Abort, Attempt, Chain
+from surgery.graph.graph import Site
+from surgery.recipe.schema import PassStep, Recipe, RepeatStep, Step, UseStep
+
+if TYPE_CHECKING:
+    import onnx
+
+_MOST_ALONE = 3
+"""Guilty sites that are also tried alone; where there are more, the first one only."""
+
+
+@dataclass(frozen=True)
+class GuiltySite:
+    """A site with which the step fails, and without which the sites before it hold.
+
+    `needs` lists sites before it that must be there for it to fail. `tried` tells whether it was run with these alone.
+    """
+
+    site: Site
+    why: str
+    needs: tuple[Site, ...] = ()
+    tried: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the fields of the JSON report."""
+        return {
+            "site": self.site.number,
+            "anchor": self.site.anchor,
+            "removed": list(self.site.removed),
+            "added": list(self.site.added),
+            "why": self.why,
+            "needs": [{"site": site.number, "anchor": site.anchor} for site in self.needs],
+            "fails_alone": not self.needs if self.tried else None,
+        }
+
+
+@dataclass(frozen=True)
+class Blame:
+    """The account of a bisection. Without a `step`, no step failed.
+
+    `tries` counts the results that were judged, that of the failing step included; `runs` counts those that were run
+    against the original, as what the checker refuses is not. `rest` tells whether the other sites hold without the
+    guilty ones. `remark` says why there is no site to blame, or not all of them. `reproduced` tells whether the script
+    in `folder` shows what it should; without a folder, `no_repro` says why.
+    """
+
+    recipe: str
+    step: StepRecord | None
+    sites: int = 0
+    guilty: tuple[GuiltySite, ...] = ()
+    rest: bool = False
+    tries: int = 0
+    runs: int = 0
+    remark: str = ""
+    folder: Path | None = None
+    nodes: tuple[int, int] | None = None
+    reproduced: bool = False
+    no_repro: str = ""
+    seconds: float = 0.0
+
+    @property
+    def exit_code(self) -> int:
+        """0 when no step failed, 1 when a verdict is negative, 3 when a pass broke."""
+        return 0 if self.step is None else self.step.exit_code or 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the JSON report of `bisect`."""
+        step = self.step
+        repro = {"folder": str(self.folder), "nodes": list(self.nodes or ()), "reproduced": self.reproduced}
+        return {
+            "ok": step is None,
+            "recipe": self.recipe,
+            "step": {**step.to_json(), "where": step.where} if step is not None else None,
+            "sites": self.sites,
+            "guilty": [one.to_json() for one in self.guilty],
+            "rest_holds": self.rest,
+            "tries": self.tries,
+            "runs": self.runs,
+            "remark": self.remark,
+            "repro": repro if self.folder is not None else None,
+            "no_repro": self.no_repro,
+            "seconds": round(self.seconds, 4),
+        }
+
+
+def bisect(
+    model: str | Path | onnx.ModelProto,
+    recipe: str | Path | Recipe,
+    *,
+    output: str | Path | None = None,
+    force: bool = False,
+    trust: bool = False,
+    observer: Observer | None = None,
+    contained: bool = True,
+) -> Blame:
+    """Run a recipe up to the first step that fails, find the guilty among its sites, and write a repro to `output`.
+
+    Every step is verified, and a failing one ends the run, whatever the recipe says. Raises a `SurgeryError` for bad
+    input. That a step fails is no exception: look at `Blame.step`.
+    """
+    from surgery import recipe as recipes
+
+    started = time.perf_counter()
+    loaded = recipe if isinstance(recipe, Recipe) else recipes.load(recipe, trust=trust)
+    if output is not None:
+        check_folder(Path(output), force=force)
+    stored = storage.load(Path(model)) if isinstance(model, str | Path) else storage.from_proto(model)
+    strict = replace(loaded, steps=_strict(loaded.steps), verify=replace(loaded.verify, mode="each", compare="whole"))
+    chain = Chain(stored, strict, observer, contained=contained)
+    with closing(chain):
+        try:
+            chain.run(strict.steps)
+        except Abort:
+            found = _Inquiry(chain, loaded.name).run(None if output is None else Path(output))
+        else:
+            found = Blame(loaded.name, None)
+    if output is not None and found.folder is None:
+        clear(Path(output))
+    return replace(found, seconds=time.perf_counter() - started)
+
+
+def _strict(steps: Iterable[Step]) -> tuple[Step, ...]:
+    """Let each step end the run when it fails."""
+    found: list[Step] = []
+    for step in steps:
+        match step:
+            case PassStep():
+                found.append(replace(step, on_failure="abort"))
+            case RepeatStep():
+                found.append(replace(step, steps=_strict(step.steps)))
+            case UseStep():
+                found.append(replace(step, recipe=replace(step.recipe, steps=_strict(step.recipe.steps))))
+    return tuple(found)
+
+
+class _Inquiry:
+    """The questions asked about the step that ended a chain."""
+
+    def __init__(self, chain: Chain, recipe: str) -> None:
+        self.chain = chain
+        self.blame = Blame(recipe, chain.records[-1])
+
+    def run(self, folder: Path | None) -> Blame:
+        failed = self.chain.failed
+        if failed is None:
+            return replace(self.blame, remark="the result holds; what fails is an expectation of the step")
+        self.blame = replace(self.blame, sites=len(failed.applied), **_counts([failed]))
+        if not failed.is_wrong:
+            reason = (
+                "nothing is known of the result" if failed.changed else "the pass broke, so that there is no result"
+            )
+            return replace(self.blame, remark=f"{reason}: its sites cannot be tried one by one")
+        shown = self._search(failed)
+        if folder is not None:
+            self._reproduce(shown, folder)
+        return self.blame
+
+    def _search(self, failed: Attempt) -> Attempt:
+        """Find the guilty sites; return the run of a guilty one alone, or else of as little as is known to fail."""
+        search = self.chain.search(failed)
+        rest, remark = False, ""
+        try:
+            search.guilty()
+            rest = True
+        except GaveUp as reason:
+            remark = str(reason)
+        guilty = [GuiltySite(one.site, one.trial.complaint) for one in search.found]
+        shown = search.found[0].trial if search.found else failed
+        for index, one in enumerate(search.found):
+            if not index or len(search.found) <= _MOST_ALONE:
+                trial = self._alone(search, one, guilty, index)
+                shown = trial if not index and trial is not None else shown
+        self.blame = replace(self.blame, guilty=tuple(guilty), rest=rest, remark=remark, **_counts(search.trials))
+        return shown
+
+    @staticmethod
+    def _alone(search: Search[Attempt], one: Guilty[Attempt], guilty: list[GuiltySite], index: int) -> Attempt | None:
+        """Run a guilty site alone, with those that it needs."""
+        try:
+            needs, trial = search.accomplices(one, [other.site.number for other in search.found[:index]])
+        except GaveUp:
+            return None
+        guilty[index] = replace(guilty[index], needs=tuple(needs), tried=True)
+        return trial
+
+    def _reproduce(self, shown: Attempt, folder: Path) -> None:
+        """Cut out a small model and write it."""
+        step = shown.step
+        self.chain.observer.stage(step.name, "repro")
+        try:
+            repro = self._repro(shown)
+        except NoRepro as reason:
+            self.blame = replace(self.blame, no_repro=str(reason))
+            return
+        title = f"Pass '{step.name}' of recipe '{self.blame.recipe}'"
+        if self.blame.guilty:
+            site = self.blame.guilty[0].site
+            title += f" is wrong at its site {site.number}, at node '{site.anchor}'."
+        else:
+            title += " is wrong."
+        report = {key: value for key, value in self.blame.to_json().items() if key not in ("no_repro", "seconds")}
+        reproduced = write(repro, folder, title=title, report=report)
+        self.blame = replace(self.blame, folder=folder, nodes=repro.nodes, reproduced=reproduced)
+
+    def _repro(self, shown: Attempt) -> Repro:
+        chain = self.chain
+        if shown.verdict is None or shown.proto is None:
+            raise NoRepro("what is wrong shows without a run")
+        verifier, before, after = chain.contract.compared(chain.proto, shown.proto, shown.renamed, shown.accounts)
+        return make(
+            verifier,
+            before,
+            after,
+            chain.stored.weights,
+            promise=shown.step.find().promise(shown.step.options),
+            spec=chain.spec,
+        )
+
+
+def _counts(attempts: Iterable[Attempt]) -> dict[str, Any]:
+    """Count what was judged, and what was run."""
+    judged = [attempt for attempt in attempts if attempt.changed]
+    return {"tries": len(judged), "runs": sum(1 for attempt in judged if attempt.verdict is not None)}

@@ -1,0 +1,83 @@
+"""Runs of two models on the same inputs, to see whether they differ, and how."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from surgery.promises import Parity
+from surgery.runtime.engine import Engine, Outcome
+from surgery.runtime.reference import external_tensors, length
+from surgery.verification.comparing.compare import Difference, Rules, compare
+
+if TYPE_CHECKING:
+    import onnx
+
+Kind = Literal["values", "refused", "crash", "hang"]
+"""The changed model has other outputs; the runtime refuses it or what it is fed; the process dies; it goes on for ever.
+"""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A difference. `actual` is None when the changed model gives no outputs."""
+
+    kind: Kind
+    message: str
+    expected: Mapping[str, Any]
+    actual: Mapping[str, Any] | None = None
+
+    def is_like(self, other: Shown) -> bool:
+        """Tell whether another difference is of the same nature, but for numbers and names."""
+        return self.kind == other.kind and (self.kind == "values" or _gist(self.message) == _gist(other.message))
+
+
+class Prober:
+    """Runs pairs of models in a worker. `timeout` is in seconds for a run, `memory` in bytes."""
+
+    def __init__(
+        self, rules: Rules, timeout: float, memory: int | None, weights: int, libraries: Sequence[Path] = ()
+    ) -> None:
+        self._rules = rules
+        self._engine = Engine("onnxruntime", timeout, memory, weights, libraries)
+
+    def show(self, original: onnx.ModelProto, changed: onnx.ModelProto, feed: Mapping[str, Any]) -> Shown | None:
+        """Run both and tell the difference; None when there is none, or the original does not run either."""
+        mine = self._run(original, feed)
+        if mine.failure is not None or isinstance(mine.runs[0], str):
+            return None
+        expected = mine.runs[0]
+        theirs = self._run(changed, feed)
+        if theirs.crash is not None:
+            return Shown("hang" if theirs.crash.signal == "timeout" else "crash", theirs.crash.what, expected)
+        if theirs.failure is not None:
+            return Shown("refused", theirs.failure, expected)
+        actual = theirs.runs[0]
+        if isinstance(actual, str):
+            return Shown("refused", actual, expected)
+        total = Difference()
+        compare(expected, actual, self._rules, total)
+        if total.beyond or (total.bits and self._rules.promise is Parity.EXACT):
+            return Shown("values", total.message, expected, actual)
+        return None
+
+    def close(self) -> None:
+        """End the worker."""
+        self._engine.close()
+
+    def _run(self, model: onnx.ModelProto, feed: Mapping[str, Any]) -> Outcome:
+        names = {value.name for value in model.graph.input}
+        given = {name: value for name, value in feed.items() if name in names}
+        return self._engine.run(model.SerializeToString(), [given])
+
+
+def weights_of(model: onnx.ModelProto) -> int:
+    """Count the bytes of the weights that a skeleton refers to."""
+    return sum(length(tensor) for tensor in external_tensors(model))
+
+
+def _gist(message: str) -> str:
+    return re.sub(r"'[^']*'|[\d.,{}\[\]]+", "", message)

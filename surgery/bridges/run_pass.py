@@ -1,0 +1,137 @@
+"""One run of one pass over a graph: in this process, or contained in a fork of it.
+
+The standard passes run here. Whatever else a recipe names may raise, crash, hang, eat all memory or exit, and none of
+that must end the run: it goes over the graph in a fork, and what it made comes back as a model without weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from surgery import bridges, storage
+from surgery.errors import PassError, SurgeryError
+from surgery.graph.graph import Graph, Limits, Refused, Site
+from surgery.graph.signature_mappings import Account, pack, unpack
+from surgery.workers import default_memory
+from surgery.workers.fork import call_in_fork
+
+if TYPE_CHECKING:
+    import onnx
+
+    from surgery.registry.declare import Pass
+
+
+@dataclass(frozen=True)
+class Transformed:
+    """What a pass made of a graph; `proto` is None where it applied nothing.
+
+    `live` tells whether the graph itself holds it; otherwise that is as it was. `renamed` says what inputs and outputs
+    are called now, `accounts` how they follow from those before.
+    """
+
+    proto: onnx.ModelProto | None
+    sites: tuple[Site, ...]
+    refusals: tuple[Refused, ...]
+    live: bool
+    printed: str = ""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    accounts: tuple[Account, ...] = ()
+
+
+def transform(
+    declared: Pass,
+    graph: Graph,
+    options: Mapping[str, Any],
+    *,
+    skip: frozenset[int] = frozenset(),
+    contained: bool = True,
+    timeout: float | None = None,
+    memory: int | None = None,
+) -> Transformed:
+    """Run a pass over a graph whose weights are stored, without the sites to `skip`.
+
+    `timeout` (seconds) and `memory` (bytes) bound a contained pass; with `contained` false every pass runs here, for
+    a debugger. Raises `SurgeryError` when the pass could not do its work, and the graph may then be half changed.
+    """
+    graph.skip = skip
+    graph.limits = Limits(timeout, memory)
+    if contained and not declared.is_standard:
+        return _transform_in_fork(declared, graph, options, timeout, memory)
+    try:
+        bridges.apply(declared, graph, options)
+        # Standard passes edit by sites alone. Any other may have worked on the graph below.
+        untouched = declared.is_standard and all(site.skipped for site in graph.sites)
+        proto = None if untouched else _export(graph)
+    except SurgeryError:
+        raise
+    except Exception as error:
+        raise PassError(_tell(declared, error)) from error
+    return Transformed(
+        proto,
+        tuple(graph.sites),
+        tuple(graph.refusals),
+        live=True,
+        renamed=dict(graph.renamed),
+        accounts=tuple(graph.accounts),
+    )
+
+
+def _export(graph: Graph) -> onnx.ModelProto:
+    assert graph.weights is not None
+    return storage.proto_from_ir(graph.ir, graph.weights)
+
+
+def _tell(declared: Pass, error: Exception) -> str:
+    """Say in one line what an exception means that ended a pass."""
+    if isinstance(error, SurgeryError):
+        return str(error)
+    text = " ".join(str(error).split())
+    return f"pass '{declared.name}' raised {type(error).__name__}{f': {text}' if text else ''}"
+
+
+def _transform_in_fork(
+    declared: Pass,
+    graph: Graph,
+    options: Mapping[str, Any],
+    timeout: float | None,
+    memory: int | None,
+) -> Transformed:
+    import onnx
+
+    assert graph.weights is not None
+    # The fork writes to the file that is open here; one of its own would go with it.
+    graph.weights.open_scratch()
+
+    def work() -> dict[str, Any]:
+        try:
+            bridges.apply(declared, graph, options)
+            proto = _export(graph)
+        except MemoryError:
+            raise
+        except Exception as error:
+            return {"problem": _tell(declared, error)}
+        return {
+            "model": proto.SerializeToString(deterministic=True),
+            "sites": [[s.number, s.anchor, s.removed, s.added, s.skipped] for s in graph.sites],
+            "refusals": [[refused.anchor, refused.reason] for refused in graph.refusals],
+            "renamed": dict(graph.renamed),
+            "accounts": pack(tuple(graph.accounts)),
+        }
+
+    limit = memory if memory is not None else default_memory()
+    answer, printed = call_in_fork(work, stage=f"pass '{declared.name}'", timeout=timeout, memory=limit)
+    if "problem" in answer:
+        raise PassError(answer["problem"])
+    return Transformed(
+        proto=onnx.load_model_from_string(answer["model"]),
+        sites=tuple(
+            Site(n, anchor, tuple(gone), tuple(new), skipped) for n, anchor, gone, new, skipped in answer["sites"]
+        ),
+        refusals=tuple(Refused(anchor, reason) for anchor, reason in answer["refusals"]),
+        live=False,
+        printed=printed,
+        renamed=answer["renamed"],
+        accounts=unpack(answer["accounts"]),
+    )

@@ -1,0 +1,5 @@
+"""Write the generated documentation: `python -m surgery.docsgen FOLDER`."""
+
+from surgery.docsgen.reference import main
+
+main()

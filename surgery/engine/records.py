@@ -1,0 +1,197 @@
+"""The account of a run: what became of each step, of the expectations, and of the model."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from surgery import storage
+from surgery.graph.graph import Refused
+from surgery.proto.summary import Summary, summarize
+from surgery.verification.verdict import Verdict
+
+if TYPE_CHECKING:
+    import onnx
+
+    from surgery.verification.validity import Validity
+    from surgery.why.explain import Why
+
+Status = Literal["committed", "unchanged", "rolled_back", "skipped", "failed"]
+
+
+_NO_VERDICT = {
+    "verdict": None,
+    "reason": None,
+    "needed": {"rtol": None, "atol": None},
+    "details": None,
+    "region": None,
+}
+"""What a report says of a step that was not verified."""
+
+
+@dataclass(frozen=True)
+class RefusedSite:
+    """A site that was left out of a step, because the step fails with it; `why` says how."""
+
+    number: int
+    anchor: str
+    why: str
+
+    def __str__(self) -> str:
+        place = f" at '{self.anchor}'" if self.anchor else ""
+        return f"refused site {self.number}{place}: {self.why}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the fields of the JSON report."""
+        return {"site": self.number, "anchor": self.anchor, "why": self.why}
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """What became of one step."""
+
+    name: str
+    status: Status
+    nodes_before: int
+    nodes_after: int
+    sites: int = 0
+    verdict: Verdict | None = None
+    seconds: float = 0.0
+    message: str = ""
+    where: str = ""
+    exit_code: int = 0
+    refusals: tuple[Refused, ...] = field(default=(), repr=False)
+    refused_sites: tuple[RefusedSite, ...] = ()
+    why: Why | None = field(default=None, repr=False)
+    """Why the pass has fewer sites than the recipe expects."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the fields of the JSON report."""
+        verdict = self.verdict.to_json() if self.verdict is not None else _NO_VERDICT
+        return {
+            "pass": self.name,
+            "status": self.status,
+            "sites": self.sites,
+            **{key: verdict[key] for key in _NO_VERDICT},
+            "nodes_before": self.nodes_before,
+            "nodes_after": self.nodes_after,
+            "seconds": round(self.seconds, 4),
+            "message": self.message,
+            "refused_sites": [site.to_json() for site in self.refused_sites],
+            "why": self.why.to_json() if self.why is not None else None,
+        }
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """One thing that the recipe expects, and whether it holds."""
+
+    what: str
+    ok: bool
+
+
+@dataclass(frozen=True)
+class Result:
+    """The account of a whole recipe. `proto` is the weightless result, whether it was written or not."""
+
+    recipe: str
+    input: Summary
+    output: Summary
+    steps: tuple[StepRecord, ...]
+    expectations: tuple[Expectation, ...]
+    bindings: tuple[Mapping[str, Any], ...]
+    seconds: float
+    proto: onnx.ModelProto = field(repr=False)
+    stored: storage.StoredModel = field(repr=False)
+    strict: bool = False
+    """Whether all has to hold, rather than what was committed."""
+    end: Verdict | None = None
+    """The verdict on the whole model at the end, where steps were verified in the region of their change."""
+    validity: Validity | None = None
+    """What is wrong with the model that was given, if that was asked."""
+    unverifiable: str = ""
+    """Why nobody can run that model, where nothing could be shown otherwise and that is not accepted."""
+
+    @property
+    def failure(self) -> StepRecord | None:
+        """The step that ended the run, if one did."""
+        return next((step for step in self.steps if step.status == "failed"), None)
+
+    @property
+    def refused(self) -> tuple[StepRecord, ...]:
+        """The steps of which not all was kept, each complaint once: those rolled back, and those that lack sites."""
+        found = [step for step in self.steps if step.status == "rolled_back" or step.refused_sites]
+        return tuple({(step.name, step.where, step.message): step for step in found}.values())
+
+    @property
+    def ok(self) -> bool:
+        """Whether no step ended the run, every expectation holds, and there is somebody who can run the model.
+
+        When strict, also whether nothing was refused.
+        """
+        holds = self.failure is None and all(expectation.ok for expectation in self.expectations)
+        return holds and not self.unverifiable and not (self.strict and self.refused)
+
+    @property
+    def exit_code(self) -> int:
+        """0 when all is well, 3 when a pass broke, 1 when a verdict or an expectation is negative."""
+        if self.failure is not None:
+            return self.failure.exit_code
+        return 0 if self.ok else 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the JSON report of `apply`."""
+        return {
+            "ok": self.ok,
+            "recipe": self.recipe,
+            "input": self.input.to_json(),
+            "output": self.output.to_json(),
+            "steps": [step.to_json() for step in self.steps],
+            "expectations": [{"what": item.what, "ok": item.ok} for item in self.expectations],
+            "end": self.end.to_json() if self.end is not None else None,
+            "bindings": [dict(binding) for binding in self.bindings],
+            "seconds": round(self.seconds, 4),
+            "strict": self.strict,
+            "original": self.validity.to_json() if self.validity is not None else None,
+            "unverifiable": self.unverifiable or None,
+            "refused": [{"pass": step.name, "where": step.where, "why": step.message} for step in self.refused],
+        }
+
+    def save(self, path: str | Path, *, layout: storage.Layout = "keep", force: bool = False) -> Result:
+        """Write the model, atomically; return the account with the written file in it."""
+        files = storage.save(self.proto, path, self.stored.weights, layout=layout, force=force)
+        return self.saved(path, files)
+
+    def saved(self, path: str | Path, files: Sequence[Path]) -> Result:
+        """Return the account with the written files in it, of which the first one is the model, that is at `path`."""
+        return replace(self, output=summarize(self.proto, [Path(path), *files[1:]]))
+
+
+class Observer(Protocol):
+    """Is told what the runner does, so that it can be shown as it happens."""
+
+    def stage(self, step: str, stage: str) -> None:
+        """Report that `step` has come to `stage`, such as "pass", "check" or "parity"."""
+
+    def said(self, step: str, text: str) -> None:
+        """Pass on what the code of a pass has printed."""
+
+    def done(self, record: StepRecord) -> None:
+        """Report that a step has ended."""
+
+
+class Silent:
+    """An observer that keeps all to itself, but for what passes print."""
+
+    def stage(self, step: str, stage: str) -> None:
+        """Do nothing."""
+
+    def said(self, step: str, text: str) -> None:
+        """Write it to stderr: stdout is for data."""
+        sys.stderr.write(text)
+
+    def done(self, record: StepRecord) -> None:
+        """Do nothing."""

@@ -1,0 +1,196 @@
+"""A recipe, run over a model: the account of all its steps, and the result."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from surgery import storage
+from surgery.engine.candidate import Attempt
+from surgery.engine.pipeline import Abort, Chain, RefusedEndError
+from surgery.engine.records import Observer, Result, Silent, StepRecord
+from surgery.proto.summary import data_files, summarize
+from surgery.recipe.failing import decided
+from surgery.recipe.schema import OnFailure, Recipe
+from surgery.verification.validity import Validity
+
+if TYPE_CHECKING:
+    import onnx
+
+    from surgery.engine.reference_start import Beginning
+
+__all__ = ["Abort", "Attempt", "Chain", "Observer", "Result", "StepRecord", "apply", "run"]
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Let the garbage collector look less often: a graph is very many objects, which stay, and a look goes over all."""
+    before = gc.get_threshold()
+    gc.set_threshold(max(before[0], 50_000), max(before[1], 20), max(before[2], 100))
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+def run(
+    stored: storage.StoredModel,
+    recipe: Recipe,
+    *,
+    observer: Observer | None = None,
+    contained: bool = True,
+    begun: Beginning | None = None,
+    made: Callable[[onnx.ModelProto], object] | None = None,
+    on_failure: OnFailure | None = None,
+    strict: bool = False,
+) -> Result:
+    """Run a recipe over a loaded model. Nothing is written; see `Result.save`.
+
+    Passes that are not standard ones run in a process of their own, unless `contained` is false. What has `begun` is
+    the run of this very model, with what the recipe says of inputs and verification. `made` is told of the model that
+    the steps have left, while the end is still to be verified. `on_failure` is done about each step that fails,
+    whatever the recipe says; when `strict`, a run that keeps only what holds is not ok.
+    """
+    started = time.perf_counter()
+    recipe = decided(recipe, on_failure)
+    refused: list[StepRecord] = []
+    try:
+        chain, ended = _run(stored, recipe, observer, contained, begun, made)
+    except RefusedEndError as end:
+        # Which of the steps is to blame is known when each is verified on the whole, and what is done about it then.
+        refused.append(end.record)
+        (observer or Silent()).done(end.record)
+        each = replace(recipe, verify=replace(recipe.verify, mode="each", compare="whole"))
+        chain, ended = _run(stored, each, observer, contained, None, made)
+    files = data_files(stored.proto, stored.path) if stored.path is not None else []
+    return Result(
+        recipe=recipe.name,
+        input=summarize(stored.proto, files),
+        output=summarize(chain.proto),
+        steps=(*refused, *chain.records),
+        expectations=tuple(chain.expectations),
+        bindings=ended.bindings,
+        seconds=time.perf_counter() - started,
+        proto=chain.proto,
+        stored=stored,
+        strict=strict,
+        end=chain.end,
+        validity=ended.validity,
+        unverifiable=ended.unverifiable,
+    )
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """What is known at the end of a run: its inputs, whether the original is valid, and why nothing could be shown."""
+
+    bindings: tuple[Mapping[str, Any], ...]
+    validity: Validity | None = None
+    unverifiable: str = ""
+
+
+def _run(
+    stored: storage.StoredModel,
+    recipe: Recipe,
+    observer: Observer | None,
+    contained: bool,
+    begun: Beginning | None,
+    made: Callable[[onnx.ModelProto], object] | None,
+) -> tuple[Chain, _Ended]:
+    """Run the steps of a recipe; return the chain of them, ended."""
+    with _rare_collections():
+        chain = Chain(stored, recipe, observer, contained=contained, begun=begun)
+    with closing(chain), _rare_collections():
+        try:
+            chain.run(recipe.steps)
+            if made is not None:
+                made(chain.proto)
+            chain.finish()
+        except Abort:
+            pass
+        else:
+            chain.expect(recipe.expect)
+        found = chain.validity() if recipe.verify.mode != "off" else None
+        unverifiable = _unverifiable(chain, found) if found is not None else ""
+        return chain, _Ended(tuple(chain.verifier.bindings), found, unverifiable)
+
+
+def _unverifiable(chain: Chain, found: Validity) -> str:
+    """Say why nothing can be shown of a model that nobody can run; empty where something is, or that is accepted.
+
+    What is invalid stays so, though a removal changes nothing of it.
+    """
+    verdicts = [record.verdict for record in chain.records if record.verdict is not None]
+    invalid = bool(found.refusal) and not found.gap
+    if chain.spec.unverified == "accept" or (any(verdict.passed for verdict in verdicts) and not invalid):
+        return ""
+    return chain.why_unknown() if found.refusal or any(one.status == "unverified" for one in verdicts) else ""
+
+
+def apply(
+    model: str | Path | onnx.ModelProto,
+    recipe: str | Path | Recipe,
+    *,
+    output: str | Path | None = None,
+    force: bool = False,
+    trust: bool = False,
+    observer: Observer | None = None,
+    layout: storage.Layout = "keep",
+    contained: bool = True,
+    begun: Beginning | None = None,
+    on_failure: OnFailure | None = None,
+    strict: bool = False,
+) -> Result:
+    """Run a recipe over a model; write the result to `output` when all is well.
+
+    `model` is a path or a message in memory, `recipe` a path, the name of a shipped recipe, or a loaded one. What has
+    `begun` is the run of this model with this recipe; for that, `on_failure` and `strict` see `run`.
+    Raises a `SurgeryError` for bad input. A negative verdict is no exception: look at `Result.ok`.
+    """
+    loaded = recipe if isinstance(recipe, Recipe) else _recipe(recipe, trust, contained)
+    stored = begun.stored if begun is not None else _load(model)
+    if output is not None:
+        storage.check_target(Path(output), force=force)
+    saving: list[storage.SavingBeside] = []
+
+    def save(proto: onnx.ModelProto) -> None:
+        while saving:  # what was made first did not hold
+            saving.pop().drop()
+        if output is not None:
+            saving.append(storage.SavingBeside(proto, output, stored.weights, layout=layout, force=force))
+
+    try:
+        result = run(
+            stored,
+            loaded,
+            observer=observer,
+            contained=contained,
+            begun=begun,
+            made=save,
+            on_failure=on_failure,
+            strict=strict,
+        )
+        return result.saved(output, saving[0].keep()) if output is not None and saving and result.ok else result
+    finally:
+        for one in saving:
+            one.drop()
+
+
+def _recipe(recipe: str | Path, trust: bool, contained: bool) -> Recipe:
+    from surgery import recipe as recipes
+    from surgery.registry import discovery
+
+    before = discovery.contained.set(contained)
+    try:
+        return recipes.load(recipe, trust=trust)
+    finally:
+        discovery.contained.reset(before)
+
+
+def _load(model: str | Path | onnx.ModelProto) -> storage.StoredModel:
+    return storage.load(Path(model)) if isinstance(model, str | Path) else storage.from_proto(model)

@@ -1,0 +1,64 @@
+"""Nodes and values in words, for messages: what a value is, where it comes from, what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from surgery.graph.values import Node, Value
+from surgery.shapes.table import Dim
+
+_SHOWN = 4
+"""That many elements of a constant are shown."""
+
+
+def typed(value: Value) -> str:
+    """Write type and dims, such as `float[batch,4]`; `?` stands for what is not known."""
+    dtype = value.dtype
+    if dtype is None:
+        return "?" if value.type is None else str(value.type)
+    return f"{dtype.name.lower()}{extents(value.shape)}"
+
+
+def extents(shape: Sequence[Dim] | None) -> str:
+    """Write the dims of a shape; nothing for a scalar, `[?]` when not even the rank is known."""
+    if shape is None:
+        return " of unknown shape"
+    return f"[{','.join('?' if dim is None else str(dim) for dim in shape)}]" if shape else ""
+
+
+def contents(value: Value) -> str:
+    """Write what a constant holds: `0.5`, `{1, 2}`, `{0.1, 0.2, 0.3, 0.4, …}`; empty for what is not constant."""
+    tensor = value.tensor
+    if tensor is None:
+        return ""
+    flat = tensor.numpy().reshape(-1)
+    shown = ", ".join(str(item) for item in flat[:_SHOWN])
+    if not tensor.shape.numpy():
+        return shown
+    return f"{{{shown}{', …' if flat.size > _SHOWN else ''}}}"
+
+
+def source(value: Value | None) -> str:
+    """Say what a value is by where it comes from."""
+    if value is None:
+        return "nothing"
+    if value.is_constant:
+        return contents(value)
+    if value.is_overridable:
+        return f"'{value.name}', an initializer that a caller can set"
+    producer = value.producer
+    if producer is not None:
+        return f"the result of {named(producer)}"
+    return f"graph input '{value.name}'" if value.is_input else f"'{value.name}'"
+
+
+def named(node: Node) -> str:
+    """Name a node with its operator: `Exp 'n1'`."""
+    return f"{node.op} '{node.label}'" if node.name else f"'{node.label}'"
+
+
+def listed(nodes: Iterable[Node], most: int = 3) -> str:
+    """Name a few nodes, and say how many more there are."""
+    found = list(nodes)
+    more = f" and {len(found) - most} more" if len(found) > most else ""
+    return ", ".join(named(node) for node in found[:most]) + more

@@ -1,0 +1,60 @@
+"""Tensors that a user writes down: numbers, truth values and texts, in lists at any depth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from surgery.errors import UsageError
+from surgery.storage.globs import did_you_mean
+
+
+def literal_tensor(value: Any, dtype: ir.DataType, fill: tuple[int, ...] | None = None) -> ir.TensorProtocol:
+    """Return the tensor of a type that holds what is written; one item fills all of `fill`, if that is given.
+
+    UsageError for lists of uneven lengths, and for items that the type cannot hold: a fraction for a whole number, a
+    number that is too large. That a float is rounded is no mistake.
+    """
+    array = _array(value)
+    if fill is not None and array.ndim == 0:
+        array = np.broadcast_to(array, fill)
+    if dtype == ir.DataType.STRING:
+        if array.dtype.kind != "U":
+            raise UsageError("the items of a tensor of texts are texts", todo="put quotes around them")
+        return ir.StringTensor([item.encode() for item in array.reshape(-1).tolist()], shape=ir.Shape(array.shape))
+    wanted = {"b": (dtype == ir.DataType.BOOL), "i": True, "u": True, "f": True}.get(array.dtype.kind, False)
+    if not wanted or (dtype == ir.DataType.BOOL and array.dtype.kind != "b"):
+        raise UsageError(f"'{_first(array)}' is no {dtype.name.lower()}")
+    with np.errstate(all="ignore"):
+        made = array.astype(dtype.numpy())
+        lost = (
+            np.isfinite(array) & ~np.isfinite(made) if dtype.is_floating_point() else made.astype(array.dtype) != array
+        )
+    if lost.any():
+        raise UsageError(f"{dtype.name.lower()} cannot hold {_first(array[lost])}")
+    return ir.Tensor(made, dtype=dtype)
+
+
+def data_type(name: str) -> ir.DataType:
+    """Return the element type of a name such as float16 or int4; UsageError suggests a near one."""
+    known = {each.name.lower(): each for each in ir.DataType if each != ir.DataType.UNDEFINED}
+    if name.lower() not in known:
+        sizes = [other for other in known if other.rstrip("0123456789") == name.lower()]
+        hint = f"say its size: {', '.join(sizes)}" if sizes else did_you_mean(name, known) or None
+        raise UsageError(f"there is no element type '{name}'", todo=hint)
+    return known[name.lower()]
+
+
+def _array(value: Any) -> np.ndarray[Any, Any]:
+    try:
+        return np.array(value)
+    except ValueError as error:
+        raise UsageError("the lists of the value are not of the same length") from error
+    except OverflowError as error:
+        raise UsageError("a number of the value is too large") from error
+
+
+def _first(array: np.ndarray[Any, Any]) -> Any:
+    return array.reshape(-1)[0].item() if array.size else "an empty list"

@@ -1,0 +1,204 @@
+"""Another model that becomes part of a graph: its nodes, weights, functions and opsets, under names of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from surgery import storage
+from surgery.errors import UsageError
+from surgery.graph.rename import dim_names, rename_dims, rename_values
+from surgery.graph.signature_mappings import Joined
+from surgery.graph.values import Value
+from surgery.shapes.table import Dim, scopes, subgraphs
+
+if TYPE_CHECKING:
+    from surgery.graph.builder import Builder
+    from surgery.graph.graph import Graph
+
+
+@dataclass(frozen=True)
+class Other:
+    """A model that was read to be joined: its file, and a graph of its own. It can be joined once."""
+
+    path: Path
+    graph: Graph
+
+    def inputs(self) -> list[Value]:
+        """List the inputs that have no default."""
+        return [value for value in self.graph.inputs() if not value.ir.is_initializer()]
+
+
+def read(path: Path, weights: storage.Weights) -> Other:
+    """Read a model, whose weights stay where they are; `weights` keeps its files open."""
+    from surgery.graph.graph import Graph
+
+    stored = storage.load(path)
+    weights.adopt(stored.weights)
+    return Other(path, Graph(storage.ir_from_proto(storage.without_alias(stored.proto), weights), weights=weights))
+
+
+def join(new: Builder, graph: Graph, other: Other, connect: Mapping[str, Value], prefix: str) -> tuple[Value, ...]:
+    """Add a model to a graph; see `Builder.join`."""
+    require_opsets(graph, other)
+    model = other.graph.ir
+    own = {value.name for scope in scopes(graph.ir) for value in _declared(scope)}
+    connect = _rename_connected(model, connect, own, prefix)
+    assert graph.weights is not None
+    new.edits.joins.append(
+        Joined(
+            storage.proto_from_ir(model, graph.weights).SerializeToString(deterministic=True),
+            {name: new.name_before(value) for name, value in connect.items()},
+            prefix,
+        )
+    )
+    _keep_functions_apart(graph, model, prefix)
+    _unify_dims(graph, other, connect, prefix)
+    ports = list(model.graph.inputs)
+    names = [value.name or "" for value in ports]
+    _prefix_names(model, own, prefix)
+    inputs = [_input(new, Value(other.graph, value), connect.get(name)) for name, value in zip(names, ports)]
+    _bring_along(new, graph, model)
+    wanted = [value.name or "" for value in model.graph.outputs]
+    made = new.inline(model.graph, inputs)
+    return tuple(new.add_output(value, name) for value, name in zip(made, wanted))
+
+
+def embed(new: Builder, graph: Graph, other: Other, connect: Mapping[str, Value]) -> tuple[Value, ...]:
+    """Add the nodes of a model to a graph; see `Builder.embed`."""
+    require_opsets(graph, other)
+    model = other.graph.ir
+    _keep_functions_apart(graph, model, "")
+    inputs = [_input(new, Value(other.graph, port), connect.get(port.name or "")) for port in model.graph.inputs]
+    _bring_along(new, graph, model)
+    return new.inline(model.graph, inputs)
+
+
+def _bring_along(new: Builder, graph: Graph, model: ir.Model) -> None:
+    """Give a graph the functions, the opsets and the IR version that the nodes of a model need."""
+    for function in model.functions.values():
+        if function.identifier() not in graph.ir.functions:
+            new.define(function)
+    for domain, version in model.opset_imports.items():
+        if domain not in graph.ir.opset_imports:
+            new.set_opset(version, domain)
+    new.raise_ir_version(model.ir_version)
+
+
+def require_opsets(graph: Graph, other: Other) -> None:
+    """Raise UsageError where both models import a domain at different versions."""
+    mine = graph.ir.opset_imports
+    for domain, version in other.graph.ir.opset_imports.items():
+        if mine.get(domain, version) != version:
+            raise UsageError(
+                f"the model imports {domain or 'ai.onnx'} {mine[domain]}, and {other.path.name} {version}",
+                todo="bring the older one up first, with 'upgrade-opset'",
+            )
+
+
+def _input(new: Builder, port: Value, given: Value | None) -> Value:
+    """Return what an input of the other model becomes: a value of this one, its default, or an input of this one."""
+    if given is not None:
+        return given
+    default = port.ir.const_value
+    if default is not None:
+        return new.constant(default, port.name)
+    if port.dtype is None or not isinstance(port.type, ir.TensorType):
+        raise UsageError(f"input '{port.name}' is no tensor", todo="connect it to a value of this model")
+    return new.add_input(port.name, port.dtype, port.shape)
+
+
+def _keep_functions_apart(graph: Graph, model: ir.Model, prefix: str) -> None:
+    """Call functions otherwise that this graph has under the same name with another body."""
+    known = graph.ir.functions
+    taken = {name for _, name, _ in (*known, *model.functions)}
+    renamed: dict[ir.OperatorIdentifier, str] = {}
+    for identifier, function in model.functions.items():
+        if identifier in known and _body(known[identifier]) != _body(function):
+            renamed[identifier] = _unused(f"{prefix}{function.name}", taken)
+            taken.add(renamed[identifier])
+    for node in _nodes(model):
+        name = renamed.get(node.op_identifier())
+        if name is not None:
+            node.op_type = name
+    for identifier, name in renamed.items():
+        model.functions[identifier].name = name
+
+
+def _body(function: ir.Function) -> bytes:
+    data: bytes = ir.serde.serialize_function(function).SerializeToString(deterministic=True)
+    return data
+
+
+def _nodes(model: ir.Model) -> Iterator[ir.Node]:
+    yield from (node for scope in scopes(model) for node in scope)
+
+
+def _rename_connected(
+    model: ir.Model, connect: Mapping[str, Value], own: set[str | None], prefix: str
+) -> dict[str, Value]:
+    """Call inputs that take a value of this graph otherwise where that graph has such a name: they will be gone."""
+    taken = {name for name in own if name} | {f"{prefix}{value.name}" for value in model.graph.inputs}
+    names: dict[ir.Value, str] = {}
+    for port in model.graph.inputs:
+        if port.name in connect and f"{prefix}{port.name}" in own:
+            names[port] = _unused(f"{port.name}_joined", taken)
+            taken.add(names[port])
+    renamed = {port.name: name for port, name in names.items()}
+    rename_values(model, names)
+    return {renamed.get(name, name): value for name, value in connect.items()}
+
+
+def _prefix_names(model: ir.Model, own: set[str | None], prefix: str) -> None:
+    """Put the prefix before all names but those inside functions; UsageError for a value that both models have."""
+    values: dict[ir.Value, str] = {}
+    pending = [model.graph]
+    while pending:
+        scope = pending.pop()
+        values |= {value: f"{prefix}{value.name}" for value in _declared(scope) if value.name}
+        for node in scope:
+            node.name = node.name and f"{prefix}{node.name}"
+            pending += subgraphs(node)
+    taken = next((name for name in values.values() if name in own), None)
+    if taken is not None:
+        raise UsageError(f"both models have a tensor '{taken}'", todo="give a prefix, such as 'prefix: second/'")
+    if prefix:
+        rename_values(model, values)
+
+
+def _declared(scope: ir.Graph) -> Iterator[ir.Value]:
+    yield from (*scope.inputs, *scope.initializers.values(), *(value for node in scope for value in node.outputs))
+
+
+def _unify_dims(graph: Graph, other: Other, connect: Mapping[str, Value], prefix: str) -> None:
+    """Call dims of the other model as this graph calls those that they meet, and others as nothing here is called."""
+    model = other.graph.ir
+    names: dict[str, str] = {}
+    for port in model.graph.inputs:
+        given = connect.get(port.name or "")
+        for mine, theirs in zip(_dims(given), _dims(Value(other.graph, port))):
+            if isinstance(mine, str) and isinstance(theirs, str) and mine.isidentifier():
+                names.setdefault(theirs, mine)
+    taken = {*dim_names(graph.ir), *names.values()}
+    for name in dim_names(model):
+        if name.isidentifier() and name not in names and name in taken:
+            names[name] = _unused(f"{prefix}{name}" if (prefix + name).isidentifier() else f"{name}_1", taken)
+            taken.add(names[name])
+    rename_dims(model, {old: new for old, new in names.items() if old != new})
+    other.graph.facts.forget()
+
+
+def _dims(value: Value | None) -> tuple[Dim, ...]:
+    return () if value is None else value.shape or ()
+
+
+def _unused(wish: str, taken: set[str]) -> str:
+    name, number = wish, 0
+    while name in taken:
+        number += 1
+        name = f"{wish}_{number}"
+    return name

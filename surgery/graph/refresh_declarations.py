@@ -1,0 +1,87 @@
+"""What is declared of values, brought up to date where an edit upstream means to change types or dims.
+
+A declaration that inference bears out as much as before the edit stays as it is, with the names that its author chose.
+Any other is written anew, as far as inference knows; those of outputs of the model change the signature with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from surgery.shapes.table import Dim, Fact, declarable, dims, subgraphs
+
+if TYPE_CHECKING:
+    from surgery.graph.graph import Graph
+
+_Known = tuple[ir.TypeProtocol | None, tuple[Dim, ...] | None]
+
+
+class Redeclaration:
+    """Begun before a site is done: takes away what is declared of values and of all that is computed from them."""
+
+    def __init__(self, graph: Graph, starts: Iterable[ir.Value]) -> None:
+        self._graph = graph
+        self._declared = {value: Fact(value.type, value.shape) for value in _below(graph, starts)}
+        self._clear()
+        self._before = {value: self._known(value) for value in self._declared}
+
+    def finish(self, replaced: Mapping[ir.Value, ir.Value]) -> None:
+        """Declare anew what is otherwise than before, and all else as it was; `replaced` leads from old to new."""
+        # What takes the place of a value has what is declared of that, and nothing of its own.
+        new = set(replaced.values())
+        held = {value: replaced.get(value, value) for value in self._declared if value not in new}
+        declared = {value: self._declared[old] for old, value in held.items()}
+        before = {value: self._before[old] for old, value in held.items()}
+        self._declared = declared
+        self._clear()
+        after = {value: self._known(value) for value in declared}
+        for value, fact in declared.items():
+            value.type, value.shape = fact.type, fact.shape
+            kind, shape = after[value]
+            if after[value] == before[value] or (fact.type is None and fact.shape is None):
+                continue
+            value.type = kind or (fact.type if value.is_graph_output() else None)
+            if shape is not None or not value.is_graph_output():
+                value.shape = None if shape is None else ir.Shape(declarable(shape))
+        self._graph.facts.forget()
+
+    def _clear(self) -> None:
+        for value in self._declared:
+            value.type = value.shape = None
+        self._graph.facts.forget()
+
+    def _known(self, value: ir.Value) -> _Known:
+        facts = self._graph.facts
+        fact = facts.of(value)
+        shape = dims(fact.shape)
+        if shape is None:
+            return fact.type, None
+        return fact.type, tuple(None if isinstance(dim, str) and facts.is_made_up(dim) else dim for dim in shape)
+
+
+def _below(graph: Graph, starts: Iterable[ir.Value]) -> dict[ir.Value, None]:
+    """Find what nodes compute from values, these included, out of subgraphs and functions and into them."""
+    holders = {scope: node.ir for scope, node in graph.holders().items()}
+    owners = {function.graph: function.identifier() for function in graph.ir.functions.values()}
+    found: dict[ir.Value, None] = {}
+    pending = list(starts)
+    while pending:
+        value = pending.pop()
+        if value in found:
+            continue
+        found[value] = None
+        readers = [use.node for use in value.uses()]
+        if value.is_graph_output() and value.graph in holders:
+            readers.append(holders[value.graph])
+        elif value.is_graph_output() and value.graph in owners:
+            readers += [node for scope in graph.scopes for node in scope if node.op_identifier() == owners[value.graph]]
+        for node in dict.fromkeys(readers):
+            pending += [value for value in node.outputs if value.name]
+            pending += [value for inner in subgraphs(node) for value in inner.inputs]
+            function = graph.ir.functions.get(node.op_identifier())
+            pending.extend(function.inputs if function is not None else ())
+    # What a caller gives is what it is declared to be, and so is a constant.
+    return {value: None for value in found if not value.is_initializer() and value not in graph.ir.graph.inputs}

@@ -1,0 +1,84 @@
+"""New names for values, nodes and dims of a model, given all at once, so that names can be swapped.
+
+What refers to a value by its name alone, and not by the object, is kept up: annotations for quantization, and the order
+in which declarations stand in the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+import onnx_ir as ir
+
+from surgery.graph.lineage import metadata
+from surgery.graph.lineage.metadata import Lineage
+from surgery.shapes.table import scopes, values
+from surgery.storage import QUANTIZATION, residue_of
+
+_WORD = re.compile(r"[^\W\d]\w*")
+
+
+def rename_values(model: ir.Model, names: Mapping[ir.Value, str]) -> None:
+    """Give values new names. No other value of their scope may have one of these."""
+    told = {value.name: name for value, name in names.items() if value.name}
+    orders = [(scope, list(scope.initializers.values())) for scope in scopes(model)]
+    for number, value in enumerate(names):
+        value.name = f"\0{number}"
+    for value, name in names.items():
+        value.name = name
+    for scope, initializers in orders:
+        if list(scope.initializers.values()) != initializers:
+            scope.initializers.clear()
+            scope.initializers.update((value.name or "", value) for value in initializers)
+    for value in values(scopes(model)):
+        if QUANTIZATION in value.meta:
+            entries = value.meta[QUANTIZATION]
+            value.meta[QUANTIZATION] = {key: told.get(name, name) for key, name in entries.items()}
+    owners: list[ir.Graph | ir.Function] = [*scopes(model), *model.functions.values()]
+    for owner in owners:
+        residue = residue_of(owner)
+        if residue is not None:
+            residue.rename(told)
+
+
+def rename_node(node: ir.Node, name: str, by: str) -> None:
+    """Give a node a new name; what it was called stays known by its lineage, as the work of the pass `by`."""
+    before = metadata.read(node.metadata_props) or Lineage(origins=(node.name,) if node.name else ())
+    node.name = name
+    metadata.derive([before], by).write(node.metadata_props)
+
+
+def dim_names(model: ir.Model) -> dict[str, None]:
+    """List the names of dims that are declared anywhere, those within expressions too."""
+    texts = [dim.value for _, shape in _shapes(model) for dim in shape if isinstance(dim, ir.SymbolicDim) and dim.value]
+    return dict.fromkeys(name for text in texts for name in (text, *_WORD.findall(text)))
+
+
+def rename_dims(model: ir.Model, names: Mapping[str, int | str]) -> None:
+    """Give dims new names or sizes wherever they are declared, within expressions such as `2*sequence` too."""
+
+    def renamed(text: str) -> int | str:
+        if text in names:
+            return names[text]
+        changed = _WORD.sub(lambda word: str(names.get(word[0], word[0])), text)
+        fixed = any(isinstance(names.get(word), int) for word in _WORD.findall(text))
+        return _worked_out(changed) if fixed else changed
+
+    for value, shape in _shapes(model):
+        dims = [renamed(dim.value) if isinstance(dim, ir.SymbolicDim) and dim.value else dim for dim in shape]
+        if dims != list(shape):
+            value.shape = ir.Shape(dims, [shape.get_denotation(axis) for axis in range(len(dims))])
+
+
+def _worked_out(text: str) -> int | str:
+    """Work out an expression in which a name has become a number."""
+    from surgery.shapes.symbols import normal  # it imports sympy
+
+    return normal(text)
+
+
+def _shapes(model: ir.Model) -> Iterator[tuple[ir.Value, ir.Shape]]:
+    for value in values(scopes(model)):
+        if value.shape is not None:
+            yield value, value.shape

@@ -1,0 +1,63 @@
+"""What lies above and below values of one scope. A node with subgraphs reads what its subgraphs capture."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Container, Iterable, Sequence
+
+import onnx_ir as ir
+
+from surgery.shapes.table import subgraphs
+
+
+def reads(node: ir.Node) -> Sequence[ir.Value]:
+    """List the values that a node and its subgraphs read (those made inside the subgraphs too)."""
+    found = [value for value in node.inputs if value is not None]
+    for subgraph in subgraphs(node):
+        for inner in subgraph:
+            found += reads(inner)
+        found.extend(subgraph.outputs)
+    return found
+
+
+def above(scope: ir.Graph, ends: Iterable[ir.Value], stop: Container[ir.Value] = ()) -> dict[ir.Node, None]:
+    """Find the nodes of a scope that values are computed by, not looking beyond the values in `stop`."""
+    found: dict[ir.Node, None] = {}
+    pending = list(ends)
+    while pending:
+        value = pending.pop()
+        node = value.producer()
+        if node is not None and node.graph is scope and node not in found and value not in stop:
+            found[node] = None
+            pending.extend(reads(node))
+    return found
+
+
+def below(scope: ir.Graph, starts: Iterable[ir.Value], stop: Container[ir.Value] = ()) -> dict[ir.Node, None]:
+    """Find the nodes of a scope that values have an influence on, not looking beyond the values in `stop`."""
+    readers: dict[ir.Value, list[ir.Node]] = defaultdict(list)
+    for node in scope:
+        for value in dict.fromkeys(reads(node)):
+            readers[value].append(node)
+    found: dict[ir.Node, None] = {}
+    pending = list(starts)
+    while pending:
+        value = pending.pop()
+        for node in [] if value in stop else readers.get(value, []):
+            if node not in found:
+                found[node] = None
+                pending.extend(node.outputs)
+    return found
+
+
+def between(scope: ir.Graph, starts: Iterable[ir.Value], ends: Iterable[ir.Value]) -> list[ir.Node]:
+    """List, in order, the nodes on a way from one value to another; without starts all above, without ends all below.
+
+    What is only needed on the way, such as the computation of a shape that does not begin at a start, is not on it.
+    """
+    first, last = set(starts), set(ends)
+    found = below(scope, first, last - first) if first else dict.fromkeys(scope)
+    if last:
+        upstream = above(scope, last, first - last)
+        found = {node: None for node in found if node in upstream}
+    return [node for node in scope if node in found]

@@ -1,0 +1,128 @@
+"""What the values between the nodes take: the largest sum of those that are needed at one time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import onnx_ir as ir
+
+from surgery.graph.graph import Graph
+from surgery.graph.traversal import reads
+from surgery.graph.values import Node, Value
+from surgery.inspection.amounts import Amount, UnknownDim
+from surgery.shapes.table import subgraphs
+
+_SAME_MEMORY = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+"""Operators whose result is the operand under another shape: runtimes copy nothing."""
+
+
+@dataclass(frozen=True)
+class Activations:
+    """Bytes of inputs, outputs and all between, weights left out, with the nodes run in the order of the file.
+
+    Each value is kept from the node that makes it to the last one that reads it, an output to the end. `peak` is the
+    most that is kept at one time, while the node `at` runs; `total` what all of them take together. `unknown` values
+    (sequences, strings, dims that depend on data) are left out.
+    """
+
+    peak: Amount
+    at: str
+    total: Amount
+    unknown: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Give plain values: a number, or an expression in the names of dims."""
+        return {"peak": self.peak.plain(), "at": self.at, "total": self.total.plain(), "unknown": self.unknown}
+
+
+class _Scope:
+    """A walk over the nodes of one scope."""
+
+    def __init__(self, graph: Graph, scope: ir.Graph) -> None:
+        self.graph = graph
+        self.scope = scope
+        self.nodes = list(scope)
+        self.roots: dict[ir.Value, ir.Value] = {}
+        self.unknown = 0
+        self.total, self.now, self.peak = Amount(), Amount(), Amount()
+        self.at = ""
+
+    def run(self) -> Activations:
+        ends = self._ends()
+        kept: dict[ir.Value, Amount] = {}
+        for value in self.scope.inputs:
+            self._keep(value, kept)
+        self._note("the inputs", Amount())
+        for number, node in enumerate(self.nodes):
+            inner = self._inside(node)
+            if node.op_type != "Constant":
+                for value in node.outputs:
+                    if self.roots.get(value, value) is value:
+                        self._keep(value, kept)
+            self._note(Node(self.graph, node).label, inner)
+            for value in ends.get(number, ()):
+                if value in kept:
+                    self.now -= kept.pop(value)
+        return Activations(self.peak, self.at, self.total, self.unknown)
+
+    def _ends(self) -> dict[int, list[ir.Value]]:
+        """List behind which node which values are needed no more."""
+        last: dict[ir.Value, int] = {}
+        for number, node in enumerate(self.nodes):
+            if node.op_type in _SAME_MEMORY and node.domain == "" and node.inputs and node.inputs[0] is not None:
+                source = node.inputs[0]
+                if node.outputs and not source.is_initializer():
+                    self.roots[node.outputs[0]] = self.roots.get(source, source)
+            for value in (*node.outputs, *reads(node)):
+                last[self.roots.get(value, value)] = number
+        for value in self.scope.outputs:
+            last.pop(self.roots.get(value, value), None)
+        ends: dict[int, list[ir.Value]] = {}
+        for value, number in last.items():
+            ends.setdefault(number, []).append(value)
+        return ends
+
+    def _inside(self, node: ir.Node) -> Amount:
+        """Return what the subgraphs of a node take at most."""
+        found = [_Scope(self.graph, body).run() for body in subgraphs(node)]
+        self.unknown += sum(one.unknown for one in found)
+        return max((one.peak for one in found), key=lambda amount: amount.rough, default=Amount())
+
+    def _keep(self, value: ir.Value, kept: dict[ir.Value, Amount]) -> None:
+        if not value.name or value.is_initializer():
+            return
+        size = nbytes(Value(self.graph, value))
+        if size is None:
+            self.unknown += 1
+            return
+        kept[value] = size
+        self.now += size
+        self.total += size
+
+    def _note(self, where: str, inner: Amount) -> None:
+        here = self.now.times(1)
+        here += inner
+        if here.rough > self.peak.rough:
+            self.peak, self.at = here, where
+
+
+def nbytes(value: Value) -> Amount | None:
+    """Return the bytes of a tensor, None when they are not known."""
+    dtype, shape = value.dtype, value.shape
+    if dtype is None or shape is None or dtype in (ir.DataType.STRING, ir.DataType.UNDEFINED):
+        return None
+    try:
+        elements = Amount.of(*shape)
+    except UnknownDim:
+        return None
+    if dtype.bitwidth >= 8:
+        return elements.times(dtype.bitwidth // 8)
+    # Elements of less than a byte are packed.
+    count = elements.plain()
+    return Amount.of(-(-count * dtype.bitwidth // 8)) if isinstance(count, int) else None
+
+
+def activations(graph: Graph) -> Activations:
+    """Follow the values of a model whose functions are inlined through the nodes in their order."""
+    return _Scope(graph, graph.ir.graph).run()

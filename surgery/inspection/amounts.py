@@ -1,0 +1,93 @@
+"""Amounts: sums of products of dims, numbers where every dim is one, and expressions where some are names."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import lru_cache
+from typing import Any
+
+from surgery.shapes.symbols import parse, shown, written
+from surgery.shapes.table import Dim
+
+_STAND_IN = 64
+"""What a name stands for where two amounts of different names are compared."""
+
+
+class UnknownDim(Exception):  # noqa: N818 - says that there is no amount, not that anything is wrong
+    """A dim of which nothing is known."""
+
+
+class Amount:
+    """A sum of terms, each a whole number times dims that are known by name, such as 768*batch*sequence.
+
+    `rough` is the amount with the same number in the place of each name: to compare two, not to tell.
+    """
+
+    def __init__(self) -> None:
+        self._terms: Counter[tuple[str, ...]] = Counter()
+        self.rough = 0
+
+    @classmethod
+    def of(cls, *factors: Dim) -> Amount:
+        """Return the product of numbers and dims; `UnknownDim` when one is not known."""
+        amount = cls()
+        amount.add(*factors)
+        return amount
+
+    def add(self, *factors: Dim) -> None:
+        """Add a product of numbers and dims; `UnknownDim` when one is not known."""
+        number = 1
+        names = []
+        for factor in factors:
+            if factor is None:
+                raise UnknownDim
+            if isinstance(factor, int):
+                number *= factor
+            else:
+                names.append(factor)
+        self._put(tuple(sorted(names)), number)
+
+    def _put(self, names: tuple[str, ...], number: int) -> None:
+        self._terms[names] += number
+        self.rough += number * _stand_in(names)
+
+    def __iadd__(self, other: Amount) -> Amount:
+        self._terms.update(other._terms)
+        self.rough += other.rough
+        return self
+
+    def __isub__(self, other: Amount) -> Amount:
+        self._terms.subtract(other._terms)
+        self.rough -= other.rough
+        return self
+
+    def times(self, *factors: Dim) -> Amount:
+        """Return this amount multiplied by numbers and dims."""
+        result = Amount()
+        for names, number in self._terms.items():
+            result.add(number, *names, *factors)
+        return result
+
+    @property
+    def is_number(self) -> bool:
+        """Whether no name is left in it."""
+        return not any(names for names, number in self._terms.items() if number)
+
+    def plain(self) -> int | str:
+        """Return the amount as a number, or as the text of an expression in normal form."""
+        if self.is_number:
+            return self._terms[()]
+        import sympy  # type: ignore[import-untyped]
+
+        terms = (sympy.Mul(number, *map(parse, names)) for names, number in self._terms.items() if number)
+        found = written(sympy.Add(*terms))
+        return found if isinstance(found, int) else shown(found)
+
+
+@lru_cache(1 << 14)
+def _stand_in(names: tuple[str, ...]) -> int:
+    result = 1
+    for name in names:
+        expression: Any = parse(name)
+        result *= int(expression.subs(dict.fromkeys(expression.free_symbols, _STAND_IN)))
+    return result

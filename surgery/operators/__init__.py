@@ -1,0 +1,1 @@
+"""Everything known about operators, one file for each question."""

@@ -1,0 +1,169 @@
+"""What the operators of ONNX Runtime's own domain accept in their integer inputs.
+
+Source: the schemas of `com.microsoft`, docs/ContribOperators.md of ONNX Runtime. Those of attention say which positions
+count: as a mask of 0 and 1, as lengths, or as ends and starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from surgery.operators.domain import MASK, Domain
+from surgery.operators.dtypes import Array
+from surgery.operators.use import Shape, Use
+
+Rule = Callable[[Use], "Domain | None"]
+
+SCALE = Domain(0.02, 0.1)
+"""Scales of quantized tensors that leave most values within range."""
+
+
+def _below(use: Use, index: int, axis: int) -> Domain | None:
+    """Return indices below the extent of an axis of another input."""
+    shape = use.shape(index)
+    return Domain(0, shape[axis] - 1) if shape and len(shape) > axis and shape[axis] > 0 else None
+
+
+def _rows(table: int, axis: int = 0) -> Rule:
+    return lambda use: _below(use, table, axis)
+
+
+def _padding(use: Use) -> Domain | None:
+    """Say which keys count: a mask; lengths; ends followed by starts; or lengths followed by offsets."""
+    mine, query = use.shape(), use.shape(0)
+    if mine is None or len(mine) != 1:
+        return MASK
+    if not query or len(query) < 2:
+        return None
+    batch, length = query[0], _keys(use, query)
+
+    def lengths(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        counts = rng.integers(1, length, batch, endpoint=True)
+        if shape[0] == batch:
+            return counts
+        if shape[0] == 2 * batch:
+            return np.concatenate([counts, np.floor(rng.random(batch) * counts)])
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        return np.concatenate([counts, offsets, offsets])
+
+    return Domain(draw=lengths) if mine[0] in (batch, 2 * batch, 3 * batch + 2) else None
+
+
+def _keys(use: Use, query: Shape) -> int:
+    """Return how many keys there are: those of the key input, if there is one, or as many as queries."""
+    key = use.shape(1) if use.node.op_type == "MultiHeadAttention" else None
+    if not key:
+        return query[1]
+    return key[2] if len(key) == 4 else key[1]
+
+
+def _lengths(use: Use) -> tuple[int, int] | None:
+    """Return how many positions GroupQueryAttention is given, and how many it knows from before."""
+    query, past = use.shape(0), use.shape(3)
+    if not query or len(query) != 3 or (use.has(3) and (past is None or len(past) != 4)):
+        return None
+    return query[1], past[2] if past else 0
+
+
+def _total_length(use: Use) -> list[int] | None:
+    """Return the positions of the longest sequence, old and new."""
+    lengths = _lengths(use)
+    return None if lengths is None else [sum(lengths)]
+
+
+def _last_positions(use: Use) -> Domain | None:
+    """Return the number of each sequence's last position; the first sequence is the longest.
+
+    Without a past, or with one new position only, the others may be shorter.
+    """
+    lengths = _lengths(use)
+    if lengths is None:
+        return None
+    new, past = lengths
+
+    def lasts(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        least = new - 1 if past else 0
+        drawn = rng.integers(least, new + past - 1, shape, endpoint=True)
+        drawn.reshape(-1)[:1] = new + past - 1
+        return np.asarray(drawn)
+
+    return Domain(draw=lasts)
+
+
+def _rotary_positions(use: Use) -> Domain | None:
+    """Return positions within the tables of cosines and sines, or the position of the first of a sequence."""
+    mine, data, table = use.shape(), use.shape(0), use.shape(2)
+    if not data or not table:
+        return None
+    if mine == (1,):
+        return Domain(0, max(0, table[0] - data[-2]))
+    return Domain(0, table[0] - 1)
+
+
+def _gathered(use: Use) -> Domain | None:
+    data = use.shape(0)
+    return _below(use, 0, use.axis(0, len(data)) if data else 0)
+
+
+def _past_length(use: Use) -> Domain | None:
+    """Return how much of a buffer for past and present is filled."""
+    query, past = use.shape(0), use.shape(4 if use.node.op_type == "Attention" else 5)
+    return Domain(0, past[-2] - query[1]) if query and past and past[-2] >= query[1] else None
+
+
+def _solved(solver: Callable[[Use], list[int] | None]) -> Rule:
+    def rule(use: Use) -> Domain | None:
+        values = solver(use)
+        return None if values is None else Domain(draw=lambda _, shape: np.asarray(values).reshape(shape))
+
+    return rule
+
+
+_SCALED = {
+    "DequantizeLinear": (1,),
+    "DynamicQuantizeMatMul": (2,),
+    "MatMulIntegerToFloat": (2, 3),
+    "QAttention": (3, 4),
+    "QGemm": (1, 4, 7),
+    "QLinearAdd": (1, 4, 6),
+    "QLinearAveragePool": (1, 3),
+    "QLinearConv": (1, 4, 6),
+    "QLinearGlobalAveragePool": (1, 3),
+    "QLinearLeakyRelu": (1, 3),
+    "QLinearMul": (1, 4, 6),
+    "QLinearSigmoid": (1, 3),
+    "QLinearSoftmax": (1, 3),
+    "QLinearWhere": (2, 5, 7),
+    "QuantizeLinear": (1,),
+}
+
+RULES: dict[tuple[str, int], Rule] = {
+    **{(op, index): lambda use: SCALE for op, indices in _SCALED.items() for index in indices},
+    ("Attention", 3): _padding,
+    ("Attention", 6): _past_length,
+    ("CropAndResize", 1): lambda use: Domain(0.0, 1.0),
+    ("CropAndResize", 2): _rows(0),
+    ("CropAndResize", 3): lambda use: Domain(2, 4),
+    ("DecoderMaskedMultiHeadAttention", 3): _padding,
+    ("DecoderMaskedMultiHeadAttention", 7): _past_length,
+    ("EmbedLayerNormalization", 0): _rows(2),
+    ("EmbedLayerNormalization", 1): _rows(4),
+    ("EmbedLayerNormalization", 7): lambda use: MASK,
+    ("EmbedLayerNormalization", 8): _rows(3),
+    ("GatherBlockQuantized", 1): _gathered,
+    ("GroupQueryAttention", 5): _last_positions,
+    ("GroupQueryAttention", 6): _solved(_total_length),
+    ("GroupQueryAttention", 9): _rows(7),
+    ("MRotaryEmbedding", 1): _rows(2),
+    ("MaxpoolWithMask", 1): lambda use: MASK,
+    ("MultiHeadAttention", 4): _padding,
+    ("NGramRepeatBlock", 0): _rows(1, 1),
+    ("QAttention", 5): _padding,
+    ("QEmbedLayerNormalization", 0): _rows(2),
+    ("QEmbedLayerNormalization", 1): _rows(4),
+    ("RotaryEmbedding", 1): _rotary_positions,
+    ("WordConvEmbedding", 0): _rows(3),
+}
+"""As `rules.RULES`, without the domain."""

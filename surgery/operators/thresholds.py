@@ -1,0 +1,234 @@
+"""Values of a graph input at which what the graph computes changes its course.
+
+Knees of activations, bounds of Clip, thresholds of comparisons, the ends of a quantized range: read off attributes and
+constants, and carried back through copies, sums and products with constants to the graph input. Beside them the
+sizes at which an epsilon decides. Source of the knees: the formulas of the ONNX operator specification.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from surgery.operators.dtypes import limits
+from surgery.operators.use import CARRIES, Use, View
+
+if TYPE_CHECKING:
+    import onnx
+
+_MOST = 64
+"""So many marks of one input are kept, and so many elements of one constant are looked at."""
+
+_GREATEST = 2.0**52
+"""Marks beyond are ends of number ranges: nothing lies on their other side."""
+
+_DEPTH = 24
+"""How many steps an input is followed."""
+
+Affine = tuple[float, float]
+"""`(scale, offset)`: the value is `scale * x + offset`, `x` an element of the graph input."""
+
+
+def marks(view: View, name: str) -> tuple[float, ...]:
+    """List where what depends on a graph input changes its course, in terms of the input; without the zero."""
+    found: dict[float, None] = {}
+    for use, (scale, offset) in _affine_uses(view, name):
+        for mark in _marks_of(use):
+            place = (mark - offset) / scale
+            if math.isfinite(place) and 0 < abs(place) < _GREATEST:
+                found[place] = None
+        if len(found) > _MOST:
+            break
+    return tuple(sorted(found))[:_MOST]
+
+
+def spared(view: View, name: str) -> tuple[int, ...]:
+    """List integers that a graph input may hold whatever else limits it, for they are taken out before.
+
+    `ignore_index` of a loss is one. Spelled out, a loss compares the labels with it, and puts something else in the
+    place of those that are equal.
+    """
+    found: dict[int, None] = {}
+    for use, affine in _affine_uses(view, name):
+        number = None
+        if use.node.op_type in ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss") and use.index == 1:
+            number = use.attr("ignore_index")
+        elif use.node.op_type == "Equal" and _decides(view, use.node.output[0]):
+            number = _number(use, 1 - use.index)
+        if number is not None and affine == (1.0, 0.0):
+            found[int(number)] = None
+    return tuple(found)
+
+
+def _decides(view: View, name: str) -> bool:
+    return any(reader.op_type == "Where" and not index for reader, index in view.index.consumers.get(name, ()))
+
+
+def sizes(nodes: Iterable[onnx.NodeProto], view: View) -> tuple[float, ...]:
+    """List magnitudes at which the epsilons of a graph decide, from that at which they begin to show downwards."""
+    found: set[float] = set()
+    operands: dict[str, None] = {}
+    for node in nodes:
+        found.update(float(attribute.f) for attribute in node.attribute if attribute.name == "epsilon")
+        if node.op_type in ("Add", "Max", "Clip"):
+            operands.update(dict.fromkeys(node.input))
+    for constant in map(view.constant, operands):
+        if constant is not None and constant.size == 1 and constant.dtype.kind == "f":
+            found.add(float(constant.reshape(-1)[0]))
+    found = {epsilon for epsilon in found if 0 < epsilon < 1e-2}
+    epsilons = sorted(found)[:4]
+    # Most often an epsilon is added to a square, sometimes to its root.
+    return (*map(math.sqrt, epsilons), *epsilons, *(0.2 * math.sqrt(epsilon) for epsilon in epsilons))
+
+
+def _affine_uses(view: View, name: str) -> Iterator[tuple[Use, Affine]]:
+    """Yield where the elements of a graph input arrive as they are, scaled or moved by one constant."""
+    pending: list[tuple[str, Affine, int]] = [(name, (1.0, 0.0), 0)]
+    seen: set[tuple[str, Affine]] = set()
+    while pending and len(seen) < 500:
+        current, affine, depth = pending.pop(0)
+        if (current, affine) in seen or depth > _DEPTH:
+            continue
+        seen.add((current, affine))
+        pending.extend((inner, affine, depth + 1) for inner in view.index.aliases.get(current, ()))
+        for node, index in view.index.consumers.get(current, ()):
+            use = Use(view, node, index)
+            yield use, affine
+            pending.extend((output, onward, depth + 1) for output, onward in _onward(use, affine))
+
+
+def _onward(use: Use, affine: Affine) -> Iterable[tuple[str, Affine]]:
+    node, op = use.node, use.node.op_type
+    scale, offset = affine
+    if node.domain not in ("", "ai.onnx") or not node.output:
+        return []
+    output = node.output[0]
+    if use.index in CARRIES.get(op, _CARRIES_FLOATS.get(op, ())) or op in ("Concat", "Max", "Min"):
+        outputs = node.output if op == "Split" else node.output[:1]
+        return [(item, affine) for item in outputs]
+    if op == "Neg":
+        return [(output, (-scale, -offset))]
+    if op not in ("Add", "Sub", "Mul", "Div") or len(node.input) != 2:
+        return []
+    constant = _number(use, 1 - use.index)
+    if constant is None or (op in ("Mul", "Div") and constant == 0):
+        return []
+    match op, use.index:
+        case "Add", _:
+            return [(output, (scale, offset + constant))]
+        case "Sub", 0:
+            return [(output, (scale, offset - constant))]
+        case "Sub", _:
+            return [(output, (-scale, constant - offset))]
+        case "Mul", _:
+            return [(output, (scale * constant, offset * constant))]
+        case "Div", 0:
+            return [(output, (scale / constant, offset / constant))]
+    return []
+
+
+_CARRIES_FLOATS = {op: frozenset({0}) for op in ("MaxPool", "GlobalMaxPool", "Dropout", "LeakyRelu", "PRelu")}
+"""Operators that pass elements of their first input on, at least some of them or the positive ones."""
+
+
+def _number(use: Use, index: int) -> float | None:
+    """Return a constant operand when it is one number."""
+    constant = use.constant(index)
+    if constant is None or constant.size != 1 or constant.dtype.kind not in "fiu":
+        return None
+    return float(constant.reshape(-1)[0])
+
+
+def _marks_of(use: Use) -> Iterable[float]:
+    key = use.node.op_type
+    if use.node.domain not in ("", "ai.onnx"):
+        key = f"{use.node.domain}::{key}"
+    rule = _RULES.get(key)
+    return () if rule is None else rule(use)
+
+
+def _constants(use: Use) -> Iterable[float]:
+    """The other operands, as far as they are constants."""
+    found: list[float] = []
+    for index in range(len(use.node.input)):
+        constant = use.constant(index) if index != use.index else None
+        if constant is not None and constant.dtype.kind in "fiu":
+            found += [float(item) for item in np.unique(constant)[:_MOST]]
+    return found
+
+
+def _clip(use: Use) -> Iterable[float]:
+    bounds = [use.attr("min"), use.attr("max"), _number(use, 1), _number(use, 2)] if not use.index else []
+    return [float(bound) for bound in bounds if bound is not None]
+
+
+def _attributes(*defaults: tuple[str, float | None]) -> Callable[[Use], Iterable[float]]:
+    def rule(use: Use) -> Iterable[float]:
+        found: list[float] = []
+        for name, default in defaults:
+            value = use.attr(name, default)
+            if value is not None:
+                found += [float(item) for item in (value if isinstance(value, (list, tuple)) else [value])][:_MOST]
+        return found
+
+    return rule
+
+
+def _hard_sigmoid(use: Use) -> Iterable[float]:
+    alpha, beta = float(use.attr("alpha", 0.2)), float(use.attr("beta", 0.5))
+    return [-beta / alpha, (1 - beta) / alpha] if alpha else []
+
+
+def _shrink(use: Use) -> Iterable[float]:
+    bound = float(use.attr("lambd", 0.5))
+    return [-bound, bound]
+
+
+def _quantize(use: Use) -> Iterable[float]:
+    """The ends of the range, and the middles between two steps, where rounding turns."""
+    scales, points = use.constant(1), use.constant(2)
+    if use.index or scales is None or scales.size == 0:
+        return []
+    scale = float(scales.astype(np.float64).reshape(-1)[0])
+    point = float(points.astype(np.float64).reshape(-1)[0]) if points is not None and points.size else 0.0
+    least, most = limits(points.dtype) if points is not None and points.dtype.kind in "iu" else (0, 255)
+    return [(place - point) * scale for place in (least, most, point + 0.5, point + 1.5, point - 0.5)]
+
+
+def _fixed(*values: float) -> Callable[[Use], Iterable[float]]:
+    return lambda use: values
+
+
+_HALVES = _fixed(0.5, -0.5, 1.5, -1.5, 2.5, 1.0, -1.0)
+_RULES: dict[str, Callable[[Use], Iterable[Any]]] = {
+    **dict.fromkeys(["Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "Max", "Min", "Mod"], _constants),
+    **dict.fromkeys(("Round", "Floor", "Ceil", "Cast"), _HALVES),
+    "Clip": _clip,
+    "HardSigmoid": _hard_sigmoid,
+    "HardSwish": _fixed(-3.0, 3.0),
+    "QuantizeLinear": _quantize,
+    "Selu": _fixed(-1.0, 1.0),
+    "Shrink": _shrink,
+    "ThresholdedRelu": _attributes(("alpha", 1.0)),
+    "ai.onnx.ml::Binarizer": _attributes(("threshold", 0.0)),
+    "ai.onnx.ml::LabelEncoder": _attributes(("keys_floats", None), ("keys_int64s", None)),
+    "ai.onnx.ml::TreeEnsembleClassifier": _attributes(("nodes_values", None)),
+    "ai.onnx.ml::TreeEnsembleRegressor": _attributes(("nodes_values", None)),
+    "ai.onnx.ml::TreeEnsemble": lambda use: _splits(use),
+}
+
+
+def _splits(use: Use) -> Iterable[float]:
+    """The thresholds of a TreeEnsemble, and what its set-membership nodes look for."""
+    import onnx.numpy_helper
+
+    found: list[float] = []
+    for name in ("nodes_splits", "membership_values"):
+        tensor = use.attr(name)
+        if tensor is not None and not tensor.external_data:
+            array = np.asarray(onnx.numpy_helper.to_array(tensor), dtype=np.float64)
+            found += [float(item) for item in np.unique(array) if math.isfinite(item)][:_MOST]
+    return found

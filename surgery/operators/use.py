@@ -1,0 +1,307 @@
+"""A model with its functions inlined, indexed by who reads what, with shapes for one choice of dims."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from surgery.operators import traits
+from surgery.operators.dtypes import Array
+from surgery.verification.inputs.shapes import bodies
+
+if TYPE_CHECKING:
+    import onnx
+
+Shape = tuple[int, ...]
+
+_SMALL = 4096
+"""Elements up to which a constant is computed."""
+
+_COMPUTED: dict[str, tuple[int, Callable[..., Any]]] = {
+    **dict.fromkeys(("Identity", "Cast", "CastLike", "Reshape", "Unsqueeze", "Squeeze", "Expand"), (1, np.asarray)),
+    "Neg": (1, np.negative),
+    "Reciprocal": (1, np.reciprocal),
+    "Sqrt": (1, np.sqrt),
+    "Add": (2, np.add),
+    "Sub": (2, np.subtract),
+    "Mul": (2, np.multiply),
+    "Div": (2, lambda a, b: a // b if a.dtype.kind in "iu" else a / b),
+}
+"""Operators on constants that are worked out: how many operands count, and what is done with them."""
+
+_WITH_BODY = {"Loop": 1, "Scan": 0, "SequenceMap": 0, "If": 0}
+"""Operators that run a subgraph, and how many outputs of the subgraph come before those that the node hands on."""
+
+
+class Index:
+    """Readers and small constants of all values of a model, subgraphs included. Names are unique in ONNX.
+
+    `nodes` holds every node with the number of loops around it, `operators` what each of them is, and `outputs` the
+    names of what it computes.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.consumers: dict[str, list[tuple[onnx.NodeProto, int]]] = defaultdict(list)
+        self.producers: dict[str, onnx.NodeProto] = {}
+        self.aliases: dict[str, list[str]] = defaultdict(list)
+        self.nodes: list[tuple[onnx.NodeProto, int]] = []
+        self.operators: list[str] = []
+        self.outputs: list[list[str]] = []
+        self.constants: dict[str, onnx.TensorProto] = {}
+        self.element_types = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
+        self.element_types |= {tensor.name: tensor.data_type for tensor in model.graph.initializer}
+        self.opset = next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), 0)
+        self._scan(model.graph, 0)
+
+    def _scan(self, graph: onnx.GraphProto, depth: int) -> None:
+        self.constants.update((tensor.name, tensor) for tensor in graph.initializer)
+        for node in graph.node:
+            outputs = list(node.output)
+            self.nodes.append((node, depth))
+            self.operators.append(node.op_type)
+            self.outputs.append(outputs)
+            for position, name in enumerate(node.input):
+                if name:
+                    self.consumers[name].append((node, position))
+            for name in outputs:
+                if name:
+                    self.producers[name] = node
+            for attribute in node.attribute:
+                if attribute.name == "value" and attribute.HasField("t") and node.op_type == "Constant":
+                    self.constants[node.output[0]] = attribute.t
+                for body in bodies(attribute):
+                    if node.op_type in _WITH_BODY:
+                        for outer, inner in zip(node.input, body.input):
+                            self.aliases[outer].append(inner.name)
+                        for result, outer in zip(body.output[_WITH_BODY[node.op_type] :], node.output):
+                            self.aliases[result.name].append(outer)
+                    self._scan(body, depth + (node.op_type != "If"))
+
+
+@dataclass(frozen=True)
+class View:
+    """The index together with the shapes that inference gave."""
+
+    index: Index
+    shapes: Mapping[str, Shape]
+
+    def shape(self, name: str) -> Shape | None:
+        """Return the shape of a value, when all its dims are known numbers."""
+        found = self.shapes.get(name)
+        if found is not None:
+            return found
+        tensor = self.index.constants.get(name)
+        return tuple(tensor.dims) if tensor is not None else None
+
+    def constant(self, name: str, depth: int = 4) -> Array | None:
+        """Return the elements of a constant that is stored in place, or computed from such in a few simple steps.
+
+        The dtype is that before any Cast, and the shape that before any Reshape or Expand.
+        """
+        tensor = self.index.constants.get(name)
+        if tensor is not None and not tensor.external_data:
+            import onnx.numpy_helper
+
+            array: Array = np.asarray(onnx.numpy_helper.to_array(tensor))
+            return array
+        node = self.index.producers.get(name)
+        if node is None:
+            return None
+        if node.op_type in _COMPUTED and depth:
+            count, function = _COMPUTED[node.op_type]
+            operands: list[Array] = []
+            for item in node.input[:count]:
+                operand = self.constant(item, depth - 1)
+                if operand is None or operand.size > _SMALL:
+                    return None
+                operands.append(operand)
+            with np.errstate(all="ignore"), suppress(ValueError, TypeError):
+                computed: Array = np.asarray(function(*operands))
+                return computed
+        if node.op_type != "Constant":
+            return None
+        for attribute in node.attribute:
+            if attribute.name in ("value_int", "value_float", "value_ints", "value_floats"):
+                import onnx.helper
+
+                return np.asarray(onnx.helper.get_attribute_value(attribute))
+        return None
+
+
+@dataclass(frozen=True)
+class Use:
+    """One input of one node, and how its elements come from those of a graph input: `scale * x + offset`.
+
+    `offset` is an interval. `flat` tells that the elements arrive all, and in order.
+    """
+
+    view: View
+    node: onnx.NodeProto
+    index: int
+    scale: int = 1
+    offset: tuple[int, int] = (0, 0)
+    flat: bool = True
+
+    @property
+    def name(self) -> str:
+        """The name of the value that is read."""
+        return str(self.node.input[self.index])
+
+    def has(self, index: int) -> bool:
+        """Tell whether the node has an input."""
+        return index < len(self.node.input) and bool(self.node.input[index])
+
+    def shape(self, index: int | None = None) -> Shape | None:
+        """Return the shape of an input of the node, by default of this one."""
+        index = self.index if index is None else index
+        return self.view.shape(self.node.input[index]) if self.has(index) else None
+
+    def out(self, index: int = 0) -> Shape | None:
+        """Return the shape of an output of the node, read off further down when it is not known there."""
+        if index >= len(self.node.output):
+            return None
+        name = self.node.output[index]
+        for _ in range(_FURTHER):
+            found = self.view.shape(name)
+            readers = self.view.index.consumers.get(name, [])
+            if found is not None or len(readers) != 1:
+                return found
+            reader, position = readers[0]
+            if position or reader.op_type not in _SAME_SHAPE:
+                return None
+            name = reader.output[0]
+        return None
+
+    def constant(self, index: int) -> Array | None:
+        """Return the elements of an input of the node, when it is a constant."""
+        return self.view.constant(self.node.input[index]) if self.has(index) else None
+
+    def integers(self, index: int) -> list[int] | None:
+        """Return the elements of a constant input as integers."""
+        found = self.constant(index)
+        return None if found is None else [int(item) for item in found.reshape(-1)]
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """Return an attribute of the node."""
+        import onnx.helper
+
+        for attribute in self.node.attribute:
+            if attribute.name == name:
+                value = onnx.helper.get_attribute_value(attribute)
+                return value.decode() if isinstance(value, bytes) else value
+        return default
+
+    def axis(self, default: int, rank: int) -> int:
+        """Return the attribute `axis`, counted from the front."""
+        axis = int(self.attr("axis", default))
+        return axis + rank if axis < 0 else axis
+
+
+# Operators that pass the elements of these inputs on, all or some of them, to the first output.
+CARRIES: dict[str, frozenset[int]] = {
+    **dict.fromkeys(
+        [
+            "Identity",
+            "Cast",
+            "Reshape",
+            "Unsqueeze",
+            "Squeeze",
+            "Flatten",
+            "Transpose",
+            "Expand",
+            "Tile",
+            "Slice",
+            "Gather",
+            "GatherElements",
+            "GatherND",
+            "Split",
+            "Pad",
+            "Compress",
+            "DepthToSpace",
+            "SpaceToDepth",
+            "ReduceMax",
+            "ReduceMin",
+            "Trilu",
+            "Clip",
+            "Relu",
+            "Abs",
+            "ReverseSequence",
+            "TopK",
+            "Unique",
+            "Floor",
+            "Round",
+            "Ceil",
+            "SequenceConstruct",
+            "SplitToSequence",
+            "SequenceAt",
+            "ConcatFromSequence",
+            "CastLike",
+            "Optional",
+            "OptionalGetElement",
+        ],
+        frozenset({0}),
+    ),
+    "Where": frozenset({1, 2}),
+    "Scatter": frozenset({0, 2}),
+    "ScatterElements": frozenset({0, 2}),
+    "ScatterND": frozenset({0, 2}),
+    "SequenceInsert": frozenset({0, 1}),
+}
+_SAME_SHAPE = traits.UNARY_ELEMENTWISE | {"CastLike", "Softmax", "LogSoftmax"}
+_FURTHER = 8
+_IN_ORDER = frozenset({"Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "CastLike"})
+_VARIADIC = frozenset({"Concat", "Max", "Min", "SequenceConstruct"})
+
+
+def uses(view: View, name: str, limit: int = 2000) -> Iterator[Use]:
+    """Yield where the elements of a graph input arrive, through copies, casts and sums with constants."""
+    pending: list[tuple[str, int, tuple[int, int], bool]] = [(name, 1, (0, 0), True)]
+    seen: set[tuple[str, int, tuple[int, int]]] = set()
+    while pending and len(seen) < limit:
+        current, scale, offset, flat = pending.pop(0)
+        if (current, scale, offset) in seen:
+            continue
+        seen.add((current, scale, offset))
+        pending.extend((inner, scale, offset, flat) for inner in view.index.aliases.get(current, ()))
+        for node, index in view.index.consumers.get(current, ()):
+            use = Use(view, node, index, scale, offset, flat)
+            yield use
+            pending.extend(_onward(use))
+
+
+def _onward(use: Use) -> Iterable[tuple[str, int, tuple[int, int], bool]]:
+    """Say in which outputs the elements go on, and as what."""
+    node, op = use.node, use.node.op_type
+    if node.domain not in ("", "ai.onnx") or not node.output:
+        return []
+    scale, (low, high) = use.scale, use.offset
+    if op in _VARIADIC or use.index in CARRIES.get(op, ()):
+        flat = use.flat and op in _IN_ORDER
+        outputs = node.output if op == "Split" else node.output[:1]
+        return [(output, scale, (low, high), flat) for output in outputs]
+    if op in ("CumSum", "ReduceSum") and use.index == 0:
+        size = max(use.shape() or (1,), default=1)
+        return [(node.output[0], scale * size, (low * size, high * size), False)]
+    if op == "Neg":
+        return [(node.output[0], -scale, (-high, -low), use.flat)]
+    if op not in ("Add", "Sub", "Mul") or len(node.input) != 2:
+        return []
+    other = use.constant(1 - use.index)
+    if other is None or other.size == 0 or other.dtype.kind not in "iu":
+        return []
+    least, greatest = int(other.min()), int(other.max())
+    if op == "Add":
+        return [(node.output[0], scale, (low + least, high + greatest), use.flat)]
+    if op == "Mul":
+        if least != greatest or least == 0:
+            return []
+        bounds = sorted((low * least, high * least))
+        return [(node.output[0], scale * least, (bounds[0], bounds[1]), use.flat)]
+    if use.index == 0:
+        return [(node.output[0], scale, (low - greatest, high - least), use.flat)]
+    return [(node.output[0], -scale, (least - high, greatest - low), use.flat)]

@@ -1,0 +1,131 @@
+"""NodeSelector: the option of a pass that says which nodes it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from surgery.errors import PatternError, UsageError
+from surgery.patterns.plan import compile_pattern
+from surgery.patterns.select.criteria import WORDS, Criterion, FitsPattern, HasAttribute, HasWord, LiesBetween
+from surgery.storage.globs import Globs, did_you_mean
+
+if TYPE_CHECKING:
+    from surgery.graph.graph import Graph
+    from surgery.graph.values import Node
+
+KEYS = ("name", "op", "domain", "attribute", "pattern", "made_by", "from", "between")
+"""What the mapping of a selector may say."""
+
+_TEXTS: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
+_ENDS = {"type": "object", "properties": {"from": _TEXTS, "to": _TEXTS}, "minProperties": 1}
+_MAPPING = {
+    "type": "object",
+    "properties": {
+        **dict.fromkeys(WORDS, _TEXTS),
+        "attribute": {"type": "object", "minProperties": 1},
+        "pattern": {"type": "string"},
+        "between": {**_ENDS, "additionalProperties": False},
+    },
+    "minProperties": 1,
+    "additionalProperties": False,
+}
+_ONE = {"anyOf": [{"type": "string"}, _MAPPING]}
+_SCHEMA = {"anyOf": [*_ONE["anyOf"], {"type": "array", "items": _ONE, "minItems": 1}]}
+
+
+@dataclass(frozen=True)
+class NodeSelector:
+    """Selects nodes of a graph: those that meet all criteria of any of the alternatives."""
+
+    alternatives: tuple[tuple[Criterion, ...], ...]
+    type_name: ClassVar[str] = "node selector"
+
+    @classmethod
+    def read(cls, value: Any) -> NodeSelector:
+        """Read what a recipe says, see `surgery.patterns.select`; ValueError with one line says what is wrong."""
+        if isinstance(value, NodeSelector):
+            return value
+        given = value if isinstance(value, list | tuple) else [value]
+        if not given:
+            raise ValueError("an empty list selects nothing")
+        return cls(tuple(tuple(_criteria(item)) for item in given))
+
+    def nodes(self, graph: Graph) -> list[Node]:
+        """List the nodes that it selects, in the order of the graph; UsageError when there are none."""
+        every = graph.nodes()
+        ways = [[criterion.predicate(graph) for criterion in criteria] for criteria in self.alternatives]
+        found = [node for node in every if any(all(holds(node) for holds in way) for way in ways)]
+        if not found:
+            raise UsageError(self._absence(graph, every), todo="see 'surgery inspect MODEL' for what the model has")
+        return found
+
+    def _absence(self, graph: Graph, nodes: list[Node]) -> str:
+        """Say why nothing was found: the first condition that no node meets, or that none meets all of them."""
+        for criterion in (one for criteria in self.alternatives for one in criteria):
+            if not any(map(criterion.predicate(graph), nodes)):
+                return criterion.absence(nodes)
+        return "no node meets all that the selector asks for, though some meet each part of it"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_plain_validator_function(cls.read)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> dict[str, Any]:
+        return _SCHEMA
+
+
+def _criteria(value: Any) -> list[Criterion]:
+    if isinstance(value, str) and (value[:1], value[-1:]) in (("{", "}"), ("[", "]")):
+        raise ValueError(f"'{value}' is a text and no name of a node; write it without quotes")
+    if isinstance(value, str) and value:
+        return [HasWord("name", Globs((value,)))]
+    if not isinstance(value, Mapping) or not value:
+        raise ValueError(f"{value!r} is neither the name of a node nor a mapping of {', '.join(KEYS)}")
+    return [criterion for key, item in value.items() for criterion in _criterion(key, item)]
+
+
+def _criterion(key: object, value: Any) -> list[Criterion]:
+    """Read one key of a mapping."""
+    if key in WORDS:
+        return [HasWord(str(key), Globs(texts(key, value)))]
+    match key:
+        case "attribute":
+            if not isinstance(value, Mapping) or not value:
+                raise ValueError("attribute takes a mapping of names and values, such as {axis: 1}")
+            return [HasAttribute(str(name), wanted) for name, wanted in value.items()]
+        case "pattern":
+            return [_pattern(value)]
+        case "between":
+            return [_between(value)]
+    hint = did_you_mean(str(key), KEYS) or f"there are {', '.join(KEYS)}"
+    raise ValueError(f"a selector has no key '{key}'; {hint}")
+
+
+def _pattern(value: Any) -> FitsPattern:
+    if not isinstance(value, str):
+        raise ValueError("pattern takes ONNX text, such as 'y = Relu(x)'")
+    try:
+        compile_pattern(value)
+    except PatternError as error:
+        raise ValueError(f"line {error.line} of the pattern: {error.what}") from None
+    return FitsPattern(value)
+
+
+def _between(value: Any) -> LiesBetween:
+    if not isinstance(value, Mapping) or not value or set(value) - {"from", "to"}:
+        raise ValueError("between takes {from: [tensors], to: [tensors]}, one of them at least")
+    start, end = (texts(key, value[key]) if key in value else () for key in ("from", "to"))
+    return LiesBetween(start, end)
+
+
+def texts(key: object, value: Any) -> tuple[str, ...]:
+    """Read a text or a list of texts."""
+    given = value if isinstance(value, list | tuple) else [value]
+    if not given or not all(isinstance(item, str) for item in given):
+        raise ValueError(f"{key} takes a text or a list of texts; put quotes around what else would be a number")
+    return tuple(given)

@@ -1,0 +1,1 @@
+"""Tools on ModelProto without an IR: data flow, extraction, composition, fingerprints, summaries."""

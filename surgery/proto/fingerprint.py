@@ -1,0 +1,416 @@
+"""Which nodes of a changed model compute something else than the original, told by structure alone.
+
+Values of both models get numbers so that equal numbers mean equal values: a number stands for an operator with its
+attributes and the numbers of its inputs, for an input of the model, or for the content of a constant. An Identity, or a
+Transpose that keeps the order, has the number of what it copies. Names of interior values do not matter; so two equal
+nodes are one, and a weight that lies elsewhere is the same weight.
+
+A node of the changed model whose number the original does not have is *changed*, a node of the original whose number
+the changed model does not have is *removed*. Where a changed node makes a value with a name that the original has
+too, that value is supposed to be the original's, so that the nodes behind it count as they were: what is supposed has
+to be shown by comparing the values.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from surgery.operators import traits
+from surgery.proto.dataflow import Flow, bodies, captures
+from surgery.proto.extract import called
+
+if TYPE_CHECKING:
+    import onnx
+
+_BLOCK = 1 << 22
+_SHORT = 64
+
+
+@dataclass
+class Lineage:
+    """How a changed model is related to its original.
+
+    `changed` and `removed` number live nodes, those that an output depends on. `same` names the values, inputs and
+    constants that both models compute in the same way from the same inputs; `common` the computed values of both main
+    graphs whose declared types do not contradict each other. `numbers` are those of the original's values. `related`
+    says whether most of the common names stand for results of the same operators: two exporters may well use one name
+    for two things.
+    """
+
+    before: Flow
+    after: Flow
+    changed: set[int]
+    removed: set[int]
+    same: set[str]
+    common: set[str]
+    numbers: Mapping[str, int]
+    related: bool
+
+
+def trace(
+    original: onnx.ModelProto, candidate: onnx.ModelProto, renamed: Mapping[str, str] = MappingProxyType({})
+) -> Lineage:
+    """Find the nodes that are not the same in both models.
+
+    `renamed` says which values of the original the values of some changed nodes are, where not those of the same name.
+    """
+    before, after = Flow(original.graph), Flow(candidate.graph)
+    numbers = _Numbers()
+    old = _number(numbers, original, before.nodes, None)
+    numbers.known = len(numbers.table)
+    numbers.adopt(original, candidate)
+    common = {name for name in before.producers if name in after.producers} - _retyped(original, candidate)
+    new = _number(numbers, candidate, after.nodes, {name: old.values[renamed.get(name, name)] for name in common})
+    alive, living = before.above(before.outputs), after.above(after.outputs)
+    used = {new.nodes[number] for number in living if number in new.nodes}
+    changed = living & new.changed
+    removed = {number for number in alive if number in old.nodes and old.nodes[number] not in used}
+    for name in after.outputs:
+        # An output that is wired to another value has no changed node of its own.
+        if name in old.values and new.values.get(name) != old.values[name]:
+            changed |= {after.producers[name]} if name in after.producers else set()
+            removed |= {before.producers[name]} if name in before.producers else set()
+    return Lineage(
+        before,
+        after,
+        changed,
+        removed,
+        {name for name, number in old.values.items() if new.values.get(name) == number}
+        - _touched(before, removed)
+        - _touched(after, changed),
+        common,
+        old.values,
+        _related(before, after, common),
+    )
+
+
+def alike(
+    first: onnx.ModelProto,
+    second: onnx.ModelProto,
+    names: Iterable[str],
+    equal: Mapping[str, str] = MappingProxyType({}),
+) -> set[str]:
+    """Return which values of two main graphs are computed by the same operators of the same inputs and constants.
+
+    `equal` names inputs that are known to be equal to a value that both compute.
+    """
+    mine, theirs = numbered(first, second, equal)
+    return {name for name in names if name in mine and mine[name] == theirs.get(name)}
+
+
+def numbered(
+    first: onnx.ModelProto, second: onnx.ModelProto, equal: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """Number the values of two main graphs; `equal` as for `alike`."""
+    numbers = _Numbers()
+
+    def values(model: onnx.ModelProto) -> Mapping[str, int]:
+        return _number(numbers, model, model.graph.node, None).values
+
+    mine = values(first)
+    numbers.adopt(first, second)
+    theirs = values(second)
+    if equal:
+        for given, made in equal.items():
+            numbers.unite(mine[given], mine[made], theirs[made])
+        mine, theirs = values(first), values(second)
+    return mine, theirs
+
+
+def operation(models: Sequence[onnx.ModelProto], nodes: Sequence[onnx.NodeProto]) -> list[tuple[int, list[str]]]:
+    """Number what nodes do with what they read, whatever that is; and name that, inputs before what bodies capture."""
+    numbers = _Numbers()
+    found = []
+    for model, node in zip(models, nodes):
+        bare = type(node)()
+        bare.CopyFrom(node)
+        places = [position for position, name in enumerate(node.input) if name]
+        captured = list(dict.fromkeys(name for body in bodies(node) for name in captures(body)))
+        values = {f"/{position}": numbers.of(("place", position)) for position in places}
+        values |= {name: numbers.of(("captured", position)) for position, name in enumerate(captured)}
+        for position in places:
+            bare.input[position] = f"/{position}"
+        key = _Scope(numbers, model, values, 0)._key(bare)
+        found.append((numbers.of(key), [*(node.input[position] for position in places), *captured]))
+    return found
+
+
+def same_but_for_names(first: onnx.ModelProto, second: onnx.ModelProto) -> bool:
+    """Return whether two models have the same nodes, constants and declarations, whatever they are named."""
+    numbers = _Numbers()
+    mine = _parts(numbers, first)
+    numbers.adopt(first, second)
+    return mine == _parts(numbers, second)
+
+
+def _parts(numbers: _Numbers, model: onnx.ModelProto) -> tuple[object, ...]:
+    """List what a model consists of, in an order that names do not matter for."""
+    graph = model.graph
+    found = _number(numbers, model, graph.node, None)
+    values = found.values
+    return (
+        model.ir_version,
+        {entry.domain: entry.version for entry in model.opset_import},
+        Counter(_definition(function) for function in model.functions),
+        [(value.name, values.get(value.name)) for value in (*graph.input, *graph.output)],
+        Counter((node.op_type, tuple(values.get(name) for name in node.output)) for node in graph.node),
+        Counter(values.get(tensor.name) for tensor in graph.initializer),
+        Counter(
+            (values.get(value.name), value.type.SerializeToString(deterministic=True))
+            for value in (*graph.input, *graph.output, *graph.value_info)
+        ),
+    )
+
+
+def _touched(flow: Flow, numbers: Iterable[int]) -> set[str]:
+    """Name the values that nodes, and all nodes behind them, make."""
+    own = [name for number in numbers for name in flow.makes(number)]
+    return {*own, *(name for number in flow.below(own) for name in flow.makes(number))}
+
+
+def _related(before: Flow, after: Flow, names: Iterable[str]) -> bool:
+    interior = set(names) - set(before.outputs)
+    kept = sum(before.nodes[before.producers[n]].op_type == after.nodes[after.producers[n]].op_type for n in interior)
+    return 2 * kept >= len(interior)
+
+
+def _retyped(original: onnx.ModelProto, candidate: onnx.ModelProto) -> set[str]:
+    """Name the values that the two models declare with different element types."""
+    declared = {value.name: value.type for value in (*original.graph.value_info, *original.graph.output)}
+    return {
+        value.name
+        for value in (*candidate.graph.value_info, *candidate.graph.output)
+        if value.name in declared and _form(value.type) != _form(declared[value.name])
+    }
+
+
+def _form(kind: onnx.TypeProto) -> tuple[str | None, int]:
+    return kind.WhichOneof("value"), kind.tensor_type.elem_type
+
+
+@dataclass
+class _Numbers:
+    """The numbers given so far, for both models. Those below `known` were given to the original."""
+
+    table: dict[Hashable, int] = field(default_factory=dict)
+    known: int = 0
+    adopted: dict[Hashable, Hashable] = field(default_factory=dict)
+    united: dict[int, int] = field(default_factory=dict)
+
+    def of(self, key: Hashable) -> int:
+        number = self.table.setdefault(key, len(self.table))
+        return self.united.get(number, number)
+
+    def unite(self, *found: int) -> None:
+        """Take values with different numbers for the same from now on."""
+        same = {self.united.get(number, number) for number in found}
+        same |= {number for number, other in self.united.items() if other in same}
+        self.united.update(dict.fromkeys(same, min(same)))
+
+    def constant(self, tensor: onnx.TensorProto) -> int:
+        key = content(tensor)
+        return self.of(self.adopted.get(key, key))
+
+    def adopt(self, original: onnx.ModelProto, candidate: onnx.ModelProto) -> None:
+        """Take weights of the same name in two files for the same where their bytes are."""
+        import onnx
+
+        outside = onnx.TensorProto.EXTERNAL
+        weights = {tensor.name: tensor for tensor in original.graph.initializer if tensor.data_location == outside}
+        for tensor in candidate.graph.initializer:
+            mine = weights.get(tensor.name)
+            if mine is not None and tensor.data_location == outside:
+                old, new = content(mine), content(tensor)
+                if old != new and old[:2] == new[:2] and same_bytes(mine, tensor):
+                    self.adopted[new] = old
+
+
+def content(tensor: onnx.TensorProto) -> tuple[Hashable, ...]:
+    """Identify a tensor by type, dims and elements; one outside the model by where it lies."""
+    import onnx.numpy_helper
+
+    data: Hashable
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        data = tuple(sorted((entry.key, entry.value) for entry in tensor.external_data if entry.key != "checksum"))
+    elif tensor.data_type == onnx.TensorProto.STRING:
+        data = tuple(tensor.string_data)
+    else:
+        raw = tensor.raw_data if tensor.HasField("raw_data") else onnx.numpy_helper.to_array(tensor).tobytes()
+        data = raw if len(raw) <= _SHORT else hashlib.blake2b(raw).digest()
+    return tensor.data_type, tuple(tensor.dims), data
+
+
+def same_bytes(mine: onnx.TensorProto, theirs: onnx.TensorProto) -> bool:
+    """Compare two tensors that lie in files, a block at a time."""
+    places = [{entry.key: entry.value for entry in tensor.external_data} for tensor in (mine, theirs)]
+    if places[0].get("length") != places[1].get("length"):
+        return False
+    descriptors: list[int] = []
+    try:
+        descriptors += [os.open("/" + place["location"], os.O_RDONLY) for place in places]
+        offsets = [int(place.get("offset", "0")) for place in places]
+        for begin in range(0, int(places[0]["length"]), _BLOCK):
+            size = min(_BLOCK, int(places[0]["length"]) - begin)
+            first, second = (os.pread(d, size, offset + begin) for d, offset in zip(descriptors, offsets))
+            if first != second:
+                return False
+    except (OSError, KeyError, ValueError):
+        return False
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+    return True
+
+
+@dataclass
+class _Numbered:
+    """The numbers of a main graph: of its values, and of those of its nodes that compute something."""
+
+    values: dict[str, int]
+    nodes: dict[int, int] = field(default_factory=dict)
+    changed: set[int] = field(default_factory=set)
+
+
+def _number(
+    numbers: _Numbers,
+    model: onnx.ModelProto,
+    nodes: Iterable[onnx.NodeProto],
+    supposed: Mapping[str, int] | None,
+) -> _Numbered:
+    """Number the values of a main graph; `supposed` are the numbers of values that changed nodes make, by name."""
+    scope = _Scope(numbers, model, {}, 0)
+    scope.enter(model.graph)
+    found = _Numbered(scope.values)
+    for position, node in enumerate(nodes):
+        number = scope.add(node)
+        if number is None:
+            continue
+        found.nodes[position] = number
+        if supposed is not None and number >= numbers.known:
+            found.changed.add(position)
+            scope.values.update((name, supposed[name]) for name in node.output if name in supposed)
+    return found
+
+
+class _Scope:
+    """The values in sight within a graph or subgraph, with their numbers."""
+
+    def __init__(self, numbers: _Numbers, model: onnx.ModelProto, outer: Mapping[str, int], depth: int) -> None:
+        self.numbers = numbers
+        self.model = model
+        self.values = dict(outer)
+        self.depth = depth
+        self.opsets = {entry.domain: entry.version for entry in model.opset_import}
+        self.functions = {(function.domain, function.name, function.overload) for function in model.functions}
+
+    def enter(self, graph: onnx.GraphProto) -> None:
+        """Number what a graph starts with. Inputs of the model go by name, those of a subgraph by position."""
+        constants = {tensor.name: self.numbers.constant(tensor) for tensor in graph.initializer}
+        for sparse in graph.sparse_initializer:
+            parts = (self.numbers.constant(sparse.values), self.numbers.constant(sparse.indices), tuple(sparse.dims))
+            constants[sparse.values.name] = self.numbers.of(("sparse", *parts))
+        for position, value in enumerate(graph.input):
+            label = value.name if not self.depth else (self.depth, position)
+            self.values[value.name] = self.numbers.of(("input", label, constants.get(value.name)))
+        for name, number in constants.items():
+            if self.model.ir_version < 4 or name not in {value.name for value in graph.input}:
+                self.values[name] = number
+
+    def add(self, node: onnx.NodeProto) -> int | None:
+        """Number the outputs of a node; return the number of the node, None when it computes nothing."""
+        if hands_on(node):
+            self.values[node.output[0]] = self._value(node.input[0])
+            return None
+        if node.op_type == "Constant" and not node.domain and node.attribute[0].HasField("t"):
+            self.values[node.output[0]] = self.numbers.constant(node.attribute[0].t)
+            return None
+        number = self.numbers.of(self._key(node))
+        self.values.update(
+            (name, self.numbers.of(("output", number, position))) for position, name in enumerate(node.output) if name
+        )
+        return None if node.op_type == "Constant" and not node.domain else number
+
+    def _value(self, name: str) -> int:
+        return self.values[name] if name in self.values else self.numbers.of(("unbound", name))
+
+    def _key(self, node: onnx.NodeProto) -> Hashable:
+        inputs = [self._value(name) if name else -1 for name in node.input]
+        while inputs and inputs[-1] < 0:
+            inputs.pop()
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        is_call = (node.domain, node.op_type, node.overload) in self.functions
+        functions = called(self.model, [node]) if is_call else []
+        imported = self.opsets.get(domain, self.opsets.get("ai.onnx", 0) if not domain else 0)
+        version = traits.since_version(node.op_type, imported, domain) if imported and not functions else None
+        return (
+            "node",
+            domain,
+            node.op_type,
+            node.overload,
+            imported if version is None else version,
+            tuple(inputs),
+            tuple(sorted(((a.name, self._attribute(a)) for a in node.attribute), key=lambda pair: pair[0])),
+            tuple(_definition(function) for function in functions),
+            # Each random node draws numbers of its own.
+            tuple(node.output) if _draws(node, functions) else len(node.output),
+        )
+
+    def _attribute(self, attribute: onnx.AttributeProto) -> Hashable:
+        import onnx
+
+        if attribute.HasField("t"):
+            return self.numbers.constant(attribute.t)
+        if attribute.HasField("g"):
+            return self._body(attribute.g)
+        if attribute.graphs:
+            return tuple(self._body(graph) for graph in attribute.graphs)
+        bare = onnx.AttributeProto()
+        bare.CopyFrom(attribute)
+        bare.ClearField("doc_string")
+        data: bytes = bare.SerializeToString(deterministic=True)
+        return data
+
+    def _body(self, graph: onnx.GraphProto) -> Hashable:
+        """Identify a subgraph by what its outputs are."""
+        inner = _Scope(self.numbers, self.model, self.values, self.depth + 1)
+        inner.enter(graph)
+        for node in graph.node:
+            inner.add(node)
+        return len(graph.input), tuple(inner._value(output.name) for output in graph.output)
+
+
+def hands_on(node: onnx.NodeProto) -> bool:
+    """Return whether a node gives back its input, whatever that is."""
+    if node.domain not in ("", "ai.onnx") or len(node.output) != 1:
+        return False
+    if node.op_type == "Transpose":
+        order = next((list(attribute.ints) for attribute in node.attribute if attribute.name == "perm"), None)
+        return order is not None and order == list(range(len(order)))
+    return node.op_type == "Identity"
+
+
+def _definition(function: onnx.FunctionProto) -> bytes:
+    import onnx
+
+    bare = onnx.FunctionProto()
+    bare.CopyFrom(function)
+    for name in ("doc_string", "value_info", "metadata_props"):
+        bare.ClearField(name)
+    return hashlib.blake2b(bare.SerializeToString(deterministic=True)).digest()
+
+
+def _draws(node: onnx.NodeProto, functions: Iterable[onnx.FunctionProto]) -> bool:
+    """Tell whether a node, or anything that it runs, may draw random numbers."""
+    pending: list[Any] = [node, *(inner for function in functions for inner in function.node)]
+    while pending:
+        current = pending.pop()
+        if current.op_type in traits.RANDOM or (current.op_type == "Dropout" and len(current.input) > 2):
+            return True
+        pending.extend(inner for body in bodies(current) for inner in body.node)
+    return False

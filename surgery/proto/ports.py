@@ -1,0 +1,207 @@
+"""The inputs and outputs of one model matched with those of another, by name or by position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Literal
+
+from surgery.errors import UsageError
+from surgery.verification.checks import Port, signature
+from surgery.verification.inputs.shapes import graphs
+
+if TYPE_CHECKING:
+    import onnx
+
+By = Literal["name", "position"]
+
+
+@dataclass(frozen=True)
+class Match:
+    """Which input and output of the second model stands for which of the first, as (first, second).
+
+    `inner` are inputs of the second model that are values inside the first one.
+    """
+
+    inputs: tuple[tuple[str, str], ...]
+    outputs: tuple[tuple[str, str], ...]
+    inner: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def renames(self) -> bool:
+        """Whether any of them is called otherwise in the second model."""
+        return any(mine != theirs for mine, theirs in (*self.inputs, *self.outputs, *self.inner))
+
+
+def by_name(first: onnx.ModelProto, second: onnx.ModelProto) -> Match:
+    """Match what has the same name."""
+    mine, theirs = signature(first), signature(second)
+    inputs = {port.name for port in theirs.inputs}
+    outputs = {port.name for port in theirs.outputs}
+    return Match(
+        tuple((port.name, port.name) for port in mine.inputs if port.name in inputs),
+        tuple((port.name, port.name) for port in mine.outputs if port.name in outputs),
+    )
+
+
+def by_position(first: onnx.ModelProto, second: onnx.ModelProto) -> Match:
+    """Match the first input with the first and so on; UsageError when one model has more of them.
+
+    Initializers that are listed as inputs have no position: some tools list them, some do not.
+    """
+    pairs = []
+    for kind, mine, theirs in (
+        ("input", required(first), required(second)),
+        ("output", list(signature(first).outputs), list(signature(second).outputs)),
+    ):
+        if len(mine) != len(theirs):
+            raise UsageError(
+                f"cannot match by position: A has {_counted(mine, kind)}, B has {_counted(theirs, kind)}",
+                todo="match by name, or make them alike",
+            )
+        pairs.append(tuple((a.name, b.name) for a, b in zip(mine, theirs)))
+    return Match(*pairs)
+
+
+def _counted(ports: Sequence[Port], kind: str) -> str:
+    names = ", ".join(port.name for port in ports[:8]) + (", …" if len(ports) > 8 else "")
+    return f"{len(ports)} {kind}{'' if len(ports) == 1 else 's'}{f' ({names})' if names else ''}"
+
+
+def required(model: onnx.ModelProto) -> list[Port]:
+    """List the inputs that no initializer gives a value."""
+    given = {tensor.name for tensor in model.graph.initializer}
+    given |= {tensor.values.name for tensor in model.graph.sparse_initializer}
+    return [port for port in signature(model).inputs if port.name not in given]
+
+
+def mismatch(first: onnx.ModelProto, second: onnx.ModelProto, match: Match) -> str | None:
+    """Say why the second model cannot be fed what the first one is fed, None when it can."""
+    mine = {port.name: port for port in signature(first).inputs}
+    theirs = {port.name: port for port in signature(second).inputs}
+    known = {name for _, name in match.inputs}
+    for port in required(second):
+        if port.name not in known:
+            return f"B needs an input '{port.name}' that A does not have"
+    for a, b in match.inputs:
+        if mine[a].type != theirs[b].type:
+            names = f"input '{a}'" if a == b else f"input '{a}' (B's '{b}')"
+            return f"{names} is {mine[a].type} in A and {theirs[b].type} in B"
+    return None
+
+
+def narrowed(first: onnx.ModelProto, second: onnx.ModelProto, match: Match) -> list[str]:
+    """Say what the first model takes, by what it declares, and the second one does not; a line for each input."""
+    mine, theirs = signature(first), {port.name: port for port in signature(second).inputs}
+    pairs = dict(match.inputs)
+    # What has a default keeps its name, also where the others are matched by their order.
+    pairs |= {port.name: port.name for port in mine.inputs if port.name not in pairs and port.name in theirs}
+    found = []
+    known: dict[str, tuple[str, str | int]] = {}
+    for port in mine.inputs:
+        other = theirs.get(pairs.get(port.name, ""))
+        if other is None:
+            found.append(f"input '{port.name}' is gone")
+        elif _pins(port, other) or _ties(port, other, known):
+            name = f"input '{port.name}'" if port.name == other.name else f"input '{port.name}' (B's '{other.name}')"
+            found.append(f"{name} is {other}, not {port}")
+    return found
+
+
+def _pins(port: Port, other: Port) -> bool:
+    """Tell whether an input has a rank or a size that it had not."""
+    if other.dims is None:
+        return False
+    if port.dims is None or len(port.dims) != len(other.dims):
+        return True
+    return any(isinstance(now, int) and now != before for before, now in zip(port.dims, other.dims))
+
+
+def _ties(port: Port, other: Port, known: dict[str, tuple[str, str | int]]) -> bool:
+    """Tell whether dims that were free of each other have one name now; `known` has what each name stood for."""
+    found = False
+    for axis, (before, now) in enumerate(zip(port.dims or (), other.dims or ())):
+        if isinstance(now, str):
+            meant: tuple[str, str | int] = ("", before) if before is not None else (port.name, axis)
+            found |= known.setdefault(now, meant) != meant
+    return found
+
+
+def rename(model: onnx.ModelProto, match: Match) -> onnx.ModelProto:
+    """Copy a model with its inputs and outputs called as in the other one; it computes the same.
+
+    All values are renamed alike wherever they occur, and one that has a name that is needed gets a fresh one, so that
+    it does not matter what is in which scope.
+    """
+    import onnx
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    names = set(names_of(copy.graph))
+    new: dict[str, str] = {theirs: mine for mine, theirs in (*match.inputs, *match.inner)}
+    # A value may be an output twice, or an input and an output: the further names need a node.
+    again: list[tuple[str, str, int]] = []
+    for index, (mine, theirs) in enumerate(match.outputs):
+        if new.setdefault(theirs, mine) != mine or theirs in {b for _, b in match.outputs[:index]}:
+            again.append((mine, theirs, index))
+    taken = {*new.values(), *(mine for mine, _, _ in again)}
+    fresh = (name for number in count() if (name := f"value_{number}") not in names | taken)
+    new |= {name: next(fresh) for name in sorted(names & taken) if name not in new}
+    rename_values(copy.graph, new)
+    for mine, theirs, index in again:
+        copy.graph.node.append(onnx.helper.make_node("Identity", [new[theirs]], [mine]))
+        copy.graph.output[index].name = mine
+    return copy
+
+
+def retype(model: onnx.ModelProto, like: onnx.ModelProto) -> onnx.ModelProto:
+    """Copy a model with Casts at those inputs and outputs that are tensors of another element type in `like`.
+
+    So it takes and gives what `like` does, and computes in between as before.
+    """
+    import onnx
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    graph = copy.graph
+    wanted = {value.name: value.type.tensor_type.elem_type for value in (*like.graph.input, *like.graph.output)}
+    names = set(names_of(graph))
+    fresh = (name for number in count() if (name := f"cast_{number}") not in names)
+    for ports, is_input in ((graph.input, True), (graph.output, False)):
+        for port in ports:
+            own, other = port.type.tensor_type.elem_type, wanted.get(port.name)
+            if not own or not other or own == other:
+                continue
+            name, inner = port.name, next(fresh)
+            rename_values(graph, {name: inner})
+            port.name, port.type.tensor_type.elem_type = name, other
+            ends = (name, inner, own) if is_input else (inner, name, other)
+            cast = onnx.helper.make_node("Cast", [ends[0]], [ends[1]], to=ends[2])
+            graph.node.insert(0 if is_input else len(graph.node), cast)
+    return copy
+
+
+def names_of(graph: onnx.GraphProto) -> Iterator[str]:
+    """Yield the names of all values, of subgraphs too."""
+    for item in graphs(graph):
+        yield from (value.name for value in (*item.input, *item.output, *item.value_info, *item.initializer))
+        yield from (tensor.values.name for tensor in item.sparse_initializer)
+        for node in item.node:
+            yield from (name for name in (*node.input, *node.output) if name)
+
+
+def rename_values(graph: onnx.GraphProto, new: Mapping[str, str]) -> None:
+    """Rename values wherever they occur, in subgraphs too."""
+    for item in graphs(graph):
+        for value in (*item.input, *item.output, *item.value_info, *item.initializer):
+            value.name = new.get(value.name, value.name)
+        for sparse in item.sparse_initializer:
+            sparse.values.name = new.get(sparse.values.name, sparse.values.name)
+        for annotation in item.quantization_annotation:
+            annotation.tensor_name = new.get(annotation.tensor_name, annotation.tensor_name)
+            for entry in annotation.quant_parameter_tensor_names:
+                entry.value = new.get(entry.value, entry.value)
+        for node in item.node:
+            node.input[:] = [new.get(name, name) for name in node.input]
+            node.output[:] = [new.get(name, name) for name in node.output]

@@ -1,0 +1,1 @@
+"""Passes: how they are declared, and where they are found."""

@@ -1,0 +1,1 @@
+"""Rewrite rules that stand in recipes, as ONNX text."""

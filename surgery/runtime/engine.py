@@ -1,0 +1,197 @@
+"""Runs of a model in a worker, as results or as reasons why there are none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from surgery.errors import UsageError, WorkerError
+from surgery.workers import OUT_OF_MEMORY, Worker, default_memory, shorten, tells_of_memory
+
+EngineName = Literal["onnxruntime", "reference", "float64"]
+Outputs = Mapping[str, Any]
+T = TypeVar("T")
+
+TITLES = {"onnxruntime": "ONNX Runtime", "reference": "the reference evaluator", "float64": "float64"}
+
+ANALYSIS_TIMEOUT = 30.0
+"""Seconds for shape inference or inlining; without them, inputs are found by trial."""
+
+FEW_WEIGHTS = 64 << 20
+"""Bytes of weights up to which it does not matter when what depends on weights alone is computed, and held."""
+
+_PRELOAD: dict[str, tuple[str, ...]] = {
+    "onnxruntime": ("surgery.runtime.sessions", "surgery.verification.inputs.shapes"),
+    "reference": (
+        "surgery.runtime.reference",
+        "onnx.reference",
+        "onnx.reference.ops._op_list",
+        "onnx.reference.ops.aionnxml._op_list",
+    ),
+    "float64": ("surgery.runtime.float64",),
+}
+
+_SOURCE = re.compile(r"\S+\.(?:cc|h):\d+ [^()]+\([^()]*\)(?: const)? ")
+"""A source file, a line and a function of C++, as they precede what a runtime has to say."""
+
+_FUNCTIONS = {
+    "onnxruntime": "surgery.runtime.sessions:run",
+    "reference": "surgery.runtime.reference:run",
+    "float64": "surgery.runtime.float64:run",
+}
+
+
+@dataclass
+class Outcome:
+    """What came of running a model with some inputs.
+
+    One of: `runs` (for each input either outputs by name or the runtime's refusal); `unsupported` (the runtime
+    has a gap); `invalid` (the runtime says that the model is wrong); `crash` (the process died, and how). `narrow`
+    names the operators that ran in float32 where float64 was asked for.
+    """
+
+    runs: list[Outputs | str] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    unsupported: str | None = None
+    invalid: str | None = None
+    crash: WorkerError | None = None
+    narrow: tuple[str, ...] = ()
+
+    @property
+    def failure(self) -> str | None:
+        """Why there are no runs, in a few words."""
+        if self.crash is not None:
+            return self.crash.what
+        return self.unsupported or self.invalid
+
+
+class Engine:
+    """One worker that runs models in ONNX Runtime, in onnx's reference evaluator, or in float64 where both can.
+
+    `libraries` hold custom operators for ONNX Runtime.
+    """
+
+    def __init__(
+        self, name: EngineName, timeout: float, memory: int | None, weights: int, libraries: Sequence[Path] = ()
+    ) -> None:
+        self.name: EngineName = name
+        self._libraries = {str(path.absolute()): str(path) for path in libraries}
+        # Mapped weights count, for ONNX Runtime maps them so that it could write to its own copy of a page.
+        memory = memory if memory is not None else default_memory()
+        limit = memory + 2 * weights
+        # Outputs are held twice, by the worker and by its caller.
+        self._output_limit = min(1 << 30, memory // 8)
+        self._late = weights > FEW_WEIGHTS
+        self._worker = Worker(timeout=timeout, memory=limit, preload=_PRELOAD[name])
+        self._timeout = timeout
+
+    def kill(self) -> None:
+        """End the run of another thread, which then fails."""
+        self._worker.kill()
+
+    @property
+    def title(self) -> str:
+        """What to call it in a message."""
+        return TITLES[self.name]
+
+    def run(self, skeleton: bytes, feeds: Sequence[Mapping[str, Any]], *, keep: bool = False) -> Outcome:
+        """Run a model once for each dict of inputs; with `keep` the session serves the next call too.
+
+        UsageError when a library of custom operators cannot be loaded.
+        """
+        arguments = self._arguments(feeds, keep)
+        self._worker.timeout = self._timeout
+        try:
+            answer = self._worker.call(_FUNCTIONS[self.name], skeleton=skeleton, **arguments)
+        except WorkerError as error:
+            return Outcome(crash=error)
+        return self._outcome(answer)
+
+    def run_each(self, skeletons: Sequence[bytes], feeds: Sequence[Mapping[str, Any]]) -> list[Outcome]:
+        """Run models in ONNX Runtime on the same inputs, which are sent once unless a run takes the worker down."""
+        self._worker.timeout = self._timeout
+        try:
+            arguments = self._arguments(feeds, keep=False)
+            answers = self._worker.call(f"{_FUNCTIONS['onnxruntime']}_each", skeletons=list(skeletons), **arguments)
+        except WorkerError:
+            return [self.run(skeleton, feeds) for skeleton in skeletons]
+        first, *others = [self._outcome(answer) for answer in answers]
+        for answer, outcome in zip(answers[1:], others):
+            for number, names in enumerate(answer["same"]):
+                mine, theirs = first.runs[number], outcome.runs[number]
+                if not isinstance(mine, str) and not isinstance(theirs, str):
+                    outcome.runs[number] = {**theirs, **{name: mine[name] for name in names}}
+        return [first, *others]
+
+    def _arguments(self, feeds: Sequence[Mapping[str, Any]], keep: bool) -> dict[str, object]:
+        arguments: dict[str, object] = {"feeds": [dict(feed) for feed in feeds]}
+        if self.name != "reference":
+            arguments |= {"limit": self._output_limit, "libraries": list(self._libraries)}
+        if self.name == "onnxruntime":
+            arguments |= {"keep": keep, "late": self._late}
+        return arguments
+
+    def _outcome(self, answer: Mapping[str, Any]) -> Outcome:
+        if "library" in answer:
+            path = answer["library"]
+            reason = shorten_native(answer["reason"]).rpartition("with error: ")[2].removeprefix(f"{path}: ")
+            what = f"not a library of custom operators that ONNX Runtime can load: {reason}"
+            raise UsageError(what, where=self._libraries[path])
+        return Outcome(
+            runs=[shorten_native(run) if isinstance(run, str) else run for run in answer.get("runs", [])],
+            seconds=answer.get("seconds", []),
+            unsupported=answer.get("unsupported"),
+            invalid=shorten_native(answer["invalid"]) if "invalid" in answer else None,
+            narrow=tuple(answer.get("narrow", ())),
+        )
+
+    def draw(
+        self, skeleton: bytes, feed: Mapping[str, Any], seeds: Sequence[int], repeats: int, seconds: float
+    ) -> Mapping[str, Sequence[Any]]:
+        """Run a model in ONNX Runtime on the same inputs with many seeds of its random operators, see `sampling.draw`.
+
+        Nothing when that fails in any way.
+        """
+        self._worker.timeout = self._timeout
+        how = {"seeds": list(seeds), "repeats": repeats, "seconds": seconds, "libraries": list(self._libraries)}
+        try:
+            drawn: Mapping[str, Sequence[Any]] = self._worker.call(
+                "surgery.runtime.sampling:draw", skeleton=skeleton, feed=dict(feed), **how
+            )
+        except WorkerError:
+            return {}
+        return drawn
+
+    def analyse(self, function: Callable[..., T], **arguments: object) -> T | None:
+        """Run a function of a module that is loaded there in the same worker; None when it fails in any way."""
+        self._worker.timeout = min(ANALYSIS_TIMEOUT, self._timeout)
+        try:
+            found: T = self._worker.call(f"{function.__module__}:{function.__name__}", **arguments)
+            return found
+        except WorkerError:
+            return None
+
+    def close(self) -> None:
+        """End the worker."""
+        self._worker.close()
+
+
+def shorten_native(message: str) -> str:
+    """Take the part of a native message that tells something: no codes, no source files, no C++ signatures."""
+    text = shorten(_SOURCE.sub("", message))
+    for marker in (
+        "Status Message: ",
+        "This is an invalid model. ",
+        " was false. ",
+        "Exception during initialization: ",
+    ):
+        _, found, rest = text.partition(marker)
+        if found and rest:
+            text = rest
+    if text.startswith("[ONNXRuntimeError]"):
+        text = text.split(" : ", 3)[-1]
+    text = text.strip()
+    return f"{OUT_OF_MEMORY}: {text}" if tells_of_memory(text) and OUT_OF_MEMORY not in text else text

@@ -1,0 +1,161 @@
+"""Operators that ONNX Runtime has no float64 kernel for, written with operators that it has one for.
+
+Convolution and average pooling by windows: one slice of the padded input for each position in the window, as in im2col.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import onnx
+
+    from surgery.runtime.float64_model import Scope
+
+_END = 2**63 - 1
+
+_MOST_OFFSETS = 1024
+"""Positions in a window above which its operator is left as it is."""
+
+_OLDEST = 11
+"""The first opset in which Pad and Slice take what they do as inputs."""
+
+
+def expand(scope: Scope, node: onnx.NodeProto) -> bool:
+    """Add nodes that compute the same to a scope; tell whether that can be done."""
+    import onnx.helper
+
+    build = _EXPANSIONS.get(node.op_type)
+    if build is None or node.domain not in ("", "ai.onnx") or scope.opset < _OLDEST or len(node.output) != 1:
+        return False
+    attributes = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+    if not build(scope, node, attributes):
+        return False
+    scope.finish(node.output[0])
+    return True
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """How windows slide over an input: everything per spatial axis."""
+
+    kernel: Sequence[int]
+    strides: Sequence[int]
+    dilations: Sequence[int]
+    begins: Sequence[int]
+    ends: Sequence[int]
+
+    @classmethod
+    def of(cls, attributes: dict[str, Any], kernel: Sequence[int]) -> _Windows | None:
+        """Read the attributes of a node; None for what depends on the extents of the input."""
+        rank = len(kernel)
+        strides = attributes.get("strides", [1] * rank)
+        dilations = attributes.get("dilations", [1] * rank)
+        pads = attributes.get("pads", [0] * 2 * rank)
+        mode = attributes.get("auto_pad", b"NOTSET")
+        if mode in (b"SAME_UPPER", b"SAME_LOWER"):
+            if any(stride != 1 for stride in strides):
+                return None
+            totals = [(size - 1) * step for size, step in zip(kernel, dilations)]
+            first = [total // 2 if mode == b"SAME_UPPER" else total - total // 2 for total in totals]
+            pads = [*first, *(total - begin for total, begin in zip(totals, first))]
+        elif mode == b"VALID":
+            pads = [0] * 2 * rank
+        if prod(kernel) > _MOST_OFFSETS or attributes.get("ceil_mode", 0) or min(pads) < 0:
+            return None
+        return cls(kernel, strides, dilations, pads[:rank], pads[rank:])
+
+    def slices(self, scope: Scope, source: str) -> list[str]:
+        """Add one slice of the padded input for each position in the window."""
+        if any((*self.begins, *self.ends)):
+            source = scope.add("Pad", [source, scope.integers(0, 0, *self.begins, 0, 0, *self.ends)])
+        axes = scope.integers(*range(2, 2 + len(self.kernel)))
+        steps = scope.integers(*self.strides)
+        found = []
+        for offset in product(*(range(size) for size in self.kernel)):
+            starts = [at * step for at, step in zip(offset, self.dilations)]
+            # Counted from the end, so that the extent of the input need not be known.
+            after = [(size - 1 - at) * step for size, at, step in zip(self.kernel, offset, self.dilations)]
+            ends = scope.integers(*(-extent if extent else _END for extent in after))
+            found.append(scope.add("Slice", [source, scope.integers(*starts), ends, axes, steps]))
+        return found
+
+
+def _conv(scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any]) -> bool:
+    """Multiply the weights with the columns that im2col makes."""
+    weights = scope.dims(node.input[1])
+    if weights is None or None in weights:
+        return False
+    made, per_group, *kernel = (int(extent or 0) for extent in weights)
+    windows = _Windows.of(attributes, kernel)
+    if windows is None or not made * per_group:
+        return False
+    rank, groups, count = len(kernel), attributes.get("group", 1), prod(kernel)
+    slices = windows.slices(scope, scope.read(node.input[0]))
+    form = scope.integers(0, groups, per_group, 1, -1)
+    columns = [scope.add("Reshape", [item, form]) for item in slices]
+    joined = scope.add("Concat", columns, axis=3) if count > 1 else columns[0]
+    matrix = scope.add("Reshape", [joined, scope.integers(0, groups, per_group * count, -1)])
+    weight = scope.add(
+        "Reshape", [scope.read(node.input[1]), scope.integers(groups, made // groups, per_group * count)]
+    )
+    product_ = scope.add("MatMul", [weight, matrix])
+    extents = scope.add("Shape", [slices[0]])
+    batch = scope.add("Gather", [extents, scope.integers(0)])
+    spatial = scope.add("Gather", [extents, scope.integers(*range(2, 2 + rank))])
+    shape = scope.add("Concat", [batch, scope.integers(made), spatial], axis=0)
+    result = scope.add("Reshape", [product_, shape])
+    if len(node.input) > 2 and node.input[2]:
+        bias = scope.add("Reshape", [scope.read(node.input[2]), scope.integers(1, made, *[1] * rank)])
+        scope.add("Add", [result, bias])
+    return True
+
+
+def _average_pool(scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any]) -> bool:
+    """Divide the sum over each window by the number of elements in it."""
+    windows = _Windows.of(attributes, attributes["kernel_shape"])
+    if windows is None:
+        return False
+    source = scope.read(node.input[0])
+    total = scope.add("Sum", windows.slices(scope, source))
+    if attributes.get("count_include_pad", 0) or not any((*windows.begins, *windows.ends)):
+        scope.add("Div", [total, scope.number(float(prod(windows.kernel)))])
+        return True
+    ones = scope.add("Expand", [scope.number(1.0), scope.add("Shape", [source])])
+    scope.add("Div", [total, scope.add("Sum", windows.slices(scope, ones))])
+    return True
+
+
+def _global_average_pool(scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any]) -> bool:
+    dims = scope.dims(node.input[0])
+    if dims is None:
+        return False
+    scope.reduce("ReduceMean", scope.read(node.input[0]), range(2, len(dims)))
+    return True
+
+
+def _instance_normalization(scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any]) -> bool:
+    """Scale what is left of the mean over the spatial axes by the standard deviation."""
+    dims = scope.dims(node.input[0])
+    if dims is None:
+        return False
+    source, form, axes = scope.read(node.input[0]), scope.integers(1, -1, *[1] * (len(dims) - 2)), range(2, len(dims))
+    centred = scope.add("Sub", [source, scope.reduce("ReduceMean", source, axes)])
+    variance = scope.reduce("ReduceMean", scope.add("Mul", [centred, centred]), axes)
+    # The attribute is a float32, and is what the runtime adds.
+    deviation = scope.add("Sqrt", [scope.add("Add", [variance, scope.number(attributes.get("epsilon", 1e-5))])])
+    scale, bias = (scope.add("Reshape", [scope.read(name), form]) for name in node.input[1:3])
+    scope.add("Add", [scope.add("Mul", [scope.add("Div", [centred, deviation]), scale]), bias])
+    return True
+
+
+_EXPANSIONS: dict[str, Callable[[Scope, onnx.NodeProto, dict[str, Any]], bool]] = {
+    "AveragePool": _average_pool,
+    "Conv": _conv,
+    "GlobalAveragePool": _global_average_pool,
+    "InstanceNormalization": _instance_normalization,
+}

@@ -1,0 +1,83 @@
+"""Runs of a model in float64. In a worker process."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from surgery.operators.dtypes import ONNX_TYPES
+from surgery.runtime import reference, sessions
+from surgery.runtime.float64_model import UnavailableError, widen
+from surgery.runtime.kernels import installed
+from surgery.workers import stage
+
+_ATTEMPTS = 12
+"""Operators that may turn out, one after the other, to have no float64 kernel after all."""
+
+_REFUSING = frozenset({"GRU", "LSTM"})
+"""Operators that have a float64 kernel, which says when it is run that it does not support float64 yet."""
+
+_BLAMED = (
+    re.compile(r"no kernel for (?:[\w.]+[.:])?(\w+)\(\d+\)"),
+    re.compile(r"of operator \((\w+)\)"),
+    re.compile(r"op_type: ?(\w+)"),
+)
+
+_BFLOAT16 = ONNX_TYPES[16]
+
+
+def run(skeleton: bytes, feeds: list[dict[str, Any]], limit: int, libraries: Sequence[str] = ()) -> dict[str, Any]:
+    """Run a model once for each dict of inputs, computing in float64.
+
+    The result has the form of `sessions.run`, and in `narrow` the operators that ran in float32.
+    """
+    wide = [{name: _widened(value) for name, value in feed.items()} for feed in feeds]
+    problem = ""
+    try:
+        answer = _in_runtime(skeleton, wide, limit, libraries)
+        if "runs" in answer:
+            return answer
+        problem = answer.get("unsupported") or answer.get("invalid") or ""
+        reference_answer = _in_reference(skeleton, wide)
+    except UnavailableError as error:
+        return {"unsupported": str(error)}
+    return reference_answer if "runs" in reference_answer else {"unsupported": problem}
+
+
+def _in_runtime(skeleton: bytes, feeds: list[dict[str, Any]], limit: int, libraries: Sequence[str]) -> dict[str, Any]:
+    import onnx
+
+    keep = set(_REFUSING)
+    answer: dict[str, Any] = {}
+    for _ in range(_ATTEMPTS):
+        stage("float64 preparation")
+        found = widen(onnx.load_model_from_string(skeleton), installed(), frozenset(keep))
+        answer = sessions.run(found.model.SerializeToString(), feeds, limit, libraries=libraries)
+        message = answer.get("unsupported") or answer.get("invalid")
+        if message is None:
+            return {**answer, "narrow": sorted(found.narrow)}
+        blamed = next((match.group(1) for expression in _BLAMED if (match := expression.search(message))), None)
+        if blamed is None or blamed in keep:
+            break
+        keep.add(blamed)
+    return answer
+
+
+def _in_reference(skeleton: bytes, feeds: list[dict[str, Any]]) -> dict[str, Any]:
+    import onnx
+
+    stage("float64 preparation")
+    found = widen(onnx.load_model_from_string(skeleton), None)
+    return {**reference.run(found.model.SerializeToString(), feeds), "narrow": sorted(found.narrow)}
+
+
+def _widened(value: Any) -> Any:
+    """Convert floats to float64, in sequences too."""
+    if isinstance(value, list):
+        return [_widened(item) for item in value]
+    if value is not None and (value.dtype in (np.float16, np.float32) or value.dtype == _BFLOAT16):
+        return value.astype(np.float64)
+    return value

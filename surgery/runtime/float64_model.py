@@ -1,0 +1,452 @@
+"""A copy of a model that computes in float64, for judging the rounding of both sides. In a worker process.
+
+Every value of type float32, float16 or bfloat16 becomes a float64: inputs, outputs, constants, the targets of casts,
+and what subgraphs hand on; functions are looked into. Large weights stay where they lie, in their own type, and are
+cast where they are read. An operator that ONNX Runtime has no float64 kernel for is written with others that it has
+one for (`expand`), and else runs in float32 with casts around it: `Widened.narrow` names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from surgery.operators import traits
+from surgery.operators.type_strings import (
+    DOUBLE,
+    FLOAT,
+    FLOATS,
+    Value,
+    declared,
+    number_of,
+    single,
+    value_of_tensor,
+    widen_type,
+    widened,
+)
+from surgery.runtime.expand import expand
+from surgery.runtime.kernels import Kernels, Parameter, Schema, choose, installed
+
+if TYPE_CHECKING:
+    import onnx
+
+_OLDEST = 6
+"""The first opset in which Cast names its target by a number."""
+
+_AXES_ARE_INPUTS = 18
+"""The opset in which all reductions take their axes as an input."""
+
+_SUBGRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+_TYPE_ATTRIBUTES = frozenset({"to", "dtype", "output_datatype"})
+"""Attributes that name the element type of the output of an operator which makes it from something else."""
+
+_FLOAT_BY_DEFAULT = {
+    "BlackmanWindow": "output_datatype",
+    "HammingWindow": "output_datatype",
+    "HannWindow": "output_datatype",
+    "MelWeightMatrix": "output_datatype",
+    "SequenceEmpty": "dtype",
+}
+"""Those of them that stand for float32 when they are not there."""
+
+_STASHING = {"GroupNormalization": 21}
+"""Operators that compute inside in the type that `stash_type` names, since which opset; ONNX Runtime unfolds them."""
+
+_BITS = "BitCast"
+"""The operator that means the bits of its input, and not the number."""
+
+_LAZY = frozenset({"Gather", "GatherElements", "GatherND"})
+"""Operators that read little of a large table, which is cast behind them."""
+
+
+class UnavailableError(Exception):
+    """There is no float64 form of the model."""
+
+
+@dataclass
+class Widened:
+    """The float64 form of a model, and the operators that had to stay in float32."""
+
+    model: onnx.ModelProto
+    narrow: set[str] = field(default_factory=set)
+
+
+def widen(model: onnx.ModelProto, kernels: Kernels | None, keep: frozenset[str] = frozenset()) -> Widened:
+    """Rewrite a model in place. Raises `UnavailableError`.
+
+    `kernels` tells what the runtime can compute in float64; None stands for the reference evaluator, which can
+    compute anything. Operators in `keep` stay in float32.
+    """
+    import onnx.inliner
+    import onnx.shape_inference
+
+    opsets = {entry.domain or "": entry.version for entry in model.opset_import}
+    if opsets.get("", opsets.get("ai.onnx", _OLDEST)) < _OLDEST:
+        raise UnavailableError(f"opset {opsets.get('', 0)} is too old")
+    if model.functions:
+        model = onnx.inliner.inline_local_functions(model)
+    inferred = onnx.shape_inference.infer_shapes(model)
+    result = Widened(model)
+    work = _Widening(result, kernels, keep, opsets)
+    work.graph(model.graph, inferred.graph, {}, {})
+    model.graph.initializer.extend(work.stored)
+    head = [*work.head, *model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend(head)
+    return result
+
+
+class _Widening:
+    """The walk over one model."""
+
+    def __init__(self, result: Widened, kernels: Kernels | None, keep: frozenset[str], opsets: Mapping[str, int]):
+        self.result = result
+        self.kernels = kernels
+        self.keep = keep
+        self.opsets = opsets
+        self.head: list[onnx.NodeProto] = []
+        self.stored: list[onnx.TensorProto] = []
+        self._large: dict[str, str] = {}
+        self._count = 0
+
+    def fresh(self, name: str) -> str:
+        """Make a name that the model does not have."""
+        self._count += 1
+        return f"{name}/float64/{self._count}"
+
+    def graph(
+        self, graph: onnx.GraphProto, inferred: onnx.GraphProto, outer: Mapping[str, Value], casts: Mapping[str, str]
+    ) -> None:
+        """Widen a graph in place; `outer` has the values in sight, `casts` their float32 forms."""
+        values = {**outer, **declared(inferred)}
+        scope = Scope(self, values, dict(casts))
+        for tensor in graph.initializer:
+            values[tensor.name] = value_of_tensor(tensor)
+        kept = [tensor for tensor in graph.initializer if not self._initializer(tensor)]
+        for sparse in graph.sparse_initializer:
+            if sparse.values.data_type in FLOATS:
+                raise UnavailableError("a sparse tensor")
+        given = {tensor.name for tensor in kept}
+        for value in (*graph.input, *graph.output):
+            widen_type(value.type)
+        for name in [value.name for value in graph.input if value.name in self._large and value.name not in given]:
+            # The tensor goes by another name now, and an input of its old name would have to be fed.
+            graph.input.remove(next(value for value in graph.input if value.name == name))
+        del graph.initializer[:]
+        graph.initializer.extend(kept)
+        del graph.value_info[:]
+        nodes = list(zip(graph.node, inferred.node))
+        for node, twin in nodes:
+            scope.node(node, twin)
+        for output in graph.output:
+            scope.read(output.name)
+        del graph.node[:]
+        graph.node.extend(scope.nodes)
+
+    def _initializer(self, tensor: onnx.TensorProto) -> bool:
+        """Convert a small tensor; keep a large one aside, and return True then."""
+        import onnx
+
+        if tensor.data_type not in FLOATS:
+            return False
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            self.keep_large(tensor.name, tensor)
+            return True
+        tensor.CopyFrom(to_double(tensor))
+        return False
+
+    def keep_large(self, name: str, tensor: onnx.TensorProto) -> None:
+        """Keep a large tensor of any graph, to stand among those of the main one under another name."""
+        if name in self._large:
+            raise UnavailableError(f"two large tensors by the name of '{name}'")
+        kept = type(tensor)()
+        kept.CopyFrom(tensor)
+        kept.name = self._large[name] = self.fresh(name)
+        self.stored.append(kept)
+
+    def large(self, name: str) -> str | None:
+        """Return the name under which a large tensor stays in its own type, None for any other value."""
+        return self._large.get(name)
+
+    def cast_large(self, name: str) -> None:
+        """Cast a large tensor to float64 at the head of the model, under its old name."""
+        import onnx.helper
+
+        source = self._large[name]
+        if not any(node.output[0] == name for node in self.head):
+            self.head.append(onnx.helper.make_node("Cast", [source], [name], to=DOUBLE))
+
+    def schema(self, node: onnx.NodeProto) -> Schema | None:
+        """Return the schema of a node."""
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        return self.schemas.schema(domain, node.op_type, self.opsets.get(node.domain, self.opsets.get(domain, 1)))
+
+    @property
+    def schemas(self) -> Kernels:
+        """Where schemas are looked up."""
+        return self.kernels or installed()
+
+
+class Scope:
+    """One graph: the values in sight, and the nodes that replace its own."""
+
+    def __init__(self, work: _Widening, values: dict[str, Value], casts: dict[str, str]) -> None:
+        self.work = work
+        self.values = values
+        self.casts = casts
+        self.nodes: list[onnx.NodeProto] = []
+        self.opset = work.opsets.get("", work.opsets.get("ai.onnx", _OLDEST))
+
+    def add(self, op_type: str, inputs: list[str], **attributes: Any) -> str:
+        """Add a node of the default domain and return the name of its output."""
+        import onnx.helper
+
+        output = self.work.fresh(op_type)
+        self.nodes.append(onnx.helper.make_node(op_type, inputs, [output], **attributes))
+        return output
+
+    def finish(self, name: str) -> None:
+        """Give the output of the last node the name that others read."""
+        self.nodes[-1].output[0] = name
+
+    def integers(self, *numbers: int) -> str:
+        """Add a constant list of integers and return its name."""
+        from onnx import numpy_helper
+
+        return self.add("Constant", [], value=numpy_helper.from_array(np.array(numbers, np.int64)))
+
+    def number(self, value: float) -> str:
+        """Add a constant number and return its name."""
+        from onnx import numpy_helper
+
+        return self.add("Constant", [], value=numpy_helper.from_array(np.array(value, np.float64)))
+
+    def reduce(self, op_type: str, source: str, axes: Iterable[int]) -> str:
+        """Add a reduction that keeps its axes."""
+        if self.opset >= _AXES_ARE_INPUTS:
+            return self.add(op_type, [source, self.integers(*axes)])
+        return self.add(op_type, [source], axes=list(axes))
+
+    def dims(self, name: str) -> list[int | None] | None:
+        """Return what is known of the shape of a value."""
+        return self._kind(name).dims
+
+    def read(self, name: str) -> str:
+        """Make sure that a value is there in float64."""
+        if self.work.large(name) is not None:
+            self.work.cast_large(name)
+        return name
+
+    def node(self, node: onnx.NodeProto, twin: onnx.NodeProto) -> None:
+        """Add the float64 form of a node; `twin` is the same node with inferred types in its subgraphs."""
+        import onnx
+
+        node = _copied(node)
+        for attribute, other in zip(node.attribute, twin.attribute):
+            bodies = [(attribute.g, other.g)] if attribute.type == onnx.AttributeProto.GRAPH else []
+            if bodies and node.op_type not in _SUBGRAPHS:
+                raise UnavailableError(f"{node.op_type} computes what its subgraph says")
+            for body, inferred in [*bodies, *zip(attribute.graphs, other.graphs)]:
+                self.work.graph(body, inferred, self.values, self.casts)
+        standard = node.domain in ("", "ai.onnx")
+        large = _large_constant(node) if standard else None
+        if large is not None:
+            self.work.keep_large(node.output[0], large)
+            return
+        if standard and node.op_type in traits.RANDOM:
+            raise UnavailableError(f"random numbers ({node.op_type})")
+        if standard and node.op_type in ("Constant", "ConstantOfShape"):
+            _widen_constants(node)
+        if standard and self.opset >= _STASHING.get(node.op_type, self.opset + 1):
+            _stash_in_double(node)
+        if standard and (node.op_type in _SUBGRAPHS or (node.op_type != _BITS and self._sets_type(node))):
+            self._append(node)
+            return
+        self._with_casts(node)
+
+    def _append(self, node: onnx.NodeProto) -> None:
+        for name in node.input:
+            self.read(name)
+        self.nodes.append(node)
+
+    def _sets_type(self, node: onnx.NodeProto) -> bool:
+        """Set the output type of an operator that takes it from an attribute, or from another input; tell whether."""
+        import onnx.helper
+
+        if node.op_type in ("Constant", "CastLike", "ConstantOfShape"):
+            return True
+        name = _FLOAT_BY_DEFAULT.get(node.op_type)
+        if name is not None and all(attribute.name != name for attribute in node.attribute):
+            node.attribute.append(onnx.helper.make_attribute(name, DOUBLE))
+            return True
+        found = [a for a in node.attribute if a.name in _TYPE_ATTRIBUTES and a.i in FLOATS]
+        for attribute in found:
+            attribute.i = DOUBLE
+        return bool(found)
+
+    def _with_casts(self, node: onnx.NodeProto) -> None:
+        """Add a node in float64 as far as the runtime has kernels, with casts around it where it has none."""
+        schema = self.work.schema(node)
+        inputs, outputs = _formal(node, schema)
+        choice = self._choose(node, schema, inputs, outputs)
+        if node.op_type in _LAZY and self.work.large(node.input[0]) is not None:
+            choice = dict.fromkeys(choice, False)
+        elif not all(choice.get(key, True) for key, name in zip(inputs, node.input) if self._kind(name).is_float):
+            if self.work.kernels is not None and node.op_type not in self.work.keep and expand(self, node):
+                return
+            self.work.result.narrow.add(node.op_type)
+        for position, (name, key) in enumerate(zip(node.input, inputs)):
+            value = self._kind(name)
+            if name and value.is_float and not choice.get(key, True):
+                node.input[position] = self._narrowed(
+                    name, value, node, known=schema is not None and node.op_type != _BITS
+                )
+            else:
+                self.read(name)
+        self.nodes.append(node)
+        for position, (name, key) in enumerate(zip(node.output, outputs)):
+            if name and self._kind(name).is_float and not choice.get(key, True):
+                self._widen_output(node, position)
+
+    def _choose(
+        self, node: onnx.NodeProto, schema: Schema | None, inputs: list[str], outputs: list[str]
+    ) -> dict[str, bool]:
+        """Say for each type variable that stands for floats whether it can be float64."""
+        kinds: dict[str, str] = {}
+        for name, key in (*zip(node.input, inputs), *zip(node.output, outputs)):
+            value = self.values.get(name)
+            if name and value is not None:
+                kinds.setdefault(key, value.kind)
+        for name, key in zip(node.output, outputs):
+            # What inference does not know of an operator outside the standard, its schema tells.
+            if name and name not in self.values and key in kinds:
+                self.values[name] = Value(kinds[key])
+            elif name and name not in self.values and "(" in key:
+                self.values[name] = Value(key)
+                kinds[key] = key
+        floats = [key for key, kind in kinds.items() if widened(kind) != kind]
+        if schema is None:
+            return dict.fromkeys(floats, False)
+        if node.op_type in self.work.keep or node.op_type == _BITS:
+            return dict.fromkeys(floats, False)
+        allowed = _allowed(schema)
+        wanted = [key for key in floats if widened(kinds[key]) in allowed.get(key, frozenset())]
+        if self.work.kernels is None:
+            return {key: key in wanted for key in floats}
+        found = self.work.kernels.of("" if node.domain == "ai.onnx" else node.domain, node.op_type, schema.since)
+        if not found:
+            return {key: key in wanted for key in floats}
+        names = _names(schema)
+        actual = {key: (single(kind), names.get(key, frozenset({key}))) for key, kind in kinds.items()}
+        chosen = choose(found, actual, wanted) or {}
+        result = {key: chosen.get(key, False) for key in floats}
+        told = {key for constraints in found for key in constraints}
+        for key in floats:
+            # What kernels do not say anything of, they expect to be like the rest.
+            if not actual[key][1] & told:
+                result[key] = all(result.values())
+        return result
+
+    def _kind(self, name: str) -> Value:
+        return self.values.get(name, _UNKNOWN)
+
+    def _narrowed(self, name: str, value: Value, node: onnx.NodeProto, known: bool) -> str:
+        """Return a form of a value that is float32; for an operator that nobody knows, its original type."""
+        if not value.kind.startswith("tensor("):
+            raise UnavailableError(f"{node.op_type} has no float64 kernel")
+        target = FLOAT if known else number_of(value.kind)
+        large = self.work.large(name)
+        if large is not None and number_of(value.kind) == target:
+            return large
+        key = f"{name}/{target}"
+        if key not in self.casts:
+            self.casts[key] = self.add("Cast", [large or name], to=target)
+        return self.casts[key]
+
+    def _widen_output(self, node: onnx.NodeProto, position: int) -> None:
+        import onnx.helper
+
+        name = node.output[position]
+        if not self._kind(name).kind.startswith("tensor("):
+            raise UnavailableError(f"{node.op_type} has no float64 kernel")
+        node.output[position] = self.work.fresh(name)
+        self.nodes.append(onnx.helper.make_node("Cast", [node.output[position]], [name], to=DOUBLE))
+
+
+_UNKNOWN = Value("")
+
+
+def to_double(tensor: onnx.TensorProto) -> onnx.TensorProto:
+    """Convert a tensor to float64, which holds all its values."""
+    from onnx import numpy_helper
+
+    array = np.asarray(numpy_helper.to_array(tensor)).astype(np.float64)
+    return numpy_helper.from_array(array, tensor.name)
+
+
+def _stash_in_double(node: onnx.NodeProto) -> None:
+    """Let an operator compute in float64 inside too."""
+    import onnx.helper
+
+    kept = [attribute for attribute in node.attribute if attribute.name != "stash_type"]
+    del node.attribute[:]
+    node.attribute.extend([*kept, onnx.helper.make_attribute("stash_type", DOUBLE)])
+
+
+def _widen_constants(node: onnx.NodeProto) -> None:
+    """Convert the value of a Constant or a ConstantOfShape."""
+    import onnx.helper
+    from onnx import numpy_helper
+
+    if node.op_type == "ConstantOfShape" and not node.attribute:
+        node.attribute.append(onnx.helper.make_attribute("value", numpy_helper.from_array(np.zeros(1))))
+        return
+    for attribute in node.attribute:
+        if attribute.name == "value" and attribute.t.data_type in FLOATS:
+            attribute.t.CopyFrom(to_double(attribute.t))
+        elif attribute.name in ("value_float", "value_floats"):
+            single = attribute.name == "value_float"
+            array = np.array(attribute.f if single else list(attribute.floats), np.float64)
+            attribute.CopyFrom(onnx.helper.make_attribute("value", numpy_helper.from_array(array)))
+        elif attribute.name == "sparse_value":
+            raise UnavailableError("a sparse tensor")
+
+
+def _large_constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
+    """Return the floats of a Constant that are not in memory."""
+    if node.op_type != "Constant":
+        return None
+    found = (a.t for a in node.attribute if a.name == "value" and a.t.data_type in FLOATS and a.t.external_data)
+    return next(found, None)
+
+
+def _copied(node: onnx.NodeProto) -> onnx.NodeProto:
+    copy = type(node)()
+    copy.CopyFrom(node)
+    return copy
+
+
+def _formal(node: onnx.NodeProto, schema: Schema | None) -> tuple[list[str], list[str]]:
+    """Name the type variable, or the fixed type, of each input and output."""
+    if schema is None:
+        return ["?"] * len(node.input), ["?"] * len(node.output)
+    return _keys(schema.inputs, len(node.input)), _keys(schema.outputs, len(node.output))
+
+
+def _keys(formal: tuple[Parameter, ...], count: int) -> list[str]:
+    return [formal[min(position, len(formal) - 1)].variable if formal else "?" for position in range(count)]
+
+
+def _allowed(schema: Schema) -> dict[str, frozenset[str]]:
+    return {parameter.variable: parameter.types for parameter in (*schema.inputs, *schema.outputs)}
+
+
+def _names(schema: Schema) -> dict[str, frozenset[str]]:
+    """List the names under which kernels may constrain each type variable: its own, or those of its parameters."""
+    names: dict[str, set[str]] = {}
+    for parameter in (*schema.inputs, *schema.outputs):
+        names.setdefault(parameter.variable, {parameter.variable}).add(parameter.name)
+    return {variable: frozenset(found) for variable, found in names.items()}

@@ -1,0 +1,104 @@
+"""Late weights: nodes that compute from weights alone, put where their results are first read.
+
+A runtime computes in the order of the file where it can. Exporters often put the transposition of every weight
+first, so that all of them are held at once, a second copy of the model. The order of independent nodes means nothing,
+so the copy that is run has them as late as possible.
+
+ONNX Runtime has no kernel for CastLike and puts the Cast that it makes of it last, with all that follows: the copy has
+the Cast from the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from surgery.verification.inputs.shapes import bodies, graphs
+
+if TYPE_CHECKING:
+    import onnx
+
+_GRAPHS = frozenset({5, 10})
+"""GRAPH and GRAPHS, by their number in `AttributeProto.AttributeType`."""
+
+
+def defer(graph: onnx.GraphProto) -> None:
+    """Move each node that depends on no input of the graph to just before its first reader, in place."""
+    nodes = [(node, list(_reads(node))) for node in graph.node]
+    moving = {value.name for value in graph.input}
+    waiting: dict[str, tuple[onnx.NodeProto, list[str]]] = {}
+    later: set[int] = set()
+    for node, reads in nodes:
+        if moving.isdisjoint(reads):
+            waiting.update((name, (node, reads)) for name in node.output if name)
+            later.add(id(node))
+        else:
+            moving.update(name for name in node.output if name)
+    if all(node.op_type == "Constant" for node, _ in waiting.values()):
+        return
+    ordered: list[onnx.NodeProto] = []
+    done: set[int] = set()
+    for node, reads in [*(item for item in nodes if id(item[0]) not in later), *nodes]:
+        if id(node) not in done:
+            _emit(node, reads, waiting, ordered, done)
+    del graph.node[:]
+    graph.node.extend(ordered)
+
+
+def settle_casts(model: onnx.ModelProto) -> None:
+    """Turn each CastLike whose target type is known into the Cast that it is, in place."""
+    import onnx
+    import onnx.shape_inference
+
+    found = [
+        node for graph in graphs(model.graph) for node in graph.node if node.op_type == "CastLike" and not node.domain
+    ]
+    if not found:
+        return
+    inferred = onnx.shape_inference.infer_shapes(model)
+    types = {tensor.name: tensor.data_type for graph in graphs(model.graph) for tensor in graph.initializer}
+    for graph in graphs(inferred.graph):
+        for value in (*graph.input, *graph.value_info, *graph.output):
+            types.setdefault(value.name, value.type.tensor_type.elem_type)
+    for node in found:
+        target = types.get(node.input[1], 0)
+        if target:
+            node.op_type = "Cast"
+            del node.input[1:]
+            node.attribute.append(onnx.helper.make_attribute("to", target))
+
+
+def _emit(
+    node: onnx.NodeProto,
+    reads: list[str],
+    waiting: dict[str, tuple[onnx.NodeProto, list[str]]],
+    ordered: list[onnx.NodeProto],
+    done: set[int],
+) -> None:
+    """Append a node after those that wait for it to be read."""
+    pending: list[tuple[onnx.NodeProto, list[str]]] = [(node, reads)]
+    # A wrong model may have a cycle: nothing is entered twice.
+    entered = {id(node)}
+    while pending:
+        current, names = pending[-1]
+        sources = [waiting[name] for name in names if name in waiting]
+        missing = next((one for one in sources if id(one[0]) not in done and id(one[0]) not in entered), None)
+        if missing is not None:
+            entered.add(id(missing[0]))
+            pending.append(missing)
+            continue
+        pending.pop()
+        if id(current) not in done:
+            done.add(id(current))
+            ordered.append(current)
+
+
+def _reads(node: onnx.NodeProto) -> Iterator[str]:
+    """Yield the names that a node reads, and those that its subgraphs may read from outside."""
+    yield from filter(None, node.input)
+    for attribute in node.attribute:
+        if attribute.type in _GRAPHS:
+            for graph in bodies(attribute):
+                yield from (output.name for output in graph.output)
+                for inner in graph.node:
+                    yield from _reads(inner)

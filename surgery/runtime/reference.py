@@ -1,0 +1,123 @@
+"""Runs of a model in onnx's reference evaluator, for what ONNX Runtime cannot run. In a worker process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from surgery.operators.dtypes import spread
+from surgery.verification.inputs.shapes import graphs
+from surgery.workers import stage
+
+if TYPE_CHECKING:
+    import onnx
+
+WEIGHTS_LIMIT = 512 << 20
+"""Bytes of weights above which the evaluator, which needs them in memory, is not tried."""
+
+_MISTAKEN = {("BatchNormalization", 7), ("BatchNormalization", 9), ("RoiAlign", 10)}
+"""Operators and versions that the evaluator of onnx 1.23 gets wrong: it normalizes with the statistics of the batch,
+and shifts regions by half a pixel."""
+
+
+def run(skeleton: bytes, feeds: list[dict[str, Any]]) -> dict[str, Any]:
+    """Run a model once for each dict of inputs; the result has the form of `sessions.run`."""
+    import time
+
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
+    stage("reference evaluator")
+    model = onnx.load_model_from_string(skeleton)
+    mistaken = next(_mistaken(model), None)
+    if mistaken is not None:
+        return {"unsupported": f"the reference evaluator gets {mistaken} wrong"}
+    if sum(length(tensor) for tensor in external_tensors(model)) > WEIGHTS_LIMIT:
+        return {"unsupported": "the weights are too large for the reference evaluator"}
+    for tensor in external_tensors(model):
+        _read_in(tensor)
+    try:
+        evaluator = ReferenceEvaluator(model)
+    except Exception as error:
+        return {"unsupported": f"the reference evaluator cannot run it: {error}"}
+    names = [output.name for output in model.graph.output]
+    results: list[dict[str, Any] | str] = []
+    seconds: list[float] = []
+    for feed in feeds:
+        stage("reference evaluator")
+        begin = time.process_time()
+        try:
+            with np.errstate(all="ignore"):
+                values = evaluator.run(None, feed)
+            results.append({name: _plain(value) for name, value in zip(names, values)})
+        except MemoryError:
+            raise
+        except Exception as error:
+            results.append(str(error) or type(error).__name__)
+        seconds.append(time.process_time() - begin)
+    return {"runs": results, "seconds": seconds}
+
+
+def _mistaken(model: onnx.ModelProto) -> Iterator[str]:
+    """Name the operators of a model that the evaluator gets wrong."""
+    import onnx.defs
+
+    known = {op for op, _ in _MISTAKEN}
+    holders: list[tuple[Any, Any]] = [(model, model.graph), *((function, function) for function in model.functions)]
+    for holder, graph in holders:
+        versions = [item.version for item in holder.opset_import if item.domain in ("", "ai.onnx")]
+        for node in (node for body in graphs(graph) for node in body.node):
+            if node.op_type in known and node.domain in ("", "ai.onnx") and versions:
+                since = onnx.defs.get_schema(node.op_type, versions[0], "").since_version
+                if (node.op_type, since) in _MISTAKEN:
+                    yield f"{node.op_type} of opset {since}"
+
+
+def _plain(value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        return spread(value)
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return np.asarray(value)
+
+
+def external_tensors(message: Any) -> Iterator[onnx.TensorProto]:
+    """Yield each tensor of a model that lies outside it."""
+    import onnx
+
+    pending = [message]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, onnx.TensorProto):
+            if item.data_location == onnx.TensorProto.EXTERNAL:
+                yield item
+            continue
+        for field, value in item.ListFields():
+            if field.message_type is not None:
+                pending.extend([value] if hasattr(value, "ListFields") else value)
+
+
+def _entries(tensor: onnx.TensorProto) -> dict[str, str]:
+    return {entry.key: entry.value for entry in tensor.external_data}
+
+
+def length(tensor: onnx.TensorProto) -> int:
+    """Return how many bytes of a file an external tensor takes."""
+    return int(_entries(tensor).get("length", "0"))
+
+
+def _read_in(tensor: onnx.TensorProto) -> None:
+    """Put the bytes that a skeleton refers to into the tensor."""
+    entries = _entries(tensor)
+    descriptor = os.open("/" + entries["location"], os.O_RDONLY)
+    try:
+        tensor.raw_data = os.pread(descriptor, int(entries["length"]), int(entries.get("offset", "0")))
+    finally:
+        os.close(descriptor)
+    del tensor.external_data[:]
+    tensor.data_location = type(tensor).DEFAULT

@@ -1,0 +1,51 @@
+"""Many runs of a model with random operators, from many seeds. In a worker process.
+
+ONNX Runtime seeds its generators when it makes a session. Within one session, runs are not always independent: its
+Dropout starts from a seed that grows by a little from run to run, so that what it draws first hardly changes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from surgery.runtime.sessions import Value, prepared, run_once, session_options
+from surgery.workers import stage
+
+
+def draw(
+    skeleton: bytes, feed: dict[str, Value], seeds: list[int], repeats: int, seconds: float, libraries: Sequence[str]
+) -> dict[str, Any]:
+    """Run a model on the same inputs, in a session for each seed, and a few times in each.
+
+    Returns for each output what the runs gave, in the order of the seeds: one array where all have the same form, else
+    a list. After `seconds` of processor time there are no further seeds. Raises what the runtime raises.
+    """
+    import onnxruntime
+
+    stage("preparation")
+    onnxruntime.set_default_logger_severity(4)
+    (copy, _), options = prepared(skeleton), session_options(libraries)
+    options.intra_op_num_threads = 1
+    results: dict[str, list[Any]] = {}
+    begin = time.process_time()
+    for seed in seeds:
+        if time.process_time() - begin > seconds:
+            break
+        stage("run")
+        onnxruntime.set_seed(seed)
+        session = onnxruntime.InferenceSession(copy, options, providers=["CPUExecutionProvider"])
+        for _ in range(repeats):
+            for name, value in run_once(session, feed).items():
+                results.setdefault(name, []).append(value)
+    return {name: _together(values) for name, values in results.items()}
+
+
+def _together(values: list[Value]) -> Any:
+    """Put arrays of the same form into one, which is sent much faster."""
+    arrays = [value for value in values if isinstance(value, np.ndarray) and value.dtype.kind != "O"]
+    alike = len(arrays) == len(values) and len({(array.dtype, array.shape) for array in arrays}) == 1
+    return np.stack(arrays) if alike else values

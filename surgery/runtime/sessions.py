@@ -1,0 +1,389 @@
+"""Runs of a model in ONNX Runtime, from skeleton bytes. The functions here run in a worker process.
+
+Optimizations are off: they blur the last bits, and some are wrong. Weights stay file pages: ONNX Runtime maps the
+ranges that the skeleton names, and without prepacking it makes no copy of them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from surgery.operators.dtypes import ONNX_TYPES, Array, pack_nibbles, spread, type_of_name, unpack_nibbles
+from surgery.runtime.ordering import defer, settle_casts
+from surgery.runtime.rounding import hold
+from surgery.verification.inputs.shapes import bodies
+from surgery.workers import stage
+
+if TYPE_CHECKING:
+    import onnx
+    import onnxruntime
+
+Value = Array | list[Any] | None
+"""A tensor, a sequence, or an empty optional."""
+
+_UNSUPPORTED = (
+    (re.compile(r"Could not find an implementation for ([\w.:]+)\((\d+)\)"), "ONNX Runtime has no kernel for {0}({1})"),
+    (re.compile(r"Failed to find kernel for ([\w.:]+)\((\d+)\)"), "ONNX Runtime has no kernel for {0}({1})"),
+    (
+        re.compile(r"([\w.]+:\w+)\(-?\d+\) is not a registered function/op"),
+        "{0} is a custom operator, and no --custom-op-library has it",
+    ),
+    (re.compile(r"No Op registered for (\w+) with domain_version of (\d+)"), "ONNX Runtime does not know {0}({1})"),
+    (re.compile(r"MLDataType for: (\S+) is not currently registered"), "ONNX Runtime does not support {0}"),
+    (re.compile(r"Opset (\d+) is under development"), "ONNX Runtime does not know opset {0}"),
+    (re.compile(r"Unsupported model IR version: (\d+)"), "ONNX Runtime does not know IR version {0}"),
+    (re.compile(r"(?i)no opset import for domain '?([\w.]*)'?"), "domain {0} is not imported"),
+)
+_NEWEST = re.compile(r"till opset (\d+)|max supported IR version: (\d+)")
+
+_cached: tuple[bytes, onnxruntime.InferenceSession] | None = None
+_spent: onnxruntime.InferenceSession | None = None
+"""One that will not be used again. To take it apart takes a tenth of the time in which it was made, and most workers
+end after the call anyway."""
+
+
+class LibraryError(Exception):
+    """A library of custom operators that cannot be loaded: its path, and what the runtime says."""
+
+
+def run(
+    skeleton: bytes,
+    feeds: list[dict[str, Value]],
+    limit: int,
+    keep: bool = False,
+    libraries: Sequence[str] = (),
+    late: bool = True,
+) -> dict[str, Any]:
+    """Run a model once for each dict of inputs.
+
+    Returns `{"runs": [...], "seconds": [...]}` with for each run a dict of outputs by name, or a string that says
+    why the runtime refused it, and the processor time that it took; or `{"unsupported": reason}` when the runtime
+    cannot run the model at all, or `{"invalid": reason}` when it finds the model wrong, or `{"library": path,
+    "reason": text}` for a library of custom operators that cannot be loaded. With `keep` the session stays for the
+    next call; for `late` see `prepared`. Raises MemoryError when the outputs of all runs together take more than
+    `limit` bytes.
+    """
+    import time
+
+    global _cached, _spent
+    # A run that will be compared begins with a fresh session: a seeded random operator counts its runs.
+    if not keep or _cached is None or _cached[0] != skeleton:
+        _cached = _spent = None
+        try:
+            session = _open(skeleton, libraries, late)
+        except LibraryError as error:
+            return dict(zip(("library", "reason"), error.args))
+        except Exception as error:
+            return _refusal(str(error))
+    else:
+        session = _cached[1]
+    _cached = (skeleton, session) if keep else None
+    _spent = None if late else session  # it holds weights
+    if _exotic_outputs(session) and any(not _is_numeric(value) for feed in feeds for value in feed.values()):
+        return {"unsupported": "ONNX Runtime does not return such element types when fed strings or sequences"}
+    results: list[dict[str, Value] | str] = []
+    seconds: list[float] = []
+    for number, feed in enumerate(feeds, 1):
+        stage("run")
+        begin = time.process_time()
+        try:
+            results.append(run_once(session, feed, _shrinking() if number == len(feeds) else None))
+        except MemoryError:
+            raise
+        except Exception as error:
+            results.append(str(error) or type(error).__name__)
+        if _size(results) > limit:
+            raise MemoryError(f"the outputs take more than {limit >> 20} MiB")
+        seconds.append(time.process_time() - begin)
+    return {"runs": results, "seconds": seconds}
+
+
+def run_each(skeletons: Sequence[bytes], feeds: list[dict[str, Value]], **how: Any) -> list[dict[str, Any]]:
+    """Run models one after the other on the same inputs, see `run`.
+
+    The outputs of a run that have the same bytes as those of the first model stand in its "same", by name only.
+    """
+    first, *others = [run(skeleton, feeds, **how) for skeleton in skeletons]
+    for other in others:
+        other["same"] = [_take_same(*pair) for pair in zip(first.get("runs", ()), other.get("runs", ()))]
+    return [first, *others]
+
+
+def _take_same(mine: dict[str, Value] | str, theirs: dict[str, Value] | str) -> list[str]:
+    """Take the outputs out of a run that have the same bytes as those of another one; return their names."""
+    if isinstance(mine, str) or isinstance(theirs, str):
+        return []
+    found = [name for name, value in theirs.items() if _same_bytes(value, mine.get(name))]
+    for name in found:
+        del theirs[name]
+    return found
+
+
+def _same_bytes(one: Value, other: Value | None) -> bool:
+    if not isinstance(one, np.ndarray) or not isinstance(other, np.ndarray) or one.dtype.kind in "OUS":
+        return False
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    first, second = (np.ascontiguousarray(each).reshape(-1).view(np.uint8) for each in (one, other))
+    return bool(np.array_equal(first, second))
+
+
+def _size(value: Any) -> int:
+    """Return the bytes of all arrays in a result."""
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return sum(_size(item) for item in items)
+
+
+def unsupported(message: str) -> str | None:
+    """Say in short what a native message means when it tells of a gap in the runtime, not of a wrong model."""
+    for expression, text in _UNSUPPORTED:
+        found = expression.search(message)
+        if found is not None:
+            return text.format(*found.groups())
+    return None
+
+
+def _refusal(message: str) -> dict[str, Any]:
+    gap = unsupported(message)
+    return {"invalid": message} if gap is None else {"unsupported": gap}
+
+
+_MANY_NODES = 500
+"""From here on buffers are not used again. Each is freed after its last use all the same."""
+
+_EXTENDED_AS_REQUESTED = 1  # an OrtArenaExtendStrategy
+
+
+@cache
+def _share_arena() -> None:
+    """Have the sessions of this process take their memory from one arena, which grows by what it is asked for.
+
+    Without an arena, what is freed leaves holes in the heap: the C library before 2.38 does not put an aligned buffer
+    where one of the same size was. A ViT-base that needs 60 MiB took up to 300, by chance. The arena that a session
+    has for itself grows by powers of two.
+    """
+    import onnxruntime
+
+    onnxruntime.create_and_register_allocator(
+        onnxruntime.OrtMemoryInfo(
+            "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
+        ),
+        onnxruntime.OrtArenaCfg({"arena_extend_strategy": _EXTENDED_AS_REQUESTED}),
+    )
+
+
+@cache
+def _shrinking() -> onnxruntime.RunOptions:
+    """Give the options of a run after which the arena lets go of what is free: others run beside this process.
+
+    What it had asked for at once goes at once, and stays while an output of the run lies in it.
+    """
+    import onnxruntime
+
+    options = onnxruntime.RunOptions()
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    return options
+
+
+def _options() -> onnxruntime.SessionOptions:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    _share_arena()
+    options.add_session_config_entry("session.use_env_allocators", "1")
+    options.enable_mem_pattern = False
+    options.use_deterministic_compute = True
+    # The default order computes all that depends on weights only (a Transpose of each, say) before the rest, and
+    # holds it: 250 MiB more for a BERT-base.
+    options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
+    options.intra_op_num_threads = min(4, os.cpu_count() or 1)
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", "/")
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    # Idle threads that spin take the processor from the other workers.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options
+
+
+def _open(skeleton: bytes, libraries: Sequence[str], late: bool) -> onnxruntime.InferenceSession:
+    """Make a session; a model that is newer than the runtime is stamped down where that changes nothing."""
+    import onnxruntime
+
+    options = session_options(libraries)
+    stage("preparation")
+    skeleton, nodes = prepared(skeleton, late=late)
+    # The search for a buffer to use again compares all that are free: quadratic in nodes where dims are unknown.
+    options.enable_mem_reuse = nodes < _MANY_NODES
+    stage("session")
+    onnxruntime.set_default_logger_severity(4)
+    try:
+        return onnxruntime.InferenceSession(skeleton, options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        older = _stamped_down(skeleton, str(error))
+        if older is None:
+            raise
+    return onnxruntime.InferenceSession(older, options, providers=["CPUExecutionProvider"])
+
+
+def session_options(libraries: Sequence[str]) -> onnxruntime.SessionOptions:
+    """Give the options of a session, and load custom operators. Raises `LibraryError`."""
+    options = _options()
+    for library in libraries:
+        stage(f"loading {library.rpartition('/')[2]}")
+        try:
+            options.register_custom_ops_library(library)
+        except Exception as error:
+            raise LibraryError(library, str(error)) from error
+    return options
+
+
+def prepared(skeleton: bytes, *, late: bool = True) -> tuple[bytes, int]:
+    """Copy a model to what is run: the same computation, rounded as it says; with the number of its nodes.
+
+    What is computed from weights alone comes `late`, which matters where there are many. Nodes in subgraphs are not
+    counted.
+    """
+    import onnx
+
+    model = onnx.load_model_from_string(skeleton)
+    with suppress(Exception):
+        # Shape inference may fail on a model that runs all the same.
+        model = hold(model)
+        if b"CastLike" in skeleton:
+            settle_casts(model)
+    if late:
+        defer(model.graph)
+    return model.SerializeToString(), len(model.graph.node)
+
+
+def _stamped_down(skeleton: bytes, message: str) -> bytes | None:
+    """Copy the model with the IR version and opset that the runtime knows, when it means the same there.
+
+    The IR version says how a model is stored, not what it computes. An opset may be stamped down when no operator
+    of the model has changed since: then both versions name the same definitions. The model itself keeps its stamps.
+    """
+    import onnx
+
+    if _NEWEST.search(message) is None and "domain_version" not in message:
+        return None
+    model = onnx.load_model_from_string(skeleton)
+    newest_ir, newest_opset = _newest()
+    model.ir_version = min(model.ir_version, newest_ir)
+    for holder in (model, *model.functions):
+        for imported in holder.opset_import:
+            if imported.domain in ("", "ai.onnx") and imported.version > newest_opset:
+                _require_unchanged(model, newest_opset, imported.version)
+                imported.version = newest_opset
+    stamped: bytes = model.SerializeToString()
+    return stamped
+
+
+def _newest() -> tuple[int, int]:
+    """Ask the runtime for the newest IR version and opset that it knows: its refusals name them."""
+    import onnx
+    import onnxruntime
+
+    found = []
+    for ir_version, opset in ((1 << 20, 1), (10, 1 << 20)):
+        graph = onnx.GraphProto(name="probe")
+        graph.output.append(onnx.helper.make_tensor_value_info("y", onnx.TensorProto.INT64, []))
+        graph.initializer.append(onnx.helper.make_tensor("y", onnx.TensorProto.INT64, [], [0]))
+        model = onnx.helper.make_model(
+            graph, ir_version=ir_version, opset_imports=[onnx.helper.make_opsetid("", opset)]
+        )
+        try:
+            onnxruntime.InferenceSession(model.SerializeToString(), _options(), providers=["CPUExecutionProvider"])
+            found.append(1 << 20)
+        except Exception as error:
+            named = _NEWEST.search(str(error))
+            found.append(int(named.group(1) or named.group(2)) if named else 1 << 20)
+    return found[0], found[1]
+
+
+def _require_unchanged(model: onnx.ModelProto, old: int, new: int) -> None:
+    """Raise unless each operator of the default domain that the model uses is the same in both opsets."""
+    import onnx.defs
+
+    for op in sorted({node.op_type for node in _all_nodes(model) if node.domain in ("", "ai.onnx")}):
+        known = onnx.defs.has(op) and new <= onnx.defs.onnx_opset_version()
+        if not known or onnx.defs.get_schema(op, new, "").since_version > old:
+            raise ValueError(f"No Op registered for {op} with domain_version of {new}")
+
+
+def _all_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
+    nodes: list[onnx.NodeProto] = []
+    pending = [*model.graph.node, *(node for function in model.functions for node in function.node)]
+    while pending:
+        node = pending.pop()
+        nodes.append(node)
+        for attribute in node.attribute:
+            for graph in bodies(attribute):
+                pending.extend(graph.node)
+    return nodes
+
+
+def run_once(
+    session: onnxruntime.InferenceSession, feed: dict[str, Value], options: onnxruntime.RunOptions | None = None
+) -> dict[str, Value]:
+    """Run once; element types that numpy lacks go in and out as raw bytes."""
+    given = {name: _to_runtime(value) for name, value in feed.items()}
+    exotic = _exotic_outputs(session)
+    plain = [output.name for output in session.get_outputs() if output.name not in exotic]
+    results: dict[str, Value] = {}
+    if plain or not exotic:
+        results.update(zip(plain, session.run(plain, given, options)))
+    if exotic:
+        boxed = {name: _boxed(value) for name, value in given.items()}
+        values = session.run_with_ort_values(exotic, boxed, options)
+        results.update((name, _from_runtime(value)) for name, value in zip(exotic, values))
+    return {output.name: spread(results[output.name], output.type) for output in session.get_outputs()}
+
+
+def _exotic_outputs(session: onnxruntime.InferenceSession) -> list[str]:
+    """Name the outputs whose element type numpy lacks."""
+    found = ((output.name, re.fullmatch(r"tensor\((\w+)\)", output.type)) for output in session.get_outputs())
+    return [name for name, tensor in found if tensor is not None and type_of_name(tensor.group(1)) in ONNX_TYPES]
+
+
+def _is_numeric(value: Value) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind != "O"
+
+
+def _to_runtime(value: Value) -> Any:
+    """Give the runtime a value in the form that it takes."""
+    import onnxruntime
+
+    if isinstance(value, list):
+        return [_to_runtime(item) for item in value]
+    if value is None or value.dtype.kind == "O":
+        return value
+    found = next((number for number, dtype in ONNX_TYPES.items() if dtype == value.dtype), None)
+    if found is None:
+        return value
+    boxed = onnxruntime.OrtValue.ortvalue_from_shape_and_type(list(value.shape), found)
+    data = pack_nibbles(value).tobytes()
+    ctypes.memmove(boxed.data_ptr(), data, len(data))
+    return boxed
+
+
+def _boxed(value: Any) -> Any:
+    import onnxruntime
+
+    return onnxruntime.OrtValue.ortvalue_from_numpy(value) if isinstance(value, np.ndarray) else value
+
+
+def _from_runtime(value: Any) -> Array:
+    """Read a tensor of an element type that numpy lacks out of the runtime's memory."""
+    raw = np.frombuffer(ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes()), dtype=np.uint8)
+    return unpack_nibbles(raw, ONNX_TYPES[value.element_type()], tuple(value.shape()))

@@ -1,0 +1,433 @@
+"""Shapes, types and shape contents of a whole model, by the operator rules of onnx-shape-inference.
+
+The rules are that package's, the walk is ours. Its own walk stops for good at the first node that it dislikes,
+believes what a model declares of its intermediate values, lets a value carried by a Loop keep its first shape,
+and spends most of its time on renaming dims. And some of its rules guess; `surgery.shapes.rules` takes those
+guesses back, so that what is found here holds in every run of the model.
+
+One assumption stays: a symbolic dim is at least 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from onnx_shape_inference import ShapeInferenceContext, registry
+
+from surgery.shapes import contrib, ml, older
+from surgery.shapes.contents import MOST_ELEMENTS, Content, as_content, constant_of, follow
+from surgery.shapes.rules import correct
+from surgery.shapes.shapes import tell
+from surgery.shapes.symbols import Element, element, names, normal, number
+from surgery.shapes.table import Fact, scopes, subgraphs, symbolic, values
+
+_HOLDS_ELEMENTS = {
+    ir.DataType.BOOL,
+    ir.DataType.INT8,
+    ir.DataType.INT16,
+    ir.DataType.INT32,
+    ir.DataType.INT64,
+    ir.DataType.UINT8,
+    ir.DataType.UINT16,
+    ir.DataType.UINT32,
+    ir.DataType.UINT64,
+}
+_HOLDS_SYMBOLS = {ir.DataType.BOOL, ir.DataType.INT32, ir.DataType.INT64}
+_LIMITS = {
+    dtype: (int(np.iinfo(dtype.numpy()).min), int(np.iinfo(dtype.numpy()).max))
+    for dtype in _HOLDS_ELEMENTS - {ir.DataType.BOOL}
+}
+
+
+class Context(ShapeInferenceContext):  # type: ignore[misc]
+    """What the operator rules write to. The contents of tensors are ours: `surgery.shapes.contents`."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.elements: dict[ir.Value, list[Element]] = {}
+        self.wild: set[str] = set()
+        """Symbols that stand for elements of which nothing is known, not even that they are positive."""
+        self._constants: dict[ir.Value, Content | None] = {}
+
+    def child(self, opset_imports: Any, resolved_attrs: dict[str, ir.Attr]) -> Context:
+        """Return the context for the body of a function; symbols stay distinct from ours."""
+        made = Context(opset_imports, self.policy, resolved_attrs, allocator=self._allocator)
+        made.wild = self.wild
+        return made
+
+    def know(self, value: ir.Value, content: Content, dtype: ir.DataType | None) -> bool:
+        """Take note of the contents of a value, and so of its shape; False when the type cannot hold them."""
+        dtype = value.dtype or dtype
+        if dtype not in _HOLDS_ELEMENTS or content.size > MOST_ELEMENTS:
+            return False
+        items = content.reshape(-1).tolist()
+        numbers = [item for item in items if isinstance(item, int)]
+        if dtype != ir.DataType.BOOL:
+            lowest, highest = _LIMITS[dtype]
+            if numbers and (min(numbers) < lowest or max(numbers) > highest):
+                return False
+            if len(numbers) < len(items) and dtype not in _HOLDS_SYMBOLS:
+                return False
+        self.elements[value] = items
+        if value.type is None:
+            value.type = ir.TensorType(dtype)
+        value.shape = ir.Shape(content.shape)
+        if len(numbers) == len(items) and value.const_value is None:
+            value.const_value = ir.Tensor(np.array(numbers, dtype=dtype.numpy()).reshape(content.shape))
+        return True
+
+    def content(self, value: ir.Value) -> Content | None:
+        """Return the contents of a small integer tensor, known from the rules or constant."""
+        items = self.elements.get(value)
+        if items is not None and value.shape is not None:
+            return as_content(items, value.shape.numpy())
+        if value not in self._constants:
+            self._constants[value] = _constant_content(value)
+        return self._constants[value]
+
+    def set_symbolic_value(self, value: ir.Value, data: Sequence[Element]) -> None:
+        """Disregard what a rule of the package claims to know of contents."""
+
+    def get_symbolic_value(self, value: ir.Value) -> list[Element] | None:
+        """Return the elements of a value of at most one axis, known from the rules or constant."""
+        content = self.content(value)
+        return None if content is None or content.ndim > 1 else content.reshape(-1).tolist()
+
+    def forget(self, value: ir.Value) -> None:
+        """Drop the elements of a value."""
+        if self.elements.pop(value, None) is not None and not value.is_initializer():
+            value.const_value = None
+
+    def normal(self, extent: Element) -> Element:
+        """Return an extent in normal form."""
+        return extent if isinstance(extent, int) else element(normal(str(extent.value)))
+
+    def new_wild(self) -> ir.SymbolicDim:
+        """Return a symbol for an element of which nothing is known."""
+        symbol: ir.SymbolicDim = self.new_symbolic_dim()
+        self.wild.add(str(symbol.value))
+        return symbol
+
+    def is_wild(self, item: Element) -> bool:
+        """Tell whether an element has a wild symbol in it."""
+        if isinstance(item, int) or not self.wild:
+            return False
+        return not self.wild.isdisjoint(names(item.value or ""))
+
+
+def _constant_content(value: ir.Value) -> Content | None:
+    """Return the contents of an integer constant that is small."""
+    tensor = constant_of(value)
+    if tensor is None or tensor.dtype not in _HOLDS_ELEMENTS or tensor.size > MOST_ELEMENTS:
+        return None
+    return tensor.numpy().astype(np.int64 if tensor.dtype == ir.DataType.BOOL else object).astype(object)
+
+
+@dataclass(frozen=True)
+class _State:
+    """The parts of a value that inference writes to."""
+
+    type: ir.TypeProtocol | None
+    shape: ir.Shape | None
+    constant: ir.TensorProtocol | None
+
+    @classmethod
+    def of(cls, value: ir.Value) -> _State:
+        return cls(value.type, value.shape, value.const_value)
+
+    def restore(self, value: ir.Value) -> None:
+        value.type, value.shape = self.type, self.shape
+        if value.const_value is not self.constant:
+            value.const_value = self.constant
+
+
+@contextmanager
+def _put_back(touched: Iterable[ir.Value]) -> Iterator[dict[ir.Value, _State]]:
+    """Restore values when the block ends; yields their states before it."""
+    before = {value: _State.of(value) for value in touched}
+    try:
+        yield before
+    finally:
+        for value, state in before.items():
+            state.restore(value)
+
+
+_DEEPEST_CALL = 32
+"""Calls of functions within functions that are followed; each takes several frames of the stack."""
+
+_FOLLOWED_NODES = 10_000
+"""Nodes of function bodies that are looked at, beside four for each node of the main graph: calls within calls can
+come to 2^29."""
+
+
+@cache
+def _collect() -> None:
+    """Load the rules of the package, and ours on top of them."""
+    registry.collect()
+    contrib.register()
+    ml.register()
+    older.register()
+
+
+class Inference:
+    """The inference of one model. Symbols that it makes up are never given out twice.
+
+    What dims are called is a name, whatever it looks like; with `arithmetic`, "n + 1" is one more than n.
+    """
+
+    def __init__(self, model: ir.Model, *, arithmetic: bool = False) -> None:
+        self._symbolic = partial(symbolic, arithmetic=arithmetic)
+        _collect()
+        self._model = model
+        self._main = Context(dict(model.opset_imports))
+        self._contexts: dict[ir.Graph, Context] = {}
+        self._budget = _FOLLOWED_NODES + 4 * len(model.graph)
+        everything = values(scopes(model))
+        self._main.reserve_symbol_names(
+            name
+            for value in everything
+            for dim in self._symbolic(value.shape) or ()
+            if isinstance(dim, ir.SymbolicDim) and dim.value
+            for name in names(dim.value)
+        )
+
+    def everything(self) -> dict[ir.Value, Fact]:
+        """Infer the whole model, and leave it as it is."""
+        graphs = list(scopes(self._model))
+        found: dict[ir.Value, Fact] = {}
+        with _put_back(values(graphs)) as before:
+            for value in before:
+                value.shape = self._symbolic(value.shape)
+            for graph in graphs:
+                self._forget_declarations(graph)
+            self._walk(self._main, self._model.graph, ())
+            for function in self._model.functions.values():
+                # What holds in every call of it: nothing is known of its inputs.
+                context = self._main.child(dict(function.opset_imports), dict(function.attributes.items()))
+                self._contexts[function.graph] = context
+                self._walk(context, function.graph, (function.identifier(),))
+            for graph in graphs:
+                context = self._contexts.setdefault(graph, self._main)
+                for value in values([graph]):
+                    found[value] = self._fact(context, value, before[value])
+        return found
+
+    def one(self, node: ir.Node, known: Callable[[ir.Value], Fact]) -> dict[ir.Value, Fact]:
+        """Infer the outputs of a node that was not there before, from what is known of its inputs."""
+        context = self._contexts.get(node.graph, self._main) if node.graph is not None else self._main
+        inputs = {value: known(value) for value in node.inputs if value is not None}
+        inner = list(subgraphs(node))
+        with _put_back([*inputs, *node.outputs, *values(inner)]) as before:
+            for value, fact in inputs.items():
+                value.type, value.shape = fact.type or value.type, fact.shape or self._symbolic(value.shape)
+                if self._is_default(value):
+                    value.const_value = None
+                if fact.data is not None and value.shape is not None:
+                    context.know(value, as_content([*map(element, fact.data)], value.shape.numpy()), value.dtype)
+            for graph in inner:
+                for value in values([graph]):
+                    value.shape = self._symbolic(value.shape)
+                self._contexts[graph] = context
+                self._forget_declarations(graph)
+            self._node(context, node, ())
+            return {value: self._fact(context, value, before[value]) for value in [*node.outputs, *values(inner)]}
+
+    def is_made_up(self, dim: str) -> bool:
+        """Tell whether a dim is known only by a symbol that inference made up."""
+        return any(self._main.is_generated_symbol(name) for name in names(dim))
+
+    def _forget_declarations(self, graph: ir.Graph) -> None:
+        """Drop what is declared of values that a rule can tell more truly, and defaults that a caller can replace."""
+        for node in graph:
+            if self._can_infer(node):
+                for value in node.outputs:
+                    value.shape = None
+        for value in graph.inputs:
+            if self._is_default(value):
+                value.const_value = None
+
+    def _is_default(self, value: ir.Value) -> bool:
+        """Tell whether a caller can replace an initializer."""
+        return value.is_initializer() and value.is_graph_input() and self._model.ir_version >= 4
+
+    def _can_infer(self, node: ir.Node) -> bool:
+        return registry.has(node.domain, node.op_type) or _call(node) in self._model.functions
+
+    def _fact(self, context: Context, value: ir.Value, declared: _State) -> Fact:
+        if value.is_initializer():
+            return Fact(value.type, self._symbolic(value.shape))
+        data = context.elements.get(value)
+        return Fact(
+            value.type,
+            self._normal(self._merged(value.shape, self._symbolic(declared.shape))),
+            None if data is None else tuple(map(number, data)),
+        )
+
+    def _merged(self, found: ir.Shape | None, declared: ir.Shape | None) -> ir.Shape | None:
+        """Fill what was not found by what is declared."""
+        if found is None or declared is None or len(found) != len(declared):
+            return declared if found is None else found
+        merged: list[int | ir.SymbolicDim] = []
+        for here, there in zip(found, declared):
+            known = isinstance(here, int) or (here.value is not None and not self.is_made_up(here.value))
+            better = isinstance(there, int) and not isinstance(here, int)
+            named = not isinstance(there, int) and there.value is not None
+            merged.append(there if better or (named and not known) else here)
+        return ir.Shape(merged)
+
+    @staticmethod
+    def _normal(shape: ir.Shape | None) -> ir.Shape | None:
+        """Write the dims of a shape in normal form, so that equal ones are written the same."""
+        if shape is None or all(isinstance(dim, int) or dim.value is None or dim.value.isidentifier() for dim in shape):
+            return shape
+        return ir.Shape([dim if isinstance(dim, int) or not dim.value else element(normal(dim.value)) for dim in shape])
+
+    def _walk(self, context: Context, graph: ir.Graph, calls: tuple[Any, ...]) -> None:
+        for value in graph.initializers.values():
+            if value.const_value is not None:
+                value.shape = ir.Shape(value.const_value.shape.numpy())
+                value.type = value.type or ir.TensorType(value.const_value.dtype)
+        for value in graph.inputs:
+            _name_dims(context, value)
+        for node in graph:
+            self._node(context, node, calls)
+
+    def _node(self, context: Context, node: ir.Node, calls: tuple[Any, ...]) -> None:
+        for graph in subgraphs(node):
+            _enter(context, node, graph)
+            self._walk(context, graph, calls)
+        for value in node.inputs:
+            if value is not None:
+                _name_dims(context, value)
+        if node.op_type == "Constant" and (tensor := _held_tensor(node)) is not None:
+            # The package's rule asks onnx-ir for the tensor, which then renames it.
+            _write_constant(node.outputs[0], tensor)
+            return
+        before = [value.shape for value in node.outputs]
+        rule = registry.get(node.domain, node.op_type, context.get_opset_version(node.domain))
+        try:
+            if rule is not None:
+                refers = any(item.is_ref() for item in node.attributes.data.values())
+                with _resolved(node, context.resolved_attrs) if refers else nullcontext():
+                    if not (follow(context, node) or tell(context, node)):
+                        rule(context, node)
+                        correct(context, node)
+            elif self._follows(node, calls):
+                self._enter_function(context, node, calls)
+        except Exception:  # a rule that gives up: of this node nothing is known
+            for value, shape in zip(node.outputs, before):
+                value.shape = shape
+                context.forget(value)
+
+    def _follows(self, node: ir.Node, calls: tuple[Any, ...]) -> bool:
+        """Tell whether a node is the call of a function that is worth entering: not too deep, not too often."""
+        function = self._model.functions.get(_call(node))
+        if function is None or _call(node) in calls or len(calls) >= _DEEPEST_CALL or self._budget <= 0:
+            return False
+        self._budget -= len(function)
+        return True
+
+    def _enter_function(self, context: Context, node: ir.Node, calls: tuple[Any, ...]) -> None:
+        """Infer the outputs of a call through the body, which is put back as it was."""
+        function = self._model.functions[_call(node)]
+        given = {key: item for key, item in node.attributes.items() if not item.is_ref()}
+        inner = context.child(dict(function.opset_imports), {**dict(function.attributes.items()), **given})
+        body = [function.graph, *function.graph.subgraphs()]
+        with _put_back(values(body)):
+            for graph in body:
+                for value in (output for child in graph for output in child.outputs):
+                    value.shape = value.type = value.const_value = None
+            for formal, actual in zip(function.inputs, node.inputs):
+                formal.shape, formal.type = (None, None) if actual is None else (actual.shape, actual.type)
+                if actual is not None:
+                    formal.const_value = ir.convenience.get_const_tensor(actual)
+                    if actual in context.elements:
+                        inner.elements[formal] = context.elements[actual]
+            self._walk(inner, function.graph, (*calls, _call(node)))
+            results = [(value.type, value.shape, inner.content(value)) for value in function.outputs]
+        for value, (type_, shape, content) in zip(node.outputs, results):
+            value.type = value.type or type_
+            if shape is not None:
+                context.set_shape(value, shape)
+            if content is not None:
+                context.know(value, content, value.dtype)
+
+
+def _held_tensor(node: ir.Node) -> ir.TensorProtocol | None:
+    """Return the dense tensor that a Constant has in its attribute `value`."""
+    attribute = node.attributes.get("value")
+    if attribute is None or attribute.is_ref() or attribute.type != ir.AttributeType.TENSOR:
+        return None
+    tensor: ir.TensorProtocol = attribute.value
+    return tensor
+
+
+def _write_constant(value: ir.Value, tensor: ir.TensorProtocol) -> None:
+    value.const_value = tensor
+    value.shape = ir.Shape(tensor.shape.numpy())
+    if value.type is None:
+        value.type = ir.TensorType(tensor.dtype)
+
+
+def _name_dims(context: Context, value: ir.Value) -> None:
+    """Give each dim of a value a name that can be calculated with."""
+    if value.shape is not None:
+        context.name_anonymous_dims(value)
+
+
+def _call(node: ir.Node) -> tuple[str, str, str]:
+    return node.domain, node.op_type, node.overload
+
+
+@contextmanager
+def _resolved(node: ir.Node, given: dict[str, ir.Attr] | None) -> Iterator[None]:
+    """Let a node of a function body have the attributes of the call; ValueError when one is not known."""
+    references = {name: item for name, item in node.attributes.items() if item.is_ref()}
+    try:
+        for name, item in references.items():
+            actual = (given or {}).get(item.ref_attr_name or "")
+            if actual is None or actual.value is None:
+                raise ValueError(f"attribute {name} is a parameter")
+            node.attributes[name] = ir.Attr(name, actual.type, actual.value)
+        yield
+    finally:
+        node.attributes.update(references)
+
+
+def _enter(context: Context, node: ir.Node, graph: ir.Graph) -> None:
+    """Give the inputs of a subgraph what is known of the values that they are bound to."""
+    if node.domain or node.op_type not in ("Loop", "Scan"):
+        return
+    loop = node.op_type == "Loop"
+    # Scan of opset 8 has sequence lengths in front, and a batch axis everywhere.
+    batched = not loop and context.get_opset_version("") < 9
+    outer = node.inputs[1 if batched else 0 :]
+    scanned = 0 if loop else node.attributes["num_scan_inputs"].as_int()
+    axes = node.attributes.get("scan_input_axes")
+    for index, (value, actual) in enumerate(zip(graph.inputs, outer)):
+        if actual is None:
+            continue
+        with suppress(ValueError):
+            value.type = value.type or actual.type
+        # Each iteration of a Loop may change the shape of what it carries; Scan keeps it.
+        if loop or batched or actual.shape is None:
+            continue
+        extents = list(actual.shape)
+        position = index - (len(outer) - scanned)
+        if position >= 0 and extents:
+            del extents[axes.as_ints()[position] if axes is not None else 0]
+        if value.shape is None or len(value.shape) != len(extents):
+            value.shape = ir.Shape(extents)
+        else:
+            value.shape = ir.Shape(
+                [
+                    here if isinstance(here, int) and not isinstance(there, int) else there
+                    for here, there in zip(value.shape, extents)
+                ]
+            )

@@ -1,0 +1,80 @@
+"""Arithmetic on products such as 64*batch, which is most of what shapes need, without the weight of sympy.
+
+Each symbol stands for at least 1, as in `surgery.shapes.symbols`, whose normal form this keeps.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+Number = int | str
+
+_PRODUCT = re.compile(r"(?:([1-9]\d*)\*)?([A-Za-z_]\w*(?:\*[A-Za-z_]\w*)*)")
+
+
+class Product(NamedTuple):
+    """A positive number times symbols, each once, in the order of their names."""
+
+    factor: int
+    symbols: tuple[str, ...]
+
+    def written(self) -> Number:
+        """Write it in normal form."""
+        if not self.symbols:
+            return self.factor
+        text = "*".join(self.symbols)
+        return text if self.factor == 1 else f"{self.factor}*{text}"
+
+
+def read(number: Number) -> Product | None:
+    """Read a number; None for one that is not positive, or no such product."""
+    if isinstance(number, int):
+        return Product(number, ()) if number > 0 else None
+    found = _PRODUCT.fullmatch(number)
+    if found is None:
+        return None
+    product = Product(int(found[1] or 1), tuple(found[2].split("*")))
+    is_normal = product.symbols == tuple(sorted(set(product.symbols))) and product.written() == number
+    return product if is_normal else None
+
+
+def combine(operation: str, one: Number, other: Number) -> Number | None:
+    """Give the result of an operation on two numbers, one of which has a symbol; None where it is no product."""
+    mine, its = read(one), read(other)
+    if mine is None or its is None:
+        return _beside_nothing(operation, mine, its, one, other)
+    match operation:
+        case "Mul" if not set(mine.symbols) & set(its.symbols):
+            return Product(mine.factor * its.factor, tuple(sorted(mine.symbols + its.symbols))).written()
+        case "Div" if mine.factor % its.factor == 0 and set(its.symbols) <= set(mine.symbols):
+            rest = tuple(symbol for symbol in mine.symbols if symbol not in its.symbols)
+            return Product(mine.factor // its.factor, rest).written()
+        case "Mod" if mine.factor % its.factor == 0 and set(its.symbols) <= set(mine.symbols):
+            return 0
+    return None
+
+
+def _beside_nothing(
+    operation: str, mine: Product | None, its: Product | None, one: Number, other: Number
+) -> Number | None:
+    """Combine a product, which is at least 1, with 0 or a negative number."""
+    if (product := mine or its) is None:
+        return None
+    low = other if mine is not None else one
+    if not isinstance(low, int):
+        return None
+    match operation:
+        case "Less":
+            return int(its is not None)
+        case "Equal":
+            return 0
+        case "Min":
+            return low
+        case "Max":
+            return product.written()
+        case "Mul" if low == 0:
+            return 0
+        case "Add" | "Sub" if low == 0 and (operation == "Add" or mine is not None):
+            return product.written()
+    return None

@@ -1,0 +1,150 @@
+"""Split a model into files that run one after the other, verified against the whole before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from surgery import storage
+from surgery.errors import UsageError
+from surgery.proto.summary import summarize
+from surgery.recipe.schema import InputsSpec, VerifySpec
+from surgery.splitting.cutting import Piece, Source, pieces
+from surgery.splitting.places import Balance, balanced_cuts, named_cuts
+from surgery.splitting.sequence import verify
+from surgery.splitting.types import Types
+from surgery.splitting.writing import check_folder, write
+from surgery.verification.inputs.given import with_sets_beside
+from surgery.verification.verdict import Verdict
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["Balance", "Part", "Split", "split"]
+
+_UNVERIFIED_OK = "accept"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One piece: its file, where each of its inputs comes from, what it gives, what is in it.
+
+    `inputs` says for each input the number of the piece that makes it, from 1, or 0 for an input of the whole model.
+    `defaults` are inputs that have a value in the file, which a caller may replace.
+    """
+
+    file: str
+    inputs: dict[str, int]
+    defaults: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: int
+    weights: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Give plain values."""
+        return {**vars(self), "defaults": list(self.defaults), "outputs": list(self.outputs)}
+
+
+@dataclass(frozen=True)
+class Split:
+    """The pieces of a model in the order in which they run, and the verdict on them. `files` are those written."""
+
+    model: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    parts: tuple[Part, ...]
+    verdict: Verdict
+    ok: bool
+    files: tuple[Path, ...] = ()
+    protos: tuple[onnx.ModelProto, ...] = field(default=(), repr=False)
+
+    def plan(self) -> dict[str, Any]:
+        """Say how the pieces connect: feed each what the model is given and what earlier ones made, by name."""
+        return {
+            "model": self.model,
+            "inputs": list(self.inputs),
+            "outputs": list(self.outputs),
+            "pieces": [part.to_json() for part in self.parts],
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Give plain values: the plan, the verdict and the files."""
+        return {
+            "ok": self.ok,
+            **self.plan(),
+            "verdict": self.verdict.to_json(),
+            "files": [str(path) for path in self.files],
+        }
+
+
+def split(
+    model: str | Path | onnx.ModelProto,
+    folder: str | Path | None = None,
+    *,
+    at: Sequence[str | Sequence[str]] = (),
+    parts: int | None = None,
+    balance: Balance = "weights",
+    layout: storage.Layout = "keep",
+    force: bool = False,
+    inputs: InputsSpec | None = None,
+    spec: VerifySpec | None = None,
+) -> Split:
+    """Cut a model into pieces, run them in sequence, and write them into `folder` when they give what the whole gives.
+
+    `at` names tensors of the main graph, or globs: each is a cut, and so is a list of them. `parts` asks for so many
+    pieces instead, of much the same size by `balance`, cut where little crosses. Each piece has the weights that it
+    reads; tensors keep their names, so that a piece is fed by name what the model is given and earlier pieces made.
+    A plan of that, `<model>.pieces.json`, is written beside the pieces. Without a folder nothing is written.
+
+    Raises a `SurgeryError` for bad input. A negative verdict is no exception: look at `Split.ok`.
+    """
+    if bool(at) == (parts is not None):
+        raise UsageError("a split takes either tensors to cut at, or a number of parts", todo="give one of the two")
+    stored = storage.load(Path(model)) if isinstance(model, str | Path) else storage.from_proto(model)
+    source, types = Source(stored.proto), Types(stored)
+    cuts = named_cuts(source, at) if parts is None else balanced_cuts(source, parts, balance, types.shapes())
+    found = pieces(source, cuts, types)
+    if len(found) < 2:
+        raise UsageError("the cuts divide nothing: all nodes lie on one side of them", todo="name other tensors")
+    stem = stored.path.stem if stored.path is not None else "model"
+    described = _described(stem, found)
+    if folder is not None:
+        check_folder(Path(folder), stem, [part.file for part in described], stored.weights, force=force)
+    spec = spec or VerifySpec()
+    verdict = verify(stored.proto, found, with_sets_beside(inputs or InputsSpec(), stored.path), spec)
+    ok = verdict.passed or (spec.unverified == _UNVERIFIED_OK and verdict.status == "unverified")
+    result = Split(
+        stored.path.name if stored.path is not None else "",
+        tuple(source.given),
+        tuple(source.flow.outputs),
+        tuple(described),
+        verdict,
+        ok,
+        protos=tuple(piece.proto for piece in found),
+    )
+    if folder is None or not ok:
+        return result
+    models = {part.file: piece.proto for part, piece in zip(described, found, strict=True)}
+    files = write(Path(folder), stem, models, result.plan(), stored.weights, layout=layout)
+    return replace(result, files=tuple(files))
+
+
+def _described(stem: str, found: Sequence[Piece]) -> list[Part]:
+    """Name the files, and say which piece each input comes from."""
+    digits = len(str(len(found)))
+    makers = {name: number for number, piece in enumerate(found, start=1) for name in piece.outputs}
+    described = []
+    for number, piece in enumerate(found, start=1):
+        described.append(
+            Part(
+                f"{stem}.{number:0{digits}}.onnx",
+                {name: makers[name] if makers.get(name, number) < number else 0 for name in piece.inputs},
+                piece.defaults,
+                piece.outputs,
+                summarize(piece.proto).nodes,
+                sum(map(storage.payload_bytes, storage.all_tensors(piece.proto))),
+            )
+        )
+    return described

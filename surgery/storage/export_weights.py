@@ -1,0 +1,90 @@
+"""The weights of a model as a file of tensors: safetensors, in shards if they are many, or npz; none is in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from surgery import storage
+from surgery.errors import UsageError
+from surgery.storage.checkpoints.named import Named
+from surgery.storage.globs import Globs, did_you_mean
+
+if TYPE_CHECKING:
+    import onnx
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written: the files, the number of tensors, and their bytes."""
+
+    files: tuple[Path, ...]
+    tensors: int
+    bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Give plain values."""
+        return {"files": [str(path) for path in self.files], "tensors": self.tensors, "bytes": self.bytes}
+
+
+def export_weights(
+    model: str | Path | onnx.ModelProto,
+    path: str | Path,
+    *,
+    names: Sequence[str] = (),
+    shard_size: int | None = None,
+    force: bool = False,
+) -> Exported:
+    """Write the initializers of a model, subgraphs included, under their names; `names` are globs that pick some.
+
+    The suffix of `path` says the format, .safetensors or .npz; `shard_size` (bytes) divides the first into files with
+    an index. Raises UsageError for a type that the format does not have, a name that two initializers have, and a
+    glob that nothing fits.
+    """
+    stored = storage.load(Path(model)) if isinstance(model, str | Path) else storage.from_proto(model)
+    tensors = _picked(list(_initializers(stored.proto.graph)), names)
+    found: dict[str, Named] = {}
+    for tensor in tensors:
+        if tensor.name in found:
+            raise UsageError(
+                f"two initializers, of different subgraphs, are called '{tensor.name}'",
+                todo="leave them out with --names",
+            )
+        found[tensor.name] = _named(tensor, stored.weights)
+    files = storage.write_checkpoint(
+        Path(path), list(found.values()), stored.weights, shard_size=shard_size, force=force
+    )
+    return Exported(tuple(files), len(found), sum(tensor.length for tensor in found.values()))
+
+
+def _initializers(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """Yield the dense initializers of a graph and of its subgraphs."""
+    yield from (tensor for tensor in graph.initializer if tensor.name)
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+                yield from _initializers(inner)
+
+
+def _picked(tensors: list[onnx.TensorProto], names: Sequence[str]) -> list[onnx.TensorProto]:
+    if not tensors:
+        raise UsageError("the model has no weights")
+    for text in names:
+        if not any(Globs((text,)).fit(tensor.name) for tensor in tensors):
+            hint = did_you_mean(text, (tensor.name for tensor in tensors))
+            raise UsageError(f"no initializer is called '{text}'", todo=hint or None)
+    globs = Globs(tuple(names))
+    return [tensor for tensor in tensors if not names or globs.fit(tensor.name)]
+
+
+def _named(tensor: onnx.TensorProto, weights: storage.Weights) -> Named:
+    import onnx_ir as ir
+
+    dtype, dims = ir.DataType(tensor.data_type), tuple(tensor.dims)
+    if storage.is_external(tensor):
+        return Named(tensor.name, dtype, dims, storage.external_reference(tensor))
+    if dtype == ir.DataType.STRING:
+        return Named(tensor.name, dtype, dims, b"")
+    return Named(tensor.name, dtype, dims, ir.serde.deserialize_tensor(tensor).tobytes())

@@ -1,0 +1,194 @@
+"""Float64 as the judge between two results that differ by more, or by less, than rounding explains.
+
+A tolerance cannot tell a right rewrite of a deep net, whose rounding errors pile up, from a wrong one whose error is
+small. The distance of both sides from the original in float64 can: rounding moves both about equally far. An error
+that only the changed model has stands out by as much as it is larger than the original's rounding, which in real
+networks in float32 is 2e-7 to 1e-5 of an output's range: mostly thirty times less than the tolerance.
+
+The rule, for each output of each run: the distance of each element from its float64 value, in units of what is usual
+for the original around it (`distances.typical`: by its row, its column, its magnitude), may be
+
+- beyond the tolerance: k times the largest such distance of the original, and the geometric mean of all of them four
+  times that of the original;
+- within the tolerance, but above a share of it: 2 * k times the largest, and the geometric mean over all runs four
+  times that of the original. More is wrong there too.
+
+`k` is 4 for 32 elements or more. The largest of 32 normally distributed errors is below one standard deviation in 1
+case of 200,000, and then an error of four happens in 1 case of 16,000. Down to 8 elements `k` is 8. Below, the errors
+of all runs are taken together, and `k` is 16.
+
+Where 16-bit weights are stored, the original runs again with these rounded another time, before a changed model is
+called wrong: what folds a number into such a weight has to round it, and the original is as far from float64 as any of
+these runs.
+
+No float64 result has a say where the original computes in float64 already, where it is itself off by more than a
+sixteenth of the output's range, or where its shape is another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any, Literal
+
+from surgery.operators import traits
+from surgery.promises import Parity
+from surgery.runtime.engine import Outcome
+from surgery.runtime.rounding import FACTORS, reround
+from surgery.verification.comparing.compare import Rules, describe
+from surgery.verification.comparing.details import Arbitration, Element
+from surgery.verification.comparing.distances import Case, Finding, Output, cases
+from surgery.verification.comparing.vacuity import Run
+from surgery.verification.inputs.sets import TRIVIAL
+from surgery.verification.original import Original
+
+DOUBT, CHEAP_DOUBT = 0.25, 1 / 32
+"""Shares of the tolerance from which a result within it is doubted; the second where a run costs next to nothing."""
+
+_EXACT = 1e6
+"""How many times as far from float64 as the original a result may be for the number to tell anything."""
+
+_CANCELLING = {"Celu", "Elu", "Gelu", "HardSwish", "Mish", "Selu", "Softplus", "Swish"}
+"""Functions of one element that, spelled out in smaller operators, lose digits by a difference of near numbers. A
+kernel in float32 that does not lose them must not be taken for the truth."""
+
+_HARMLESS = (
+    (traits.UNARY_ELEMENTWISE - _CANCELLING)
+    | traits.BINARY_ELEMENTWISE
+    | {"DequantizeLinear", "GlobalMaxPool", "Hardmax", "MaxUnpool", "NonZero", "OneHot", "QuantizeLinear", "Resize"}
+)
+"""Operators that round once or twice: run in float32, they leave the float64 result good enough to find others wrong
+by. A sum in float32 would share its rounding with the original."""
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """What float64 says of a changed model.
+
+    "right": where it is beyond the tolerance it is as near as the original. "wrong": it is not, or it is suspiciously
+    far within the tolerance; `message` says where. "noise": the original is too far itself. "unknown": there is no
+    float64 result, for the reason in `message`.
+    """
+
+    kind: Literal["right", "wrong", "noise", "unknown"]
+    message: str
+    arbitration: Arbitration
+    element: Element | None = None
+    run: Run | None = None
+
+
+class Arbiter:
+    """Judges changed models by the original in float64, which runs once, when the first doubt comes up."""
+
+    def __init__(self, original: Original) -> None:
+        self._original = original
+        self._outcome: Outcome | None = None
+        self._rounded: list[Outcome] | None = None
+
+    def doubt(self, rules: Rules) -> float:
+        """Return the share of the tolerance from which a result is worth a float64 run.
+
+        A tolerance that the recipe gives, and that of a LOSSY promise, is taken at its word.
+        """
+        original = self._original
+        if rules.promise is not Parity.CLOSE or not rules.is_default:
+            return 1.0
+        return CHEAP_DOUBT if original.cost(original.runs[0].binding) <= TRIVIAL else DOUBT
+
+    def judge(self, runs: Sequence[Run], results: Sequence[Any], rules: Rules) -> Ruling:
+        """Compare the distances of the original's and the changed model's outputs from float64."""
+        outcome = self._truth()
+        if outcome.failure is not None:
+            return Ruling("unknown", outcome.failure, Arbitration(unavailable=outcome.failure))
+        shared = sorted(set(outcome.narrow) - _HARMLESS)
+        ruling = self._rule(runs, results, rules, bool(shared), ())
+        if ruling.kind == "wrong" and (rerounded := self._rerounded()):
+            ruling = self._rule(runs, results, rules, bool(shared), rerounded)
+        if ruling.kind == "wrong" and shared:
+            return Ruling("unknown", f"{', '.join(shared)} ran in float32", ruling.arbitration)
+        return ruling
+
+    def _rule(
+        self, runs: Sequence[Run], results: Sequence[Any], rules: Rules, shares: bool, rerounded: Sequence[Outcome]
+    ) -> Ruling:
+        """Measure by what is known of the original: in float64, and with `rerounded` weights.
+
+        What `shares` its rounding with the original is not doubted within the tolerance.
+        """
+        outcome, own = self._truth(), [id(run.feed) for run in self._original.runs]
+        truths, *others = (dict(zip(own, one.runs)) for one in (outcome, *rerounded))
+        found: dict[str, list[Case]] = {}
+        for run, outputs in zip(runs, results):
+            answers = [one[id(run.feed)] for one in (truths, *others)]
+            truth, *rest = ({} if isinstance(answer, str) else answer for answer in answers)
+            for case in cases(run, outputs, truth, rules, rest):
+                found.setdefault(case.pair.name, []).append(case)
+        doubt = self.doubt(rules) if not shares else inf
+        return _together([Output(items, doubt if doubt < 1.0 else inf) for items in found.values()], outcome.narrow)
+
+    def _rerounded(self) -> list[Outcome]:
+        """Run the original with its 16-bit weights rounded again, if it has any, in some ways."""
+        if self._rounded is None:
+            import onnx
+
+            original = self._original
+            made = (reround(onnx.load_model_from_string(original.skeleton), factor) for factor in FACTORS)
+            models = [model.SerializeToString() for model in made if model is not None]
+            engine = original.engine_for("onnxruntime")
+            try:
+                outcomes = [engine.run(model, [run.feed for run in original.runs]) for model in models]
+            finally:
+                engine.close()
+            self._rounded = [outcome for outcome in outcomes if outcome.failure is None]
+        return self._rounded
+
+    def _truth(self) -> Outcome:
+        """Run the original in float64 on the inputs of all runs."""
+        original = self._original
+        if self._outcome is None:
+            if original.operators:
+                self._outcome = Outcome(unsupported=f"random numbers ({', '.join(sorted(original.operators))})")
+            else:
+                engine = original.engine_for("float64")
+                try:
+                    self._outcome = engine.run(original.skeleton, [run.feed for run in original.runs])
+                finally:
+                    engine.close()
+        return self._outcome
+
+
+def _together(outputs: Sequence[Output], narrow: tuple[str, ...]) -> Ruling:
+    """Make one ruling of the findings for all outputs and runs."""
+    findings = {output: list(output.findings()) for output in outputs}
+    distances = Arbitration(
+        max((output.near for output in outputs), default=0.0),
+        max((output.far for output in outputs), default=0.0),
+        narrow,
+    )
+    everything = [finding for items in findings.values() for finding in items]
+    for kind in ("wrong", "suspicious"):
+        marked = [finding for finding in everything if finding.kind == kind]
+        if marked:
+            worst = max(marked, key=lambda finding: finding.times)
+            return Ruling("wrong", _blame(worst), distances, worst.element, worst.run)
+    for items in findings.values():
+        # An output that is noise in one run and sound in another has been compared.
+        if items and all(finding.kind == "noise" for finding in items):
+            worst = items[0]
+            assert worst.element is not None
+            what = f"float64 gives {worst.truth:.6g}, far from both: {describe(worst.element)}"
+            return Ruling("noise", f"the original is rounding noise: {what}", distances, worst.element, worst.run)
+    return Ruling("right", "", distances)
+
+
+def _blame(finding: Finding) -> str:
+    """Say what is wrong with an element."""
+    assert finding.element is not None
+    if not finding.times:
+        return describe(finding.element)
+    times = f"{finding.times:.0f} times as far from float64 ({finding.truth:.9g}) as the original is"
+    if finding.times > _EXACT:
+        times = f"where float64 ({finding.truth:.9g}) agrees with the original"
+    lead = "within the tolerance, but " if finding.kind == "suspicious" else ""
+    return f"{lead}{describe(finding.element)}, {times}"

@@ -1,0 +1,398 @@
+"""Comparison of outputs: bit for bit, or within a tolerance scaled by what stands around each element.
+
+EXACT means the same bits: dtype, shape, the sign of a zero, and NaN in the same places (its payload is nobody's
+promise). CLOSE means `|a - b| <= atol * S + rtol * |a|` for each element, with `a` of the original and `S` its
+scale, see `tolerance`. NaN and infinities must sit in the same places. Integers, bools and strings are compared
+bit for bit under every promise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from surgery.operators.dtypes import Array, epsilon, is_float, smallest
+from surgery.promises import Parity
+from surgery.verification.comparing.details import Details, Element, Places, Plain
+from surgery.verification.comparing.tolerance import BLOCK, Scales, Tolerance, blocks
+
+__all__ = [
+    "Difference",
+    "Pair",
+    "Rules",
+    "Tolerance",
+    "compare",
+    "describe",
+    "exceeds",
+    "factors",
+    "place",
+    "same_bits",
+    "tensors",
+]
+
+_EXPONENT = np.uint64(0x7FF0000000000000)
+"""The bits of a float64 that hold its exponent: left alone, they are a power of two."""
+
+
+@dataclass
+class Difference:
+    """How far apart two models were, over all outputs and runs so far.
+
+    `bits` tells whether any bit differed. `needed` is the smallest multiple of the tolerance that everything fits in:
+    `needed * rtol` and `needed * atol` together would have passed. It is infinite when no tolerance would have.
+    `overall` is the same with the largest magnitude of a whole output as the scale of all its elements: where only
+    `needed` is above 1, something small beside something large moved, and it takes float64 to tell whether that is
+    rounding. `message` speaks of the worst element. `binding` is the set of inputs that is being compared.
+    """
+
+    bits: bool = False
+    needed: float = 0.0
+    overall: float = 0.0
+    message: str = ""
+    hopeless: bool = False
+    rtol: float = 0.0
+    atol: float = 0.0
+    binding: Mapping[str, Any] | None = None
+    elements: int = 0
+    differing: int = 0
+    count_beyond: int = 0
+    ulp: float = 0.0
+    worst: Element | None = None
+    nan: Places | None = None
+    infinite: Places | None = None
+
+    @property
+    def beyond(self) -> bool:
+        """Whether the tolerance does not hold, even scaled by the largest magnitude of each output."""
+        return self.overall > 1.0
+
+    def give_up(self, message: str, element: Element | None = None) -> None:
+        """Record a difference that no tolerance covers; the first one is the one that is told."""
+        if not self.hopeless:
+            self.message = message
+            self.worst = element
+        self.bits = self.hopeless = True
+        self.needed = self.overall = float("inf")
+
+    def record(self, factor: float, overall: float, tolerance: Tolerance, element: Element) -> None:
+        """Record the worst element of one output."""
+        self.bits = True
+        if factor > 0:
+            self.rtol = max(self.rtol, factor * tolerance.rtol)
+            self.atol = max(self.atol, factor * tolerance.atol)
+        if factor > self.needed or not self.message:
+            self.message = describe(element)
+            self.worst = element
+        self.needed = max(self.needed, factor)
+        self.overall = max(self.overall, overall)
+
+    def as_needed(self) -> dict[str, float] | None:
+        """Give the smallest tolerance that would have passed, None when none would; zeros when the bits agree."""
+        if np.isinf(self.needed):
+            return None
+        return {"rtol": self.rtol, "atol": self.atol}
+
+    def details(self) -> Details:
+        """Give what was found so far as plain values."""
+        return Details(self.elements, self.differing, self.count_beyond, self.ulp, self.worst, self.nan, self.infinite)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How to compare: the promise, the recipe's tolerance, the outputs of random operators.
+
+    `precision` has the outputs that are computed in a narrower type than their own, `ranges` the least size that is
+    taken for the scale of an output.
+    """
+
+    promise: Parity
+    rtol: float | None = None
+    atol: float | None = None
+    random: frozenset[str] = field(default_factory=frozenset)
+    precision: Mapping[str, np.dtype[Any]] = field(default_factory=dict, hash=False)
+    ranges: Mapping[str, float] = field(default_factory=dict, hash=False)
+
+    @property
+    def is_default(self) -> bool:
+        """Whether the recipe leaves the tolerance to the dtype and the promise."""
+        return self.rtol is None and self.atol is None
+
+    def tolerance(self, dtype: np.dtype[Any], name: str = "") -> Tolerance:
+        """Return the tolerance for a dtype, or for the precision in which an output of that name is computed."""
+        return Tolerance.of(self.precision.get(name, dtype), self.promise, self.rtol, self.atol)
+
+    def scales(self, name: str, expected: Array) -> Scales:
+        """Return the scales of the elements of an output."""
+        found, least = Scales.of(expected), self.ranges.get(name, 0.0)
+        return replace(found, whole=max(found.whole, least), floor=max(found.floor, least)) if least else found
+
+
+def compare(original: Mapping[str, Any], changed: Mapping[str, Any], rules: Rules, into: Difference) -> None:
+    """Compare the outputs of one run by name; `into` collects what is found."""
+    for name, expected in original.items():
+        if name not in changed:
+            into.give_up(f"output '{name}' is gone")
+        else:
+            _compare_values(name, (), expected, changed[name], rules, into)
+    for name in changed:
+        if name not in original:
+            into.give_up(f"output '{name}' is new")
+
+
+def exceeds(one: Any, other: Any, rules: Rules) -> bool:
+    """Tell whether two values differ by more than the tolerance: `compare` without an account, ended by the first."""
+    mine, theirs = list(tensors(one)), list(tensors(other))
+    if len(mine) != len(theirs):
+        return True
+    return any(_exceeds(a, b, rules) for a, b in zip(mine, theirs))
+
+
+def _exceeds(a: Array, b: Array, rules: Rules) -> bool:
+    if a.dtype == b.dtype and a.dtype.kind == "c":
+        real = np.dtype(f"f{a.dtype.itemsize // 2}")
+        return _exceeds(_parts(a, real), _parts(b, real), rules)
+    if a.dtype != b.dtype or a.shape != b.shape or not is_float(a.dtype):
+        return not same_bits(a, b)
+    tolerance, scales = rules.tolerance(a.dtype), Scales.of(a)
+    for block in blocks(a.shape):
+        x, y = (np.asarray(tensor[block]).astype(np.float64) for tensor in (a, b))
+        if (factors(x, y, scales.at(a.shape, block), tolerance) > 1.0).any():
+            return True
+    return False
+
+
+def same_bits(a: Array, b: Array) -> bool:
+    """Return whether two tensors have the same dtype, shape and bits; any NaN is as good as another."""
+    if a is b:
+        return True
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    if a.dtype.kind in "OUS":
+        return bool(np.array_equal(a, b))
+    return all(not _bit_mismatch(x, y).any() for x, y in _pieces(a, b))
+
+
+def tensors(value: Any) -> Iterator[Any]:
+    """Yield the tensors of a value."""
+    return (tensor for _, tensor in placed_tensors(value))
+
+
+def placed_tensors(value: Any, item: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Any]]:
+    """Yield the tensors of a value, each behind its position in sequences."""
+    if isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from placed_tensors(inner, (*item, index))
+    elif value is not None:
+        yield item, value
+
+
+def factors(x: Array, y: Array, scale: Array | float, tolerance: Tolerance) -> Array:
+    """Say for each element by what factor the tolerance would have to grow; infinite when that would not help.
+
+    `x` and `y` are float64, `scale` is a number or has one for each element.
+    """
+    with np.errstate(all="ignore"):
+        distance = np.abs(x - y)
+        allowed = tolerance.atol * scale + tolerance.rtol * np.abs(x)
+        if np.isfinite(distance.max(initial=0.0)) and allowed.min(initial=np.inf) > 0:
+            # So are both operands, and nearly all arrays are like that: the rest would take most of the time.
+            quotient: Array = distance / allowed
+            return quotient
+        found = np.where(distance == 0, 0.0, distance / allowed)
+        finite = np.isfinite(x) & np.isfinite(y)
+        same = (x == y) | (np.isnan(x) & np.isnan(y))
+        result: Array = np.where(same, 0.0, np.where(finite, found, np.inf))
+    return np.where(np.isnan(result), np.inf, result)
+
+
+def describe(element: Element) -> str:
+    """Say what one element is instead of what."""
+    index = list(element.index)
+    what = f"{_title(element.output, element.item)}{index if index else ''}"
+    pair = element.changed, element.original
+    changed, original = map(_number, pair)
+    if changed == original:
+        changed, original = (_number(value, digits=17) for value in pair)
+    return f"{what}: {changed} instead of {original}"
+
+
+def _compare_values(
+    name: str, item: tuple[int, ...], expected: Any, actual: Any, rules: Rules, into: Difference
+) -> None:
+    """Compare two tensors, sequences or optionals; `item` is the position in a sequence."""
+    where = _title(name, item)
+    if expected is None or actual is None:
+        if (expected is None) != (actual is None):
+            into.give_up(f"{where} is {'empty' if actual is None else 'not empty'}, unlike the original's")
+        return
+    if isinstance(expected, list) or isinstance(actual, list):
+        if not (isinstance(expected, list) and isinstance(actual, list)) or len(expected) != len(actual):
+            into.give_up(f"{where} is a sequence of another length")
+            return
+        for index, (x, y) in enumerate(zip(expected, actual)):
+            _compare_values(name, (*item, index), x, y, rules, into)
+        return
+    if expected.dtype != actual.dtype:
+        into.give_up(f"{where} is {actual.dtype}, not {expected.dtype}")
+    elif expected.shape != actual.shape:
+        into.give_up(f"{where} has shape {list(actual.shape)}, not {list(expected.shape)}")
+    elif name not in rules.random:
+        into.elements += expected.size
+        if not same_bits(expected, actual):
+            _compare_tensors(Pair(name, item, expected, actual, into.binding), rules, into)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two tensors of the same dtype and shape whose bits differ."""
+
+    name: str
+    item: tuple[int, ...]
+    expected: Array
+    actual: Array
+    binding: Mapping[str, Any] | None
+
+    def element(self, index: tuple[int, ...]) -> Element:
+        """Show one element of both."""
+        x, y = self.expected[index], self.actual[index]
+        ulp = None
+        if is_float(self.expected.dtype) and np.isfinite(x) and np.isfinite(y):
+            ulp = float(ulps(np.asarray(x, np.float64), np.asarray(y, np.float64), self.expected.dtype))
+        return Element(self.name, self.item, index, _plain(x), _plain(y), ulp, self.binding)
+
+
+def _compare_tensors(pair: Pair, rules: Rules, into: Difference) -> None:
+    expected, actual = pair.expected, pair.actual
+    if expected.dtype.kind == "c":
+        real = np.dtype(f"f{expected.dtype.itemsize // 2}")
+        parts = replace(pair, expected=_parts(expected, real), actual=_parts(actual, real))
+        _compare_floats(parts, rules, into)
+    elif is_float(expected.dtype):
+        _compare_floats(pair, rules, into)
+    else:
+        flat = np.flatnonzero(expected.reshape(-1) != actual.reshape(-1))
+        into.differing += flat.size
+        into.count_beyond += flat.size
+        element = pair.element(tuple(int(i) for i in np.unravel_index(int(flat[0]), expected.shape)))
+        into.give_up(f"{describe(element)} ({flat.size} of {expected.size} differ)", element)
+
+
+def _compare_floats(pair: Pair, rules: Rules, into: Difference) -> None:
+    expected, actual = pair.expected, pair.actual
+    tolerance = rules.tolerance(expected.dtype, pair.name)
+    scales = rules.scales(pair.name, expected)
+    worst, overall, position = -1.0, 0.0, (0,) * expected.ndim
+    misplaced: tuple[int, ...] | None = None
+    for block in blocks(expected.shape):
+        raw_x, raw_y = np.asarray(expected[block]), np.asarray(actual[block])
+        x, y = raw_x.astype(np.float64), raw_y.astype(np.float64)
+        found = factors(x, y, scales.at(expected.shape, block), tolerance)
+        if scales.parts:
+            overall = max(overall, float(factors(x, y, scales.whole, tolerance).max()))
+        into.differing += int(np.count_nonzero(_bit_mismatch(raw_x.reshape(-1), raw_y.reshape(-1))))
+        into.count_beyond += int(np.count_nonzero(found > 1.0))
+        into.ulp = max(into.ulp, float(ulps(x, y, expected.dtype).max()))
+        finite = np.isfinite(x) & np.isfinite(y)
+        if not finite.all():
+            into.nan = _noted(into.nan, np.isnan(x) != np.isnan(y), block, pair)
+            into.infinite = _noted(into.infinite, _misplaced_infinities(x, y), block, pair)
+            broken = np.isinf(found) & ~finite
+            if misplaced is None and broken.any():
+                misplaced = place(block, broken.shape, int(np.argmax(broken)))
+        top = int(np.argmax(found))
+        if found.reshape(-1)[top] > worst:
+            worst, position = float(found.reshape(-1)[top]), place(block, found.shape, top)
+    element = pair.element(position if misplaced is None else misplaced)
+    if misplaced is not None:
+        into.give_up(describe(element), element)
+    else:
+        into.record(worst, overall if scales.parts else worst, tolerance, element)
+
+
+def ulps(x: Array, y: Array, dtype: np.dtype[Any]) -> Array:
+    """Return the distances of float64 values in units in the last place of a dtype; 0 where one is not finite.
+
+    The unit of a pair is the distance from the larger magnitude of the two to the next number.
+    """
+    with np.errstate(all="ignore"):
+        larger = np.maximum(np.abs(x), np.abs(y))
+        power = (larger.view(np.uint64) & _EXPONENT).view(np.float64)  # of two, up to the number
+        unit = np.maximum(power * epsilon(dtype), smallest(dtype))
+        distances: Array = np.abs(x - y) / unit
+    if np.isfinite(distances.max(initial=0.0)):
+        return distances
+    result: Array = np.where(np.isfinite(x) & np.isfinite(y), distances, 0.0)
+    return result
+
+
+def place(block: tuple[Any, ...], shape: tuple[int, ...], position: int) -> tuple[int, ...]:
+    """Return the index in a whole array of an element of a block, given by its position in the block."""
+    inner = [int(i) for i in np.unravel_index(position, shape)]
+    if block:
+        inner[0] += block[-1].start
+    return (*block[:-1], *inner)
+
+
+def _noted(known: Places | None, misplaced: Array, block: tuple[Any, ...], pair: Pair) -> Places | None:
+    """Add marked elements of a block to those that are known."""
+    count = int(np.count_nonzero(misplaced))
+    if not count:
+        return known
+    if known is not None:
+        return Places(known.count + count, known.first)
+    return Places(count, pair.element(place(block, misplaced.shape, int(np.argmax(misplaced)))))
+
+
+def _misplaced_infinities(x: Array, y: Array) -> Array:
+    infinite = np.isinf(x) | np.isinf(y)
+    result: Array = infinite & (x != y) & ~np.isnan(x) & ~np.isnan(y)
+    return result
+
+
+def _pieces(a: Array, b: Array) -> Iterator[tuple[Array, Array]]:
+    x, y = np.ascontiguousarray(a).reshape(-1), np.ascontiguousarray(b).reshape(-1)
+    for begin in range(0, x.size, BLOCK):
+        yield x[begin : begin + BLOCK], y[begin : begin + BLOCK]
+
+
+def _bit_mismatch(x: Array, y: Array) -> Array:
+    """Mark the elements of flat arrays whose bits differ, unless both are NaN."""
+    size = x.dtype.itemsize
+    x, y = np.ascontiguousarray(x), np.ascontiguousarray(y)
+    mismatch: Array
+    if size in (1, 2, 4, 8):
+        mismatch = x.view(f"u{size}") != y.view(f"u{size}")
+    else:
+        mismatch = (x.view(np.uint8).reshape(-1, size) != y.view(np.uint8).reshape(-1, size)).any(axis=1)
+    if mismatch.any() and (is_float(x.dtype) or x.dtype.kind == "c"):
+        mismatch &= ~(np.isnan(x) & np.isnan(y))
+    return mismatch
+
+
+def _parts(array: Array, real: np.dtype[Any]) -> Array:
+    return np.ascontiguousarray(array).view(real).reshape(*array.shape, 2)
+
+
+def _plain(value: Any) -> Plain:
+    """Return an element as a number, bool or text of Python."""
+    if is_float(np.asarray(value).dtype):
+        return float(value)
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    result: Plain = value.item() if isinstance(value, np.generic) else value
+    return result if isinstance(result, (bool, int, float, complex, str)) else str(result)
+
+
+def _number(value: Plain, digits: int = 9) -> str:
+    """Write an element; nine digits are enough to see a difference in float32, and seventeen in float64."""
+    if isinstance(value, float):
+        return f"{value:.{digits}g}"
+    return repr(value) if isinstance(value, str) else str(value)
+
+
+def _title(name: str, item: tuple[int, ...]) -> str:
+    """Name an output, or what lies at a position of a sequence."""
+    return f"output '{name}'" + "".join(f"[{position}]" for position in item)

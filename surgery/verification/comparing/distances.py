@@ -1,0 +1,290 @@
+"""How far two results of an output are from what float64 gives, and what that says. The rule stands in `arbiter`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from surgery.operators.dtypes import Array, epsilon, is_float
+from surgery.verification.comparing.compare import Pair, Rules, factors, placed_tensors, same_bits
+from surgery.verification.comparing.details import Element
+from surgery.verification.comparing.tolerance import LEAST_SLICE, Scales, Tolerance
+from surgery.verification.comparing.vacuity import Run
+
+_LARGEST = 1 << 25
+"""Elements of a tensor above which it is not judged by float64: there are several arrays of its size in between."""
+
+_ENOUGH = 32
+"""Errors of which the largest tells well what the others may be."""
+
+_PLENTY = 64
+"""Errors, over all runs, whose geometric mean says whether those of the changed model are larger: of two sets of so
+many normally distributed ones, one has twice the mean of the other in 1 case of 5,000."""
+
+_MANY, _FEW, _SCARCE = 4.0, 8.0, 16.0
+"""How many times the largest error of the original an error may be, and how many times their geometric mean that of
+all errors: where there are so many of them, down to `LEAST_SLICE`, and fewer."""
+
+_HEAVY = 32.0
+"""How many times its usual size the largest error of the original may be; above, as where values are rounded to a grid
+on the way and single elements jump, it is as uncertain as that of a few."""
+
+_SUSPICIOUS = 2.0
+"""How many times more than that it takes to be suspicious within the tolerance."""
+
+_BINS = 32
+"""Binary exponents that are told apart, from the largest magnitude down."""
+
+_ENOUGH_FOR_A_LINE = 256
+"""Errors from which it can be told how they grow with the magnitude."""
+
+_INERTIA = 16.0
+"""Errors that it takes to move the size of a slice half way from that of all: few errors tell little."""
+
+_NOISE = 1 / 16
+"""The share of an output's range from which the original's own distance from float64 leaves nothing to compare."""
+
+Kind = Literal["right", "wrong", "suspicious", "noise"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What float64 says of an output in one run, and the element that says so.
+
+    `times` is by how much its distance from float64 is larger than the original's; `truth` its float64 value.
+    """
+
+    kind: Kind
+    run: Run
+    element: Element | None = None
+    times: float = 0.0
+    truth: float = 0.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One float tensor of one run: both sides, and what float64 gives for it, None for no such result.
+
+    `rerounded` is what the original gives when its 16-bit weights are rounded again, if it has any.
+    """
+
+    run: Run
+    pair: Pair
+    truth: Array | None
+    tolerance: Tolerance
+    rerounded: Sequence[Array] = ()
+
+    @cached_property
+    def differs(self) -> bool:
+        """Whether both sides differ at all."""
+        return not same_bits(self.pair.expected, self.pair.actual)
+
+    @cached_property
+    def factors(self) -> tuple[Array, Array]:
+        """What multiple of the tolerance each element needs, scaled by its surroundings, and by the whole output."""
+        x, y = (array.astype(np.float64) for array in (self.pair.expected, self.pair.actual))
+        scales = Scales.of(self.pair.expected)
+        return factors(x, y, scales.at(x.shape, ()), self.tolerance), factors(x, y, scales.whole, self.tolerance)
+
+    @cached_property
+    def distances(self) -> Distances:
+        """The distances of both sides from float64."""
+        assert self.truth is not None
+        return Distances.of(self.pair.expected, self.pair.actual, self.truth, self.tolerance, self.rerounded)
+
+
+@dataclass(frozen=True)
+class Distances:
+    """Distances from float64, for each element: `near` of the original, `far` of the changed model.
+
+    `unit` is the size of the original's errors around an element. `allowed` is the tolerance there. `lost` tells
+    whether the original has a number where float64 has none, `share` is its largest distance as a share of the range.
+    """
+
+    near: Array
+    far: Array
+    unit: Array
+    allowed: Array
+    share: float
+    lost: bool
+
+    @property
+    def ratios(self) -> Array:
+        """How many times as far as the original the changed model is, element by element, where that can be said."""
+        known = (self.near > 0) & (self.far > 0)
+        with np.errstate(over="ignore"):
+            return np.asarray(self.far[known] / self.near[known])
+
+    @classmethod
+    def of(
+        cls, original: Array, changed: Array, truth: Array, tolerance: Tolerance, rerounded: Sequence[Array] = ()
+    ) -> Distances:
+        """Measure both sides; an element that is not finite everywhere is at no distance.
+
+        The original is as far as it is with `rerounded` weights, where that is farther.
+        """
+        x, y, t = (array.astype(np.float64) for array in (original, changed, truth))
+        finite = np.isfinite(x) & np.isfinite(y) & np.isfinite(t)
+        lost = bool((np.isfinite(x) & ~np.isfinite(t)).any())
+        x, y, t = (np.where(finite, array, 0.0) for array in (x, y, t))
+        scales = Scales.of(x)
+        largest = float(np.abs(x - t).max(initial=0.0))
+        # What is right to the last bit is so by luck: it had to be rounded.
+        least = epsilon(original.dtype) / 2 * np.abs(x)
+        near = np.maximum(np.abs(x - t), least)
+        for array in rerounded:
+            other = np.abs(array.astype(np.float64) - t)
+            near = np.maximum(near, np.where(finite & np.isfinite(other), other, 0.0))
+        return cls(
+            near=near,
+            far=np.maximum(np.abs(y - t), least),
+            unit=typical(near, np.abs(x)),
+            allowed=tolerance.atol * scales.at(x.shape, ()) + tolerance.rtol * np.abs(x),
+            share=largest / scales.whole if scales.whole else float(largest > 0),
+            lost=lost,
+        )
+
+
+def typical(errors: Array, magnitudes: Array) -> Array:
+    """Return the size that errors have around each element.
+
+    It is a power of the magnitude, with an exponent from 0 (the same everywhere) to 1 (the same share of each), times a
+    factor for each binary exponent of the magnitude and for each slice along each axis. The factors are geometric
+    means, so that one large error among small ones, or a small one among large ones, counts little: a noisy row makes
+    the size of its elements large, but not that of the columns that it crosses. Where errors are 0 they say nothing.
+    """
+    known = errors > 0
+    if not known.any():
+        return np.zeros(errors.shape)
+    logarithms = np.log(errors, out=np.zeros(errors.shape), where=known)
+    size = _power(logarithms, magnitudes, known)
+    exponents = np.frexp(magnitudes)[1]
+    bins = np.clip(exponents.max() - exponents, 0, _BINS - 1)
+    rest, counts = (logarithms - size)[known], np.bincount(bins[known], minlength=_BINS)
+    size = size + (np.bincount(bins[known], rest, _BINS) / (counts + _INERTIA))[bins]
+    for axis, extent in enumerate(errors.shape):
+        if errors.ndim > 1 and extent > 1 and errors.size // extent >= LEAST_SLICE:
+            others = tuple(other for other in range(errors.ndim) if other != axis)
+            rest = np.where(known, logarithms - size, 0.0).sum(axis=others, keepdims=True)
+            size = size + rest / (known.sum(axis=others, keepdims=True) + _INERTIA)
+    return np.asarray(np.exp(size))
+
+
+def _power(logarithms: Array, magnitudes: Array, known: Array) -> Array:
+    """Fit a line to logarithms of errors over those of magnitudes, by least squares."""
+    mean = float(logarithms[known].mean())
+    present = known & (magnitudes > 0)
+    if present.sum() < _ENOUGH_FOR_A_LINE:
+        return np.full(logarithms.shape, mean)
+    least = float(magnitudes[present].min())
+    places = np.log(np.maximum(magnitudes, least))
+    x, y = places[present] - places[present].mean(), logarithms[present] - logarithms[present].mean()
+    slope = float(np.clip((x @ y) / max(float(x @ x), np.finfo(np.float64).tiny), 0.0, 1.0))
+    return np.asarray(mean + slope * (places - places[known].mean()))
+
+
+class Output:
+    """One output over all runs."""
+
+    def __init__(self, cases: Sequence[Case], doubt: float) -> None:
+        self.cases = cases
+        self.doubt = doubt
+        measured = [case.distances for case in cases if case.truth is not None]
+        # An output of zeros has no tolerance to measure by.
+        sized = [item for item in measured if item.allowed.any()]
+        self.near = max((_largest(item.near, item.allowed) for item in sized), default=0.0)
+        self.far = max((_largest(item.far, item.allowed) for item in sized), default=0.0)
+        self.raw = max((float(item.near.max()) for item in measured), default=0.0)
+        self.count = sum(item.near.size for item in measured)
+        self.ratio = _mean(np.concatenate([item.ratios for item in measured])) if measured else 1.0
+
+    def findings(self) -> Iterator[Finding]:
+        """Judge run by run."""
+        for case in self.cases:
+            if case.differs:
+                yield _by_tolerance(case) if case.truth is None else self._by_distance(case)
+
+    def _by_distance(self, case: Case) -> Finding:
+        """Find the element that is farthest from float64, measured by the size of the original's errors around it."""
+        found, (factor, _) = case.distances, case.factors
+        times = _ratio(found.far, found.unit) / _largest(found.near, found.unit)
+        limit, wide, doubt = _limit(found), False, self.doubt
+        if found.near.size >= LEAST_SLICE:
+            wide = _mean(found.ratios) > limit
+        else:
+            # Too few errors to know their size: those of all runs, in tolerances and as they are.
+            by_tolerance = np.where(found.allowed > 0, _ratio(found.far, found.allowed * self.near), 0.0)
+            times, limit = np.maximum(by_tolerance, _ratio(found.far, self.raw)), _SCARCE
+            doubt = doubt if self.count >= _ENOUGH else np.inf
+        wrong = (factor > 1.0) & ((times > limit) | wide)
+        suspicious = (factor > doubt) & (times > _SUSPICIOUS * limit)
+        if self.count >= _PLENTY and self.ratio > _MANY:
+            suspicious |= factor > self.doubt
+        marked = wrong if wrong.any() else suspicious
+        if not marked.any():
+            return Finding("right", case.run)
+        kind: Kind = "wrong" if wrong.any() else "suspicious"
+        if kind == "wrong" and (found.lost or found.share > _NOISE):
+            kind = "noise"
+        top = int(np.argmax(np.where(marked, times, -1.0)))
+        index = tuple(int(i) for i in np.unravel_index(top, marked.shape))
+        assert case.truth is not None
+        return Finding(kind, case.run, case.pair.element(index), float(times[index]), float(case.truth[index]))
+
+
+def _limit(found: Distances) -> float:
+    """Return how many times the original's largest error an error may be."""
+    if _largest(found.near, found.unit) > _HEAVY:
+        return _SCARCE
+    return _MANY if found.near.size >= _ENOUGH else _FEW
+
+
+def _by_tolerance(case: Case) -> Finding:
+    """Judge without a float64 result, by the tolerance for the whole output."""
+    _, overall = case.factors
+    if overall.max() <= 1.0:
+        return Finding("right", case.run)
+    index = tuple(int(i) for i in np.unravel_index(int(np.argmax(overall)), overall.shape))
+    return Finding("wrong", case.run, case.pair.element(index))
+
+
+def cases(
+    run: Run, outputs: Mapping[str, Any], truth: Mapping[str, Any], rules: Rules, rerounded: Sequence[Mapping[str, Any]]
+) -> Iterator[Case]:
+    """Yield the float tensors among the outputs of a run that are not random, with float64 where they are narrower."""
+    for name, expected in run.outputs.items():
+        if name in rules.random or name not in outputs:
+            continue
+        given = expected, outputs[name], truth.get(name), *(other.get(name) for other in rerounded)
+        mine, theirs, right, *moved = (dict(placed_tensors(value)) for value in given)
+        for item, tensor in mine.items():
+            if is_float(tensor.dtype) and item in theirs and tensor.size:
+                known = right.get(item)
+                fits = known is not None and known.shape == tensor.shape and tensor.size <= _LARGEST
+                if not fits or (tensor.dtype == np.float64 and name not in rules.precision):
+                    known = None
+                pair = Pair(name, item, tensor, theirs[item], run.binding.as_json())
+                others = tuple(other[item] for other in moved if item in other and other[item].shape == tensor.shape)
+                yield Case(run, pair, known, rules.tolerance(tensor.dtype, name), others)
+
+
+def _largest(values: Array, units: Array) -> float:
+    """Return the largest value in units; positive, so that one can divide by it."""
+    return max(float(_ratio(values, units).max()), np.finfo(np.float64).tiny)
+
+
+def _ratio(values: Array, units: Array | float) -> Array:
+    """Divide, by zeros too: nothing is no units of zero, and anything else infinitely many."""
+    units = np.broadcast_to(units, values.shape)
+    with np.errstate(over="ignore", invalid="ignore"):
+        quotient = np.divide(values, units, out=np.where(values > 0, np.inf, 0.0), where=units > 0)
+    return np.asarray(np.where(np.isnan(quotient), 0.0, quotient))
+
+
+def _mean(ratios: Array) -> float:
+    """Return the geometric mean."""
+    return float(np.exp(np.log(ratios).mean())) if ratios.size else 1.0

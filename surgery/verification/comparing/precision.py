@@ -1,0 +1,86 @@
+"""In which precision an output is computed, which may be less than that of its element type.
+
+A float64 that is cast from float32 has the rounding of float32 in it, and is held to the tolerance of float32. What
+counts is the narrowest float type in which an operator between the inputs and the output rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from surgery.operators.dtypes import dtype_of, is_float
+from surgery.proto.dataflow import Flow
+
+if TYPE_CHECKING:
+    import onnx
+
+_MOVING = frozenset(
+    {"Compress", "Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity"}
+    | {"Pad", "Reshape", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
+    | {"Abs", "Max", "Min", "Neg", "Relu", "Where"}
+)
+"""Operators that round nothing."""
+
+_OF_DIMS = frozenset({"Shape", "Size"})
+"""Operators whose results do not depend on elements."""
+
+
+def may_be_narrower(model: onnx.ModelProto) -> bool:
+    """Return whether an output is declared to be wider than some float that the main graph mentions."""
+    found = set(_mentioned(model.graph))
+    widths = [dtype_of(number) for number in found]
+    least = min((dtype.itemsize for dtype in widths if dtype is not None and is_float(dtype)), default=0)
+    return any(
+        dtype is not None and is_float(dtype) and dtype.itemsize > least > 0
+        for dtype in (dtype_of(output.type.tensor_type.elem_type) for output in model.graph.output)
+    )
+
+
+def _mentioned(graph: onnx.GraphProto) -> Iterator[int]:
+    yield from (value.type.tensor_type.elem_type for value in (*graph.input, *graph.output))
+    yield from (tensor.data_type for tensor in graph.initializer)
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.name == "to":
+                yield attribute.i
+            elif attribute.name == "value":
+                yield attribute.t.data_type
+
+
+def narrowest(model: onnx.ModelProto, types: Mapping[str, int]) -> dict[str, np.dtype[Any]]:
+    """Return the precision of each output whose element type is wider than that.
+
+    `types` are element types by value, as numbers of `TensorProto.DataType`.
+    """
+    flow = Flow(model.graph)
+    found: dict[str, np.dtype[Any]] = {}
+    constants = {tensor.name for tensor in model.graph.initializer}
+
+    def own(name: str) -> np.dtype[Any] | None:
+        dtype = dtype_of(types.get(name, 0))
+        return dtype if dtype is not None and is_float(dtype) else None
+
+    for number, node in enumerate(flow.nodes):
+        reads = flow.reads[number]
+        if node.op_type in _OF_DIMS or all(name in constants for name in reads):
+            constants.update(node.output)
+            continue
+        before = [found[name] for name in reads if name in found]
+        for name in node.output:
+            dtype = own(name)
+            rounds = node.op_type not in _MOVING
+            if node.op_type == "Cast":
+                # What nothing has rounded yet is rounded by a Cast in one way only.
+                rounds = bool(before) and _is_narrower(dtype, own(node.input[0]))
+            here = [*before, dtype] if rounds and dtype is not None else before
+            if here:
+                found[name] = min(here, key=lambda one: one.itemsize)
+    outputs = ((output.name, own(output.name)) for output in model.graph.output)
+    return {name: found[name] for name, dtype in outputs if name in found and _is_narrower(found[name], dtype)}
+
+
+def _is_narrower(dtype: np.dtype[Any] | None, other: np.dtype[Any] | None) -> bool:
+    return dtype is not None and other is not None and dtype.itemsize < other.itemsize

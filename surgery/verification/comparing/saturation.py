@@ -1,0 +1,119 @@
+"""Outputs that sit at the bounds of what they can be.
+
+Behind a Sigmoid that is fed 50, or a Softmax of which one entry is far above the others, nothing of what came before is
+left but its sign, or its place. Such an output agrees for most wrong models too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from surgery.operators.dtypes import is_float
+from surgery.promises import Parity
+from surgery.verification.comparing.compare import Rules
+
+if TYPE_CHECKING:
+    import onnx
+
+_BOUNDS = {
+    "Erf": (-1.0, 1.0),
+    "HardSigmoid": (0.0, 1.0),
+    "Sigmoid": (0.0, 1.0),
+    "Softmax": (0.0, 1.0),
+    "Tanh": (-1.0, 1.0),
+}
+"""The least and the greatest value of operators that come close to both for large inputs."""
+
+_MOVING = frozenset(
+    {"Cast", "Dropout", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Tile"}
+    | {"Transpose", "Unsqueeze"}
+)
+"""Operators that hand on the elements of their first input."""
+
+_SHARE = 1e-3
+"""The share of elements between the bounds up to which an output is saturated."""
+
+_LEAST = 16
+"""Elements over all runs, below which being at a bound is no more than chance."""
+
+
+_UNIT = frozenset({"HardSigmoid", "Sigmoid"})
+"""Operators that subtract from, or divide by, a number near 1, so that small results have the rounding of 1 in them."""
+
+
+def unit_ranges(model: onnx.ModelProto) -> dict[str, float]:
+    """Find the outputs whose elements are rounded as 1 is, however small they are."""
+    producers = {name: node for node in model.graph.node for name in node.output if name}
+    sources = ((output.name, _source(producers, output.name)) for output in model.graph.output)
+    return {name: 1.0 for name, node in sources if node is not None and node.op_type in _UNIT}
+
+
+def _source(producers: Mapping[str, onnx.NodeProto], name: str) -> onnx.NodeProto | None:
+    """Find the operator of the default domain that computes the elements of a value."""
+    node, seen = producers.get(name), 0
+    while node is not None and node.op_type in _MOVING and not node.domain and node.input and seen < len(producers):
+        node, seen = producers.get(node.input[0]), seen + 1
+    return node if node is not None and not node.domain else None
+
+
+def bounds(model: onnx.ModelProto) -> dict[str, tuple[float, float]]:
+    """Find the outputs of the main graph that have bounds, and these."""
+    producers = {name: node for node in model.graph.node for name in node.output if name}
+    initializers = {tensor.name: tensor for tensor in model.graph.initializer}
+
+    def constant(name: str) -> onnx.TensorProto | None:
+        node = producers.get(name)
+        if node is None or node.op_type != "Constant":
+            return initializers.get(name)
+        return next((attribute.t for attribute in node.attribute), None)
+
+    found = {}
+    for output in model.graph.output:
+        node = _source(producers, output.name)
+        limits = _limits(node, constant) if node is not None else None
+        if limits is not None:
+            found[output.name] = limits
+    return found
+
+
+def saturated(values: Sequence[Any], limits: tuple[float, float], rules: Rules) -> bool:
+    """Tell whether tensors have next to no element that can be told from the bounds: by its bits, or the tolerance."""
+    total = between = 0
+    for tensor in values:
+        if not is_float(tensor.dtype):
+            return False
+        wide = tensor.astype(np.float64)
+        apart = np.ones(tensor.shape, bool)
+        for limit in limits:
+            # The bound as the runtime computes with it.
+            bound = np.asarray(limit).astype(tensor.dtype).astype(np.float64)
+            tolerance = rules.tolerance(tensor.dtype)
+            margin = 0.0 if rules.promise is Parity.EXACT else (tolerance.atol + tolerance.rtol) * max(map(abs, limits))
+            apart &= ~(np.abs(wide - bound) <= margin)
+        total += tensor.size
+        between += int(np.count_nonzero(apart))
+    return total >= _LEAST and between <= _SHARE * total
+
+
+def _limits(node: onnx.NodeProto, constant: Callable[[str], onnx.TensorProto | None]) -> tuple[float, float] | None:
+    if node.op_type != "Clip":
+        return _BOUNDS.get(node.op_type)
+    given = {attribute.name: attribute.f for attribute in node.attribute}
+    for name, key in zip(node.input[1:], ("min", "max")):
+        value = _number(constant(name))
+        if value is not None:
+            given[key] = value
+    return (given["min"], given["max"]) if given.keys() == {"min", "max"} else None
+
+
+def _number(tensor: onnx.TensorProto | None) -> float | None:
+    """Read a tensor of one element that is stored in place."""
+    from onnx import numpy_helper
+
+    if tensor is None or tensor.external_data or any(extent != 1 for extent in tensor.dims) or not tensor.data_type:
+        return None
+    array = numpy_helper.to_array(tensor)
+    return float(array.reshape(-1)[0]) if is_float(array.dtype) else None

@@ -1,0 +1,137 @@
+"""Which outputs prove nothing, whatever they are compared with.
+
+By the graph, an output depends on the elements of inputs, on shapes only, or on nothing. In the last two cases equal
+outputs are all that there is to show. An output that depends on elements is *vacuous* when over all runs
+
+- it had no finite element;
+- it was zero, or so small that fewer than four bits of it are left;
+- it was empty, and its declared shape does not say so;
+- it was saturated: at the bounds of a Sigmoid, a Softmax, a Clip, see `saturation`;
+- it stayed the same, though an input that it depends on had other elements in a run with the same dims. The same means
+  the same bits under an EXACT promise, and within the tolerance otherwise: a tolerance that cannot tell the output
+  for one input from the output for another cannot tell a right model from a wrong one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from surgery.operators.dtypes import is_float, smallest
+from surgery.promises import Parity
+from surgery.runtime.engine import Outputs
+from surgery.verification.comparing.compare import Rules, exceeds, same_bits
+from surgery.verification.comparing.compare import tensors as tensors
+from surgery.verification.comparing.saturation import bounds, saturated
+from surgery.verification.comparing.tolerance import blocks
+from surgery.verification.inputs.plan import Binding
+from surgery.verification.randomness import Origins
+
+if TYPE_CHECKING:
+    import onnx
+
+VANISHING = 16.0
+"""Multiple of the smallest number of a float type below which an output has less than four bits left to compare."""
+
+
+ALWAYS_EMPTY, NEVER_FINITE = "is always empty", "is never finite"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One set of inputs and what the original made of it."""
+
+    binding: Binding
+    feed: Mapping[str, Any]
+    outputs: Outputs
+
+
+def vacuous(
+    model: onnx.ModelProto,
+    runs: list[Run],
+    origins: Origins,
+    rules: Rules,
+    limits: Mapping[str, tuple[float, float]] | None = None,
+) -> dict[str, str]:
+    """Name the outputs that prove nothing under a promise, each with the reason; `limits`: its `bounds`, if known."""
+    groups: dict[tuple[tuple[str, int], ...], list[Run]] = defaultdict(list)
+    for run in runs:
+        groups[tuple(run.binding.dims.items())].append(run)
+    found = {}
+    limits = bounds(model) if limits is None else limits
+    for output in model.graph.output:
+        name, sources = output.name, origins.inputs[output.name]
+        if sources and name not in origins.random:
+            if declares_empty(output) or not _vary(runs, sources):
+                continue
+            values = [tensor for run in runs for tensor in tensors(run.outputs[name])]
+            why = _unusable(values)
+            if why is None and name in limits and saturated(values, limits[name], rules):
+                why = "is saturated: all of it sits at its bounds"
+            why = why or _unmoved(name, sources, list(groups.values()), rules)
+            if why is not None:
+                found[name] = why
+    return found
+
+
+def _vary(runs: list[Run], sources: frozenset[str]) -> bool:
+    """Whether any of the inputs that an output depends on was not the same in all runs.
+
+    An input with one legal value, or none (an empty tensor), leaves nothing to try: the output is what it is.
+    """
+    return any(not same(runs[0].feed[source], run.feed[source]) for run in runs[1:] for source in sources)
+
+
+def same(first: Any, second: Any) -> bool:
+    """Tell whether two values, sequences included, have the same bits."""
+    mine, theirs = list(tensors(first)), list(tensors(second))
+    return len(mine) == len(theirs) and all(same_bits(a, b) for a, b in zip(mine, theirs))
+
+
+def _unusable(found: list[Any]) -> str | None:
+    """Say what is wrong with the elements of an output, given as tensors of all runs."""
+    if not any(tensor.size for tensor in found):
+        return ALWAYS_EMPTY
+    if not all(is_float(tensor.dtype) for tensor in found):
+        return None
+    # Types of a byte or less have too few bits to lose four of them.
+    least = smallest(found[0].dtype) * (VANISHING if found[0].dtype.itemsize > 1 else 1.0)
+    some_finite = False
+    for tensor in found:
+        for block in blocks(tensor.shape):
+            values = np.abs(np.asarray(tensor[block]).astype(np.float64))
+            finite = np.isfinite(values)
+            if (values[finite] >= least).any():
+                return None
+            some_finite = some_finite or bool(finite.any())
+    return "is always zero" if some_finite else NEVER_FINITE
+
+
+def _unmoved(name: str, sources: frozenset[str], groups: list[list[Run]], rules: Rules) -> str | None:
+    """Say that an output does not follow its inputs, looking at runs with the same dims."""
+    tried = False
+    for group in groups:
+        for run in group[1:]:
+            if all(same(group[0].feed[source], run.feed[source]) for source in sources):
+                continue
+            tried = True
+            if _differ(name, group[0], run, rules):
+                return None
+    return "does not change with the inputs" if tried else None
+
+
+def _differ(name: str, first: Run, second: Run, rules: Rules) -> bool:
+    one, other = first.outputs[name], second.outputs[name]
+    return not same(one, other) if rules.promise is Parity.EXACT else exceeds(one, other, rules)
+
+
+def declares_empty(output: onnx.ValueInfoProto) -> bool:
+    """Tell whether the declared shape of an output has no elements."""
+    kind = output.type
+    return kind.HasField("tensor_type") and any(
+        dim.WhichOneof("value") == "dim_value" and dim.dim_value == 0 for dim in kind.tensor_type.shape.dim
+    )

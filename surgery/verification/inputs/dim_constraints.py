@@ -1,0 +1,287 @@
+"""What the graph implies for the symbolic dims of its inputs: which are equal, or sums of others. In a worker process.
+
+Shapes are inferred with symbols. Where an operator wants two dims to agree, and they are not the same expression, they
+must be: a mask that is added to scores over past and present keys is as long as both together. Two dims that meet in a
+broadcast may also differ when one is 1; what is found here is tried, and holds when the model accepts it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from surgery.operators import traits
+from surgery.verification.inputs.admissible import RECURRENT, admissible
+from surgery.verification.inputs.dims import Extent, Implied, Linear
+from surgery.workers import stage
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir as ir
+
+    from surgery.shapes.table import Fact
+
+Pair = tuple[Extent, Extent]
+
+MOST_EXTENTS = 4
+"""So many extents of constants are tried for one dim."""
+
+_BROADCASTS = traits.BROADCASTING | {"LayerNormalization", "RMSNormalization"}
+
+
+def find(skeleton: bytes, dims: Mapping[str, list[Extent]], names: Sequence[str]) -> Implied:
+    """Say what the graph implies for some dims; `dims` are those of the graph inputs."""
+    import onnx
+
+    from surgery.shapes.inference import Inference
+    from surgery.storage import ir_from_proto
+
+    stage("shape inference")
+    model = onnx.load_model_from_string(skeleton)
+    symbols = {name: f"_d{index}" for index, name in enumerate(names)}
+    _rename(model, dims, symbols)
+    parsed = ir_from_proto(model)
+    facts = Inference(parsed, arithmetic=True).everything()
+    back = {symbol: name for name, symbol in symbols.items()}
+    pairs = [pair for node in parsed.graph for pair in _pairs(node, facts)]
+    ties = {
+        back[symbol]: {back.get(other, ""): times for other, times in form.items()}
+        for symbol, form in solve(iter(pairs), list(back)).items()
+    }
+    met = extents(pairs, list(back))
+    admitted = admissible(
+        parsed.graph,
+        back,
+        lambda value: _shape(value, facts),
+        lambda value: _elements(value, facts),
+        lambda node: _pairs(node, facts),
+    )
+    strict = {name for node in parsed.graph if not _broadcasts(node) for name in _names(_pairs(node, facts), back)}
+    loose = {name for node in parsed.graph if _broadcasts(node) for name in _names(_pairs(node, facts), back)}
+    return {
+        "ties": ties,
+        "sizes": {back[symbol]: found for symbol, found in met.items()},
+        "broadcast": sorted(back[symbol] for symbol in loose - strict),
+        "admits": {back[symbol]: found for symbol, found in admitted.items()},
+    }
+
+
+def _broadcasts(node: ir.Node) -> bool:
+    return node.op_type in _BROADCASTS or node.op_type == "Expand"
+
+
+def _names(pairs: Iterator[Pair], names: Container[str]) -> Iterator[str]:
+    """Yield the dims that have to agree with something else."""
+    for first, second in pairs:
+        if first != second:
+            yield from (extent for extent in (first, second) if isinstance(extent, str) and extent in names)
+
+
+def extents(pairs: Sequence[Pair], names: Sequence[str]) -> dict[str, list[int]]:
+    """List the numbers that each name has to equal somewhere, whatever else it has to equal."""
+    known = {name: name for name in names}
+    found: dict[str, list[int]] = {}
+    for pair in dict.fromkeys(pairs):
+        number = next((extent for extent in pair if isinstance(extent, int) and extent > 1), None)
+        form = next((linear(extent, known) for extent in pair if isinstance(extent, str)), None)
+        if number is None or form is None:
+            continue
+        rest = number - form.pop("", 0)
+        if list(form.values()) == [1] and rest > 0:
+            (name,) = form
+            if rest not in found.setdefault(name, []):
+                found[name].append(rest)
+    return {name: numbers[:MOST_EXTENTS] for name, numbers in found.items()}
+
+
+def _rename(model: onnx.ModelProto, dims: Mapping[str, list[Extent]], symbols: Mapping[str, str]) -> None:
+    """Give the dims of the inputs names that can be computed with; forget what is declared of other values."""
+    for value in model.graph.input:
+        shape = value.type.tensor_type.shape
+        for dim, extent in zip(shape.dim, dims.get(value.name, ())):
+            if isinstance(extent, int):
+                continue
+            form = linear(extent, symbols)
+            dim.dim_param = symbols.get(extent) or (text(form) if form is not None else "")
+    del model.graph.value_info[:]
+    for value in model.graph.output:
+        value.type.tensor_type.ClearField("shape")
+
+
+def _pairs(node: ir.Node, facts: Mapping[ir.Value, Fact]) -> Iterator[Pair]:
+    """Yield the pairs of extents that an operator wants to agree."""
+    shapes = [_shape(value, facts) for value in node.inputs]
+    known = [shape for shape in shapes if shape is not None]
+    op = node.op_type
+    if op in _BROADCASTS:
+        for first, second in pairwise(known):
+            yield from zip(reversed(first), reversed(second))
+    elif op == "Expand" and len(shapes) == 2 and shapes[0] is not None:
+        yield from zip(reversed(shapes[0]), reversed(_elements(node.inputs[1], facts) or ()))
+    elif op in ("MatMul", "Gemm") and len(known) >= 2 and shapes[0] and shapes[1]:
+        yield from _product(node, shapes[0], shapes[1])
+    elif op == "Concat" and len({len(shape) for shape in known}) == 1:
+        axis = node.attributes["axis"].as_int() % max(1, len(known[0]))
+        for first, second in pairwise(known):
+            yield from (pair for place, pair in enumerate(zip(first, second)) if place != axis)
+    elif op == "Conv" and shapes[0] and shapes[1] and len(shapes[0]) > 2 and isinstance(shapes[1][1], int):
+        group = node.attributes["group"].as_int() if "group" in node.attributes else 1
+        yield shapes[0][1], shapes[1][1] * group
+    elif op == "Reshape" and shapes[0] is not None:
+        yield from _reshaped(shapes[0], _elements(node.inputs[1], facts))
+    elif op in RECURRENT and shapes[0] and len(shapes[0]) == 3:
+        yield from _batched(node, shapes)
+    elif op == "GroupQueryAttention":
+        yield from _grouped(node, shapes, facts)
+
+
+def _product(node: ir.Node, first: list[Extent], second: list[Extent]) -> Iterator[Pair]:
+    if len(first) < 2 or len(second) < 2:
+        yield first[-1], second[0 if len(second) == 1 else -2]
+        return
+    flips = [name in node.attributes and bool(node.attributes[name].as_int()) for name in ("transA", "transB")]
+    yield first[-2 if flips[0] else -1], second[-1 if flips[1] else -2]
+    yield from zip(reversed(first[:-2]), reversed(second[:-2]))
+
+
+def _batched(node: ir.Node, shapes: Sequence[list[Extent] | None]) -> Iterator[Pair]:
+    """The batch of the data is that of the initial states and of the lengths."""
+    first = "layout" in node.attributes and bool(node.attributes["layout"].as_int())
+    assert shapes[0] is not None
+    batch = shapes[0][0 if first else 1]
+    for place in RECURRENT[node.op_type]:
+        found = shapes[place] if place < len(shapes) else None
+        if found and len(found) in (1, 3):
+            yield batch, found[0 if first or len(found) == 1 else 1]
+
+
+def _reshaped(data: list[Extent], target: list[Extent] | None) -> Iterator[Pair]:
+    """As many elements before as behind: factors that stand on both sides fall away."""
+    if target is None or -1 in target or 0 in target:
+        return
+    before, behind = Counter(data), Counter(target)
+    left, right = [*(before - behind).elements()], [*(behind - before).elements()]
+    names = [extent for extent in (*left, *right) if isinstance(extent, str)]
+    if len(names) == 1 and left and right:
+        first, second = (1, 1)
+        for extent in left:
+            first *= extent if isinstance(extent, int) else 1
+        for extent in right:
+            second *= extent if isinstance(extent, int) else 1
+        bound, other = (first, second) if names[0] in left else (second, first)
+        if bound and other % bound == 0:
+            yield names[0], other // bound
+    elif len(left) == len(right) == 1:
+        yield left[0], right[0]
+
+
+def _grouped(node: ir.Node, shapes: Sequence[list[Extent] | None], facts: Mapping[ir.Value, Fact]) -> Iterator[Pair]:
+    """The total length is that of the past and the new positions together."""
+    query, past, total = shapes[0], shapes[3], _elements(node.inputs[6], facts)
+    if query and past and total and len(query) == 3 and len(past) == 4:
+        yield total[0], f"({past[2]}) + ({query[1]})"
+
+
+def _shape(value: ir.Value | None, facts: Mapping[ir.Value, Fact]) -> list[Extent] | None:
+    fact = facts.get(value) if value is not None else None
+    if fact is None or fact.shape is None:
+        return None
+    return [dim if isinstance(dim, int) else str(dim.value) for dim in fact.shape]
+
+
+def _elements(value: ir.Value | None, facts: Mapping[ir.Value, Fact]) -> list[Extent] | None:
+    """Return the elements of a small integer tensor, as far as they are known to be extents."""
+    if value is None:
+        return None
+    fact = facts.get(value)
+    if fact is not None and fact.data is not None:
+        return list(fact.data)
+    constant = value.const_value
+    if constant is None or constant.size > 16 or not constant.dtype.is_integer():
+        return None
+    return [int(item) for item in constant.numpy().reshape(-1)]
+
+
+def solve(pairs: Iterator[Pair], names: Sequence[str]) -> dict[str, Linear]:
+    """Solve for some names, later ones by earlier ones, sums by their parts."""
+    known = {name: name for name in names}
+    found: dict[str, Linear] = {}
+    for first, second in pairs:
+        if first == second or 1 in (first, second):
+            continue
+        left, right = linear(first, known), linear(second, known)
+        if left is None or right is None:
+            continue
+        rest = _substituted(_sum(left, right, -1), found)
+        name = next((name for name in reversed(names) if abs(rest.get(name, 0)) == 1 and _positive(rest, name)), None)
+        if name is None:
+            continue
+        times = rest.pop(name)
+        form = {other: -count * times for other, count in rest.items()}
+        found = {other: _substituted(old, {name: form}) for other, old in found.items()}
+        found[name] = form
+    return found
+
+
+def _positive(form: Linear, name: str) -> bool:
+    """Tell whether solving for a name gives no difference of dims, which could come out below 1."""
+    times = form[name]
+    rest = [-count * times for other, count in form.items() if other != name]
+    return bool(rest) and all(count > 0 for count in rest)
+
+
+def _substituted(form: Linear, known: Mapping[str, Linear]) -> Linear:
+    result: Linear = {}
+    for name, times in form.items():
+        result = _sum(result, known.get(name, {name: 1}), times)
+    return result
+
+
+def _sum(first: Linear, second: Linear, times: int) -> Linear:
+    total = {name: first.get(name, 0) + times * second.get(name, 0) for name in {**first, **second}}
+    return {name: count for name, count in total.items() if count}
+
+
+def linear(extent: Extent, symbols: Mapping[str, str]) -> Linear | None:
+    """Read an expression as a sum of symbols times integers, None when it is none; names become their symbols."""
+    if isinstance(extent, int):
+        return {"": extent} if extent else {}
+    if extent in symbols:
+        return {symbols[extent]: 1}
+    try:
+        return _read(ast.parse(extent, mode="eval").body, symbols)
+    except SyntaxError:
+        return None
+
+
+def _read(tree: ast.expr, symbols: Mapping[str, str]) -> Linear | None:
+    match tree:
+        case ast.Constant(value=int() as value):
+            return {"": value} if value else {}
+        case ast.Name(id=name) if name in symbols:
+            return {symbols[name]: 1}
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            inner = _read(operand, symbols)
+            return None if inner is None else _sum({}, inner, -1)
+        case ast.BinOp(left=left, op=operator, right=right):
+            first, second = _read(left, symbols), _read(right, symbols)
+            if first is None or second is None:
+                return None
+            match operator:
+                case ast.Add():
+                    return _sum(first, second, 1)
+                case ast.Sub():
+                    return _sum(first, second, -1)
+                case ast.Mult() if set(first) <= {""}:
+                    return _sum({}, second, first.get("", 0))
+                case ast.Mult() if set(second) <= {""}:
+                    return _sum({}, first, second.get("", 0))
+    return None
+
+
+def text(form: Linear) -> str:
+    """Write a sum as an expression."""
+    return " + ".join(f"{times}*{name}" if name else str(times) for name, times in form.items()) or "0"

@@ -1,0 +1,214 @@
+"""Inputs made by a user's function, in a worker: it may raise, hang or end its process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from surgery.errors import WorkerError
+from surgery.recipe.schema import GeneratorSpec, InputsSpec, VerifySpec
+from surgery.verification.inputs.dims import Extent, evaluate
+from surgery.verification.inputs.files import MisfitError, fit_all, shape_of
+from surgery.verification.inputs.plan import Binding, InputPort
+from surgery.workers import Worker, stage
+
+
+class Generator:
+    """A user's function that makes inputs.
+
+    It may leave out inputs, which are then drawn. `complete` tells, after a call, whether it made all of them.
+    """
+
+    def __init__(
+        self,
+        spec: GeneratorSpec,
+        ports: Sequence[InputPort],
+        defaults: Sequence[InputPort],
+        required: Sequence[str],
+        verify: VerifySpec,
+    ) -> None:
+        self.spec = spec
+        self.defaults = tuple(defaults)
+        self.ports = tuple(ports)
+        self.required = tuple(required)
+        self.complete = False
+        self._steady = False
+        self._worker = Worker(timeout=verify.timeout, memory=verify.memory)
+
+    @classmethod
+    def of(
+        cls,
+        inputs: InputsSpec,
+        ports: Sequence[InputPort],
+        defaults: Sequence[InputPort],
+        verify: VerifySpec,
+    ) -> Generator | None:
+        """Return the generator that a recipe names, None when it names none."""
+        spec = inputs.generator
+        if spec is None:
+            return None
+        # What the recipe says of single inputs counts, and is all that the function may leave out under only_given.
+        required = [port.name for port in ports if port.name not in inputs.tensors] if inputs.only_given else []
+        return cls(spec, ports, defaults, required, verify)
+
+    @property
+    def title(self) -> str:
+        """What to call it in a message."""
+        return f"{self.spec.file.name}:{self.spec.function}"
+
+    def make(self, dims: Mapping[str, int], seed: int) -> dict[str, Any]:
+        """Make the inputs for extents and a seed; RecipeError or UsageError says what is wrong with them."""
+        try:
+            made = self._call(dims, seed)
+            if not self._steady:
+                self._require_same(made, self._call(dims, seed))
+                self._steady = True
+            feed = fit_all(made, self.ports, self.defaults, complete=False)
+            self._require_shapes(feed, dims)
+            missing = [name for name in self.required if name not in feed]
+            if missing:
+                raise MisfitError(f"it makes no '{missing[0]}'", "only_given asks for all inputs")
+        except MisfitError as error:
+            error.complain(self.spec.place, self.title)
+        self.complete = all(port.name in feed for port in self.ports)
+        return feed
+
+    def number(self, bindings: Sequence[Binding], first: int) -> list[Binding]:
+        """Give each set a seed of its own, for the seed is all that sets of the same dims differ in."""
+        bindings = [replace(binding, seed=first + index) for index, binding in enumerate(bindings)]
+        return [replace(binding, character="generator") for binding in bindings] if self.complete else bindings
+
+    def close(self) -> None:
+        """End the worker."""
+        self._worker.close()
+
+    def _call(self, dims: Mapping[str, int], seed: int) -> dict[str, Any]:
+        spec = self.spec
+        try:
+            answer = self._worker.call(
+                "surgery.verification.inputs.generator:generate",
+                file=str(spec.file.absolute()),
+                function=spec.function,
+                folder=str(Path.cwd()),
+                dims=dict(dims),
+                seed=seed,
+            )
+        except WorkerError as error:
+            raise MisfitError(error.what.removeprefix(f"{self.title} ")) from error
+        if "problem" in answer:
+            raise MisfitError(answer["problem"], f"called with dims {dict(dims)}" if answer["ran"] else "")
+        return {name: array for name, array in answer["arrays"].items() if name not in spec.gone}
+
+    def _require_same(self, first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
+        """Hold the function to its seed: the same one makes the same arrays."""
+        if _bits(first) != _bits(second):
+            raise MisfitError(
+                "it makes other arrays when called again with the same seed",
+                "draw from np.random.default_rng(seed) only",
+            )
+
+    def _require_shapes(self, feed: Mapping[str, Any], dims: Mapping[str, int]) -> None:
+        for port in self.ports:
+            shape = shape_of(feed.get(port.name))
+            for extent, actual in zip(port.dims, shape or ()):
+                if _extent(extent, dims) not in (None, actual):
+                    raise MisfitError(
+                        f"it makes '{port.name}' of shape {list(shape or ())} for dims {dict(dims)}",
+                        f"take the sizes from dims, or fix them: inputs: {{dims: {{{extent}: {actual}}}}}",
+                    )
+
+
+def _extent(extent: Extent, dims: Mapping[str, int]) -> int | None:
+    return evaluate(extent, dims) if isinstance(extent, int) or extent in dims else None
+
+
+def _bits(values: Mapping[str, Any]) -> list[Any]:
+    """Give a form of arrays that is equal when all their bits are."""
+
+    def one(value: Any) -> Any:
+        if isinstance(value, list):
+            return [one(item) for item in value]
+        if value is None:
+            return None
+        array = np.asarray(value)
+        data = array.tolist() if array.dtype.kind in "OUS" else array.tobytes()
+        return array.dtype.name, array.shape, data
+
+    return sorted((name, one(value)) for name, value in values.items())
+
+
+_modules: dict[str, dict[str, Any]] = {}
+
+
+def generate(file: str, function: str, folder: str, dims: dict[str, int], seed: int) -> dict[str, Any]:
+    """Call a user's function, in a worker process and in the caller's folder.
+
+    Returns `{"arrays": ...}`, or `{"problem": text, "ran": bool}` in words for the user.
+    """
+    stage(f"the import of {Path(file).name}")
+    os.chdir(folder)
+    try:
+        if file not in _modules:
+            _modules[file] = _import(file)
+        found = _modules[file].get(function)
+        if not callable(found):
+            there = [name for name, item in _modules[file].items() if callable(item) and not name.startswith("_")]
+            return {"problem": f"no function '{function}' in it; it has {', '.join(there) or 'none'}", "ran": False}
+    except BaseException as error:
+        return {"problem": _raised(error, file), "ran": False}
+    stage(f"{Path(file).name}:{function}")
+    try:
+        return _packed(found(dims, seed))
+    except BaseException as error:
+        return {"problem": _raised(error, file), "ran": True}
+
+
+def _import(file: str) -> dict[str, Any]:
+    """Run a Python file as a module, which may import its neighbours."""
+    import importlib.util
+    import sys
+
+    sys.path.insert(0, str(Path(file).parent))
+    name = f"surgery_generator_{Path(file).stem}"
+    found = importlib.util.spec_from_file_location(name, file)
+    if found is None or found.loader is None:
+        raise ImportError("it cannot be imported")
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module
+    found.loader.exec_module(module)
+    return {key: item for key, item in vars(module).items() if getattr(item, "__module__", name) == name}
+
+
+def _packed(made: Any) -> dict[str, Any]:
+    """Turn what a function returned into plain data."""
+    if not isinstance(made, Mapping) or not all(isinstance(name, str) for name in made):
+        return {"problem": f"it returns a {type(made).__name__}, not a dict of arrays by input name", "ran": True}
+    arrays: dict[str, Any] = {}
+    for name, value in made.items():
+        items = value if isinstance(value, (list, tuple)) else [value]
+        converted = [None if item is None else np.asarray(item) for item in items]
+        if any(item is not None and item.dtype.kind in "OM" and not _is_text(item) for item in converted):
+            return {"problem": f"what it returns for '{name}' is no array of numbers or text", "ran": True}
+        arrays[name] = converted if items is value else converted[0]
+    return {"arrays": arrays}
+
+
+def _is_text(array: Any) -> bool:
+    return all(isinstance(item, str) for item in array.reshape(-1).tolist())
+
+
+def _raised(error: BaseException, file: str) -> str:
+    """Say on one line what was raised, and in which line of the user's file."""
+    import traceback
+
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    where = f"line {lines[-1]}: " if lines else ""
+    if isinstance(error, SyntaxError) and error.filename == file:
+        where = f"line {error.lineno}: "
+    text = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
+    return f"{where}{type(error).__name__}{f': {text}' if text else ''}"

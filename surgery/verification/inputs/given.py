@@ -1,0 +1,195 @@
+"""Sets of inputs that somebody gives: a recipe, the caller, a test set beside the model.
+
+What is given comes before what is drawn. A set that a user asked for has to fit the model and to run on it; one that
+was found beside the model is left out, with a remark, when it does not. Expected outputs are held against the
+original, for it alone may be blamed when they are not reproduced.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from surgery.errors import UsageError
+from surgery.recipe.schema import DataSpec, InputsSpec, Place
+from surgery.verification.comparing.compare import Difference, Rules, compare
+from surgery.verification.comparing.vacuity import Run
+from surgery.verification.inputs.dims import free_names
+from surgery.verification.inputs.files import (
+    MisfitError,
+    is_set,
+    natural,
+    read_set,
+    read_tensors,
+    sets_in,
+    shape_of,
+    split,
+)
+from surgery.verification.inputs.plan import Binding, InputPort, read_defaults, read_ports
+
+if TYPE_CHECKING:
+    import onnx
+
+REPRODUCED = "reproduced"
+
+_MOST_FOUND = 10
+"""So many test sets beside a model are taken without being asked for."""
+
+
+@dataclass(frozen=True)
+class GivenBinding(Binding):
+    """A set of inputs that is there already. `expected` are the outputs that came with it.
+
+    `outcome` says what became of them: "reproduced" by the original, or where it differs. `dims` are those of the
+    arrays, `character` the name of the file or folder.
+    """
+
+    feed: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    expected: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    outcome: str | None = None
+    found: bool = False
+    place: Place | None = field(default=None, compare=False)
+    path: Path = field(default=Path(), compare=False)
+
+    def as_json(self, refused: str | None = None) -> dict[str, Any]:
+        """Give the set for a report: nothing was drawn, so that there is no seed."""
+        entry = {**super().as_json(refused), "seed": None}
+        return entry if self.outcome is None else {**entry, "expected_outputs": self.outcome}
+
+
+def beside(model: Path) -> tuple[DataSpec, ...]:
+    """Find the test sets of ONNX beside a model file."""
+    try:
+        folders = [path for path in model.parent.glob("test_data_set_*") if is_set(path)]
+    except OSError:
+        return ()
+    return tuple(DataSpec(path, found=True) for path in sorted(folders, key=natural)[:_MOST_FOUND])
+
+
+def with_sets_beside(inputs: InputsSpec, model: Path | None) -> InputsSpec:
+    """Add the test sets beside a model file to what is given for it."""
+    if model is None:
+        return inputs
+    asked = {item.path.resolve() for item in inputs.data}
+    found = tuple(item for item in beside(model) if not {item.path.resolve(), item.path.parent.resolve()} & asked)
+    return replace(inputs, data=inputs.data + found)
+
+
+def beside_defaults(inputs: InputsSpec) -> InputsSpec | None:
+    """Return what holds of a model whose defaults were taken away, for sets that leave them out do not fit it.
+
+    None when nothing but what is given shall be fed, for then there is nothing to feed instead.
+    """
+    return None if inputs.only_given else replace(inputs, data=())
+
+
+class Given:
+    """The sets that are given for a model.
+
+    `sets` are those that fit it, `accepted` those of them that it ran on, `left_out` those that were found but do not
+    fit or do not run, with the reason. What was asked for and does not fit is a RecipeError or UsageError.
+    """
+
+    def __init__(self, skeleton: bytes, inputs: InputsSpec) -> None:
+        self.sets: list[GivenBinding] = []
+        self.accepted: list[GivenBinding] = []
+        self.left_out: list[tuple[Binding, str]] = []
+        if not (inputs.tensors or inputs.data or inputs.only_given):
+            return
+        import onnx
+
+        model = onnx.load_model_from_string(skeleton)
+        ports = read_ports(model)
+        defaults = read_defaults(model)
+        read_tensors(inputs, ports, defaults)
+        names = _names(inputs.data)
+        for item in inputs.data:
+            self._read(item, names, model.graph, ports, defaults)
+        covered = inputs.generator is not None or all(port.name in inputs.tensors for port in ports)
+        if inputs.only_given and not self.sets and not covered:
+            raise UsageError(
+                "only_given: no set of inputs is given", todo="name some under data, or take only_given out"
+            )
+
+    def accept(self, binding: GivenBinding, refusal: str | None) -> None:
+        """Take a set that the original has run on, or has refused."""
+        if refusal is None:
+            self.accepted.append(binding)
+            return
+        if not binding.found:
+            MisfitError(f"the original refuses these inputs: {refusal}").complain(binding.place, str(binding.path))
+        self.left_out.append((binding, refusal))
+
+    def _read(
+        self,
+        item: DataSpec,
+        names: Mapping[Path, str],
+        graph: onnx.GraphProto,
+        ports: Sequence[InputPort],
+        defaults: Sequence[InputPort],
+    ) -> None:
+        path = item.path
+        try:
+            for path in [item.path] if item.arrays is not None else sets_in(item.path):
+                if item.arrays is not None:
+                    values = split(item.arrays, ports, defaults, graph)
+                else:
+                    values = read_set(path, ports, defaults, graph)
+                self.sets.append(
+                    GivenBinding(
+                        bind(ports, values.inputs),
+                        names[path],
+                        feed=values.inputs,
+                        expected=values.outputs,
+                        found=item.found,
+                        place=item.place,
+                        path=path,
+                    )
+                )
+        except (MisfitError, OSError) as raised:
+            error = raised if isinstance(raised, MisfitError) else MisfitError(f"cannot be read: {raised.strerror}")
+            if not item.found:
+                error.complain(item.place, str(path))
+            self.left_out.append((GivenBinding({}, names.get(path, path.name), found=True), str(error)))
+
+
+def _names(data: Sequence[DataSpec]) -> dict[Path, str]:
+    """Name paths by their last part, those that share it by their folder too."""
+    paths: list[Path] = []
+    for item in data:
+        try:
+            paths += [item.path] if item.arrays is not None else sets_in(item.path)
+        except (MisfitError, OSError):
+            continue
+    counts = Counter(path.name for path in paths)
+    return {path: path.name if counts[path.name] == 1 else f"{path.parent.name}/{path.name}" for path in paths}
+
+
+def bind(ports: Sequence[InputPort], feed: Mapping[str, Any]) -> dict[str, int]:
+    """Read the extents of the free dims off arrays: the first where two disagree, 0 where there is no tensor."""
+    point: dict[str, int] = {}
+    names = free_names(extent for port in ports for extent in port.dims)
+    for port in ports:
+        shape = shape_of(feed.get(port.name))
+        for extent, actual in zip(port.dims, shape or ()):
+            if extent in names:
+                point.setdefault(str(extent), actual)
+    return {name: point.get(name, 0) for name in names}
+
+
+def held(runs: Sequence[Run], rules: Rules) -> list[Run]:
+    """Hold the outputs that came with sets against those of the original."""
+    return [_held(run, run.binding, rules) if isinstance(run.binding, GivenBinding) else run for run in runs]
+
+
+def _held(run: Run, binding: GivenBinding, rules: Rules) -> Run:
+    expected = {name: value for name, value in binding.expected.items() if name in run.outputs}
+    if not expected:
+        return run
+    total = Difference()
+    compare(expected, {name: run.outputs[name] for name in expected}, rules, total)
+    outcome = total.message if total.beyond else REPRODUCED
+    return replace(run, binding=replace(binding, outcome=outcome, expected={}))

@@ -1,0 +1,275 @@
+"""The search for bindings that the original accepts, by running it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+
+from surgery.verification.inputs.alike import guesses
+from surgery.verification.inputs.cover import Budget, Cover
+from surgery.verification.inputs.dims import UNKNOWN, Dims, Implied
+from surgery.verification.inputs.plan import PROFILES, Binding, Plan
+from surgery.verification.inputs.sets import CHEAP, SECOND, TRIVIAL
+
+Probe = Callable[[Binding], "str | None"]
+"""Run the original with a binding: None when it went well, else what the runtime said."""
+
+Implications = Callable[[], Implied]
+"""Find out what the graph implies for its dims. That takes a while, so that it is asked for only after a refusal."""
+
+PROBES = 240
+"""So many runs of the original at most: what is found must not depend on how busy the machine is."""
+
+SECONDS = 60.0
+"""Estimated seconds after which the search makes do with what it has."""
+
+PATIENCE = 900.0
+"""Seconds by the clock after which it does so all the same, should the estimate be far off."""
+
+_PER_PROBE, _PER_NODE = 0.02, 3e-4
+"""Estimated seconds for one probe and for each node of the model: shapes are inferred anew for each point."""
+
+
+@dataclass
+class Found:
+    """Bindings that the original accepts, and those that it refused, with the reason."""
+
+    accepted: list[Binding] = field(default_factory=list)
+    refused: list[tuple[Binding, str]] = field(default_factory=list)
+
+
+Cost = Callable[[Binding], float]
+"""Estimate the seconds of one run."""
+
+
+def search(
+    plan: Plan, seed: int, probe: Probe, implied: Implications, cost: Cost, found: Found, *, covers: bool = True
+) -> None:
+    """Find at least two points for the free dims, distinct in each dim where the model allows it.
+
+    Then, with `covers`, try each dim at the sizes that say most. Adds to `found` as it goes, so that what was found is
+    there even if `probe` raises.
+    """
+    _Search(plan, seed, probe, implied, cost, found).run(covers)
+
+
+_BUDGETS = ((64, 12, 1.5), (24, 4, 1.5), (4, 1, 60.0))
+"""For a model whose run is trivial, cheap or dear: the points that are tried for the sake of sizes, those of them that
+are kept, and the estimated seconds that trying may take."""
+
+
+class _Search:
+    def __init__(self, plan: Plan, seed: int, probe: Probe, implied: Implications, cost: Cost, found: Found) -> None:
+        self.free = self.dims = plan.dims
+        self.seed = seed
+        self.probe = probe
+        self.implied = implied
+        self.plan = plan
+        self.cost = cost
+        self.tied: Dims | None = None
+        self.known = UNKNOWN
+        self.deadline = time.monotonic() + PATIENCE
+        self.probes = 0
+        self.seconds = 0.0
+        self.refused: set[tuple[str, tuple[tuple[str, int], ...]]] = set()
+        self.found = found
+        self.profile = PROFILES[0]
+
+    def run(self, covers: bool) -> None:
+        base = self._first()
+        if base is None:
+            return
+        self.found.accepted.append(base)
+        if self.dims.names:
+            self._vary(base.dims)
+            self._vary_beside_one(base.dims)
+            if self.cost(base) <= TRIVIAL:
+                ones = {name: 1 for name in self.dims.names[1:] if name not in self.dims.spatial}
+                self._add({**base.dims, **ones}, TRIVIAL)
+        if self.free.names and covers:
+            self._cover(base)
+        if self.dims.names:
+            self._add(self.dims.long(), CHEAP)
+
+    def _cover(self, base: Binding) -> None:
+        """Try each free dim at 1, at 2, at an uneven size and at those that constants suggest."""
+        cost = self.cost(base)
+        budget = Budget(*_BUDGETS[(cost > TRIVIAL) + (cost > CHEAP)])
+        most = max(cost, CHEAP)
+
+        def probe(point: Mapping[str, int]) -> bool:
+            binding = replace(Binding(seed=self.seed, profile=self.profile), dims=dict(point))
+            if self._late() or self.cost(binding) > most or self._is_refused(binding):
+                return False
+            if not budget.spend(self.plan.opening + self.cost(binding)):
+                return False
+            message = self._run(binding)
+            if message is None:
+                self.found.accepted.append(binding)
+                budget.room -= 1
+            else:
+                self._refuse(binding, message)
+            return message is None
+
+        guessed = self.dims is not self.free
+        tied = self.dims if guessed else self._implied() if self.found.refused else self.free
+        points = [dict(binding.dims) for binding in self.found.accepted]
+        Cover(self.free, tied, self.known, points, probe).run(pairs=cost <= TRIVIAL)
+
+    def _first(self) -> Binding | None:
+        """Try each point of the ladder as the graph suggests, then with simpler integers."""
+        for profile in self.plan.profiles:
+            self.profile = profile
+            for point in self._points():
+                if self._accepts(point):
+                    return self._binding(point)
+                if self._late():
+                    return None
+        return None
+
+    def _points(self) -> Iterator[dict[str, int]]:
+        """Yield points to try; from the first refusal on, those that respect what the graph implies come before."""
+        self.dims = self.free
+        first, *others = self.free.ladder()
+        yield first
+        tied = self._implied()
+        yield from self._of(tied, tied.starts())
+        for guess in guesses(tied, self.plan.ports):
+            yield from self._of(guess, guess.starts())
+        if tied is not self.free:
+            yield from self._of(tied, tied.ladder())
+        yield from others
+
+    def _of(self, dims: Dims, points: Iterable[dict[str, int]]) -> Iterator[dict[str, int]]:
+        """Yield points of dims some of which follow from others; when one is accepted, these are the dims."""
+        self.dims = dims
+        for point in points:
+            yield dims.complete(point)
+        self.dims = self.free
+
+    def _implied(self) -> Dims:
+        if self.tied is None:
+            self.known = self.implied() if self.free.names else UNKNOWN
+            self.tied = self.free.tied(self.known["ties"]) if self.known["ties"] else self.free
+            if self.known["admits"]:
+                self.tied = replace(self.tied, admits=self.known["admits"])
+        return self.tied
+
+    def _vary(self, base: Mapping[str, int]) -> None:
+        """Move every dim away from the base: all at once, else one by one, else those together that are tied."""
+        if self._move_all(base):
+            return
+        tied = self._implied()
+        if self.dims is self.free and tied is not self.free and tied.complete(base) == dict(base):
+            self.dims = tied
+            if not tied.names or self._move_all(base):
+                return
+        moved: dict[str, int] = {}
+        stuck: list[str] = []
+        for name in self.dims.names:
+            other = self._other(name, base)
+            if other is None:
+                stuck.append(name)
+            else:
+                moved[name] = other
+        if moved and not self._accept({**base, **moved}):
+            for name, extent in list(moved.items())[:3]:
+                self._accept({**base, name: extent})
+        self._vary_tied(base, stuck)
+
+    def _move_all(self, base: Mapping[str, int]) -> bool:
+        first, second, *others = self.dims.starts()
+        points = [self.dims.complete(point) for point in (second, first, *others)]
+        unlike = (point for point in points if all(point[name] != base[name] for name in self.dims.names))
+        target = next((point for point in unlike if not self._is_refused(self._binding(point))), None)
+        return target is not None and self._accept(target)
+
+    def _other(self, name: str, base: Mapping[str, int]) -> int | None:
+        for extent in self.dims.alternatives(name, base[name]):
+            if not self._late() and self._accepts({**base, name: extent}):
+                return extent
+        return None
+
+    def _vary_tied(self, base: Mapping[str, int], stuck: list[str]) -> None:
+        """Move dims that only go together by the same amount: equal ones, and sums such as past + present."""
+        groups = [list(pair) for pair in combinations(stuck, 2)][:20]
+        if len(stuck) > 2:
+            groups.append(stuck)
+        for group in groups:
+            for step in (1, 2, 4, 32):
+                point = {**base, **{name: base[name] + step for name in group}}
+                if not self._late() and not self._is_wished(group) and self._accept(point):
+                    return
+
+    def _vary_beside_one(self, base: Mapping[str, int]) -> None:
+        """Move dims that only go where another one is 1, as a batch of sequences that get one more position each."""
+        points = [binding.dims for binding in self.found.accepted]
+        stuck = [name for name in self.dims.names if len({point[name] for point in points}) == 1]
+        for name in stuck[:3]:
+            extent = next(iter(self.dims.alternatives(name, base[name])), None)
+            for other in self.dims.names:
+                wished = extent is None or other == name or base[other] == 1 or self._is_wished([name, other])
+                if not wished and not self._late() and self._accept({**base, name: extent or 1, other: 1}):
+                    break
+
+    def _add(self, point: Mapping[str, int], most: float) -> None:
+        """Add a point that nobody asked for, if it is accepted and a run costs no more than `most` seconds.
+
+        One is where every dim but the first, most often the batch, is 1; another where they are large.
+        """
+        binding = self._binding(point)
+        there = any(binding.dims == other.dims for other in self.found.accepted)
+        if there or self._late() or self._is_wished([*self.dims.names]) or self.cost(binding) > most:
+            return
+        if not self._is_refused(binding) and self._run(binding) is None:
+            self.found.accepted.append(binding)
+
+    def _is_wished(self, names: list[str]) -> bool:
+        return any(name in self.dims.wishes for name in names)
+
+    def _accept(self, point: Mapping[str, int]) -> bool:
+        if not self._accepts(point):
+            return False
+        self.found.accepted.append(self._binding(point))
+        return True
+
+    def _accepts(self, point: Mapping[str, int]) -> bool:
+        binding = self._binding(point)
+        if self._is_refused(binding):
+            return False
+        expensive = self.found.accepted and self.cost(binding) > CHEAP
+        # With the data that an expensive model gets at its second point: then it is not run there once more.
+        if expensive and self._run(replace(binding, character=SECOND)) is None:
+            return True
+        message = self._run(binding)
+        if message is not None:
+            self._refuse(binding, message)
+        return message is None
+
+    def _run(self, binding: Binding) -> str | None:
+        """Run the original with a binding, and count that against the budget."""
+        self.probes += 1
+        message = self.probe(binding)
+        self.seconds += _PER_PROBE + _PER_NODE * self.plan.nodes + self.cost(binding)
+        return message
+
+    def _refuse(self, binding: Binding, message: str) -> None:
+        self.found.refused.append((binding, message))
+        self.refused.add(_key(binding))
+
+    def _is_refused(self, binding: Binding) -> bool:
+        """Whether the original has refused the same inputs before."""
+        return _key(binding) in self.refused
+
+    def _binding(self, point: Mapping[str, int]) -> Binding:
+        return replace(Binding(seed=self.seed, profile=self.profile), dims=self.dims.complete(point))
+
+    def _late(self) -> bool:
+        """Whether the budget is used up."""
+        return self.probes >= PROBES or self.seconds > SECONDS or time.monotonic() > self.deadline
+
+
+def _key(binding: Binding) -> tuple[str, tuple[tuple[str, int], ...]]:
+    return binding.profile, tuple(sorted(binding.dims.items()))

@@ -1,0 +1,52 @@
+"""Which sets of inputs a model gets: points for its free dims, kinds of data, seeds.
+
+The same model, recipe and seed give the same sets on every machine: what a run costs is estimated, not measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from surgery.operators.distributions import ORDINARY
+from surgery.verification.inputs.plan import Binding
+
+CHEAP, TRIVIAL = 0.1, 0.006
+"""Estimated seconds of one run up to which seven sets, or twenty-eight, are made instead of two."""
+
+SECOND = "edges"
+"""The kind of data at the second point, next to ordinary data at the first."""
+
+_ROUNDS = 4
+
+
+def choose(accepted: Sequence[Binding], cost: float) -> list[Binding]:
+    """Give each accepted point its data: the cheaper a run, the more of them; one for each point behind the second.
+
+    The first two say most, and are all that an expensive model gets. Data of different kinds at the same point tell
+    whether an output moves.
+    """
+    first, second = accepted[0], accepted[1 if len(accepted) > 1 else 0]
+    points = (first, second)
+    plan = [(first, "normal"), (second, SECOND)]
+    if cost <= CHEAP:
+        plan += [(first, "wide"), (second, "image"), (first, "coarse"), (second, "small"), (first, "near")]
+    plan += [(binding, "normal") for binding in accepted[2:]]
+    chosen = [replace(binding, character=character) for binding, character in plan]
+    if cost <= TRIVIAL:
+        # Each kind in turn at either point; each further point takes the place of one of them.
+        rounds = [
+            replace(points[(index + turn) % 2], character=character, seed=first.seed + turn)
+            for turn in range(1, _ROUNDS)
+            for index, character in enumerate(ORDINARY)
+        ]
+        chosen += rounds[: max(len(ORDINARY), len(rounds) - len(accepted[2:]))]
+    return [binding for index, binding in enumerate(chosen) if binding not in chosen[:index]]
+
+
+def further(bindings: Sequence[Binding], special: bool) -> list[Binding]:
+    """List more runs at the first point: other seeds, and with `special` NaN and infinities."""
+    base = bindings[0]
+    more = [replace(base, character=character, seed=base.seed + _ROUNDS) for character in ORDINARY]
+    more += [replace(base, character="normal", seed=base.seed + _ROUNDS + seed) for seed in range(1, 4)]
+    return [*more, replace(base, character="special")] if special else more

@@ -1,0 +1,227 @@
+"""The graph with functions inlined, and the shapes of its values for given inputs. In a worker process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from surgery.verification.inputs.dims import Extent, Implied
+from surgery.workers import stage
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir as ir
+
+_KNOWN = ("", "ai.onnx", "ai.onnx.ml")
+"""Domains whose operators onnx's shape inference knows."""
+
+Declared = Mapping[str, tuple[int, list[int]]]
+"""Element types, as numbers, and shapes by name."""
+
+General = Mapping[str, tuple[int, list[Extent]]]
+"""The same with dims that may have names."""
+
+INLINE_LIMIT = 64 << 20
+"""Bytes above which an inlined skeleton is not sent back: functions within functions can grow without bound."""
+
+
+def inline(skeleton: bytes) -> bytes | None:
+    """Replace the calls of model-local functions by their bodies; None when that leads nowhere."""
+    import onnx
+    import onnx.inliner
+
+    stage("inliner")
+    model = onnx.load_model_from_string(skeleton)
+    if not model.functions:
+        return skeleton
+    inlined = onnx.inliner.inline_local_functions(model)
+    return inlined.SerializeToString() if inlined.ByteSize() <= INLINE_LIMIT else None
+
+
+def ties(skeleton: bytes, dims: Mapping[str, list[Extent]], names: Sequence[str]) -> Implied:
+    """Say what the graph implies for the dims of the inputs; see `surgery.verification.inputs.dim_constraints`."""
+    from surgery.verification.inputs.dim_constraints import find
+
+    return find(skeleton, dims, names)
+
+
+def declare(skeleton: bytes, dims: Mapping[str, Sequence[int]]) -> Declared:
+    """Infer the shapes of all values, and the element types of tensors, as numbers of `TensorProto.DataType`.
+
+    The element type of what is no tensor is 0.
+    """
+    found = declare_by_names(skeleton, dims)
+    return {name: (element, [int(extent) for extent in shape]) for name, (element, shape) in found.items()}
+
+
+def declare_by_names(skeleton: bytes, dims: Mapping[str, Sequence[Extent]]) -> General:
+    """Do so where dims of inputs may be names; those of other values are then numbers or such names."""
+    import onnx
+    import onnx.shape_inference
+
+    stage("shape inference")
+    model = _bound(skeleton, dims)
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    except Exception:
+        inferred = model
+    names = {extent for shape in dims.values() for extent in shape if isinstance(extent, str)}
+    found: dict[str, tuple[int, list[Extent]]] = {}
+    for graph in graphs(inferred.graph):
+        for value in (*graph.value_info, *graph.input, *graph.output):
+            shape = _tensor_type(value.type).shape
+            if _has_shape(value.type) and all(dim.HasField("dim_value") or dim.dim_param in names for dim in shape.dim):
+                extents = [dim.dim_param or dim.dim_value for dim in shape.dim]
+                found[value.name] = value.type.tensor_type.elem_type, extents
+    return found
+
+
+def element_types(skeleton: bytes) -> dict[str, int]:
+    """Infer the element types of tensors in the main graph, also of those whose shapes depend on data."""
+    import onnx
+    import onnx.shape_inference
+
+    stage("shape inference")
+    inferred = onnx.shape_inference.infer_shapes(onnx.load_model_from_string(skeleton)).graph
+    values = (*inferred.value_info, *inferred.input, *inferred.output)
+    return {value.name: value.type.tensor_type.elem_type for value in values}
+
+
+def follow(skeleton: bytes, choices: Sequence[Mapping[str, list[int]]]) -> list[Declared]:
+    """Infer the same for some choices of dims, and by the contents of shapes too. In any process.
+
+    All choices are inferred at once: a dim is a symbol where its extents differ, the same one where they are alike.
+    """
+    import onnx_ir as ir
+
+    from surgery.shapes.inference import Inference
+    from surgery.storage import ir_from_proto
+
+    if not all(extent > 0 for dims in choices for shape in dims.values() for extent in shape) and len(choices) > 1:
+        # A symbol stands for at least 1.
+        return [follow(skeleton, [dims])[0] for dims in choices]
+    bound = _bound(skeleton, choices[0])
+    if bound.graph.value_info and len(choices) > 1:
+        return [follow(skeleton, [dims])[0] for dims in choices]
+    model = ir_from_proto(bound)
+    symbols: dict[tuple[int, ...], str] = {}
+    for value in model.graph.inputs:
+        extents = [tuple(column) for column in zip(*(dims.get(value.name or "", ()) for dims in choices))]
+        if extents:
+            value.shape = ir.Shape(
+                one[0] if len(set(one)) == 1 else ir.SymbolicDim(symbols.setdefault(one, f"extent{len(symbols)}"))
+                for one in extents
+            )
+    facts = Inference(model).everything()
+    result: list[Declared] = []
+    for number in range(len(choices)):
+        bound_to = {symbol: each[number] for each, symbol in symbols.items()}
+        found: dict[str, tuple[int, list[int]]] = {}
+        evaluated: dict[str | None, int | ir.SymbolicDim] = {}
+        for value, fact in facts.items():
+            if value.name and isinstance(fact.type, ir.TensorType) and fact.shape is not None:
+                shape = [_evaluate(dim, bound_to, evaluated) for dim in fact.shape]
+                if all(isinstance(dim, int) for dim in shape):
+                    found[value.name] = int(fact.type.dtype), shape
+        result.append(found)
+    return result
+
+
+def _evaluate(
+    dim: int | ir.SymbolicDim, extents: Mapping[str, int], known: dict[str | None, int | ir.SymbolicDim]
+) -> Any:
+    if isinstance(dim, int):
+        return dim
+    if dim.value not in known:
+        known[dim.value] = dim.evaluate(extents)
+    return known[dim.value]
+
+
+def _bound(skeleton: bytes, dims: Mapping[str, Sequence[Extent]]) -> onnx.ModelProto:
+    """Read a model with its inputs bound to `dims`."""
+    import onnx
+
+    model = onnx.load_model_from_string(skeleton)
+    # What was inferred before, with symbolic dims, would only stand in the way of numbers.
+    kept = list(_bound_by_hand(model, dims))
+    for value in model.graph.input:
+        if value.name in dims:
+            shape = _tensor_type(value.type).shape
+            del shape.dim[:]
+            for extent in dims[value.name]:
+                _bind(shape.dim.add(), extent)
+    del model.graph.value_info[:]
+    model.graph.value_info.extend(kept)
+    return model
+
+
+def empty(skeleton: bytes) -> list[str]:
+    """Name the tensors of the main graph that have no elements, whatever the dynamic dims are."""
+    import onnx
+    import onnx.shape_inference
+
+    stage("shape inference")
+    model = onnx.load_model_from_string(skeleton)
+    # What the model declares of others than its inputs is no proof.
+    del model.graph.value_info[:]
+    for output in model.graph.output:
+        output.ClearField("type")
+    inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    return [
+        value.name
+        for value in (*inferred.value_info, *inferred.output)
+        if any(dim.HasField("dim_value") and dim.dim_value == 0 for dim in _tensor_type(value.type).shape.dim)
+    ]
+
+
+def _bind(dim: onnx.TensorShapeProto.Dimension, extent: Extent) -> None:
+    if isinstance(extent, str):
+        dim.dim_param = extent
+    else:
+        dim.dim_value = extent
+
+
+def _bound_by_hand(model: onnx.ModelProto, dims: Mapping[str, Sequence[Extent]]) -> Iterator[onnx.ValueInfoProto]:
+    """Yield the declarations of what operators make that onnx does not know, with the names of dims bound."""
+    unknown = {name for node in model.graph.node if node.domain not in _KNOWN for name in node.output}
+    if not unknown:
+        return
+    extents: dict[str, Extent] = {}
+    for value in model.graph.input:
+        declared = _tensor_type(value.type).shape.dim
+        extents |= {dim.dim_param: extent for dim, extent in zip(declared, dims.get(value.name, ())) if dim.dim_param}
+    for value in model.graph.value_info:
+        if value.name in unknown and _has_shape(value.type):
+            for dim in value.type.tensor_type.shape.dim:
+                if dim.dim_param in extents:
+                    _bind(dim, extents[dim.dim_param])
+            yield value
+
+
+def _tensor_type(kind: onnx.TypeProto) -> onnx.TypeProto.Tensor:
+    while (field := kind.WhichOneof("value")) in ("sequence_type", "optional_type"):
+        kind = getattr(kind, field).elem_type
+    return kind.tensor_type
+
+
+def _has_shape(kind: onnx.TypeProto) -> bool:
+    return bool(kind.HasField("tensor_type") and kind.tensor_type.HasField("shape"))
+
+
+def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """Yield a graph and its subgraphs at any depth."""
+    pending = [graph]
+    while pending:
+        current = pending.pop()
+        yield current
+        for node in current.node:
+            for attribute in node.attribute:
+                pending.extend(bodies(attribute))
+
+
+def bodies(attribute: onnx.AttributeProto) -> Sequence[onnx.GraphProto]:
+    """List the graphs in an attribute."""
+    if attribute.HasField("g"):
+        return [*attribute.graphs, attribute.g]
+    graphs: Sequence[onnx.GraphProto] = attribute.graphs
+    return graphs

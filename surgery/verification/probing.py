@@ -1,0 +1,116 @@
+"""The search for inputs that an original accepts, with one engine."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from surgery.errors import WorkerError
+from surgery.runtime.engine import Engine, Outputs
+from surgery.verification.comparing.vacuity import tensors
+from surgery.verification.inputs.given import Given
+from surgery.verification.inputs.plan import Binding, Plan
+from surgery.verification.inputs.search import Found, search
+from surgery.verification.inputs.sets import TRIVIAL
+
+if TYPE_CHECKING:
+    from surgery.verification.original import Original
+
+_CRASHES = 3
+"""So many processes that died end a search."""
+
+
+class GaveUp(Exception):  # noqa: N818 - a way out of the search, not an error
+    """There is no point in trying further inputs."""
+
+
+class Probing:
+    """The search with one engine: one session, probed again and again."""
+
+    def __init__(self, original: Original, engine: Engine) -> None:
+        self.original = original
+        self.engine = engine
+        self.gap = ""
+        self.empty = self.empty_large = self.content = False
+        self.crashes: list[WorkerError] = []
+
+    def search(self, plan: Plan, given: Given, draws: bool) -> Found:
+        """Try what is given; then search, content with empty outputs only if nothing else can be had."""
+        found = Found()
+        with suppress(GaveUp):
+            self._try(given)
+            if draws:
+                self._search(plan, found)
+                if not found.accepted and self.empty:
+                    self.content = True
+                    found.refused.clear()
+                    self._search(plan, found)
+                if not found.accepted:
+                    self._borrow(given, found)
+        return found
+
+    def _search(self, plan: Plan, found: Found) -> None:
+        original = self.original
+        covers = original.draws_all
+        search(plan, original.seed, self.probe, original.implied, original.cost, found, covers=covers)
+
+    def _try(self, given: Given) -> None:
+        """Run the original on what is given."""
+        given.accepted.clear()
+        for binding in given.sets:
+            outcome = self.engine.run(self.original.skeleton, [binding.feed], keep=True)
+            if outcome.crash is None and outcome.failure is not None:
+                self.gap = outcome.failure
+                raise GaveUp
+            result = outcome.failure or outcome.runs[0]
+            given.accept(binding, result if isinstance(result, str) else None)
+
+    def _borrow(self, given: Given, found: Found) -> None:
+        """Search at the dims of what is given, which the original is known to accept."""
+        for binding in given.accepted:
+            point = Binding(dict(binding.dims), seed=self.original.seed)
+            if self.probe(point) is None:
+                found.accepted.append(point)
+                return
+
+    def probe(self, binding: Binding) -> str | None:
+        """Run the original with a binding: None when it went well, else the reason."""
+        is_dear = self.original.cost(binding) >= TRIVIAL
+        if is_dear and self.empty_large and not self.content:
+            return "an output is empty at other sizes"
+        outcome = self.engine.run(self.original.skeleton, [self.original.feed(binding)], keep=True)
+        if outcome.crash is not None:
+            self.crashes.append(outcome.crash)
+            hopeless = outcome.crash.signal == "timeout" or not binding.dims
+            if hopeless or len(self.crashes) == _CRASHES:
+                raise GaveUp
+            return outcome.crash.what
+        if outcome.failure is not None:
+            self.gap = outcome.failure
+            raise GaveUp
+        result = outcome.runs[0]
+        if isinstance(result, str):
+            return result
+        # Of a model that is dear at the first size an empty output is taken as it is; what is empty at small sizes and
+        # at a large one is so at others.
+        if not self.content and (self.empty or not is_dear) and self._has_empty(result):
+            self.empty, self.empty_large = True, is_dear or self.empty_large
+            return "an output is empty"
+        self.original.remember(binding, result)
+        return None
+
+    def _has_empty(self, outputs: Outputs) -> bool:
+        """Whether an output has no elements, though its declared shape does not say so."""
+        nature = self.original.empty_by_nature
+        return any(name not in nature and not any(t.size for t in tensors(value)) for name, value in outputs.items())
+
+    def explain(self, found: Found, given: Given) -> str:
+        """Say why nothing was accepted."""
+        if self.gap:
+            return self.gap
+        if self.crashes:
+            return f"the original fails in {self.engine.title}: {self.crashes[0].what}"
+        if given.left_out and not found.refused:
+            return f"no given set of inputs fits the model: {given.left_out[0][1]}"
+        reason = found.refused[0][1] if found.refused else "the search ran out of time"
+        return f"no legal input found: {reason}; give sizes with --dims, or inputs with --inputs"

@@ -1,0 +1,195 @@
+"""Which outputs depend on random operators, and which on the values of the inputs at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from surgery.operators import traits
+from surgery.verification.inputs.shapes import bodies, graphs
+
+if TYPE_CHECKING:
+    import onnx
+
+SHAPE_ONLY = frozenset(
+    {"Shape", "Size", "EyeLike", "SequenceLength", "OptionalHasElement", "RandomNormalLike", "RandomUniformLike"}
+)
+"""Operators whose outputs depend on the shape or the form of their input, not on its elements."""
+
+
+@dataclass(frozen=True)
+class Origins:
+    """What the outputs of a model depend on.
+
+    `random`: outputs that depend on a random operator; `operators`: those operators; `inputs`: for each output the
+    inputs whose elements it depends on, not counting those of which only the shape matters.
+    """
+
+    random: frozenset[str]
+    operators: frozenset[str]
+    inputs: Mapping[str, frozenset[str]]
+
+
+@dataclass
+class _Walk:
+    functions: dict[tuple[str, str], onnx.FunctionProto]
+    off: set[str]
+    known: dict[tuple[tuple[str, str], tuple[int, ...]], list[int]] = field(default_factory=dict)
+    operators: set[str] = field(default_factory=set)
+
+
+_DRAWING = traits.RANDOM | {"Dropout"}
+
+RANDOM = 1
+"""The mark of randomness; each input has a bit of its own above it."""
+
+
+def origins(model: onnx.ModelProto) -> Origins:
+    """Follow randomness and the inputs through the graph, subgraphs and functions included."""
+    initializers = {tensor.name for tensor in model.graph.initializer}
+    initializers |= {tensor.values.name for tensor in model.graph.sparse_initializer}
+    fed = [value.name for value in model.graph.input if value.name not in initializers]
+    bits = {name: RANDOM << (1 + position) for position, name in enumerate(fed)}
+    marks = dict(bits)
+    functions = {(function.domain, function.name): function for function in model.functions}
+    walk = _Walk(functions, {tensor.name for tensor in model.graph.initializer if is_zero(tensor)})
+    _follow(walk, model.graph.node, marks, 0)
+    outputs = [output.name for output in model.graph.output]
+    return Origins(
+        random=frozenset(name for name in outputs if marks.get(name, 0) & RANDOM),
+        operators=frozenset(walk.operators),
+        inputs={
+            output: frozenset(name for name, bit in bits.items() if marks.get(output, 0) & bit) for output in outputs
+        },
+    )
+
+
+def _follow(walk: _Walk, nodes: Iterable[onnx.NodeProto], marks: dict[str, int], depth: int) -> None:
+    """Mark the values that nodes compute. `marks` holds the values in sight and is extended in place."""
+    for node in nodes:
+        op, mark = node.op_type, 0
+        for name in node.input:
+            mark |= marks.get(name, 0)
+        function = walk.functions.get((node.domain, op)) if walk.functions else None
+        if function is not None and depth < 64:
+            given = [marks.get(name, 0) for name in node.input]
+            marks.update(zip(node.output, _from_function(walk, function, given, depth)))
+            continue
+        if op in _DRAWING and is_random(node, walk.off):
+            walk.operators.add(op)
+            mark |= RANDOM
+        inner = [graph for attribute in node.attribute for graph in bodies(attribute) if graph.output]
+        if inner:
+            marks.update(zip(node.output, _from_bodies(walk, node, inner, marks, depth)))
+            continue
+        if gives_zero(node):
+            walk.off.update(node.output)
+        if op in SHAPE_ONLY and not node.domain:
+            mark &= RANDOM
+        for name in node.output:
+            marks[name] = mark
+        if op == "Dropout" and not node.domain and len(node.output) > 1 and not mark & RANDOM:
+            marks[node.output[1]] = 0  # the mask
+
+
+def _from_function(walk: _Walk, function: onnx.FunctionProto, given: list[int], depth: int) -> list[int]:
+    """Return what the outputs of a function depend on; each way to call it is followed once."""
+    key = (function.domain, function.name), tuple(given)
+    if key not in walk.known:
+        marks = dict(zip(function.input, given))
+        _follow(walk, function.node, marks, depth + 1)
+        walk.known[key] = [marks.get(name, 0) for name in function.output]
+    return walk.known[key]
+
+
+# How many inputs of a node decide how often, or which of, its bodies run; how many outputs of a body come before
+# those that the node hands on.
+_CONTROL = {"If": (1, 0), "Loop": (2, 1), "Scan": (0, 0), "SequenceMap": (0, 0)}
+
+
+def _from_bodies(
+    walk: _Walk, node: onnx.NodeProto, bodies: Sequence[onnx.GraphProto], outer: dict[str, int], depth: int
+) -> list[int]:
+    """Return what the outputs of a node with subgraphs depend on."""
+    given = [outer.get(name, 0) for name in node.input]
+    deciding, hidden = _CONTROL.get(node.op_type, (len(given), 0))
+    control = 0
+    for item in given[:deciding]:
+        control |= item
+    results = [control] * len(node.output)
+    for body in bodies:
+        found = _settle(walk, body, outer, given, hidden if node.op_type in ("Loop", "Scan") else None, depth)
+        for item in found[:hidden]:
+            control |= item
+        for position, item in enumerate(found[hidden : hidden + len(results)]):
+            results[position] |= item
+    return [item | control for item in results]
+
+
+def _settle(
+    walk: _Walk, body: onnx.GraphProto, outer: dict[str, int], given: list[int], hidden: int | None, depth: int
+) -> list[int]:
+    """Follow a subgraph; in a loop, until what one iteration hands to the next changes nothing more."""
+    inputs = [value.name for value in body.input]
+    entering = {name: given[position] if position < len(given) else 0 for position, name in enumerate(inputs)}
+    for _ in range(len(inputs) + 2):
+        marks = {**outer, **entering}
+        _follow(walk, body.node, marks, depth)
+        found = [marks.get(output.name, 0) for output in body.output]
+        if hidden is None:
+            break
+        # A Loop carries its outputs from the second on (its condition first), a Scan from the first on.
+        carried = dict(zip(inputs[2 * hidden :], found[hidden:]))
+        merged = {name: mark | carried.get(name, 0) for name, mark in entering.items()}
+        if merged == entering:
+            break
+        entering = merged
+    return found
+
+
+def is_random(node: onnx.NodeProto, off: Set[str] = frozenset()) -> bool:
+    """Tell whether a node draws random numbers; `off` names the values known to be zero or false.
+
+    An operator with a seed draws the same numbers in each session. Dropout draws when it may be in training mode,
+    with a ratio that is not zero.
+    """
+    if node.domain not in ("", "ai.onnx"):
+        return False
+    if node.op_type == "Dropout":
+        return len(node.input) > 2 and bool(node.input[2]) and not off & set(node.input[1:3])
+    return node.op_type in traits.RANDOM and all(attribute.name != "seed" for attribute in node.attribute)
+
+
+def gives_zero(node: onnx.NodeProto) -> bool:
+    """Whether a node is a Constant of one zero, or false, in any of the forms that it may have."""
+    if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):
+        return False
+    for attribute in node.attribute:
+        if attribute.name == "value" and attribute.HasField("t"):
+            return is_zero(attribute.t)
+        if attribute.name in ("value_float", "value_int") and not attribute.ref_attr_name:
+            return not (attribute.f or attribute.i)
+        if attribute.name in ("value_floats", "value_ints") and not attribute.ref_attr_name:
+            return [*attribute.floats, *attribute.ints] == [0]
+    return False
+
+
+def is_zero(tensor: onnx.TensorProto) -> bool:
+    """Whether a tensor is one zero, or false, stored in place."""
+    if tensor.data_type == 0 or any(extent != 1 for extent in tensor.dims) or tensor.external_data:
+        return False
+    if tensor.raw_data:
+        return not any(tensor.raw_data)
+    return not any([*tensor.int32_data, *tensor.float_data, *tensor.int64_data, *tensor.double_data])
+
+
+def counts_runs(model: onnx.ModelProto) -> bool:
+    """Return whether a run may depend on those before it in the session: random operators draw on, with a seed too."""
+    scopes: list[Any] = [model.graph, *model.functions]
+    nodes = (node for scope in scopes for inner in graphs(scope) for node in inner.node)
+    # Dropout is in training by a third input, and without one before opset 7, when it had an attribute for that.
+    old = any(item.domain in ("", "ai.onnx") and item.version < 7 for item in model.opset_import)
+    return any(
+        node.op_type in traits.RANDOM or (node.op_type == "Dropout" and (old or len(node.input) > 2)) for node in nodes
+    )

@@ -1,0 +1,100 @@
+"""A changed model that begins inside the original: nodes of the original compute what it is given.
+
+So an extracted piece is run on what the original takes, and its outputs are compared with the original's own values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import count
+from typing import TYPE_CHECKING
+
+from surgery.proto.dataflow import Flow, reads
+from surgery.proto.ports import names_of, rename_values
+from surgery.verification.inputs.shapes import graphs
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def obstacle(model: onnx.ModelProto, original: onnx.ModelProto, names: Collection[str]) -> str:
+    """Say why the original cannot compute these inputs of a changed model; empty when it can.
+
+    Another version of the default domain is no obstacle yet, see `lifting`.
+    """
+    flow = Flow(original.graph)
+    unknown = next((name for name in names if name not in flow), None)
+    if unknown is not None:
+        return f"input '{unknown}' is new, and the original has no value of that name"
+    versions = {item.domain: item.version for item in model.opset_import}
+    for item in original.opset_import:
+        if item.domain and versions.get(item.domain, item.version) != item.version:
+            what = f"{item.domain} {versions[item.domain]}, and the original {item.version}"
+            return f"the original cannot compute input '{next(iter(names))}': the model imports {what}"
+    return ""
+
+
+def graft(
+    model: onnx.ModelProto, original: onnx.ModelProto, names: Collection[str], stem: onnx.GraphProto
+) -> onnx.ModelProto:
+    """Copy a changed model with nodes above these inputs, which are values of the original; `stem` are these nodes.
+
+    The result takes inputs of the original in their place. What is copied gets names that the changed model lacks, and
+    what the changed model calls like an input of the original, which it has not, gets another name.
+    """
+    import onnx
+
+    result, nodes = onnx.ModelProto(), onnx.GraphProto()
+    result.CopyFrom(model)
+    nodes.CopyFrom(stem)
+    graph = result.graph
+    for port in [port for port in graph.input if port.name in names]:
+        graph.input.remove(port)
+    ports = {value.name: value for value in original.graph.input}
+    present = {port.name for port in graph.input}
+    read = {name for node in nodes.node for name in reads(node)} | {*names}
+    added = [port for name, port in ports.items() if name in read and name not in present]
+    _make_room(graph, {port.name for port in added} - {*names})
+    taken = set(names_of(graph))
+    prefix = next(text for n in count() if not any(name.startswith(text := f"original_{n}/") for name in taken))
+    kept = {*names, *ports}
+    rename_values(nodes, {name: f"{prefix}{name}" for name in names_of(nodes) if name not in kept})
+    for node in (node for inner in graphs(nodes) for node in inner.node):
+        node.name = node.name and f"{prefix}{node.name}"  # a node may stand in both
+    body = list(graph.node)
+    del graph.node[:]
+    graph.node.extend([*nodes.node, *body])
+    # The default of an input goes with it.
+    graph.initializer.extend(item for item in nodes.initializer if item.name not in present)
+    graph.sparse_initializer.extend(nodes.sparse_initializer)
+    graph.input.extend(added)
+    _add_definitions(result, original)
+    return result
+
+
+def _make_room(graph: onnx.GraphProto, names: Collection[str]) -> None:
+    """Give values inside a model other names than these."""
+    taken = set(names_of(graph))
+    fresh = (name for number in count() if (name := f"value_{number}") not in taken)
+    rename_values(graph, {name: next(fresh) for name in sorted(taken.intersection(names))})
+
+
+def above(original: onnx.ModelProto, names: Collection[str]) -> onnx.GraphProto:
+    """Cut out the nodes, constants and defaults that values are computed from."""
+    import onnx
+
+    flow, stem = Flow(original.graph), onnx.GraphProto()
+    numbers = sorted(flow.above(names))
+    stem.node.extend(flow.nodes[number] for number in numbers)
+    read = {*names, *(name for number in numbers for name in flow.reads[number])}
+    stem.initializer.extend(item for item in original.graph.initializer if item.name in read)
+    stem.sparse_initializer.extend(item for item in original.graph.sparse_initializer if item.values.name in read)
+    return stem
+
+
+def _add_definitions(model: onnx.ModelProto, original: onnx.ModelProto) -> None:
+    """Import the domains and take over the functions that only the original has."""
+    domains = {item.domain for item in model.opset_import}
+    model.opset_import.extend(item for item in original.opset_import if item.domain not in domains)
+    known = {(item.domain, item.name, item.overload) for item in model.functions}
+    model.functions.extend(item for item in original.functions if (item.domain, item.name, item.overload) not in known)

@@ -1,0 +1,86 @@
+"""A model that means to compute something else: there is nothing to compare, but it can be tried.
+
+It has to run, on inputs that are legal for it, in ONNX Runtime where the model before runs there. And it has to give
+numbers: where the model before gives finite outputs for the same inputs it must not give NaN or infinity, and an output
+that the other does not have must be finite for one set of inputs at least. That holds for ordinary data; what is made
+to reach the ends of the range of a type may well leave it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from surgery.operators.dtypes import is_float
+from surgery.proto.ports import Match
+from surgery.verification.comparing.details import Verdict
+from surgery.verification.comparing.judging import NOT_RUN, describe
+from surgery.verification.comparing.vacuity import Run, tensors
+from surgery.verification.signature.terms import Freed
+from surgery.verification.verdict import Verifier
+
+_EXTREME = ("edges", "wide", "special")
+
+
+def examine(changed: Verifier, before: Verifier, match: Match) -> Verdict:
+    """Try a changed model; `match` leads from what the model before takes and gives to what this one does."""
+    changed.prepare()
+    if changed.problem is not None:
+        before.prepare()
+        told = changed.problem.replace("the original", "the changed model")
+        if before.problem is not None or changed.gap:
+            return Verdict("unverified", NOT_RUN, message=told)
+        return Verdict("different", message=f"the changed model does not run: {told}")
+    fault = _not_finite(changed, before, match)
+    if fault:
+        return Verdict("different", message=fault)
+    count = len(changed.runs)
+    inputs = "1 set of inputs" if count == 1 else f"{count} sets of inputs"
+    return Verdict("intended", message=f"intended change: not compared; it runs on {inputs}, and gives numbers")
+
+
+def runs_elsewhere(changed: Verifier, freed: Sequence[Freed]) -> Verdict | None:
+    """Say that a changed model runs at no other extent of a dim that is open now; None when it does."""
+    changed.prepare()
+    if changed.problem is not None:
+        told = changed.problem.replace("the original", "the changed model")
+        return Verdict("different", message=f"the changed model does not run at other dims: {told}")
+    for dim in freed:
+        seen = {np.shape(run.feed[dim.port])[dim.axis] for run in changed.runs if dim.port in run.feed}
+        if seen == {dim.extent}:
+            refused = next((binding["refused"] for binding in changed.bindings if "refused" in binding), "")
+            what = f"dim {dim.axis} of input '{dim.port}' is open now, but the model runs at {dim.extent} only"
+            return Verdict("different", message=f"{what}{f': {refused}' if refused else ''}")
+    return None
+
+
+def _not_finite(changed: Verifier, before: Verifier, match: Match) -> str:
+    """Say which output is NaN or infinite where it should not be; empty when none is."""
+    runs = [run for run in changed.runs if run.binding.character not in _EXTREME]
+    faulty = {name for run in runs for name, value in run.outputs.items() if not _is_finite(value)}
+    if not faulty:
+        return ""
+    references = _run_before(before, match, runs)
+    theirs = {now: own for own, now in match.outputs}
+    for name in sorted(faulty):
+        own = theirs.get(name, "")
+        known = [(run, other) for run, other in zip(runs, references) if own in other]
+        for run, other in known:
+            if _is_finite(other[own]) and not _is_finite(run.outputs[name]):
+                return f"output '{name}' is not finite, where it is in the model before{describe(run)}"
+        if not known and not any(_is_finite(run.outputs[name]) for run in runs):
+            return f"output '{name}' is not finite in any run"
+    return ""
+
+
+def _run_before(before: Verifier, match: Match, runs: Sequence[Run]) -> list[Mapping[str, Any]]:
+    """Run the model before on the inputs of the changed one, as far as it takes them; nothing where it does not."""
+    names = dict(match.inputs)
+    feeds = [{own: run.feed[now] for own, now in names.items() if now in run.feed} for run in runs]
+    return [{} if isinstance(outputs, str) else outputs for outputs in before.run(feeds)]
+
+
+def _is_finite(value: Any) -> bool:
+    return all(bool(np.isfinite(one.astype(np.float64)).all()) for one in tensors(value) if is_float(one.dtype))

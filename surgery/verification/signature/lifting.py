@@ -1,0 +1,140 @@
+"""Nodes of the original, taken to the opset of a changed model that they are to be run with.
+
+Operators that are the same in both opsets are taken as they are. Others go through onnx's converter, which is wrong now
+and then: what it makes is compared with what it was given, and not used unless the two agree bit by bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from surgery.errors import WorkerError
+from surgery.promises import Parity
+from surgery.proto.dataflow import reads
+from surgery.recipe.schema import InputsSpec, VerifySpec
+from surgery.verification.checks import signature
+from surgery.verification.inputs.shapes import graphs
+from surgery.verification.signature.carrying import carry
+from surgery.verification.verdict import Verifier
+from surgery.workers import Worker, stage
+
+if TYPE_CHECKING:
+    import onnx
+
+_TIMEOUT = 60.0
+
+
+def default_opset(model: onnx.ModelProto) -> int:
+    """Return the version of the default domain that a model imports, 0 for none."""
+    return next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), 0)
+
+
+def lift(
+    stem: onnx.GraphProto,
+    names: Sequence[str],
+    original: onnx.ModelProto,
+    version: int,
+    inputs: InputsSpec,
+    spec: VerifySpec,
+) -> onnx.GraphProto | str:
+    """Return nodes of an original, which compute these values, as they are at another opset, or say why not."""
+    before = default_opset(original)
+    bodies: list[Any] = [stem, *original.functions]
+    if before == version or all(_is_same(body, before, version) for body in bodies):
+        return stem
+    what = f"the model imports ai.onnx {version}, and the original {before}"
+    if original.functions:
+        return f"{what}, whose functions cannot be converted"
+    given = _model(stem, names, original)
+    converted = _converted(given, version, spec)
+    if isinstance(converted, str):
+        return f"{what}, which cannot be converted: {converted}"
+    own, _ = carry(inputs, inputs.data, signature(original), given, spec)
+    with closing(Verifier(given.SerializeToString(deterministic=True), own, spec)) as verifier:
+        verdict = verifier.verify(converted.SerializeToString(deterministic=True), Parity.EXACT)
+    if not verdict.passed:
+        return f"{what}, and onnx's converter does not keep what it computes: {verdict.message}"
+    return converted.graph
+
+
+def _is_same(body: Any, before: int, version: int) -> bool:
+    """Tell whether operators of the default domain mean the same at two opsets, because none was revised between."""
+    import onnx.defs
+
+    for inner in graphs(body):
+        for node in inner.node:
+            if node.domain not in ("", "ai.onnx"):
+                continue
+            try:
+                schemas = [onnx.defs.get_schema(node.op_type, number, "") for number in (before, version)]
+            except onnx.defs.SchemaError:
+                return False
+            if schemas[0].since_version != schemas[1].since_version:
+                return False
+    return True
+
+
+def _model(stem: onnx.GraphProto, names: Sequence[str], original: onnx.ModelProto) -> onnx.ModelProto:
+    """Make a model of nodes of the original."""
+    import onnx
+
+    result = onnx.ModelProto(ir_version=original.ir_version)
+    result.opset_import.extend(original.opset_import)
+    graph = result.graph
+    graph.CopyFrom(stem)
+    graph.name = original.graph.name or "stem"
+    read = {name for node in stem.node for name in reads(node)}
+    graph.input.extend(port for port in original.graph.input if port.name in read)
+    graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    return result
+
+
+def _converted(model: onnx.ModelProto, version: int, spec: VerifySpec) -> onnx.ModelProto | str:
+    """Convert a model in a worker; large constants, which the converter cannot see, wait beside it."""
+    import onnx
+
+    small = onnx.ModelProto()
+    small.CopyFrom(model)
+    large = [tensor for tensor in model.graph.initializer if tensor.external_data]
+    held = [tensor for tensor in small.graph.initializer if not tensor.external_data]
+    del small.graph.initializer[:]
+    small.graph.initializer.extend(held)
+    known = {port.name for port in small.graph.input}
+    small.graph.input.extend(
+        onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        for tensor in large
+        if tensor.name not in known
+    )
+    with closing(Worker(timeout=_TIMEOUT, memory=spec.memory)) as worker:
+        try:
+            answer = worker.call(
+                "surgery.verification.signature.lifting:run_converter",
+                skeleton=small.SerializeToString(),
+                version=version,
+            )
+        except WorkerError as error:
+            return error.what
+    if "reason" in answer:
+        return str(answer["reason"])
+    result = onnx.load_model_from_string(answer["model"])
+    added = {tensor.name for tensor in large} - known
+    kept = [port for port in result.graph.input if port.name not in added]
+    del result.graph.input[:]
+    result.graph.input.extend(kept)
+    result.graph.initializer.extend(large)
+    return result
+
+
+def run_converter(skeleton: bytes, version: int) -> dict[str, Any]:
+    """Run onnx's converter, in a worker."""
+    import onnx
+    import onnx.version_converter
+
+    stage("version converter")
+    try:
+        converted = onnx.version_converter.convert_version(onnx.load_model_from_string(skeleton), version)
+    except Exception as error:
+        return {"reason": " ".join(str(error).split())[:300]}
+    return {"model": converted.SerializeToString(deterministic=True)}

@@ -1,0 +1,374 @@
+"""The original seen through what an edit says of its ends: nodes around it, or another model beside it.
+
+A pass that takes an input in another layout says how the input of before follows from the new one. These nodes are put
+before the original, never before the changed model, so that the two are compared as callers see the new one. What the
+nodes are, and what they are called, is settled once, and then done alike to each model that goes by the names of the
+original.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Protocol
+
+from surgery.errors import PassError
+from surgery.graph.signature_mappings import Account, Joined, Pieces, Relation
+from surgery.proto.compose import compose, obstacle
+from surgery.proto.dataflow import Flow, bodies
+from surgery.proto.ports import Match, names_of, rename_values
+from surgery.verification.signature.piecewise import Piecewise
+
+if TYPE_CHECKING:
+    import onnx
+
+
+_OURS = re.compile(r"relation_(\d+)/")
+"""How the values within a relation are called."""
+
+GIVEN = "given/"
+"""What stands before the names of inputs of before, in the nodes that make inputs of now from them."""
+
+
+class Wrap(Protocol):
+    """Something that is put around a model, or beside it."""
+
+    def apply(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        """Copy the model with it."""
+
+
+@dataclass(frozen=True)
+class Before:
+    """Nodes before a model: they make its input `gone`, and the result takes `ports` in its place."""
+
+    nodes: Sequence[onnx.NodeProto]
+    gone: str
+    ports: Sequence[onnx.ValueInfoProto]
+
+    def apply(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        """Copy the model; values of it that have the name of a new input get others."""
+        shared = {port.name for port in model.graph.input} - {self.gone}
+        result, moved = _with_room(model, [port.name for port in self.ports if port.name not in shared])
+        graph, gone = result.graph, moved.get(self.gone, self.gone)
+        for place, node in enumerate(self.nodes):
+            graph.node.insert(place, _renamed(node, outputs={self.gone: gone}))
+        place = next((number for number, port in enumerate(graph.input) if port.name == gone), len(graph.input))
+        inputs = [port for port in graph.input if port.name != gone]
+        inputs[place:place] = [port for port in self.ports if port.name not in shared]
+        held = [tensor for tensor in graph.initializer if tensor.name != gone]
+        del graph.input[:], graph.initializer[:]
+        graph.input.extend(inputs)
+        graph.initializer.extend(held)
+        return _import_domains(result, self.nodes)
+
+
+@dataclass(frozen=True)
+class Behind:
+    """Nodes behind a model: they make the value `made` from values of it."""
+
+    nodes: Sequence[onnx.NodeProto]
+    made: str
+
+    def apply(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        """Copy the model; a value of it that has the name of what is made gets another."""
+        result, moved = _with_room(model, [self.made])
+        result.graph.node.extend(_renamed(node, inputs=moved) for node in self.nodes)
+        return _import_domains(result, self.nodes)
+
+
+@dataclass(frozen=True)
+class Amid:
+    """Nodes at a value inside a model: `forth` make `made` of it, and `back` make `again`, which its readers take then.
+
+    So a model loses what the value loses on its way through another element type.
+    """
+
+    forth: Sequence[onnx.NodeProto]
+    back: Sequence[onnx.NodeProto]
+    value: str
+    made: str
+    again: str
+
+    def apply(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        """Copy the model; values of it that have the names of what is made get others."""
+        result, moved = _with_room(model, [self.made, self.again])
+        graph, value = result.graph, moved.get(self.value, self.value)
+        flow = Flow(graph)
+        for number in flow.readers.get(value, ()):
+            _redirect(flow.nodes[number], value, self.again)
+        place = flow.producers.get(value, -1) + 1
+        forth = [_renamed(node, inputs={self.value: value}) for node in self.forth]
+        for number, node in enumerate([*forth, *self.back], place):
+            graph.node.insert(number, node)
+        return _import_domains(result, [*forth, *self.back])
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Another model beside or behind a model, which some of its inputs are fed from."""
+
+    other: onnx.ModelProto
+    connect: Mapping[str, str]
+    prefix: str
+
+    def apply(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        """Copy the model with the other one."""
+        return compose(model, self.other, self.connect, self.prefix)
+
+
+@dataclass
+class Settled:
+    """What is put around the original, in this order, and which ends are then matched with which of the changed model.
+
+    `gone` are inputs of the original that are none any more, `inner` inputs of now that are made inside it. `outdated`
+    are all ends that have no meaning in the form of now; `inverses` make inputs of now from those of before, as nodes
+    and the names of the inputs.
+    """
+
+    wraps: list[Wrap] = field(default_factory=list)
+    gone: set[str] = field(default_factory=set)
+    inner: list[tuple[str, str]] = field(default_factory=list)
+    inputs: list[tuple[str, str]] = field(default_factory=list)
+    outputs: list[tuple[str, str]] = field(default_factory=list)
+    outdated: set[str] = field(default_factory=set)
+    inverses: list[tuple[Sequence[onnx.NodeProto], str]] = field(default_factory=list)
+
+    def around(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        """Copy a model that goes by the names of the original, with all of it."""
+        for wrap in self.wraps:
+            model = wrap.apply(model)
+        return model
+
+
+def settle(accounts: Iterable[Account], original: onnx.ModelProto, changed: onnx.ModelProto, match: Match) -> Settled:
+    """Settle what a pass says of its ends; `match` leads from the original to the model before the pass.
+
+    An account of something that the original does not have is left out: the end that it is about is not compared.
+    Raises PassError when one speaks of an end that the changed model does not have.
+    """
+    return _Settling(original, changed, match).all(accounts)
+
+
+class _Settling:
+    def __init__(self, original: onnx.ModelProto, changed: onnx.ModelProto, match: Match) -> None:
+        self._model = original
+        self._changed = {value.name: value for value in changed.graph.input}
+        self._given = {value.name for value in changed.graph.output}
+        self._inputs = {theirs: mine for mine, theirs in match.inputs}
+        self._inner = {theirs: mine for mine, theirs in match.inner}
+        self._outputs = {theirs: mine for mine, theirs in match.outputs}
+        self._ports = {mine for mine, _ in (*match.inputs, *match.outputs)}
+        self._found = Settled()
+        # What an earlier step put around the original stays there.
+        numbers = [int(known[1]) for name in names_of(original.graph) if (known := _OURS.match(name))]
+        self._first = max(numbers, default=-1) + 1
+
+    def all(self, accounts: Iterable[Account]) -> Settled:
+        for number, account in enumerate(accounts, self._first):
+            if isinstance(account, Joined):
+                self._join(account)
+            elif isinstance(account, Pieces):
+                self._cut(account)
+            elif account.end == "input":
+                self._input(account, f"relation_{number}/")
+            else:
+                self._output(account, f"relation_{number}/")
+        return self._found
+
+    def _add(self, wrap: Wrap) -> None:
+        self._found.wraps.append(wrap)
+        self._model = wrap.apply(self._model)
+
+    def _input(self, relation: Relation, prefix: str) -> None:
+        body = _Body(relation, relation.body, prefix)
+        read = {name: relation.names.get(name, name) for name in body.free}
+        unknown = next((name for name in read.values() if name not in self._changed), None)
+        if unknown is not None:
+            what = f"input '{relation.port}' is related to '{unknown}', and the changed model has no such input"
+            raise PassError(what, todo="name the inputs as they are at the end of the pass")
+        mine = self._inputs.get(relation.port)
+        if mine is None:
+            self._from_inside(relation, prefix)
+            return
+        staying = self._ports - {mine} | {name for name, _ in self._found.inputs}
+        known = {now: name for name, now in self._found.inputs} | self._untouched(relation.port)
+        names = {now: known.get(now) or _unused(now, staying) for now in read.values()}
+        ports = [_port(names[now], self._changed[now]) for now in names]
+        self._found.gone.add(mine)
+        self._found.outdated.add(mine)
+        self._found.inputs += [(name, now) for now, name in names.items() if (name, now) not in self._found.inputs]
+        self._add(Before(body.nodes({key: names[now] for key, now in read.items()}, mine), mine, ports))
+        if relation.inverse:
+            self._invert(relation, names, prefix)
+
+    def _untouched(self, port: str) -> dict[str, str]:
+        """Return inputs that are now what they were before, by their names of now."""
+        kept = {theirs: mine for theirs, mine in self._inputs.items() if theirs != port}
+        return {theirs: mine for theirs, mine in kept.items() if mine not in self._found.gone}
+
+    def _invert(self, relation: Relation, names: Mapping[str, str], prefix: str) -> None:
+        body = _Body(relation, relation.inverse, f"{prefix}inverse/")
+        now = relation.names.get(body.last, body.last)
+        # An input may have the name that it had before.
+        before = {key: f"{GIVEN}{self._inputs.get(name, name)}" for key, name in _read_before(relation, body).items()}
+        if now in names:
+            self._found.inverses.append((body.nodes(before, names[now]), names[now]))
+
+    def _from_inside(self, relation: Relation, prefix: str) -> None:
+        """Make an input of now inside the original, where it was an input that the original computes."""
+        value = self._inner.get(relation.port, relation.port)
+        if value not in Flow(self._model.graph) or not relation.inverse:
+            return
+        body, inverse = _Body(relation, relation.body, prefix), _Body(relation, relation.inverse, f"{prefix}inverse/")
+        now = relation.names.get(inverse.last, inverse.last)
+        read = {key: self._inner.get(name, name) for key, name in _read_before(relation, inverse).items()}
+        forth = inverse.nodes(read, now)
+        self._found.inner.append((now, now))
+        if set(read.values()) == {value} and {relation.names.get(key, key) for key in body.free} == {now}:
+            again = f"{prefix}again"
+            self._add(Amid(forth, body.nodes(dict.fromkeys(body.free, now), again), value, now, again))
+        else:
+            self._add(Behind(forth, now))
+
+    def _output(self, relation: Relation, prefix: str) -> None:
+        if relation.port not in self._given:
+            what = f"an output '{relation.port}' is related to what the model gave before, and it has no such output"
+            raise PassError(what, todo="name the output as it is at the end of the pass")
+        body = _Body(relation, relation.body, prefix)
+        flow = Flow(self._model.graph)
+        joined = {now: name for name, now in self._found.outputs}
+        read = {key: relation.names.get(key, key) for key in body.free}
+        sources = {**self._inputs, **self._outputs, **joined}
+        names = {key: sources.get(name, name) for key, name in read.items()}
+        if any(name not in flow for name in names.values()):
+            return
+        staying = self._ports - {self._outputs.get(relation.port, "")} | self._found.gone
+        made = _unused(relation.port, staying | {name for name, _ in (*self._found.inputs, *self._found.outputs)})
+        self._found.outputs.append((made, relation.port))
+        if made in self._ports:
+            self._found.outdated.add(made)
+        self._add(Behind(body.nodes(names, made), made))
+
+    def _cut(self, pieces: Pieces) -> None:
+        """Run the original on each piece, if it has all of the inputs that are cut."""
+        axes = {self._inputs.get(name, ""): axis for name, axis in pieces.inputs.items()}
+        own = {port.name for port in self._model.graph.input}
+        if axes.keys() <= own:
+            outputs = {self._outputs[name]: axis for name, axis in pieces.outputs.items() if name in self._outputs}
+            self._found.outdated.update((*axes, *outputs))
+            self._add(Piecewise(axes, outputs, pieces.count))
+
+    def _join(self, joined: Joined) -> None:
+        import onnx
+
+        other = onnx.load_model_from_string(joined.other)
+        connect = {
+            name: self._outputs.get(value, self._inputs.get(value, value)) for name, value in joined.connect.items()
+        }
+        why = obstacle(self._model, other, connect, joined.prefix)
+        if why:
+            raise PassError(f"the model that is joined cannot be compared: {why}")
+        self._add(Beside(other, connect, joined.prefix))
+        names = [f"{joined.prefix}{port.name}" for port in other.graph.input if port.name not in connect]
+        self._found.inputs += [(name, name) for name in names if name in self._changed]
+        names = [f"{joined.prefix}{value.name}" for value in other.graph.output]
+        self._found.outputs += [(name, name) for name in names if name in self._given]
+
+
+class _Body:
+    """The lines of a relation, with names of their own inside. `free` are the identifiers that stand for tensors."""
+
+    def __init__(self, relation: Relation, text: str, prefix: str) -> None:
+        from surgery.graph.text import parse_nodes  # it imports the graph, and the original runs before that is there
+
+        self._nodes = parse_nodes(text)
+        self._constants = relation.constants
+        self._prefix = prefix
+        if not self._nodes or not self._nodes[-1].output:
+            raise PassError(f"a relation of '{relation.port}' says nothing: '{text}'", todo="write 'x = Op(y)'")
+        self.last = self._nodes[-1].output[0]
+        self.free: list[str] = []
+        made: set[str] = set()
+        for node in self._nodes:
+            self.free += [name for name in node.input if name and name not in made and name not in self._constants]
+            made.update(node.output)
+        self.free = list(dict.fromkeys(self.free))
+
+    def nodes(self, names: Mapping[str, str], result: str) -> list[onnx.NodeProto]:
+        """Return copies in which the free identifiers have these names, and what the last one makes is `result`."""
+        import onnx
+
+        now = {name: names[name] for name in self.free}
+        made: list[onnx.NodeProto] = []
+        for name, array in self._constants.items():
+            now[name] = f"{self._prefix}{name}"
+            tensor = onnx.numpy_helper.from_array(array)
+            made.append(onnx.helper.make_node("Constant", [], [now[name]], value=tensor))
+        for number, node in enumerate(self._nodes):
+            copy = onnx.NodeProto()
+            copy.CopyFrom(node)
+            copy.input[:] = [name and now[name] for name in node.input]
+            now |= {name: f"{self._prefix}{number}/{name}" for name in node.output if name}
+            copy.output[:] = [name and now[name] for name in node.output]
+            made.append(copy)
+        made[-1].output[0] = result
+        return made
+
+
+def _read_before(relation: Relation, inverse: _Body) -> dict[str, str]:
+    """Say which input of before each identifier of an inverse is: what the relation makes is the one it is about."""
+    names = {_Body(relation, relation.body, "").last: relation.port, **relation.names}
+    return {key: names.get(key, key) for key in inverse.free}
+
+
+def _with_room(model: onnx.ModelProto, names: Iterable[str]) -> tuple[onnx.ModelProto, dict[str, str]]:
+    """Copy a model in which none of these names is taken; say what the values are called now that had them."""
+    import onnx
+
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    taken = set(names_of(result.graph))
+    fresh = (name for number in count() if (name := f"value_{number}") not in taken)
+    moved = {name: next(fresh) for name in dict.fromkeys(names) if name in taken}
+    rename_values(result.graph, moved)
+    return result, moved
+
+
+def _renamed(
+    node: onnx.NodeProto, *, inputs: Mapping[str, str] | None = None, outputs: Mapping[str, str] | None = None
+) -> onnx.NodeProto:
+    copy = type(node)()
+    copy.CopyFrom(node)
+    copy.input[:] = [(inputs or {}).get(name, name) for name in node.input]
+    copy.output[:] = [(outputs or {}).get(name, name) for name in node.output]
+    return copy
+
+
+def _redirect(node: onnx.NodeProto, old: str, new: str) -> None:
+    """Let a node, and what is in its subgraphs, read another value; names of a graph are not used again inside it."""
+    node.input[:] = [new if name == old else name for name in node.input]
+    for body in bodies(node):
+        for inner in body.node:
+            _redirect(inner, old, new)
+        for output in body.output:
+            output.name = new if output.name == old else output.name
+
+
+def _import_domains(model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> onnx.ModelProto:
+    known = {item.domain for item in model.opset_import}
+    for domain in sorted({node.domain for node in nodes} - known):
+        model.opset_import.add(domain=domain, version=1)
+    return model
+
+
+def _port(name: str, like: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
+    port = type(like)()
+    port.CopyFrom(like)
+    port.name = name
+    return port
+
+
+def _unused(wish: str, taken: set[str]) -> str:
+    return wish if wish not in taken else next(name for n in count(1) if (name := f"{wish}_{n}") not in taken)

@@ -1,0 +1,264 @@
+"""What models of one signature are compared with: the original, seen through that signature."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from surgery.graph.signature_mappings import Account
+from surgery.proto.dataflow import Flow
+from surgery.proto.ports import Match, rename, required, retype
+from surgery.recipe.schema import InputsSpec, VerifySpec
+from surgery.verification.checks import Signature, signature
+from surgery.verification.comparing.details import Verdict
+from surgery.verification.comparing.judging import NOT_RUN
+from surgery.verification.signature import grafting
+from surgery.verification.signature.carrying import carry
+from surgery.verification.signature.lifting import default_opset, lift
+from surgery.verification.signature.relating import Settled, settle
+from surgery.verification.verdict import Verifier
+
+if TYPE_CHECKING:
+    import onnx
+
+Names = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Freed:
+    """A dim of an input, named as in the changed model, that was a number and is open now."""
+
+    port: str
+    axis: int
+    extent: int
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What models of one signature are compared with.
+
+    `reference` is the original, seen through that signature; `match` says what its inputs and outputs are called now.
+    `accepted` is the model that was accepted last, under the names of the reference. `retyped` tells whether an input
+    or output has another element type by now. `settled` is what was put around the reference last, and `freed` are dims
+    that were a number in it and are open now: the two are compared at that number alone. `remarks` are for the verdict,
+    `stems` what was cut out of the reference to be run with a piece of it.
+    """
+
+    signature: Signature
+    reference: bytes
+    match: Match
+    inputs: InputsSpec
+    verifier: Verifier
+    accepted: bytes | None = None
+    retyped: bool = False
+    settled: Settled = field(default_factory=Settled)
+    freed: tuple[Freed, ...] = ()
+    remarks: tuple[str, ...] = ()
+    stems: dict[tuple[int, tuple[str, ...]], onnx.GraphProto | str] = field(default_factory=dict, compare=False)
+
+    @property
+    def incomparable(self) -> list[str]:
+        """The outputs that the original has no value for."""
+        known = {theirs for _, theirs in self.match.outputs}
+        return [port.name for port in self.signature.outputs if port.name not in known]
+
+    def after(
+        self, model: onnx.ModelProto, found: Signature, renamed: Names, accounts: Iterable[Account], spec: VerifySpec
+    ) -> Terms:
+        """Return the terms for a model with another signature."""
+        original = onnx_model(self.reference)
+        settled = settle(accounts, original, model, self.match)
+        reference = settled.around(original)
+        match = _follow(self.match, found, renamed, Flow(reference.graph), settled)
+        seen = see(reference, model, match)
+        data = seen.SerializeToString(deterministic=True)
+        retyped = _differ_in_type(signature(reference), found, match)
+        freed = tuple(_freed(reference, model, match))
+        if data == self.reference:
+            return replace(self, signature=found, match=match, retyped=retyped, settled=settled, freed=freed)
+        inputs, remarks = carry(self.inputs, self.verifier.given, signature(original), seen, spec, settled=settled)
+        verifier = Verifier(data, inputs, spec)
+        accepted = None
+        if self.accepted is not None:
+            before = see(settled.around(onnx_model(self.accepted)), model, match)
+            accepted = before.SerializeToString(deterministic=True)
+            verifier.accept(accepted)
+        return Terms(found, data, match, inputs, verifier, accepted, retyped, settled, freed, remarks)
+
+    def inputs_for(self, model: onnx.ModelProto, spec: VerifySpec) -> tuple[InputsSpec, tuple[str, ...]]:
+        """Return what is known of the inputs of a changed model under its own names, and what had to be left out."""
+        names = dict((*self.match.inputs, *self.match.outputs))
+        return carry(self.inputs, self.verifier.given, signature(self._original()), model, spec, names=names)
+
+    def hint(self, model: onnx.ModelProto) -> str:
+        """Say what may be the matter where the original does not run with what a pass says put around it."""
+        own, its = default_opset(self._original()), default_opset(model)
+        if not self.settled.wraps or own == its:
+            return ""
+        return (
+            f"the relations of this step are in ai.onnx {its}, and the original imports {own}: change the opset later"
+        )
+
+    def problem(self, model: onnx.ModelProto) -> Verdict | None:
+        """Say why a model cannot be compared at all, None when it can."""
+        new = self._inside(model)
+        obstacle = grafting.obstacle(model, self._original(), new) if new else ""
+        if new and not obstacle:
+            stem = self._stem(model, new)
+            obstacle = f"the original cannot compute input '{new[0]}': {stem}" if isinstance(stem, str) else ""
+        if obstacle:
+            return Verdict("unverified", NOT_RUN, message=obstacle)
+        if model.graph.output and not self.match.outputs:
+            return Verdict("unverified", NOT_RUN, message="the original has none of the outputs to compare")
+        return None
+
+    def _inside(self, model: onnx.ModelProto) -> list[str]:
+        """List the inputs that a model needs and the reference has not: values inside it, by their names there."""
+        known = {theirs for _, theirs in self.match.inputs}
+        inner = {theirs: mine for mine, theirs in self.match.inner}
+        return [inner.get(port.name, port.name) for port in required(model) if port.name not in known]
+
+    def _stem(self, model: onnx.ModelProto, names: list[str]) -> onnx.GraphProto | str:
+        """Return the nodes of the original above these inputs, at the opset of a model, or say why they lack."""
+        version = default_opset(model)
+        key = version, tuple(names)
+        if key not in self.stems:
+            original = self._original()
+            inputs = replace(self.inputs, data=self.verifier.given)
+            self.stems[key] = lift(
+                grafting.above(original, names), names, original, version, inputs, self.verifier.spec
+            )
+        return self.stems[key]
+
+    def _original(self) -> onnx.ModelProto:
+        return onnx_model(self.reference)
+
+    def align(self, model: onnx.ModelProto, data: bytes) -> bytes:
+        """Give a model the names and element types of the reference, its inputs, and none but its outputs."""
+        inside = self._inside(model)
+        outputs = [theirs for _, theirs in self.match.outputs]
+        if [value.name for value in model.graph.output] != outputs or self.match.renames:
+            model = rename(_with_outputs(model, outputs), self.match)
+            data = model.SerializeToString(deterministic=True)
+        if self.retyped:
+            model = retype(model, self._original())
+            data = model.SerializeToString(deterministic=True)
+        stem = self._stem(model, inside) if inside else ""
+        if not isinstance(stem, str):
+            data = grafting.graft(model, self._original(), inside, stem).SerializeToString(deterministic=True)
+        return data
+
+
+def _follow(match: Match, found: Signature, renamed: Names, original: Flow, settled: Settled) -> Match:
+    """Find the inputs and outputs again after a change, and new outputs among the values of the original."""
+    inputs, outputs = ({port.name for port in ports} for ports in (found.inputs, found.outputs))
+    said = {theirs for _, theirs in settled.outputs}
+    kept = [(mine, now) for mine, theirs in match.outputs if (now := renamed.get(theirs, theirs)) not in said]
+    kept += settled.outputs
+    known = {theirs for _, theirs in kept}
+    kept += [(port.name, port.name) for port in found.outputs if port.name not in known and port.name in original]
+    fed = [(mine, renamed.get(theirs, theirs)) for mine, theirs in match.inputs if mine not in settled.gone]
+    fed += [pair for pair in settled.inputs if pair not in fed]
+    made = {theirs for _, theirs in settled.inner}
+    inner = [(mine, now) for mine, theirs in match.inner if (now := renamed.get(theirs, theirs)) not in made]
+    inner += settled.inner
+    known = {theirs for _, theirs in (*fed, *inner)}
+    inner += [(port.name, port.name) for port in found.inputs if port.name not in known and port.name in original]
+    return Match(
+        tuple((mine, theirs) for mine, theirs in fed if theirs in inputs),
+        tuple((mine, theirs) for mine, theirs in kept if theirs in outputs),
+        tuple((mine, theirs) for mine, theirs in inner if theirs in inputs),
+    )
+
+
+def _differ_in_type(original: Signature, changed: Signature, match: Match) -> bool:
+    """Tell whether an input or output that both have differs in its type."""
+    pairs = ((match.inputs, original.inputs, changed.inputs), (match.outputs, original.outputs, changed.outputs))
+    for names, mine, theirs in pairs:
+        before, now = ({port.name: port.type for port in ports} for ports in (mine, theirs))
+        if any(before.get(a, now[b]) != now[b] for a, b in names):
+            return True
+    return False
+
+
+def see(original: onnx.ModelProto, changed: onnx.ModelProto, match: Match) -> onnx.ModelProto:
+    """Copy a model as far as a changed one has its inputs and outputs.
+
+    An input that is none any more takes the value that it has in the changed model, or that it has by default. One
+    with neither stays, and is varied: the changed model must not depend on it.
+    """
+    result = _with_outputs(original, [mine for mine, _ in match.outputs])
+    graph = result.graph
+    values = {tensor.name: tensor for tensor in changed.graph.initializer}
+    own = {tensor.name for tensor in graph.initializer}
+    for port in list(graph.input):
+        if port.name in dict(match.inputs):
+            continue
+        if port.name in values and port.name not in own:
+            graph.initializer.append(values[port.name])
+            own.add(port.name)
+        if port.name in own and result.ir_version >= 4:
+            graph.input.remove(port)
+    _declare_dims(graph, changed, match)
+    return result
+
+
+def _declare_dims(original: onnx.GraphProto, changed: onnx.ModelProto, match: Match) -> None:
+    """Declare the dims of the changed model; one that is a number in the original and open now stays that number."""
+    pins: dict[str, int] = {}
+    pairs = list(_pairs(original, changed, match))
+    for port, other in pairs:
+        for mine, theirs in zip(port.type.tensor_type.shape.dim, other.type.tensor_type.shape.dim):
+            if mine.HasField("dim_value") and theirs.dim_param:
+                pins[theirs.dim_param] = mine.dim_value
+    for port, other in pairs:
+        before = list(port.type.tensor_type.shape.dim)
+        shape = type(other.type.tensor_type.shape)()
+        shape.CopyFrom(other.type.tensor_type.shape)
+        for number, dim in enumerate(shape.dim):
+            if dim.dim_param in pins:
+                dim.dim_value = pins[dim.dim_param]
+            elif not dim.WhichOneof("value") and number < len(before) and before[number].HasField("dim_value"):
+                dim.dim_value = before[number].dim_value
+        port.type.tensor_type.shape.CopyFrom(shape)
+
+
+def _pairs(
+    original: onnx.GraphProto, changed: onnx.ModelProto, match: Match
+) -> Iterator[tuple[onnx.ValueInfoProto, onnx.ValueInfoProto]]:
+    """Yield the inputs that are tensors in both."""
+    declared = {value.name: value for value in changed.graph.input}
+    names = dict(match.inputs)
+    for port in original.input:
+        other = declared.get(names.get(port.name, ""))
+        if other is not None and port.type.HasField("tensor_type") and other.type.HasField("tensor_type"):
+            yield port, other
+
+
+def _freed(original: onnx.ModelProto, changed: onnx.ModelProto, match: Match) -> Iterator[Freed]:
+    """Find the dims of inputs that are a number in the original and open in the changed model."""
+    for port, other in _pairs(original.graph, changed, match):
+        dims = zip(port.type.tensor_type.shape.dim, other.type.tensor_type.shape.dim)
+        for axis, (mine, theirs) in enumerate(dims):
+            if mine.HasField("dim_value") and not theirs.HasField("dim_value"):
+                yield Freed(other.name, axis, mine.dim_value)
+
+
+def onnx_model(data: bytes) -> onnx.ModelProto:
+    """Read a model without weights."""
+    import onnx
+
+    return onnx.load_model_from_string(data)
+
+
+def _with_outputs(model: onnx.ModelProto, names: list[str]) -> onnx.ModelProto:
+    """Copy a model with these values as its outputs, in this order; the type of a new one is left open."""
+    import onnx
+
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    declared = {value.name: value for value in model.graph.output}
+    del result.graph.output[:]
+    result.graph.output.extend(declared.get(name) or onnx.ValueInfoProto(name=name) for name in names)
+    return result

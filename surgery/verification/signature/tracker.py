@@ -1,0 +1,288 @@
+"""What a chain of passes is held to: a signature, and an original to compare with.
+
+A pass may change the signature where it declares so. From then on the new one is what must stay, and what is compared
+is what the original and the changed model both have. For that the original is seen through the new signature: it keeps
+the outputs that are left, what was an input and is none any more is bound, dims are those declared now. The changed
+model is seen under the original's names. Where a pass says how an end follows from those of before, that is put around
+the original. And where a pass means to compute something else, what it makes is the original from then on; so is a
+model that was found right, where the next one takes or gives what the original knows nothing of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from surgery.graph.signature_mappings import Account
+from surgery.promises import Change, Parity
+from surgery.proto.ports import by_name
+from surgery.recipe.schema import InputsSpec, VerifySpec
+from surgery.verification.checks import Port, Signature, signature
+from surgery.verification.comparing.details import Verdict
+from surgery.verification.comparing.judging import NOT_RUN
+from surgery.verification.signature import intended as trial
+from surgery.verification.signature.relating import Settled
+from surgery.verification.signature.terms import Names, Terms, onnx_model, see
+from surgery.verification.verdict import Verifier
+
+if TYPE_CHECKING:
+    import onnx
+
+Accounts = tuple[Account, ...]
+Model = tuple["onnx.ModelProto", bytes]
+
+_MOST_TOLD = 3
+
+
+@dataclass(frozen=True)
+class _Next:
+    """The terms for the model that `key` stands for, and those that the committed model is seen under beside it."""
+
+    key: object
+    terms: Terms
+    before: Terms
+
+
+class Contract:
+    """Holds the models of a chain to their signature, and to the results of the original.
+
+    `renamed` says, throughout, how inputs and outputs of the model that was committed last are called in a new one, and
+    `accounts` how they follow from each other.
+    """
+
+    def __init__(self, original: bytes, inputs: InputsSpec, spec: VerifySpec) -> None:
+        import onnx
+
+        model = onnx.load_model_from_string(original)
+        self.first = signature(model)
+        self._spec = spec
+        self._terms = Terms(self.first, original, by_name(model, model), inputs, Verifier(original, inputs, spec))
+        self._next: _Next | None = None
+        self._committed = original
+        self._seen: tuple[int, bytes, bytes] | None = None
+        self._is_right = True  # what is committed, held to the original
+
+    @property
+    def verifier(self) -> Verifier:
+        """What verifies models with the signature of the committed one."""
+        return self._terms.verifier
+
+    def names(
+        self, model: onnx.ModelProto, declared: Collection[Change], said: Names, accounts: Accounts = ()
+    ) -> Names:
+        """Say how inputs and outputs are called in a changed model: as its pass said, or as far as it can be told."""
+        if said or accounts or "names" not in declared:
+            return said
+        return _match_by_order(self._terms.signature, signature(model))
+
+    def complaints(self, model: onnx.ModelProto, declared: Collection[Change], renamed: Names) -> Iterator[str]:
+        """Say what is another in the signature of a changed model, though its pass does not declare it."""
+        for deviation in self._terms.signature.compare(signature(model), renamed):
+            if deviation.change not in declared:
+                yield f"{deviation.text}; the pass does not declare that it changes {deviation.change}"
+
+    def verify(
+        self, model: onnx.ModelProto, data: bytes, promise: Parity, renamed: Names, accounts: Accounts = ()
+    ) -> Verdict:
+        """Compare a changed model, given as a message and as bytes, with the original.
+
+        With a promise of INTENDED there is nothing to compare: it is tried by itself, see `intended`.
+        """
+        if promise is Parity.INTENDED:
+            terms = self._anew(model, data)
+            verdict = trial.examine(terms.verifier, self._terms.verifier, self._terms.match)
+        else:
+            terms = self._comparable(model, renamed, accounts)
+            before = self._aligned() if terms is self._terms and self._compares_regions(promise) else None
+            verdict = terms.problem(model) or terms.verifier.verify(terms.align(model, data), promise, before)
+            if verdict.passed and terms is not self._terms:
+                verdict = self._at_other_sizes(terms, model, data) or verdict
+            self._is_right = self._is_right or (verdict.passed and data == self._committed)
+        changes = [deviation.text for deviation in self._terms.signature.compare(terms.signature, renamed)]
+        remarks = [*_some(changes), *(f"output '{name}' is not compared" for name in terms.incomparable)]
+        remarks += terms.remarks if terms is not self._terms else ()
+        remarks += [terms.hint(model)] if verdict.reason == NOT_RUN and terms.hint(model) else []
+        return replace(verdict, message="; ".join([verdict.message, *remarks])) if remarks else verdict
+
+    def compare_ahead(self, before: Model, after: Model, promise: Parity) -> None:
+        """Compare a model with the one that it was made of, before that one is verified."""
+        terms = self._terms
+        if self._compares_regions(promise):
+            terms.verifier.compare_ahead(terms.align(*before), terms.align(*after), promise)
+
+    def run_ahead(self, before: Model, after: Model, promise: Parity) -> None:
+        """Run a model that will be verified once the one that it was made of is, unless its regions have decided."""
+        terms = self._terms
+        aligned = terms.align(*before) if self._compares_regions(promise) else None
+        terms.verifier.run_ahead(aligned, terms.align(*after), promise)
+
+    def keeps_terms(self, model: onnx.ModelProto, promise: Parity, renamed: Names, accounts: Accounts) -> bool:
+        """Return whether a changed model will be compared with what the committed one was compared with."""
+        changes = promise is Parity.INTENDED or accounts or self._terms.signature.compare(signature(model), renamed)
+        return not changes
+
+    def _compares_regions(self, promise: Parity) -> bool:
+        """Return whether a change may be compared with the committed model: one that is verified, step by step.
+
+        What a LOSSY step loses is measured at the outputs.
+        """
+        spec = self._spec
+        return spec.mode == "each" and spec.compare == "region" and self._is_right and promise is not Parity.LOSSY
+
+    def verify_whole(self, model: onnx.ModelProto, data: bytes) -> Verdict:
+        """Compare the whole of a model that is committed with the original, within rounding."""
+        terms = self._comparable(model, {}, ())
+        verdict = terms.problem(model) or terms.verifier.verify(terms.align(model, data), Parity.CLOSE)
+        self._is_right = self._is_right or verdict.passed
+        return verdict
+
+    def _aligned(self) -> bytes:
+        """Return the committed model under the names of the original."""
+        if self._seen is None or self._seen[:2] != (id(self._terms), self._committed):
+            aligned = self._terms.align(onnx_model(self._committed), self._committed)
+            self._seen = id(self._terms), self._committed, aligned
+        return self._seen[2]
+
+    def _at_other_sizes(self, terms: Terms, model: onnx.ModelProto, data: bytes) -> Verdict | None:
+        """Try dims that are open now and were a number, at which alone the two models are compared."""
+        if not terms.freed:
+            return None
+        inputs = replace(terms.inputs_for(model, self._spec)[0], data=(), only_given=False)
+        with closing(Verifier(data, inputs, self._spec)) as verifier:
+            return trial.runs_elsewhere(verifier, terms.freed)
+
+    def compared(
+        self, before: onnx.ModelProto, after: onnx.ModelProto, renamed: Names, accounts: Accounts = ()
+    ) -> tuple[Verifier, onnx.ModelProto, onnx.ModelProto]:
+        """Return the committed model and a changed one as far as they are compared, and what ran the original."""
+        import onnx
+
+        terms = self._comparable(after, renamed, accounts)
+        own = self._terms if self._next is None or self._next.terms is not terms else self._next.before
+        mine, theirs = (
+            onnx.load_model_from_string(known.align(model, model.SerializeToString(deterministic=True)))
+            for known, model in ((own, before), (terms, after))
+        )
+        if terms is not self._terms:
+            mine = terms.settled.around(mine)
+        return terms.verifier, see(mine, after, terms.match), theirs
+
+    def adopt(
+        self,
+        model: onnx.ModelProto,
+        data: bytes,
+        renamed: Names,
+        accounts: Accounts = (),
+        *,
+        right: bool,
+        accepted: bool,
+        intended: bool = False,
+    ) -> None:
+        """Hold later models to the signature of this one; if it was `accepted`, exact steps to its very bits.
+
+        One that was `intended` to compute something else is what later ones are compared with. One that was not found
+        `right` never is.
+        """
+        terms = self._anew(model, data) if intended else self._comparable(model, renamed, accounts)
+        self._is_right = intended or (right and self._is_right)
+        self._committed = data
+        if terms is self._terms:
+            self._forget_next()
+        elif terms.verifier is not self._terms.verifier:
+            self._terms.verifier.close()
+        self._terms, self._next = replace(terms, settled=Settled(), freed=(), remarks=()), None
+        if accepted:
+            aligned = terms.align(model, data)
+            terms.verifier.accept(aligned)
+            self._terms = replace(self._terms, accepted=aligned)
+
+    def close(self) -> None:
+        """Forget what the original computed, and end what prepares it."""
+        self._forget_next()
+        self._terms.verifier.close()
+
+    def begins_anew(self, model: onnx.ModelProto, renamed: Names, accounts: Accounts = ()) -> bool:
+        """Tell whether the original is not known to compute what a changed model takes or gives.
+
+        Where the committed model is found right before, it stands in for the original.
+        """
+        return self._terms_of(model, renamed, accounts).problem(model) is not None
+
+    def _comparable(self, model: onnx.ModelProto, renamed: Names, accounts: Accounts = ()) -> Terms:
+        """Return the terms for a changed model: the original's, or the committed one's where those are of no use."""
+        terms = self._terms_of(model, renamed, accounts)
+        problem = terms.problem(model)
+        if problem is None or not self._is_right or self._committed == self._terms.reference:
+            return terms
+        before = self._own_terms(onnx_model(self._committed), self._committed)
+        found = before.after(model, signature(model), renamed, accounts, self._spec)
+        if found.verifier is not before.verifier:
+            before.verifier.close()
+        if found.problem(model) is not None:
+            found.verifier.close()
+            return terms
+        self._forget_next()
+        remark = f"compared with the model before this step, as with the original it cannot be: {problem.message}"
+        found = replace(found, remarks=(remark, *found.remarks))
+        self._next = _Next(_key(model, renamed, accounts), found, before)
+        return found
+
+    def _terms_of(self, model: onnx.ModelProto, renamed: Names, accounts: Accounts = ()) -> Terms:
+        """Return the terms for a model of this signature: those that hold, or new ones."""
+        key = _key(model, renamed, accounts)
+        if self._next is not None and self._next.key == key:
+            return self._next.terms
+        found = signature(model)
+        if not accounts and not self._terms.signature.compare(found, renamed):
+            return self._terms
+        self._forget_next()
+        self._next = _Next(key, self._terms.after(model, found, renamed, accounts, self._spec), self._terms)
+        return self._next.terms
+
+    def _anew(self, model: onnx.ModelProto, data: bytes) -> Terms:
+        """Return the terms under which this model itself is the original."""
+        if self._next is None or self._next.key != data:
+            self._forget_next()
+            self._next = _Next(data, self._own_terms(model, data), self._terms)
+        return self._next.terms
+
+    def _own_terms(self, model: onnx.ModelProto, data: bytes) -> Terms:
+        inputs, remarks = self._terms.inputs_for(model, self._spec)
+        verifier = Verifier(data, inputs, self._spec)
+        return Terms(signature(model), data, by_name(model, model), inputs, verifier, remarks=remarks)
+
+    def _forget_next(self) -> None:
+        if self._next is not None and self._next.terms.verifier is not self._terms.verifier:
+            self._next.terms.verifier.close()
+        self._next = None
+
+
+def _key(model: onnx.ModelProto, renamed: Names, accounts: Accounts) -> object:
+    """Return what tells two changed models apart, as far as it matters to the terms."""
+    opsets = [(item.domain, item.version) for item in model.opset_import]
+    return signature(model), opsets, renamed, [id(account) for account in accounts]
+
+
+def _some(changes: list[str]) -> list[str]:
+    """List changes of a signature, but no more than a few."""
+    return changes if len(changes) <= _MOST_TOLD else [*changes[:_MOST_TOLD], f"and {len(changes) - _MOST_TOLD} more"]
+
+
+def _match_by_order(before: Signature, after: Signature) -> dict[str, str]:
+    """Match what is gone with what is new, in their order, where there are as many and their types agree.
+
+    For passes over another API, which have no way to say what they renamed.
+    """
+    renamed: dict[str, str] = {}
+    for mine, theirs in ((before.inputs, after.inputs), (before.outputs, after.outputs)):
+        gone, new = _only_in(mine, theirs), _only_in(theirs, mine)
+        if [port.type for port in gone] == [port.type for port in new]:
+            renamed |= {old.name: port.name for old, port in zip(gone, new)}
+    return renamed
+
+
+def _only_in(ports: tuple[Port, ...], others: tuple[Port, ...]) -> list[Port]:
+    names = {port.name for port in others}
+    return [port for port in ports if port.name not in names]

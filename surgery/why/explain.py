@@ -1,0 +1,457 @@
+"""Why a pass does what it does with a model, or does nothing: sites, near misses, refusals.
+
+The pass runs over the model as it is. What it leaves is looked at again: places where its pattern fits and a guard
+refuses, and places where the pattern fits in part. Nothing is verified and nothing is kept.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from surgery import storage
+from surgery.bridges.run_pass import Transformed, transform
+from surgery.errors import BlockedError, PassError, SurgeryError, UsageError
+from surgery.graph.describe import contents, named, source, typed
+from surgery.graph.graph import Site
+from surgery.graph.values import Node, Value
+from surgery.patterns import compile_pattern
+from surgery.proto.summary import operators
+from surgery.registry.declare import suggestion
+from surgery.why.decision_trace import Decision
+from surgery.why.nearest import Candidate, absent_ops, candidates
+from surgery.why.tracing_graph import Declined, WatchedGraph
+from surgery.workers import default_memory
+from surgery.workers.fork import call_in_fork
+
+if TYPE_CHECKING:
+    import onnx
+
+    from surgery.recipe.schema import PassStep
+    from surgery.registry.declare import Pass
+
+LIMIT = 10
+_MOST_LINES = 3
+_MOST_PLACES = 100
+"""Of refusals for one reason, that many places are listed."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a pattern, and the node that stands for it, if one does; `fits` tells whether it is as it should."""
+
+    text: str
+    node: str
+    fits: bool
+
+
+@dataclass(frozen=True)
+class Flaw:
+    """What is not as a line of a pattern wants it, at which node."""
+
+    line: str
+    kind: str
+    node: str
+    expected: str
+    actual: str
+
+    def __str__(self) -> str:
+        return f"expected {self.expected}, found {self.actual}"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What a name of a pattern stands for: the value, its type and dims, what it holds or where it comes from."""
+
+    name: str
+    value: str
+    type: str
+    contents: str
+
+
+@dataclass(frozen=True)
+class NearMiss:
+    """A place where a pass nearly fires.
+
+    Either the pattern (`pattern` counts from 1) fits but for `flaws`, the first of them being what the matcher meets
+    first; or it fits whole and `reason` says what was refused, `escapes` who else sees its inside, `where` which line
+    of code refused, `values` what stands in that line, `unknown` what it wanted to know and nobody does. `alike` has
+    the anchors of places like it.
+    """
+
+    anchor: str
+    op: str
+    opset: int
+    pattern: int
+    matched: int
+    lines: tuple[Line, ...]
+    flaws: tuple[Flaw, ...]
+    reason: str
+    escapes: tuple[str, ...]
+    where: str
+    values: str
+    unknown: tuple[str, ...]
+    bindings: tuple[Bound, ...]
+    alike: tuple[str, ...] = ()
+
+    @property
+    def summary(self) -> str:
+        """Say in one line what is missing."""
+        if self.reason:
+            values = [self.values] if self.values and not self.unknown else []
+            detail = "; ".join([*self.escapes, *(f"not known: {what}" for what in self.unknown), *values])
+            return f"'{self.anchor}': {self.reason}{f' ({detail})' if detail else ''}"
+        if not self.flaws:
+            return f"'{self.anchor}': {self.matched} of {len(self.lines)} lines fit"
+        first = self.flaws[0]
+        place = f", at '{first.node}'" if first.node != self.anchor else ""
+        more = f" and {len(self.flaws) - 1} more" if len(self.flaws) > 1 else ""
+        return f"'{self.anchor}': {first} in '{first.line}'{place}{more}"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A node at which a pass refused, with the types of what it reads and makes."""
+
+    anchor: str
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    values: str
+    unknown: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Refusals:
+    """The refusals for one reason; `places` lists the first of them."""
+
+    reason: str
+    where: str
+    count: int
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True)
+class Silence:
+    """Nodes that a pass looked at and left without a word; `where` is the line of its code that decided so.
+
+    `values` has what stood in that line for the first of them.
+    """
+
+    where: str
+    values: str
+    count: int
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Why:
+    """The explanation of one pass on one model.
+
+    `kind` is "pattern", "graph", or the API that the pass is written in. `looked` has the operators that the pass
+    asked for, with the number of nodes; `absent` those that its patterns need and the model has not. `near_misses` may
+    be cut to the first of `near_misses_total`. `operators` has the counts before and after of those that changed.
+    """
+
+    name: str
+    kind: str
+    at: str = ""
+    sites: tuple[Site, ...] = ()
+    near_misses: tuple[NearMiss, ...] = ()
+    near_misses_total: int = 0
+    refusals: tuple[Refusals, ...] = ()
+    silent: tuple[Silence, ...] = ()
+    looked: Mapping[str, int] | None = None
+    absent: tuple[str, ...] = ()
+    operators: Mapping[str, tuple[int, int]] | None = None
+    remark: str = ""
+
+    def lines(self, most: int) -> list[str]:
+        """Say in a few lines what keeps the pass from having more sites, the nearest first."""
+        told = [f"near miss {miss.summary}{_and(miss.alike)}" for miss in self.near_misses]
+        told += [f"refused {one.count} times: {one.reason}{_first(one)}" for one in self.refusals]
+        if not told and self.absent:
+            told = [f"no pattern can fit whole: the model has no {', no '.join(self.absent)}"]
+        told += [f"let be {one.count} times without a word: {one.where} ({one.values})" for one in self.silent]
+        if not told and self.looked is not None:
+            told = [f"the pass refused nothing; it looked at {_counts(self.looked)}"]
+        return told[:most] or [self.remark or "nothing in the model comes near the pattern"]
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the fields of the JSON report."""
+        fields = asdict(self)
+        return {"pass": fields.pop("name"), **fields}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Why:
+        """Read back what `to_json` gave."""
+        operators = data["operators"]
+        made = _read(cls, {"name": data["pass"], **{key: item for key, item in data.items() if key != "pass"}})
+        return replace(
+            made,
+            sites=tuple(_read(Site, one) for one in data["sites"]),
+            near_misses=tuple(
+                _read(NearMiss, one, lines=Line, flaws=Flaw, bindings=Bound) for one in data["near_misses"]
+            ),
+            refusals=tuple(_read(Refusals, one, places=Place) for one in data["refusals"]),
+            silent=tuple(_read(Silence, one) for one in data["silent"]),
+            operators=None if operators is None else {op: (old, new) for op, (old, new) in operators.items()},
+        )
+
+
+def _and(anchors: Sequence[str]) -> str:
+    return f"; and {len(anchors)} more like it" if anchors else ""
+
+
+def _first(refusals: Refusals) -> str:
+    anchor = refusals.places[0].anchor if refusals.places else ""
+    return f", first at '{anchor}'" if anchor else ""
+
+
+def _counts(looked: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {op or 'nodes'}" for op, count in looked.items()) or "no node"
+
+
+T = TypeVar("T")
+
+
+def _read(kind: type[T], data: Mapping[str, Any], **parts: type[Any]) -> T:
+    """Make a dataclass of its fields as JSON; `parts` gives the classes of the items of some."""
+    fields: dict[str, Any] = {}
+    for name, item in data.items():
+        part = parts.get(name)
+        items = [_read(part, one) for one in item] if part is not None else item
+        fields[name] = tuple(items) if isinstance(items, list) else items
+    return kind(**fields)
+
+
+def explain(
+    declared: Pass,
+    proto: onnx.ModelProto,
+    weights: storage.Weights,
+    options: Mapping[str, Any] | None = None,
+    *,
+    at: str | None = None,
+    limit: int = LIMIT,
+    contained: bool = True,
+    timeout: float | None = None,
+    memory: int | None = None,
+) -> Why:
+    """Explain a pass on a model without weights; `weights` holds them. The model stays as it is.
+
+    `at` names one node (by its name, an output, or as the engine calls it) to be explained alone. A pass that is not
+    a standard one runs in a fork, bounded by `timeout` (seconds) and `memory` (bytes), unless `contained` is false.
+    """
+    bound = declared.bind(options or {})
+    if declared.is_standard or not contained:
+        return _explain(declared, proto, weights, bound, at, limit)
+    weights.open_scratch()
+
+    def work() -> dict[str, Any]:
+        try:
+            return {"why": _explain(declared, proto, weights, bound, at, limit).to_json()}
+        except SurgeryError as error:
+            return {"problem": str(error), "usage": isinstance(error, UsageError)}
+
+    bytes_ = memory if memory is not None else default_memory()
+    answer, _ = call_in_fork(work, stage=f"pass '{declared.name}'", timeout=timeout, memory=bytes_)
+    if "problem" in answer:
+        raise (UsageError if answer["usage"] else PassError)(answer["problem"])
+    return Why.from_json(answer["why"])
+
+
+def why_so_few(step: PassStep, found: int, proto: onnx.ModelProto, weights: storage.Weights) -> Why | None:
+    """Explain why a step has `found` sites and no more; None unless it expects more, or when that cannot be told."""
+    wanted = step.expect.sites if step.expect is not None else None
+    if wanted is None or wanted.holds(found) or (found >= wanted.number and wanted.op != ">"):
+        return None
+    with suppress(SurgeryError):
+        return explain(step.find(), proto, weights, step.options)
+    return None
+
+
+def explained(text: str, why: Why | None) -> str:
+    """Put the beginning of an explanation below a message."""
+    return "\n".join([text, *(why.lines(_MOST_LINES) if why is not None else ())])
+
+
+def _explain(
+    declared: Pass,
+    proto: onnx.ModelProto,
+    weights: storage.Weights,
+    options: Mapping[str, Any],
+    at: str | None,
+    limit: int,
+) -> Why:
+    graph = WatchedGraph(
+        storage.ir_from_proto(storage.without_alias(proto), weights), _package(declared), weights=weights
+    )
+    node = None if at is None else _find(graph, at)
+    graph.tracer.asked = node
+    label = "" if node is None else node.label
+    made = Transformed(None, (), (), live=True)
+    # What blocks a pass as a whole has been refused, place by place.
+    with suppress(BlockedError), nullcontext() if declared.match else graph.tracer.running():
+        made = transform(declared, graph, options, contained=False)
+    sites = tuple(site for site in made.sites if node is None or label in (site.anchor, *site.removed))
+    why = Why(declared.name, declared.kind if declared.api == "Graph" else declared.api, label, sites)
+    if declared.api != "Graph":
+        return _of_other_api(why, proto, made)
+    if declared.match:
+        return _of_pattern(why, graph, declared, options, node, limit)
+    return _of_graph(why, graph, node, limit)
+
+
+def _package(declared: Pass) -> str:
+    """Say where the code of a pass stands, with what it shares with others of its kind."""
+    if declared.is_standard:
+        return "surgery.passes"
+    return declared.module if declared.module.startswith("surgery.") else declared.module.partition(".")[0]
+
+
+def _find(graph: WatchedGraph, name: str) -> Node:
+    """Find a node by its name, its label or an output; UsageError suggests a near one."""
+    names: dict[str, Node] = {}
+    for node in graph.nodes():
+        for spoken in (node.name, node.label, *(value.name for value in node.outputs)):
+            names.setdefault(spoken, node)
+    graph.looked.clear()
+    if not name or name not in names:
+        raise UsageError(f"the model has no node '{name}'{suggestion(name, names)}", todo="name a node or its output")
+    return names[name]
+
+
+def _of_other_api(why: Why, before: onnx.ModelProto, made: Transformed) -> Why:
+    """Say no more than what changed and what the bridge to that API has to tell."""
+    old, new = operators(before), operators(before if made.proto is None else made.proto)
+    changed = {op: (old.get(op, 0), new.get(op, 0)) for op in sorted({*old, *new}) if old.get(op) != new.get(op)}
+    groups: dict[str, list[Place]] = defaultdict(list)
+    for refused in made.refusals:
+        if why.at in ("", refused.anchor):
+            groups[refused.reason].append(Place(refused.anchor, "", (), (), "", ()))
+    refusals = tuple(Refusals(text, "", len(all_), tuple(all_[:_MOST_PLACES])) for text, all_ in groups.items())
+    remark = f"a pass in the API {why.kind} does not say why it leaves a node alone; see what it changed"
+    return replace(why, refusals=refusals, operators=changed, remark="" if refusals else remark)
+
+
+# Patterns
+
+
+def _of_pattern(
+    why: Why, graph: WatchedGraph, declared: Pass, options: Mapping[str, Any], node: Node | None, limit: int
+) -> Why:
+    if node is not None and node.ir.graph is None:
+        return why
+    found = candidates(graph, declared, options, node)
+    misses = _grouped([_near_miss(declared, one) for one in found])
+    # The graph has been worked on: what a site took away was there, and so was what was refused.
+    fitted = bool(graph.sites or graph.refusals)
+    absent = set() if fitted else min((absent_ops(graph, compile_pattern(text)) for text in declared.match), key=len)
+    remark = ""
+    if node is not None and not misses and not why.sites:
+        remark = f"no part of the pattern fits around this {node.op}"
+    return replace(
+        why,
+        near_misses=tuple(misses[:limit]),
+        near_misses_total=len(misses),
+        absent=tuple(sorted(absent)),
+        remark=remark,
+    )
+
+
+def _near_miss(declared: Pass, found: Candidate) -> NearMiss:
+    texts = declared.match[found.pattern].splitlines()
+    lines = [texts[pattern.line - 1].split("#")[0].strip() for pattern in found.plan.nodes]
+    wrong = {fault.line for fault in found.faults}
+    way = [found.plan.anchor, *(step.node for step in found.plan.steps)]
+    declined = found.declined
+    return NearMiss(
+        anchor=found.anchor.label,
+        op=found.anchor.op,
+        opset=found.anchor.opset,
+        pattern=found.pattern + 1,
+        matched=found.matched,
+        lines=tuple(
+            Line(text, named(found.nodes[index]) if index in found.nodes else "", index in found.nodes.keys() - wrong)
+            for index, text in enumerate(lines)
+        ),
+        flaws=tuple(
+            Flaw(lines[fault.line], fault.kind, fault.node.label, fault.expected, fault.actual)
+            for fault in sorted(found.faults, key=lambda fault: way.index(fault.line))
+        ),
+        reason=found.reason,
+        escapes=found.escapes,
+        where=declined.where if declined is not None else "",
+        values=declined.values if declined is not None else "",
+        unknown=declined.unknown if declined is not None else (),
+        bindings=tuple(_bound(found.bindings)) if found.reason else (),
+    )
+
+
+def _bound(bindings: Mapping[str, Any]) -> Iterator[Bound]:
+    for name, item in bindings.items():
+        for value in item if isinstance(item, list) else [item]:
+            if isinstance(value, Value):
+                held = contents(value) if value.is_constant else source(value)
+                yield Bound(name, value.name, typed(value), held)
+            elif not isinstance(item, list):
+                yield Bound(name, "", "", "absent" if value is None else str(value))
+
+
+def _grouped(misses: Sequence[NearMiss]) -> list[NearMiss]:
+    """Put near misses that lack the same thing into one, with the anchors of the others."""
+    groups: dict[object, list[NearMiss]] = defaultdict(list)
+    for miss in misses:
+        flaws = tuple((flaw.line, flaw.kind) for flaw in miss.flaws)
+        groups[miss.pattern, tuple(line.fits for line in miss.lines), flaws, miss.reason].append(miss)
+    return [replace(first, alike=tuple(other.anchor for other in others)) for first, *others in groups.values()]
+
+
+# Whole graphs
+
+
+def _of_graph(why: Why, graph: WatchedGraph, node: Node | None, limit: int) -> Why:
+    looked = dict(graph.looked)
+    declined = [one for one in graph.declined if node is None or one.node == node]
+    groups: dict[str, list[Declined]] = defaultdict(list)
+    for one in declined:
+        groups[one.reason].append(one)
+    ranked = sorted(groups.items(), key=lambda item: -len(item[1]))[:limit]
+    refusals = tuple(
+        Refusals(reason, found[0].where, len(found), tuple(_place(one) for one in found[:_MOST_PLACES]))
+        for reason, found in ranked
+    )
+    silent = tuple(_silent(graph, why.sites, node))
+    remark = "" if node is None or refusals or silent or why.sites else _unseen(looked, node)
+    return replace(why, refusals=refusals, silent=silent[:limit], looked=looked, remark=remark)
+
+
+def _silent(graph: WatchedGraph, sites: Sequence[Site], at: Node | None) -> Iterator[Silence]:
+    """Group the nodes that got neither a site nor a refusal by the line of code that let them be."""
+    if any(not site.anchor for site in sites):
+        return  # it changed the model as a whole
+    told = {one.node for one in graph.declined}
+    changed = {site.anchor for site in sites}
+    groups: dict[Decision, list[str]] = defaultdict(list)
+    for node, decision in graph.tracer.decisions.items():
+        if node not in told and node.ir.graph is not None and node.label not in changed and at in (None, node):
+            groups[decision].append(node.label)
+    for decision, labels in sorted(groups.items(), key=lambda item: -len(item[1])):
+        yield Silence(decision.where, decision.values, len(labels), tuple(labels[:_MOST_PLACES]))
+
+
+def _place(declined: Declined) -> Place:
+    node = declined.node
+    if node is None:
+        return Place("", "", (), (), declined.values, declined.unknown)
+    return Place(node.label, node.op, declined.inputs, declined.outputs, declined.values, declined.unknown)
+
+
+def _unseen(looked: Mapping[str, int], node: Node) -> str:
+    if node.op in looked or "" in looked:
+        return f"the pass looks at nodes of this operator, and says nothing of this {node.op}"
+    asked = ", ".join(looked) or "none"
+    return f"the pass does not look at this {node.op}; the operators that it asks for: {asked}"
