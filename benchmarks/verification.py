@@ -23,7 +23,8 @@ import onnx
 
 from surgery import storage
 from surgery.promises import Parity
-from surgery.verification.checks import check, signature
+from surgery.proto.signature import signature
+from surgery.verification.checks import check
 from surgery.verification.verdict import Verifier
 
 PLAIN = """

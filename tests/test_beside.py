@@ -15,8 +15,9 @@ from surgery.engine import runner
 from surgery.engine.reference_start import begin
 from surgery.errors import OutputError, RecipeError, WorkerError
 from surgery.graph import text
-from surgery.recipe.schema import InputsSpec, Recipe, VerifySpec
+from surgery.recipe.schema import Recipe
 from surgery.runtime.engine import Engine
+from surgery.verification.spec import InputsSpec, VerifySpec
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[n, 4] x) => (float[n, 4] y)

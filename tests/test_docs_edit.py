@@ -15,8 +15,8 @@ import onnx
 
 from surgery import cli
 from surgery.promises import Parity
+from surgery.proto.signature import signature
 from surgery.registry import declare
-from surgery.verification.checks import signature
 
 ROOT = Path(__file__).parent.parent
 GUIDE = (ROOT / "docs" / "edit-a-model.md").read_text(encoding="utf-8")

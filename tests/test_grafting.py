@@ -6,8 +6,8 @@ import pytest
 
 from surgery.graph import text
 from surgery.promises import CHANGES, Parity
-from surgery.recipe.schema import InputsSpec, VerifySpec
 from surgery.verification.signature.tracker import Contract
+from surgery.verification.spec import InputsSpec, VerifySpec
 from surgery.verification.verdict import Verdict
 
 WHOLE = """<ir_version: 8, opset_import: ["" : 17, "d" : 1]>

@@ -14,9 +14,9 @@ from surgery.errors import UsageError
 from surgery.graph import text
 from surgery.promises import Parity
 from surgery.proto.ports import retype
-from surgery.recipe.schema import InputsSpec, VerifySpec
 from surgery.registry import declare
 from surgery.verification.signature.tracker import Contract
+from surgery.verification.spec import InputsSpec, VerifySpec
 
 PLUGIN = Path(__file__).parent / "plugin_signature.py"
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>

@@ -10,7 +10,8 @@ from onnx import TensorProto, helper
 from surgery import cli
 from surgery.engine import runner
 from surgery.graph import text
-from surgery.recipe import VerifySpec, parse
+from surgery.recipe import parse
+from surgery.verification.spec import VerifySpec
 
 RIGHT = "g (float[n] x) => (float[n] y) { i = Identity(x) y = Relu(i) }"
 

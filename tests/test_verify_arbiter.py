@@ -8,7 +8,6 @@ import pytest
 from onnx import numpy_helper
 
 from surgery.promises import Parity
-from surgery.recipe.schema import VerifySpec
 from surgery.runtime.engine import Engine
 from surgery.verification import original as original_module
 from surgery.verification.comparing.arbiter import Arbiter
@@ -16,6 +15,7 @@ from surgery.verification.comparing.compare import Pair, Rules
 from surgery.verification.comparing.distances import Case, Output
 from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.plan import Binding
+from surgery.verification.spec import VerifySpec
 from surgery.verification.verdict import Verdict, Verifier
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'

@@ -6,7 +6,8 @@ import onnx
 import pytest
 from onnx import helper
 
-from surgery.verification.checks import check, new_findings, signature
+from surgery.proto.signature import signature
+from surgery.verification.checks import check, new_findings
 
 
 def _model(body: str, ir: int = 10, opset: int = 21) -> onnx.ModelProto:

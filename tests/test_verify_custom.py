@@ -16,10 +16,11 @@ from surgery.errors import UsageError
 from surgery.graph import text
 from surgery.promises import Parity
 from surgery.recipe import load, parse
-from surgery.recipe.schema import Recipe, VerifySpec
+from surgery.recipe.schema import Recipe
 from surgery.runtime.engine import Engine
 from surgery.verification.checks import check, new_findings
 from surgery.verification.pair import verify
+from surgery.verification.spec import VerifySpec
 from surgery.verification.verdict import Verdict, Verifier
 
 PORTS = "(string[n] s) => (string[n] y, int64[n] z)"

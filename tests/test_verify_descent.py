@@ -7,7 +7,7 @@ import pytest
 
 from surgery.graph import text
 from surgery.promises import Parity
-from surgery.recipe.schema import VerifySpec
+from surgery.verification.spec import VerifySpec
 from surgery.verification.verdict import Verdict, Verifier
 
 

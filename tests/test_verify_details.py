@@ -10,12 +10,12 @@ import onnx
 import pytest
 
 from surgery.promises import Parity
-from surgery.recipe.schema import VerifySpec
 from surgery.verification.comparing import tolerance as tolerance_module
 from surgery.verification.comparing.compare import Difference, Rules, compare, ulps
 from surgery.verification.comparing.details import Details, Element, Metrics
 from surgery.verification.comparing.metrics import Meter, measure
 from surgery.verification.comparing.tolerance import Scales, blocks
+from surgery.verification.spec import VerifySpec
 from surgery.verification.verdict import Verdict, Verifier
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'

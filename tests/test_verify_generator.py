@@ -10,7 +10,7 @@ from given_sets import model
 
 from surgery.errors import RecipeError, UsageError
 from surgery.recipe import load
-from surgery.recipe.schema import GeneratorSpec, InputsSpec, Place, TensorSpec, VerifySpec
+from surgery.verification.spec import GeneratorSpec, InputsSpec, Place, TensorSpec, VerifySpec
 from surgery.verification.verdict import Verifier
 
 RIGHT = """

@@ -14,8 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from surgery.errors import RecipeError, SurgeryError, UsageError
 from surgery.graph import text
-from surgery.recipe.schema import DataSpec, InputsSpec, Place, TensorSpec, VerifySpec
 from surgery.verification.inputs.given import with_sets_beside
+from surgery.verification.spec import DataSpec, InputsSpec, Place, TensorSpec, VerifySpec
 from surgery.verification.verdict import Verifier
 
 

@@ -12,9 +12,9 @@ import onnx
 import pytest
 
 from surgery.errors import UsageError
-from surgery.recipe.schema import InputsSpec, TensorSpec, VerifySpec
 from surgery.verification.comparing.compare import same_bits
 from surgery.verification.inputs.dims import Dims, evaluate, free_names
+from surgery.verification.spec import InputsSpec, TensorSpec, VerifySpec
 from surgery.verification.verdict import Verifier
 
 

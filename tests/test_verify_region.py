@@ -10,10 +10,10 @@ from onnx import numpy_helper
 import surgery
 from surgery.graph import text
 from surgery.promises import Parity
-from surgery.recipe.schema import VerifySpec
 from surgery.runtime.engine import EngineName, Outcome
 from surgery.verification import verdict as verdict_module
 from surgery.verification.regional.verdict import Compared, Regional, _Change
+from surgery.verification.spec import VerifySpec
 from surgery.verification.verdict import Verdict, Verifier
 
 CONTEXTS = {

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import onnx
 import pytest
 
-from surgery.recipe.schema import InputsSpec, VerifySpec
 from surgery.verification.inputs import search
 from surgery.verification.inputs.admissible import MOST
 from surgery.verification.inputs.alike import guesses
@@ -16,6 +15,7 @@ from surgery.verification.inputs.dim_constraints import find
 from surgery.verification.inputs.dims import Dims
 from surgery.verification.inputs.plan import Plan
 from surgery.verification.inputs.sets import TRIVIAL
+from surgery.verification.spec import InputsSpec, VerifySpec
 from surgery.verification.verdict import Verifier
 
 

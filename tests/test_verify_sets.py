@@ -10,10 +10,10 @@ from surgery.operators.cost import estimate
 from surgery.operators.distributions import ORDINARY
 from surgery.operators.thresholds import marks, sizes, spared
 from surgery.operators.use import Index, View
-from surgery.recipe.schema import InputsSpec
 from surgery.verification.inputs.dim_constraints import linear, solve
 from surgery.verification.inputs.plan import Binding, Plan
 from surgery.verification.inputs.sets import CHEAP, TRIVIAL, choose
+from surgery.verification.spec import InputsSpec
 from surgery.verification.verdict import Verifier
 
 

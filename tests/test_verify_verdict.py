@@ -11,10 +11,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from surgery.promises import Parity
-from surgery.recipe.schema import VerifySpec
 from surgery.runtime import sessions
 from surgery.verification import original as original_module
 from surgery.verification.randomness import Origins, origins
+from surgery.verification.spec import VerifySpec
 from surgery.verification.verdict import Verdict, Verifier
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'

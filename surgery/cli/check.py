@@ -13,7 +13,7 @@ from surgery.cli import _output, _verification
 from surgery.errors import ModelFileError
 
 if TYPE_CHECKING:
-    from surgery.recipe.schema import VerifySpec
+    from surgery.verification.spec import VerifySpec
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Check models, one after the other."""
     _verification.start()
-    from surgery.recipe.schema import VerifySpec
+    from surgery.verification.spec import VerifySpec
 
     spec = VerifySpec(custom_op_library=_verification.libraries(arguments))
     answers, code = [], 0

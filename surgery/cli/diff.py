@@ -54,8 +54,8 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _parity(arguments: argparse.Namespace) -> Pair:
-    from surgery.recipe.schema import InputsSpec, VerifySpec
     from surgery.verification.pair import verify
+    from surgery.verification.spec import InputsSpec, VerifySpec
 
     inputs, spec = _verification.combined(arguments, Path(arguments.before), InputsSpec(), VerifySpec())
     return verify(arguments.before, arguments.after, inputs=inputs, spec=spec)

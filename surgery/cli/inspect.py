@@ -40,7 +40,7 @@ def main(arguments: argparse.Namespace) -> int:
     from surgery import storage
     from surgery.inspection.analysis import analyse
     from surgery.inspection.inspect import inspect_stored
-    from surgery.recipe.schema import VerifySpec
+    from surgery.verification.spec import VerifySpec
     from surgery.verification.validity import validity
 
     sizes = {name: _one(name, numbers) for name, numbers in _verification.dims(arguments).items()}

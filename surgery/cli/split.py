@@ -50,8 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Split a model."""
     _verification.start()
-    from surgery.recipe.schema import InputsSpec, VerifySpec
     from surgery.splitting.split import split
+    from surgery.verification.spec import InputsSpec, VerifySpec
 
     inputs, spec = _verification.combined(arguments, Path(arguments.model), InputsSpec(), VerifySpec())
     found = split(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from surgery.cli import _output, _verification
 
 if TYPE_CHECKING:
-    from surgery.recipe.schema import InputsSpec, VerifySpec
+    from surgery.verification.spec import InputsSpec, VerifySpec
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -87,7 +87,7 @@ def main(arguments: argparse.Namespace) -> int:
 def _specs(arguments: argparse.Namespace) -> tuple[InputsSpec, VerifySpec]:
     """Read what the recipe says, and what the flags say beside it."""
     from surgery import recipe as recipes
-    from surgery.recipe.schema import InputsSpec, VerifySpec
+    from surgery.verification.spec import InputsSpec, VerifySpec
 
     inputs, spec = InputsSpec(), VerifySpec()
     if arguments.recipe is not None:

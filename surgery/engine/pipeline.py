@@ -22,10 +22,10 @@ from surgery.engine.transaction import Transactions, state_of
 from surgery.errors import ExpectationError, PassError
 from surgery.promises import Parity
 from surgery.proto.fingerprint import same_but_for_names
+from surgery.proto.signature import Signature, signature
 from surgery.proto.summary import operators, opset
 from surgery.recipe.schema import Expect, PassStep, Recipe, RepeatStep, Step, UseStep, When
 from surgery.runtime.engine import FEW_WEIGHTS
-from surgery.verification.checks import Signature, signature
 from surgery.verification.comparing.judging import NOT_RUN
 from surgery.verification.verdict import Verdict
 

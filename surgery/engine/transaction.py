@@ -23,8 +23,9 @@ from surgery.errors import ModelFileError, RecipeError, SurgeryError, UsageError
 from surgery.graph.graph import Graph
 from surgery.promises import Parity
 from surgery.proto.summary import operators
-from surgery.recipe.schema import PassStep, Recipe, VerifySpec
+from surgery.recipe.schema import PassStep, Recipe
 from surgery.verification.checks import CHECK_TIMEOUT, Checker
+from surgery.verification.spec import VerifySpec
 from surgery.verification.validity import Validity, validity
 from surgery.verification.verdict import Verdict
 

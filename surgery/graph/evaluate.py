@@ -121,7 +121,7 @@ def _is_leaf(value: ir.Value, known: Mapping[ir.Value, ir.TensorProtocol]) -> bo
 
 
 def _constant(value: ir.Value) -> ir.TensorProtocol | None:
-    from surgery.graph.values import constant_tensor
+    from surgery.storage.constants import constant_tensor
 
     if value.is_initializer():
         return value.const_value

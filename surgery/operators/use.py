@@ -12,7 +12,7 @@ import numpy as np
 
 from surgery.operators import traits
 from surgery.operators.dtypes import Array
-from surgery.verification.inputs.shapes import bodies
+from surgery.operators.subgraphs import bodies
 
 if TYPE_CHECKING:
     import onnx

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from surgery.operators.subgraphs import graphs
 from surgery.proto.ports import names_of, rename_values
-from surgery.verification.checks import signature
-from surgery.verification.inputs.shapes import graphs
+from surgery.proto.signature import signature
 
 if TYPE_CHECKING:
     import onnx

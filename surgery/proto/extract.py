@@ -9,70 +9,17 @@ like the one it was cut from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from surgery.errors import UsageError, WorkerError
+from surgery.errors import UsageError
 from surgery.operators.dtypes import dtype_of
 from surgery.proto.dataflow import Flow, bodies
-from surgery.runtime.engine import Engine, EngineName
-from surgery.runtime.reference import external_tensors, length
 
 if TYPE_CHECKING:
     import onnx
 
 _NEWEST_TYPE = 26
-
-
-def record(
-    skeleton: bytes,
-    feed: Mapping[str, Any],
-    names: Sequence[str],
-    *,
-    timeout: float = 300,
-    memory: int | None = None,
-    engine: EngineName = "onnxruntime",
-    libraries: Sequence[Path] = (),
-) -> dict[str, Any]:
-    """Run a model once, in a worker, and return the values of its main graph that are named.
-
-    The values are arrays, lists of arrays for sequences, None for empty optionals. Those of constants can be had like
-    any other. `timeout` is in seconds and `memory` in bytes; `libraries` hold custom operators. Raises `UsageError`
-    for a name that the main graph does not have, `WorkerError` when the process died, when the runtime refuses the
-    model or the inputs, and when the values together take too much memory.
-    """
-    import onnx
-
-    model = onnx.load_model_from_string(skeleton)
-    weights = sum(length(tensor) for tensor in external_tensors(model))
-    wanted = list(dict.fromkeys(names))
-    runner = Engine(engine, timeout, memory, weights, libraries)
-    try:
-        outcome = runner.run(only(model, wanted).SerializeToString(), [feed])
-    finally:
-        runner.close()
-    if outcome.crash is not None:
-        raise outcome.crash
-    result = outcome.failure or outcome.runs[0]
-    if isinstance(result, str):
-        raise WorkerError(f"the values cannot be recorded: {result}", stage="run")
-    return {name: result[name] for name in wanted}
-
-
-def observe(
-    model: onnx.ModelProto, feeds: Sequence[Mapping[str, Any]], engine: Callable[[], Engine]
-) -> list[Mapping[str, Any]] | None:
-    """Run a model on each of `feeds`, as far as it has such inputs; None when it fails on any of them."""
-    known = {value.name for value in model.graph.input}
-    runner = engine()
-    try:
-        own = [{name: value for name, value in feed.items() if name in known} for feed in feeds]
-        outcome = runner.run(model.SerializeToString(), own)
-    finally:
-        runner.close()
-    runs = [run for run in outcome.runs if not isinstance(run, str)]
-    return runs if outcome.failure is None and len(runs) == len(feeds) else None
 
 
 def only(model: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:

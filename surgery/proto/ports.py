@@ -8,8 +8,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Literal
 
 from surgery.errors import UsageError
-from surgery.verification.checks import Port, signature
-from surgery.verification.inputs.shapes import graphs
+from surgery.operators.subgraphs import graphs
+from surgery.proto.signature import Port, signature
 
 if TYPE_CHECKING:
     import onnx

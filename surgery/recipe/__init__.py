@@ -14,30 +14,22 @@ if TYPE_CHECKING:
     from surgery.recipe.loader import parse as parse
     from surgery.recipe.loader import single_step as single_step
     from surgery.recipe.schema import Expect as Expect
-    from surgery.recipe.schema import FrozenDict as FrozenDict
-    from surgery.recipe.schema import InputsSpec as InputsSpec
     from surgery.recipe.schema import PassStep as PassStep
     from surgery.recipe.schema import Recipe as Recipe
     from surgery.recipe.schema import RepeatStep as RepeatStep
     from surgery.recipe.schema import Step as Step
-    from surgery.recipe.schema import TensorSpec as TensorSpec
     from surgery.recipe.schema import UseStep as UseStep
-    from surgery.recipe.schema import VerifySpec as VerifySpec
     from surgery.recipe.schema import When as When
     from surgery.recipe.shipped import names as names
 
 _HOMES = {
     "Comparison": "comparison",
     "Expect": "schema",
-    "FrozenDict": "schema",
-    "InputsSpec": "schema",
     "PassStep": "schema",
     "Recipe": "schema",
     "RepeatStep": "schema",
     "Step": "schema",
-    "TensorSpec": "schema",
     "UseStep": "schema",
-    "VerifySpec": "schema",
     "When": "schema",
     "load": "loader",
     "names": "shipped",
@@ -48,15 +40,11 @@ _HOMES = {
 __all__ = [
     "Comparison",
     "Expect",
-    "FrozenDict",
-    "InputsSpec",
     "PassStep",
     "Recipe",
     "RepeatStep",
     "Step",
-    "TensorSpec",
     "UseStep",
-    "VerifySpec",
     "When",
     "load",
     "names",

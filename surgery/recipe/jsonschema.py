@@ -15,10 +15,10 @@ from surgery.recipe.inputs import inputs_fields, tensor_fields
 from surgery.recipe.loader import nested_fields, top_level
 from surgery.recipe.reader import Field, Schema, defined
 from surgery.recipe.rules import rule_fields
-from surgery.recipe.schema import VerifySpec
 from surgery.recipe.sections import COMPARISON, expect_fields, verify_fields, when_fields
 from surgery.recipe.steps import KINDS, StepReader
 from surgery.registry import declare
+from surgery.verification.spec import VerifySpec
 
 if TYPE_CHECKING:
     from surgery.registry.declare import Option, Pass

@@ -17,10 +17,11 @@ from surgery.recipe.inputs import read_inputs
 from surgery.recipe.nodes import Listing, Node, Table, describe, is_null, key_text, one_line, quoted
 from surgery.recipe.reader import Field, below, defined, is_file, nearest
 from surgery.recipe.rules import clashes, read_rules, rules_field, unused
-from surgery.recipe.schema import FrozenDict, InputsSpec, OnFailure, PassStep, Recipe, VerifySpec
+from surgery.recipe.schema import OnFailure, PassStep, Recipe
 from surgery.recipe.sections import on_failure_field, output_field, read_expect, read_verify
 from surgery.recipe.source import decode, documents
 from surgery.recipe.steps import StepReader
+from surgery.verification.spec import FrozenDict, InputsSpec, VerifySpec
 
 MAX_NESTING = 8
 NESTED = ("recipe", "about", "rules", "on_failure", "steps", "expect")

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from surgery.recipe.rules import RulePass
-from surgery.recipe.schema import InputsSpec, PassStep, Recipe, RepeatStep, Step, UseStep
+from surgery.recipe.schema import PassStep, Recipe, RepeatStep, Step, UseStep
 from surgery.recipe.steps import UNTIL_STABLE
 from surgery.recipe.writer import STEPS, Remarked, bare, given, written
+from surgery.verification.spec import InputsSpec
 
 
 def data(recipe: Recipe) -> dict[str, Any]:

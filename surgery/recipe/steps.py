@@ -8,8 +8,9 @@ from typing import Any
 from surgery.recipe.draft import Draft, PassUse
 from surgery.recipe.nodes import Listing, Node, Scalar, Table, describe, is_null, key_text, plain, quoted
 from surgery.recipe.reader import Field, Read, defined, nearest
-from surgery.recipe.schema import FrozenDict, PassStep, Recipe, RepeatStep, Step, UseStep
+from surgery.recipe.schema import PassStep, Recipe, RepeatStep, Step, UseStep
 from surgery.recipe.sections import on_failure_field, read_expect, read_when
+from surgery.verification.spec import FrozenDict
 
 Use = Callable[[Node], Recipe | None]
 

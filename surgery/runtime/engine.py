@@ -24,7 +24,7 @@ FEW_WEIGHTS = 64 << 20
 """Bytes of weights up to which it does not matter when what depends on weights alone is computed, and held."""
 
 _PRELOAD: dict[str, tuple[str, ...]] = {
-    "onnxruntime": ("surgery.runtime.sessions", "surgery.verification.inputs.shapes"),
+    "onnxruntime": ("surgery.runtime.sessions", "surgery.runtime.inference"),
     "reference": (
         "surgery.runtime.reference",
         "onnx.reference",

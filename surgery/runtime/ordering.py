@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from surgery.verification.inputs.shapes import bodies, graphs
+from surgery.operators.subgraphs import bodies, graphs
 
 if TYPE_CHECKING:
     import onnx

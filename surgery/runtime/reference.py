@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surgery.operators.dtypes import spread
-from surgery.verification.inputs.shapes import graphs
+from surgery.operators.subgraphs import graphs
 from surgery.workers import stage
 
 if TYPE_CHECKING:

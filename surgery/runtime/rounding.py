@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from surgery.verification.inputs.shapes import graphs
+from surgery.operators.subgraphs import graphs
 
 if TYPE_CHECKING:
     import onnx

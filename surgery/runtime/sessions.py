@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surgery.operators.dtypes import ONNX_TYPES, Array, pack_nibbles, spread, type_of_name, unpack_nibbles
+from surgery.operators.subgraphs import bodies
 from surgery.runtime.ordering import defer, settle_casts
 from surgery.runtime.rounding import hold
-from surgery.verification.inputs.shapes import bodies
 from surgery.workers import stage
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir as ir
 
-from surgery.graph.values import constant_tensor
 from surgery.shapes import symbols
 from surgery.shapes.symbols import Element
+from surgery.storage.constants import constant_tensor
 
 if TYPE_CHECKING:
     from surgery.shapes.inference import Context

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from surgery.promises import Parity
-from surgery.recipe.schema import InputsSpec, VerifySpec
 from surgery.runtime.engine import Engine, EngineName, Outcome
 from surgery.splitting.cutting import Piece, together
 from surgery.verification.checks import CHECK_TIMEOUT, Checker, new_findings
+from surgery.verification.spec import InputsSpec, VerifySpec
 from surgery.verification.verdict import Verdict, Verifier
 
 if TYPE_CHECKING:

@@ -166,8 +166,8 @@ def _repeated(case: Case, declared: Pass, outcome: Outcome, after: ir.Model, tim
 
 
 def _verified(outcome: Outcome, declared: Pass, case: Case) -> Iterator[Finding]:
-    from surgery.recipe.schema import InputsSpec, VerifySpec
     from surgery.verification.signature.tracker import Contract
+    from surgery.verification.spec import InputsSpec, VerifySpec
 
     checker = _checker(os.getpid())
     before, after = (proto.SerializeToString(deterministic=True) for proto in (outcome.before, outcome.after))

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from surgery.verification.inputs.shapes import bodies
+from surgery.operators.subgraphs import bodies
 from surgery.verification.randomness import SHAPE_ONLY, gives_zero, is_random, is_zero
 
 if TYPE_CHECKING:

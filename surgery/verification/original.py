@@ -12,29 +12,29 @@ from surgery.operators.cost import reading
 from surgery.operators.domain import Domain
 from surgery.operators.dtypes import is_float
 from surgery.promises import COMPARING, Parity
-from surgery.recipe.schema import DataSpec, InputsSpec, VerifySpec
 from surgery.runtime.engine import Engine, EngineName, Outcome, Outputs
-from surgery.verification.comparing.compare import Rules
-from surgery.verification.comparing.precision import may_be_narrower, narrowest
-from surgery.verification.comparing.saturation import bounds, unit_ranges
-from surgery.verification.comparing.vacuity import Run, declares_empty, same, tensors, vacuous
-from surgery.verification.inputs.dims import UNKNOWN, Implied, evaluate
-from surgery.verification.inputs.generator import Generator
-from surgery.verification.inputs.given import Given, GivenBinding, held
-from surgery.verification.inputs.plan import Binding, Plan, read_defaults, with_all_values
-from surgery.verification.inputs.search import Found
-from surgery.verification.inputs.sets import CHEAP, TRIVIAL, choose, further
-from surgery.verification.inputs.shapes import (
+from surgery.runtime.inference import (
     Declared,
     General,
     declare,
     declare_by_names,
     element_types,
     inline,
-    ties,
 )
+from surgery.verification.comparing.compare import Rules
+from surgery.verification.comparing.precision import may_be_narrower, narrowest
+from surgery.verification.comparing.saturation import bounds, unit_ranges
+from surgery.verification.comparing.vacuity import Run, declares_empty, same, tensors, vacuous
+from surgery.verification.inputs.dim_constraints import dim_constraints
+from surgery.verification.inputs.dims import UNKNOWN, Implied, evaluate
+from surgery.verification.inputs.generator import Generator
+from surgery.verification.inputs.given import Given, GivenBinding, held
+from surgery.verification.inputs.plan import Binding, Plan, read_defaults, with_all_values
+from surgery.verification.inputs.search import Found
+from surgery.verification.inputs.sets import CHEAP, TRIVIAL, choose, further
 from surgery.verification.probing import GaveUp, Probing
 from surgery.verification.randomness import Origins, counts_runs, origins
+from surgery.verification.spec import DataSpec, InputsSpec, VerifySpec
 
 if TYPE_CHECKING:
     import onnx
@@ -239,7 +239,7 @@ class Original:
         dims = {port.name: list(port.dims) for port in self._plan.ports}
         names = list(self._plan.dims.names)
         arguments = {"skeleton": self._inlined, "dims": dims, "names": names}
-        found: Implied | None = self._worker.analyse(ties, **arguments) if not self._blind else None
+        found: Implied | None = self._worker.analyse(dim_constraints, **arguments) if not self._blind else None
         return found or UNKNOWN
 
     def cost(self, binding: Binding) -> float:

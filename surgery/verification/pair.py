@@ -12,9 +12,10 @@ from surgery import storage
 from surgery.errors import UsageError
 from surgery.promises import Parity
 from surgery.proto.ports import By, Match, by_name, by_position, mismatch, narrowed, rename
-from surgery.recipe.schema import DataSpec, InputsSpec, VerifySpec
-from surgery.verification.checks import CHECK_TIMEOUT, Checker, signature
+from surgery.proto.signature import signature
+from surgery.verification.checks import CHECK_TIMEOUT, Checker
 from surgery.verification.inputs.given import with_sets_beside
+from surgery.verification.spec import DataSpec, InputsSpec, VerifySpec
 from surgery.verification.verdict import Verdict, Verifier
 
 if TYPE_CHECKING:

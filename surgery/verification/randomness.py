@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from surgery.operators import traits
-from surgery.verification.inputs.shapes import bodies, graphs
+from surgery.operators.subgraphs import bodies, graphs
 
 if TYPE_CHECKING:
     import onnx

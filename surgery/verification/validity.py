@@ -11,7 +11,7 @@ from surgery.verification.checks import CHECK_TIMEOUT, Checker
 
 if TYPE_CHECKING:
     from surgery import storage
-    from surgery.recipe.schema import VerifySpec
+    from surgery.verification.spec import VerifySpec
 
 
 @dataclass(frozen=True)

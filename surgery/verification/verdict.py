@@ -20,9 +20,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from surgery.promises import Parity
-from surgery.recipe.schema import DataSpec, InputsSpec, VerifySpec
+from surgery.proto.signature import signature
 from surgery.runtime.engine import FEW_WEIGHTS, Engine, EngineName, Outcome
-from surgery.verification.checks import signature
 from surgery.verification.comparing.details import Verdict
 from surgery.verification.comparing.judging import NOT_RUN, VACUOUS, Judge, describe, names
 from surgery.verification.comparing.moments import Moments
@@ -32,6 +31,7 @@ from surgery.verification.inputs.defaults import overridable, without_defaults
 from surgery.verification.inputs.given import beside_defaults
 from surgery.verification.original import Original
 from surgery.verification.regional import COSTLY
+from surgery.verification.spec import DataSpec, InputsSpec, VerifySpec
 
 if TYPE_CHECKING:
     from surgery.verification.intermediates.intermediate import Shown

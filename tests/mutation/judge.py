@@ -9,7 +9,8 @@ import onnx
 
 from surgery import storage
 from surgery.promises import Parity
-from surgery.verification.checks import check, new_findings, signature
+from surgery.proto.signature import signature
+from surgery.verification.checks import check, new_findings
 from surgery.verification.verdict import Verifier
 
 

@@ -14,9 +14,9 @@ from surgery.bisection.repro.probe import Prober, Shown, weights_of
 from surgery.bisection.repro.shrink import shrink
 from surgery.errors import SurgeryError
 from surgery.promises import Parity
-from surgery.proto.extract import record
-from surgery.recipe.schema import VerifySpec
 from surgery.verification.comparing.compare import Rules
+from surgery.verification.intermediates.recording import record
+from surgery.verification.spec import VerifySpec
 
 if TYPE_CHECKING:
     import onnx

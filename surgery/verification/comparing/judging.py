@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from surgery.promises import Parity
-from surgery.recipe.schema import VerifySpec
 from surgery.verification.comparing.arbiter import Arbiter, Ruling
 from surgery.verification.comparing.compare import Difference, compare
 from surgery.verification.comparing.details import Details, Status, Verdict
 from surgery.verification.comparing.metrics import Meter, tell
 from surgery.verification.comparing.vacuity import Run
 from surgery.verification.original import Original
+from surgery.verification.spec import VerifySpec
 
 NOT_RUN, VACUOUS, NONDETERMINISTIC = "not-run", "vacuous", "nondeterministic"
 

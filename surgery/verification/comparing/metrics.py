@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from surgery.operators.dtypes import Array, is_float
-from surgery.recipe.schema import VerifySpec
 from surgery.verification.comparing.compare import tensors
 from surgery.verification.comparing.details import Metrics
+from surgery.verification.spec import VerifySpec
 
 _SAME = Metrics(1.0, inf, 0.0)
 

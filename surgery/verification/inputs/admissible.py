@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from surgery.operators import traits
+from surgery.runtime.inference import Extent
 from surgery.shapes.table import subgraphs
-from surgery.verification.inputs.dims import Extent
 
 if TYPE_CHECKING:
     import onnx_ir as ir

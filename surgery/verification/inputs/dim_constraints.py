@@ -14,8 +14,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from surgery.operators import traits
+from surgery.runtime.inference import Extent
 from surgery.verification.inputs.admissible import RECURRENT, admissible
-from surgery.verification.inputs.dims import Extent, Implied, Linear
+from surgery.verification.inputs.dims import Implied, Linear
 from surgery.workers import stage
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ MOST_EXTENTS = 4
 _BROADCASTS = traits.BROADCASTING | {"LayerNormalization", "RMSNormalization"}
 
 
-def find(skeleton: bytes, dims: Mapping[str, list[Extent]], names: Sequence[str]) -> Implied:
+def dim_constraints(skeleton: bytes, dims: Mapping[str, list[Extent]], names: Sequence[str]) -> Implied:
     """Say what the graph implies for some dims; `dims` are those of the graph inputs."""
     import onnx
 

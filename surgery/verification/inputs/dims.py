@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypedDict
 
-Extent = int | str
+from surgery.runtime.inference import Extent
+
 Linear = dict[str, int]
 """A sum of dims times integers; the constant stands under the empty name."""
 

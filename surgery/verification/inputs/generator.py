@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from surgery.errors import WorkerError
-from surgery.recipe.schema import GeneratorSpec, InputsSpec, VerifySpec
-from surgery.verification.inputs.dims import Extent, evaluate
+from surgery.runtime.inference import Extent
+from surgery.verification.inputs.dims import evaluate
 from surgery.verification.inputs.files import MisfitError, fit_all, shape_of
 from surgery.verification.inputs.plan import Binding, InputPort
+from surgery.verification.spec import GeneratorSpec, InputsSpec, VerifySpec
 from surgery.workers import Worker, stage
 
 

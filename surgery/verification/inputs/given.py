@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery.errors import UsageError
-from surgery.recipe.schema import DataSpec, InputsSpec, Place
 from surgery.verification.comparing.compare import Difference, Rules, compare
 from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.dims import free_names
@@ -29,6 +28,7 @@ from surgery.verification.inputs.files import (
     split,
 )
 from surgery.verification.inputs.plan import Binding, InputPort, read_defaults, read_ports
+from surgery.verification.spec import DataSpec, InputsSpec, Place
 
 if TYPE_CHECKING:
     import onnx

@@ -19,9 +19,10 @@ from surgery.operators.dtypes import Array, dtype_of, is_integer
 from surgery.operators.legal_inputs import SEQUENCE_LENGTH, legal
 from surgery.operators.thresholds import marks, sizes, spared
 from surgery.operators.use import Index, Shape, View, uses
-from surgery.recipe.schema import InputsSpec, TensorSpec
-from surgery.verification.inputs.dims import Dims, Extent, evaluate, free_names
+from surgery.runtime.inference import Extent
+from surgery.verification.inputs.dims import Dims, evaluate, free_names
 from surgery.verification.inputs.files import read_tensors, shape_of
+from surgery.verification.spec import InputsSpec, TensorSpec
 
 if TYPE_CHECKING:
     import onnx

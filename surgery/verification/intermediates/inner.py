@@ -11,17 +11,18 @@ import numpy as np
 
 from surgery.operators.dtypes import epsilon, is_float, smallest
 from surgery.promises import Parity
-from surgery.proto.extract import cut, describe, observe, only
-from surgery.recipe.schema import VerifySpec
+from surgery.proto.extract import cut, describe, only
 from surgery.runtime.engine import Engine, EngineName
+from surgery.runtime.inference import declare
 from surgery.verification.comparing.compare import Difference, Rules, compare, tensors
 from surgery.verification.comparing.details import Verdict
 from surgery.verification.comparing.judging import Judge
 from surgery.verification.comparing.vacuity import Run, same, vacuous
 from surgery.verification.inputs.sets import TRIVIAL
-from surgery.verification.inputs.shapes import declare
+from surgery.verification.intermediates.recording import observe
 from surgery.verification.original import Original
 from surgery.verification.randomness import Origins, origins
+from surgery.verification.spec import VerifySpec
 
 if TYPE_CHECKING:
     import onnx

@@ -18,12 +18,13 @@ import numpy as np
 from surgery.operators.dtypes import is_float
 from surgery.promises import Parity
 from surgery.proto.dataflow import Flow
-from surgery.proto.extract import cut, describe, observe, only
+from surgery.proto.extract import cut, describe, only
 from surgery.proto.fingerprint import Lineage
 from surgery.verification.comparing.compare import Difference, compare, tensors
 from surgery.verification.comparing.vacuity import Run, vacuous
 from surgery.verification.inputs.plan import Binding
 from surgery.verification.intermediates.inner import Inside, Observed, is_moved, nudge
+from surgery.verification.intermediates.recording import observe
 from surgery.verification.randomness import origins
 
 if TYPE_CHECKING:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from surgery.promises import Parity
-from surgery.recipe.schema import InputsSpec
 from surgery.verification.inputs.plan import Plan
 from surgery.verification.regional.patterns import has_weights
 from surgery.verification.regional.regions import Region
 from surgery.verification.regional.sets import bindings, by_size, elements, operators, shapes
 from surgery.verification.regional.sizes import reduced
 from surgery.verification.regional.values import Point
+from surgery.verification.spec import InputsSpec
 
 _PER_REGION, _PER_ELEMENT = 1e-2, 2.5e-8
 """Seconds for a region, and for an element given in a set of values."""

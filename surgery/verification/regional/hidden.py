@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 import onnx
 
 from surgery.promises import Parity
-from surgery.proto.extract import cut, observe
-from surgery.recipe.schema import VerifySpec
+from surgery.proto.extract import cut
 from surgery.verification.comparing.compare import Difference, Rules, compare
 from surgery.verification.intermediates.inner import form
+from surgery.verification.intermediates.recording import observe
 from surgery.verification.regional.definitions import Definitions, differing
+from surgery.verification.spec import VerifySpec
 
 if TYPE_CHECKING:
     from surgery.verification.original import Original

@@ -14,7 +14,6 @@ from surgery.operators.domain import Domain, draw, generator
 from surgery.operators.dtypes import is_float
 from surgery.promises import Parity
 from surgery.proto.fingerprint import alike
-from surgery.recipe.schema import InputsSpec, VerifySpec
 from surgery.verification.comparing.arbiter import DOUBT
 from surgery.verification.comparing.compare import Difference, Rules, compare, exceeds
 from surgery.verification.comparing.details import Verdict
@@ -31,6 +30,7 @@ from surgery.verification.regional.sets import MOVING, bindings, by_size, operat
 from surgery.verification.regional.sizes import enlarged, reduced, with_turns
 from surgery.verification.regional.tame import tamed
 from surgery.verification.regional.values import Form, Point, UnknownError, Values
+from surgery.verification.spec import InputsSpec, VerifySpec
 
 if TYPE_CHECKING:
     import onnx

@@ -11,14 +11,14 @@ import numpy as np
 
 from surgery.operators.dtypes import dtype_of, is_float
 from surgery.proto.extract import cut
-from surgery.recipe.schema import InputsSpec
 from surgery.runtime.engine import Engine
+from surgery.runtime.inference import Declared, declare, empty, follow
 from surgery.runtime.reference import external_tensors, length
 from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.plan import Binding, Plan
-from surgery.verification.inputs.shapes import Declared, declare, empty, follow
 from surgery.verification.regional.budget import Budget
 from surgery.verification.regional.definitions import Definitions
+from surgery.verification.spec import InputsSpec
 
 if TYPE_CHECKING:
     from surgery.verification.original import Original

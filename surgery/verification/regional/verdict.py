@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from surgery.promises import Parity
-from surgery.recipe.schema import VerifySpec
 from surgery.verification.comparing.details import Verdict
 from surgery.verification.comparing.judging import NOT_RUN, VACUOUS
 from surgery.verification.regional import COSTLY, REGION
@@ -22,6 +21,7 @@ from surgery.verification.regional.definitions import Definitions
 from surgery.verification.regional.descent import descend
 from surgery.verification.regional.regions import Boundary, Region
 from surgery.verification.regional.trial import PROVED, Laboratory
+from surgery.verification.spec import VerifySpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

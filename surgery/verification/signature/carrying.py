@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surgery.proto.ports import required
-from surgery.recipe.schema import DataSpec, InputsSpec, VerifySpec
+from surgery.proto.signature import Port, Signature, signature
 from surgery.runtime.engine import Engine
-from surgery.verification.checks import Port, Signature, signature
 from surgery.verification.signature.relating import GIVEN, Settled
+from surgery.verification.spec import DataSpec, InputsSpec, VerifySpec
 
 if TYPE_CHECKING:
     import onnx

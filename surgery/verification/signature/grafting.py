@@ -9,9 +9,9 @@ from collections.abc import Collection
 from itertools import count
 from typing import TYPE_CHECKING
 
+from surgery.operators.subgraphs import graphs
 from surgery.proto.dataflow import Flow, reads
 from surgery.proto.ports import names_of, rename_values
-from surgery.verification.inputs.shapes import graphs
 
 if TYPE_CHECKING:
     import onnx

@@ -11,12 +11,12 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from surgery.errors import WorkerError
+from surgery.operators.subgraphs import graphs
 from surgery.promises import Parity
 from surgery.proto.dataflow import reads
-from surgery.recipe.schema import InputsSpec, VerifySpec
-from surgery.verification.checks import signature
-from surgery.verification.inputs.shapes import graphs
+from surgery.proto.signature import signature
 from surgery.verification.signature.carrying import carry
+from surgery.verification.spec import InputsSpec, VerifySpec
 from surgery.verification.verdict import Verifier
 from surgery.workers import Worker, stage
 

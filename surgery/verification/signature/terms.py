@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from surgery.graph.signature_mappings import Account
 from surgery.proto.dataflow import Flow
 from surgery.proto.ports import Match, rename, required, retype
-from surgery.recipe.schema import InputsSpec, VerifySpec
-from surgery.verification.checks import Signature, signature
+from surgery.proto.signature import Signature, signature
 from surgery.verification.comparing.details import Verdict
 from surgery.verification.comparing.judging import NOT_RUN
 from surgery.verification.signature import grafting
 from surgery.verification.signature.carrying import carry
 from surgery.verification.signature.lifting import default_opset, lift
 from surgery.verification.signature.relating import Settled, settle
+from surgery.verification.spec import InputsSpec, VerifySpec
 from surgery.verification.verdict import Verifier
 
 if TYPE_CHECKING:

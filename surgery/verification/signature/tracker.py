@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 from surgery.graph.signature_mappings import Account
 from surgery.promises import Change, Parity
 from surgery.proto.ports import by_name
-from surgery.recipe.schema import InputsSpec, VerifySpec
-from surgery.verification.checks import Port, Signature, signature
+from surgery.proto.signature import Port, Signature, signature
 from surgery.verification.comparing.details import Verdict
 from surgery.verification.comparing.judging import NOT_RUN
 from surgery.verification.signature import intended as trial
 from surgery.verification.signature.relating import Settled
 from surgery.verification.signature.terms import Names, Terms, onnx_model, see
+from surgery.verification.spec import InputsSpec, VerifySpec
 from surgery.verification.verdict import Verifier
 
 if TYPE_CHECKING:

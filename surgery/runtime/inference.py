@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from surgery.verification.inputs.dims import Extent, Implied
+from surgery.operators.subgraphs import graphs
 from surgery.workers import stage
 
 if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
+
+Extent = int | str
+"""A dim: a number, or a name or expression."""
 
 _KNOWN = ("", "ai.onnx", "ai.onnx.ml")
 """Domains whose operators onnx's shape inference knows."""
@@ -36,13 +39,6 @@ def inline(skeleton: bytes) -> bytes | None:
         return skeleton
     inlined = onnx.inliner.inline_local_functions(model)
     return inlined.SerializeToString() if inlined.ByteSize() <= INLINE_LIMIT else None
-
-
-def ties(skeleton: bytes, dims: Mapping[str, list[Extent]], names: Sequence[str]) -> Implied:
-    """Say what the graph implies for the dims of the inputs; see `surgery.verification.inputs.dim_constraints`."""
-    from surgery.verification.inputs.dim_constraints import find
-
-    return find(skeleton, dims, names)
 
 
 def declare(skeleton: bytes, dims: Mapping[str, Sequence[int]]) -> Declared:
@@ -206,22 +202,3 @@ def _tensor_type(kind: onnx.TypeProto) -> onnx.TypeProto.Tensor:
 
 def _has_shape(kind: onnx.TypeProto) -> bool:
     return bool(kind.HasField("tensor_type") and kind.tensor_type.HasField("shape"))
-
-
-def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """Yield a graph and its subgraphs at any depth."""
-    pending = [graph]
-    while pending:
-        current = pending.pop()
-        yield current
-        for node in current.node:
-            for attribute in node.attribute:
-                pending.extend(bodies(attribute))
-
-
-def bodies(attribute: onnx.AttributeProto) -> Sequence[onnx.GraphProto]:
-    """List the graphs in an attribute."""
-    if attribute.HasField("g"):
-        return [*attribute.graphs, attribute.g]
-    graphs: Sequence[onnx.GraphProto] = attribute.graphs
-    return graphs

@@ -1,0 +1,45 @@
+"""The constants that nodes hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir
+
+if TYPE_CHECKING:
+    pass
+
+
+_FORMS = {
+    "value": onnx_ir.AttributeType.TENSOR,
+    "value_int": onnx_ir.AttributeType.INT,
+    "value_ints": onnx_ir.AttributeType.INTS,
+    "value_float": onnx_ir.AttributeType.FLOAT,
+    "value_floats": onnx_ir.AttributeType.FLOATS,
+    "value_string": onnx_ir.AttributeType.STRING,
+    "value_strings": onnx_ir.AttributeType.STRINGS,
+}
+"""The attributes that a Constant may have, and their types; in a wrong model `value` may be a sparse tensor."""
+
+
+def constant_tensor(node: onnx_ir.Node) -> onnx_ir.TensorProtocol | None:
+    """Return the tensor that a Constant node gives, whichever attribute holds it; None for a sparse one."""
+    attribute = next(iter(node.attributes.values()), None)
+    if attribute is None or attribute.is_ref() or _FORMS.get(attribute.name) != attribute.type:
+        return None
+    match attribute.name:
+        case "value":
+            # `as_tensor` checks the protocol member by member, which takes most of the time of some passes.
+            tensor: onnx_ir.TensorProtocol = attribute.value
+            return tensor
+        case "value_int" | "value_ints":
+            return onnx_ir.Tensor(np.array(attribute.value, dtype=np.int64))
+        case "value_float" | "value_floats":
+            return onnx_ir.Tensor(np.array(attribute.value, dtype=np.float32))
+        case "value_string":
+            return onnx_ir.StringTensor([attribute.as_string().encode()], shape=onnx_ir.Shape([]))
+        case "value_strings":
+            strings = attribute.as_strings()
+            return onnx_ir.StringTensor([item.encode() for item in strings], shape=onnx_ir.Shape([len(strings)]))
+    return None

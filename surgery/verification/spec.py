@@ -1,0 +1,137 @@
+"""What somebody asks of a verification, as immutable values: what to feed, and how strictly to compare."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
+
+if TYPE_CHECKING:
+    pass
+
+
+K = TypeVar("K")
+
+
+V = TypeVar("V")
+
+
+Mode = Literal["each", "end", "off"]
+
+
+Compare = Literal["region", "whole"]
+
+
+Unverified = Literal["refuse", "accept"]
+
+
+class FrozenDict(dict[K, V]):
+    """A dict that refuses to change. It pickles and copies, which `MappingProxyType` does not."""
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("a recipe does not change once it is loaded")
+
+    __setitem__: Any = _refuse
+    __delitem__: Any = _refuse
+    __ior__: Any = _refuse
+    clear: Any = _refuse
+    pop: Any = _refuse
+    popitem: Any = _refuse
+    setdefault: Any = _refuse
+    update: Any = _refuse
+
+    def __reduce__(self) -> tuple[type[FrozenDict[K, V]], tuple[dict[K, V]]]:
+        return type(self), (dict(self),)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where something stands in a recipe; line and column count from 1."""
+
+    path: str
+    line: int
+    column: int
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """How to fill one input: exactly one of `values`, `range` and `file` is given.
+
+    `values` lists what to choose among, `range` the least and the greatest value (both included for integers), `file`
+    a `.npy`, `.npz` or `.pb` (a protobuf as in ONNX test sets), resolved against the recipe's folder.
+    """
+
+    values: tuple[int | float | bool | str, ...] | None = None
+    range: tuple[float, float] | None = None
+    file: Path | None = None
+    place: Place | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """Whole sets of inputs: a file, a folder, or `arrays` by the names of the inputs.
+
+    `path` is a `.npz`, a folder with `input_0.pb` and so on, or a folder of such files and folders. `found` marks what
+    nobody asked for, a test set beside the model: what is wrong with it is a remark and no error.
+    """
+
+    path: Path
+    arrays: Mapping[str, Any] | None = field(default=None, compare=False)
+    found: bool = False
+    place: Place | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class GeneratorSpec:
+    """A function of a local Python file: `function(dims: dict[str, int], seed: int) -> dict[str, array]`.
+
+    Whoever makes one has asked whether the file may be run; the loader of recipes does. What it makes for inputs that
+    are `gone` from the model by now is left out.
+    """
+
+    file: Path
+    function: str
+    place: Place | None = field(default=None, compare=False)
+    gone: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class InputsSpec:
+    """What is known of the model's inputs.
+
+    `dims`: the extents to try for each named dim. `tensors`: how to fill single inputs. `data`: whole sets of inputs.
+    `generator`: who makes inputs for given dims. `only_given`: add no set with data of our own making.
+    """
+
+    dims: Mapping[str, tuple[int, ...]] = field(default_factory=FrozenDict)
+    tensors: Mapping[str, TensorSpec] = field(default_factory=FrozenDict)
+    data: tuple[DataSpec, ...] = ()
+    generator: GeneratorSpec | None = None
+    only_given: bool = False
+
+
+@dataclass(frozen=True)
+class VerifySpec:
+    """How strictly to verify. A tolerance of None leaves it to the dtype and the promise of the pass.
+
+    `mode`: after each pass, once at the end, or never. `compare`: whether the region of a change decides where it
+    can, and the whole model at the end, or the whole model each time. `unverified`: whether a step that could not
+    be verified counts as failed. `timeout` is in seconds for one run of the model, `memory` in bytes for the process
+    that runs it.
+    `custom_op_library`: shared libraries with custom operators for ONNX Runtime, native code that whoever makes this
+    has asked about. `cosine` and `snr` (in dB) are the least that the outputs of a LOSSY step may have, each output by
+    itself; they take the place of the default tolerance.
+    """
+
+    rtol: float | None = None
+    atol: float | None = None
+    seed: int = 0
+    mode: Mode = "each"
+    unverified: Unverified = "refuse"
+    timeout: float = 300.0
+    memory: int | None = None
+    custom_op_library: tuple[Path, ...] = ()
+    cosine: float | None = None
+    snr: float | None = None
+    compare: Compare = "region"
