@@ -11,7 +11,7 @@ from surgery.graph import text
 from surgery.graph.graph import Graph
 from surgery.graph.lineage.metadata import FROM_KEY, PASS_KEY
 from surgery.registry import declare
-from surgery.shapes.table import scopes
+from surgery.storage.scopes import scopes
 
 
 def graph(source: str, **options: frozenset[int]) -> Graph:

@@ -17,7 +17,7 @@ from surgery.graph.graph import Graph, Refused, Site
 from surgery.graph.lineage import metadata
 from surgery.graph.lineage.metadata import Lineage
 from surgery.graph.values import Node
-from surgery.shapes.table import scopes
+from surgery.storage.scopes import scopes
 
 
 def rule_of(thing: Any) -> RewriteRule:

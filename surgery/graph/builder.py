@@ -15,7 +15,7 @@ from surgery.graph.builder_signature import Claim, EndsBuilder
 from surgery.graph.copy import Copier, function_of
 from surgery.graph.signature_mappings import Joined, Pieces
 from surgery.graph.values import Node, Refusal, Value
-from surgery.shapes.table import Dim
+from surgery.shapes.facts import Dim
 
 if TYPE_CHECKING:
     from surgery.graph.graph import Graph

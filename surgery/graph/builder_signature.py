@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from surgery.graph.signature_mappings import End, Pieces, Relation
 from surgery.graph.values import Value
-from surgery.shapes.table import Dim
+from surgery.shapes.facts import Dim
 
 if TYPE_CHECKING:
     from surgery.graph.builder import Edits

@@ -16,7 +16,8 @@ from surgery.graph.refresh_declarations import Redeclaration
 from surgery.graph.signature_edits import Ports
 from surgery.graph.traversal import reads
 from surgery.graph.values import Node, Refusal, Value
-from surgery.shapes.table import declarable, subgraphs, values
+from surgery.shapes.facts import declarable
+from surgery.storage.scopes import subgraphs, values
 
 if TYPE_CHECKING:
     from surgery.graph.graph import Graph

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from surgery.graph.values import Node, Value
-from surgery.shapes.table import Dim
+from surgery.shapes.facts import Dim
 
 _SHOWN = 4
 """That many elements of a constant are shown."""

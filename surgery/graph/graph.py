@@ -24,9 +24,10 @@ from surgery.graph.rename import dim_names, rename_values
 from surgery.graph.signature_mappings import Account
 from surgery.graph.traversal import reads
 from surgery.graph.values import Node, Refusal, Value
-from surgery.shapes.table import Facts, scopes, subgraphs, values
+from surgery.shapes.table import Facts
 from surgery.storage import Checkpoint, Weights, read_checkpoint, residue_of, spill_tensor
 from surgery.storage.globs import Globs, did_you_mean
+from surgery.storage.scopes import scopes, subgraphs, values
 
 if TYPE_CHECKING:
     import networkx

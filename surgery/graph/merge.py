@@ -14,7 +14,8 @@ from surgery.errors import UsageError
 from surgery.graph.rename import dim_names, rename_dims, rename_values
 from surgery.graph.signature_mappings import Joined
 from surgery.graph.values import Value
-from surgery.shapes.table import Dim, scopes, subgraphs
+from surgery.shapes.facts import Dim
+from surgery.storage.scopes import scopes, subgraphs
 
 if TYPE_CHECKING:
     from surgery.graph.builder import Builder

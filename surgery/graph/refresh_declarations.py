@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from surgery.shapes.table import Dim, Fact, declarable, dims, subgraphs
+from surgery.shapes.facts import Dim, Fact, declarable, dims
+from surgery.storage.scopes import subgraphs
 
 if TYPE_CHECKING:
     from surgery.graph.graph import Graph

@@ -13,8 +13,8 @@ import onnx_ir as ir
 
 from surgery.graph.lineage import metadata
 from surgery.graph.lineage.metadata import Lineage
-from surgery.shapes.table import scopes, values
 from surgery.storage import QUANTIZATION, residue_of
+from surgery.storage.scopes import scopes, values
 
 _WORD = re.compile(r"[^\W\d]\w*")
 

@@ -12,7 +12,8 @@ from surgery.graph.builder import Edits
 from surgery.graph.rename import rename_dims, rename_node
 from surgery.graph.signature_mappings import Relation
 from surgery.graph.values import Refusal, Value
-from surgery.shapes.table import Dim, declarable, scopes, values
+from surgery.shapes.facts import Dim, declarable
+from surgery.storage.scopes import scopes, values
 
 if TYPE_CHECKING:
     from surgery.graph.graph import Graph

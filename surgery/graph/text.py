@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from surgery.errors import SurgeryError
-from surgery.shapes.table import dims, scopes
+from surgery.shapes.facts import dims
+from surgery.storage.scopes import scopes
 
 if TYPE_CHECKING:
     import onnx

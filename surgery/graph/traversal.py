@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Sequence
 
 import onnx_ir as ir
 
-from surgery.shapes.table import subgraphs
+from surgery.storage.scopes import subgraphs
 
 
 def reads(node: ir.Node) -> Sequence[ir.Value]:

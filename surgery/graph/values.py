@@ -15,8 +15,9 @@ import onnx_ir
 from surgery.graph.lineage import metadata
 from surgery.graph.lineage.metadata import Lineage
 from surgery.operators import traits
-from surgery.shapes.table import Dim, dims, subgraphs, symbolic
+from surgery.shapes.facts import Dim, dims, symbolic
 from surgery.storage.constants import constant_tensor
+from surgery.storage.scopes import subgraphs
 
 if TYPE_CHECKING:
     from surgery.graph.graph import Graph

@@ -11,7 +11,7 @@ from surgery.graph.graph import Graph
 from surgery.graph.traversal import reads
 from surgery.graph.values import Node, Value
 from surgery.inspection.amounts import Amount, UnknownDim
-from surgery.shapes.table import subgraphs
+from surgery.storage.scopes import subgraphs
 
 _SAME_MEMORY = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 """Operators whose result is the operand under another shape: runtimes copy nothing."""

@@ -6,8 +6,8 @@ from collections import Counter
 from functools import lru_cache
 from typing import Any
 
+from surgery.shapes.facts import Dim
 from surgery.shapes.symbols import parse, shown, written
-from surgery.shapes.table import Dim
 
 _STAND_IN = 64
 """What a name stands for where two amounts of different names are compared."""

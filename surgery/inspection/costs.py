@@ -12,7 +12,8 @@ from surgery.graph.graph import Graph
 from surgery.graph.values import Node, Refusal, Value
 from surgery.inspection.amounts import Amount
 from surgery.inspection.operations import Work, work
-from surgery.shapes.table import Dim, subgraphs
+from surgery.shapes.facts import Dim
+from surgery.storage.scopes import subgraphs
 
 
 @dataclass

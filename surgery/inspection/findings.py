@@ -14,7 +14,7 @@ from surgery.graph.values import Node, Value
 from surgery.inspection.kernels import Gap
 from surgery.inspection.weights import Weights
 from surgery.operators.releases import reader, release
-from surgery.shapes.table import scopes, values
+from surgery.storage.scopes import scopes, values
 
 if TYPE_CHECKING:
     import onnx

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from surgery.graph.values import Node, Value
 from surgery.inspection.amounts import Amount, UnknownDim
 from surgery.operators.traits import BINARY_ELEMENTWISE, UNARY_ELEMENTWISE
-from surgery.shapes.table import Dim
+from surgery.shapes.facts import Dim
 
 Dims = tuple[Dim, ...]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,19 +28,24 @@ from surgery.rules.evaluation import Typed, evaluate
 from surgery.rules.expression import Expression, Name
 from surgery.rules.functions import define
 from surgery.rules.vocabulary import TYPES, Symbol, Word, is_number, show
-from surgery.shapes.table import subgraphs
+from surgery.storage.scopes import subgraphs
 
 if TYPE_CHECKING:
+    import onnx
     from onnx.defs import OpSchema
-
-    from surgery.rules.rule import Rule
 
 
 class Construction:
-    """The nodes and constants that stand for one match. Every way out but the last is a `Refusal`."""
+    """The nodes and constants that stand for one match. Every way out but the last is a `Refusal`.
 
-    def __init__(self, rule: Rule, match: Match, new: Builder) -> None:
-        self.rule = rule
+    `functions` are those that the rule brings, and `versions` those of the domains that it uses.
+    """
+
+    def __init__(
+        self, functions: Sequence[onnx.FunctionProto], versions: Mapping[str, int], match: Match, new: Builder
+    ) -> None:
+        self.functions = functions
+        self.versions = versions
         self.match = match
         self.new = new
         self.graph = match.graph
@@ -50,7 +55,7 @@ class Construction:
 
     def require_outside(self) -> None:
         """Refuse in the body of a function that the rule itself brings: it would call itself."""
-        own = {(function.domain, function.name) for function in self.rule.defined}
+        own = {(function.domain, function.name) for function in self.functions}
         function = self._function()
         if function is not None and (function.domain, function.name) in own:
             raise Refusal("it stands in the function that the rule emits")
@@ -79,21 +84,21 @@ class Construction:
         used = {statement.operator.domain for statement in statements if statement.operator is not None} - {""}
         function = self._function()
         for domain in sorted(used):
-            version = self.rule.versions.get(domain, 1)
+            version = self.versions.get(domain, 1)
             places: list[tuple[ir.Function | None, Mapping[str, int]]] = [(None, self.graph.ir.opset_imports)]
             places += [(function, self._imports)] if function is not None else []
             for place, imports in places:
                 found = imports.get(domain)
                 if found is None:
                     self.new.set_opset(version, domain, function=place)
-                elif domain in self.rule.versions and found != version:
+                elif domain in self.versions and found != version:
                     raise Refusal(f"the model imports {domain} at version {found}, and the rule is for {version}")
-        for declared in self.rule.defined:
-            define(declared, self.graph, self.new, self.rule.versions)
+        for declared in self.functions:
+            define(declared, self.graph, self.new, self.versions)
 
     def _version(self, domain: str) -> int:
         found = self._imports.get(domain)
-        return found if found is not None else self.rule.versions.get(domain, 0 if not domain else 1)
+        return found if found is not None else self.versions.get(domain, 0 if not domain else 1)
 
     # Nodes
 

@@ -99,7 +99,7 @@ class Rule:
         """Check the conditions and build what is emitted: one value for each output of the match."""
         from surgery.rules.build import Construction
 
-        build = Construction(self, match, new)
+        build = Construction(self.defined, self.versions, match, new)
         build.require_outside()
         for condition, reason in self.conditions:
             check_condition(condition, match, reason)

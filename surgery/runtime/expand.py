@@ -5,16 +5,14 @@ Convolution and average pooling by windows: one slice of the padded input for ea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import onnx
-
-    from surgery.runtime.float64_model import Scope
 
 _END = 2**63 - 1
 
@@ -23,6 +21,43 @@ _MOST_OFFSETS = 1024
 
 _OLDEST = 11
 """The first opset in which Pad and Slice take what they do as inputs."""
+
+
+class Scope(Protocol):
+    """What is asked of the graph that nodes are added to. Values go by their names."""
+
+    @property
+    def opset(self) -> int:
+        """The opset of the default domain."""
+        ...
+
+    def dims(self, name: str) -> list[int | None] | None:
+        """Return what is known of the shape of a value."""
+        ...
+
+    def read(self, name: str) -> str:
+        """Make sure that a value is there in float64."""
+        ...
+
+    def add(self, op_type: str, inputs: list[str], **attributes: Any) -> str:
+        """Add a node of the default domain and return the name of its output."""
+        ...
+
+    def integers(self, *numbers: int) -> str:
+        """Add a constant list of integers and return its name."""
+        ...
+
+    def number(self, value: float) -> str:
+        """Add a constant number and return its name."""
+        ...
+
+    def reduce(self, op_type: str, source: str, axes: Iterable[int]) -> str:
+        """Add a reduction that keeps its axes."""
+        ...
+
+    def finish(self, name: str) -> None:
+        """Give the output of the last node the name that others read."""
+        ...
 
 
 def expand(scope: Scope, node: onnx.NodeProto) -> bool:

@@ -8,22 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 
 from surgery.shapes import symbols
+from surgery.shapes.context import MOST_ELEMENTS, Content, as_content, constant_of
 from surgery.shapes.symbols import Element
-from surgery.storage.constants import constant_tensor
 
 if TYPE_CHECKING:
-    from surgery.shapes.inference import Context
+    from surgery.shapes.context import Context
 
-Content = np.ndarray[Any, Any]
-"""An array of elements."""
 
-MOST_ELEMENTS = 1024
 _WIDE = {ir.DataType.INT32, ir.DataType.INT64, ir.DataType.UINT32, ir.DataType.UINT64}
 
 
@@ -93,23 +90,6 @@ def _list(context: Context, node: ir.Node, name: str, index: int) -> list[int] |
 
 def _int(node: ir.Node, name: str, default: int) -> int:
     return node.attributes[name].as_int() if name in node.attributes else default
-
-
-def constant_of(value: ir.Value) -> ir.TensorProtocol | None:
-    """Return the tensor of a constant, its elements unread."""
-    if value.const_value is not None:
-        return value.const_value
-    producer = value.producer()
-    if producer is None or producer.op_type != "Constant" or producer.domain:
-        return None
-    return constant_tensor(producer)
-
-
-def as_content(items: Sequence[Element], shape: Sequence[int]) -> Content:
-    """Arrange elements in an array."""
-    content = np.empty(len(items), dtype=object)
-    content[:] = items
-    return content.reshape(tuple(shape))
 
 
 def _filled(item: Element, shape: Sequence[int]) -> Content:

@@ -10,123 +10,23 @@ One assumption stays: a symbolic dim is at least 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
-from onnx_shape_inference import ShapeInferenceContext, registry
+from onnx_shape_inference import registry
 
 from surgery.shapes import contrib, ml, older
-from surgery.shapes.contents import MOST_ELEMENTS, Content, as_content, constant_of, follow
+from surgery.shapes.contents import follow
+from surgery.shapes.context import Context, as_content
+from surgery.shapes.facts import Fact, symbolic
 from surgery.shapes.rules import correct
 from surgery.shapes.shapes import tell
-from surgery.shapes.symbols import Element, element, names, normal, number
-from surgery.shapes.table import Fact, scopes, subgraphs, symbolic, values
-
-_HOLDS_ELEMENTS = {
-    ir.DataType.BOOL,
-    ir.DataType.INT8,
-    ir.DataType.INT16,
-    ir.DataType.INT32,
-    ir.DataType.INT64,
-    ir.DataType.UINT8,
-    ir.DataType.UINT16,
-    ir.DataType.UINT32,
-    ir.DataType.UINT64,
-}
-_HOLDS_SYMBOLS = {ir.DataType.BOOL, ir.DataType.INT32, ir.DataType.INT64}
-_LIMITS = {
-    dtype: (int(np.iinfo(dtype.numpy()).min), int(np.iinfo(dtype.numpy()).max))
-    for dtype in _HOLDS_ELEMENTS - {ir.DataType.BOOL}
-}
-
-
-class Context(ShapeInferenceContext):  # type: ignore[misc]
-    """What the operator rules write to. The contents of tensors are ours: `surgery.shapes.contents`."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.elements: dict[ir.Value, list[Element]] = {}
-        self.wild: set[str] = set()
-        """Symbols that stand for elements of which nothing is known, not even that they are positive."""
-        self._constants: dict[ir.Value, Content | None] = {}
-
-    def child(self, opset_imports: Any, resolved_attrs: dict[str, ir.Attr]) -> Context:
-        """Return the context for the body of a function; symbols stay distinct from ours."""
-        made = Context(opset_imports, self.policy, resolved_attrs, allocator=self._allocator)
-        made.wild = self.wild
-        return made
-
-    def know(self, value: ir.Value, content: Content, dtype: ir.DataType | None) -> bool:
-        """Take note of the contents of a value, and so of its shape; False when the type cannot hold them."""
-        dtype = value.dtype or dtype
-        if dtype not in _HOLDS_ELEMENTS or content.size > MOST_ELEMENTS:
-            return False
-        items = content.reshape(-1).tolist()
-        numbers = [item for item in items if isinstance(item, int)]
-        if dtype != ir.DataType.BOOL:
-            lowest, highest = _LIMITS[dtype]
-            if numbers and (min(numbers) < lowest or max(numbers) > highest):
-                return False
-            if len(numbers) < len(items) and dtype not in _HOLDS_SYMBOLS:
-                return False
-        self.elements[value] = items
-        if value.type is None:
-            value.type = ir.TensorType(dtype)
-        value.shape = ir.Shape(content.shape)
-        if len(numbers) == len(items) and value.const_value is None:
-            value.const_value = ir.Tensor(np.array(numbers, dtype=dtype.numpy()).reshape(content.shape))
-        return True
-
-    def content(self, value: ir.Value) -> Content | None:
-        """Return the contents of a small integer tensor, known from the rules or constant."""
-        items = self.elements.get(value)
-        if items is not None and value.shape is not None:
-            return as_content(items, value.shape.numpy())
-        if value not in self._constants:
-            self._constants[value] = _constant_content(value)
-        return self._constants[value]
-
-    def set_symbolic_value(self, value: ir.Value, data: Sequence[Element]) -> None:
-        """Disregard what a rule of the package claims to know of contents."""
-
-    def get_symbolic_value(self, value: ir.Value) -> list[Element] | None:
-        """Return the elements of a value of at most one axis, known from the rules or constant."""
-        content = self.content(value)
-        return None if content is None or content.ndim > 1 else content.reshape(-1).tolist()
-
-    def forget(self, value: ir.Value) -> None:
-        """Drop the elements of a value."""
-        if self.elements.pop(value, None) is not None and not value.is_initializer():
-            value.const_value = None
-
-    def normal(self, extent: Element) -> Element:
-        """Return an extent in normal form."""
-        return extent if isinstance(extent, int) else element(normal(str(extent.value)))
-
-    def new_wild(self) -> ir.SymbolicDim:
-        """Return a symbol for an element of which nothing is known."""
-        symbol: ir.SymbolicDim = self.new_symbolic_dim()
-        self.wild.add(str(symbol.value))
-        return symbol
-
-    def is_wild(self, item: Element) -> bool:
-        """Tell whether an element has a wild symbol in it."""
-        if isinstance(item, int) or not self.wild:
-            return False
-        return not self.wild.isdisjoint(names(item.value or ""))
-
-
-def _constant_content(value: ir.Value) -> Content | None:
-    """Return the contents of an integer constant that is small."""
-    tensor = constant_of(value)
-    if tensor is None or tensor.dtype not in _HOLDS_ELEMENTS or tensor.size > MOST_ELEMENTS:
-        return None
-    return tensor.numpy().astype(np.int64 if tensor.dtype == ir.DataType.BOOL else object).astype(object)
+from surgery.shapes.symbols import element, names, normal, number
+from surgery.storage.scopes import scopes, subgraphs, values
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from onnx_shape_inference import registry
 from surgery.shapes.symbols import Element
 
 if TYPE_CHECKING:
-    from surgery.shapes.inference import Context
+    from surgery.shapes.context import Context
 
 Rule = Callable[["Context", ir.Node], None]
 DOMAIN = "ai.onnx.ml"

@@ -8,7 +8,7 @@ import onnx_ir as ir
 from onnx_shape_inference import registry
 
 if TYPE_CHECKING:
-    from surgery.shapes.inference import Context
+    from surgery.shapes.context import Context
 
 
 def register() -> None:

@@ -14,7 +14,7 @@ from surgery.operators.traits import BROADCASTING
 from surgery.shapes.symbols import Element, combine, element, normal, number
 
 if TYPE_CHECKING:
-    from surgery.shapes.inference import Context
+    from surgery.shapes.context import Context
 
 _BROADCASTS = BROADCASTING | {"Expand", "StringConcat"}
 

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from surgery.shapes.symbols import Element, Number, combine, element, number, windows
 
 if TYPE_CHECKING:
-    from surgery.shapes.inference import Context
+    from surgery.shapes.context import Context
 
 _TO_THE_END = 2**31 - 1
 

@@ -9,102 +9,15 @@ purpose.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from surgery.shapes.facts import NOTHING, Fact, dims, symbolic
+
 if TYPE_CHECKING:
     from surgery.shapes.inference import Inference
-
-Dim = int | str | None
-"""One dim: an extent, a symbolic expression such as "batch" or "2*sequence", or nothing known."""
-
-
-@dataclass(frozen=True)
-class Fact:
-    """What is known of one value: its type, its shape, the elements of a small integer tensor."""
-
-    type: ir.TypeProtocol | None = None
-    shape: ir.Shape | None = None
-    data: tuple[int | str, ...] | None = None
-
-
-NOTHING = Fact()
-
-
-def scopes(model: ir.Model) -> Iterator[ir.Graph]:
-    """Yield the main graph, its subgraphs at any depth, and the bodies of functions with theirs."""
-    pending = [model.graph, *(function.graph for function in model.functions.values())][::-1]
-    while pending:
-        scope = pending.pop()
-        yield scope
-        pending += [inner for node in scope for inner in subgraphs(node)][::-1]
-
-
-def subgraphs(node: ir.Node) -> Sequence[ir.Graph]:
-    """List the graphs that the attributes of a node hold."""
-    attributes = node.attributes.data
-    if not attributes:  # asked of every node, over and over
-        return ()
-    found: list[ir.Graph] = []
-    for attribute in attributes.values():
-        kind = attribute.type
-        if (kind == ir.AttributeType.GRAPH or kind == ir.AttributeType.GRAPHS) and not attribute.is_ref():
-            found += [attribute.as_graph()] if kind == ir.AttributeType.GRAPH else attribute.as_graphs()
-    return found
-
-
-def values(graphs: Iterable[ir.Graph]) -> Iterator[ir.Value]:
-    """Yield each value of the graphs once: inputs, initializers, node outputs."""
-    for graph in graphs:
-        yield from graph.inputs
-        for value in graph.initializers.values():
-            if not value.is_graph_input():
-                yield value
-        for node in graph:
-            yield from node.outputs
-
-
-def symbolic(shape: ir.Shape | None, *, arithmetic: bool = False) -> ir.Shape | None:
-    """Give a declared shape with a symbol for the name of each dim, which may be any text; -1 and "?" say nothing.
-
-    With `arithmetic`, names are expressions.
-    """
-    if shape is None or not any(_is_odd(dim) for dim in shape):
-        return shape
-    from surgery.shapes.symbols import opaque
-
-    def given(dim: int | ir.SymbolicDim) -> int | ir.SymbolicDim:
-        if isinstance(dim, int):
-            return dim if dim >= 0 else ir.SymbolicDim(None)
-        return dim if arithmetic else ir.SymbolicDim(opaque(dim.value))
-
-    return ir.Shape([given(dim) for dim in shape])
-
-
-def declarable(found: Sequence[Dim]) -> list[Dim]:
-    """Give dims as they may be declared in a model: with the names that it has for them."""
-    if not any(isinstance(dim, str) and "dim_x" in dim for dim in found):
-        return [*found]
-    from surgery.shapes.symbols import shown
-
-    return [shown(dim) if isinstance(dim, str) else dim for dim in found]
-
-
-def _is_odd(dim: int | ir.SymbolicDim) -> bool:
-    if isinstance(dim, int):
-        return dim < 0
-    name = dim.value
-    return name is not None and not (name.isascii() and name.isidentifier() and not name.startswith("dim_x"))
-
-
-def dims(shape: ir.Shape | None) -> tuple[Dim, ...] | None:
-    """Give the dims of a shape as plain values."""
-    if shape is None:
-        return None
-    return tuple(dim if isinstance(dim, int) else dim.value for dim in shape)
 
 
 class Facts:

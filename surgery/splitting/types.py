@@ -12,7 +12,7 @@ from surgery import storage
 from surgery.errors import UsageError
 from surgery.graph.graph import Graph
 from surgery.graph.values import Value
-from surgery.shapes.table import Dim, declarable
+from surgery.shapes.facts import Dim, declarable
 
 if TYPE_CHECKING:
     import onnx

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from surgery.errors import WorkerError
 from surgery.runtime.engine import Engine, Outputs
 from surgery.verification.comparing.vacuity import tensors
+from surgery.verification.inputs.dims import Implied
 from surgery.verification.inputs.given import Given
 from surgery.verification.inputs.plan import Binding, Plan
 from surgery.verification.inputs.search import Found, search
 from surgery.verification.inputs.sets import TRIVIAL
-
-if TYPE_CHECKING:
-    from surgery.verification.original import Original
 
 _CRASHES = 3
 """So many processes that died end a search."""
@@ -24,10 +22,39 @@ class GaveUp(Exception):  # noqa: N818 - a way out of the search, not an error
     """There is no point in trying further inputs."""
 
 
+class Probed(Protocol):
+    """What is asked of the original that is searched for inputs of."""
+
+    skeleton: bytes
+    seed: int
+    empty_by_nature: set[str]
+
+    @property
+    def draws_all(self) -> bool:
+        """Whether no function of the user's makes inputs."""
+        ...
+
+    def implied(self) -> Implied:
+        """Find out what the graph implies for its free dims."""
+        ...
+
+    def cost(self, binding: Binding) -> float:
+        """Estimate the seconds of one run."""
+        ...
+
+    def feed(self, binding: Binding) -> dict[str, Any]:
+        """Make the inputs of a binding."""
+        ...
+
+    def remember(self, binding: Binding, outputs: Outputs) -> None:
+        """Keep what the search has computed, if that is worth it."""
+        ...
+
+
 class Probing:
     """The search with one engine: one session, probed again and again."""
 
-    def __init__(self, original: Original, engine: Engine) -> None:
+    def __init__(self, original: Probed, engine: Engine) -> None:
         self.original = original
         self.engine = engine
         self.gap = ""

@@ -16,7 +16,8 @@ from surgery.graph.builder import Builder
 from surgery.graph.describe import named, typed
 from surgery.graph.graph import Graph
 from surgery.graph.values import Node, Refusal, Value
-from surgery.shapes.table import Fact, Facts, dims
+from surgery.shapes.facts import Fact, dims
+from surgery.shapes.table import Facts
 from surgery.why.decision_trace import Tracer, deciding, is_of
 
 _MOST_UNKNOWN = 3

@@ -15,8 +15,8 @@ from surgery.graph.graph import Graph
 from surgery.graph.values import Node, Refusal
 from surgery.patterns.match import matches
 from surgery.patterns.plan import compile_pattern
-from surgery.shapes.table import subgraphs
 from surgery.storage.globs import Globs, did_you_mean
+from surgery.storage.scopes import subgraphs
 
 Predicate = Callable[[Node], bool]
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from surgery.operators import traits
 from surgery.runtime.inference import Extent
-from surgery.shapes.table import subgraphs
+from surgery.storage.scopes import subgraphs
 
 if TYPE_CHECKING:
     import onnx_ir as ir

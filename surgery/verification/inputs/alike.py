@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from surgery.verification.inputs.dims import Dims, Linear
 
 if TYPE_CHECKING:
-    from surgery.verification.inputs.plan import InputPort
+    from surgery.verification.inputs.ports import InputPort
 
 _CACHE = 3
 """So many dims at least has a cache of keys or values."""

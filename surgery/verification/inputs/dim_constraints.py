@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
-    from surgery.shapes.table import Fact
+    from surgery.shapes.facts import Fact
 
 Pair = tuple[Extent, Extent]
 

@@ -23,7 +23,7 @@ from surgery.verification.spec import InputsSpec, Place, TensorSpec
 if TYPE_CHECKING:
     import onnx
 
-    from surgery.verification.inputs.plan import InputPort
+    from surgery.verification.inputs.ports import InputPort
 
 _TEXT_LENGTH = 200
 _NUMBERED = re.compile(r"(input|output)_(\d+)\.pb")

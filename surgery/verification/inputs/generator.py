@@ -14,7 +14,8 @@ from surgery.errors import WorkerError
 from surgery.runtime.inference import Extent
 from surgery.verification.inputs.dims import evaluate
 from surgery.verification.inputs.files import MisfitError, fit_all, shape_of
-from surgery.verification.inputs.plan import Binding, InputPort
+from surgery.verification.inputs.plan import Binding
+from surgery.verification.inputs.ports import InputPort
 from surgery.verification.spec import GeneratorSpec, InputsSpec, VerifySpec
 from surgery.workers import Worker, stage
 

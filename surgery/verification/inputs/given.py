@@ -27,7 +27,8 @@ from surgery.verification.inputs.files import (
     shape_of,
     split,
 )
-from surgery.verification.inputs.plan import Binding, InputPort, read_defaults, read_ports
+from surgery.verification.inputs.plan import Binding, read_defaults, read_ports
+from surgery.verification.inputs.ports import InputPort
 from surgery.verification.spec import DataSpec, InputsSpec, Place
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ from surgery.operators.use import Index, Shape, View, uses
 from surgery.runtime.inference import Extent
 from surgery.verification.inputs.dims import Dims, evaluate, free_names
 from surgery.verification.inputs.files import read_tensors, shape_of
+from surgery.verification.inputs.ports import InputPort
 from surgery.verification.spec import InputsSpec, TensorSpec
 
 if TYPE_CHECKING:
@@ -35,21 +36,6 @@ _WITHOUT = ("edges", "coarse", "image")
 
 UNKNOWN_RANK = (2, 3)
 """The shape of a tensor that declares none."""
-
-
-@dataclass(frozen=True)
-class InputPort:
-    """One input to feed. `kind` is "tensor", "sequence" or "optional"; dims are extents, names or expressions.
-
-    A type that declares no shape is not `ranked`, and `dims` are then our choice.
-    """
-
-    name: str
-    kind: str
-    dtype: np.dtype[Any] | None
-    dims: tuple[Extent, ...]
-    inner: str = "tensor"
-    ranked: bool = True
 
 
 @dataclass(frozen=True)

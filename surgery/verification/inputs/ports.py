@@ -1,0 +1,28 @@
+"""The inputs of a model, as they are fed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from surgery.runtime.inference import Extent
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True)
+class InputPort:
+    """One input to feed. `kind` is "tensor", "sequence" or "optional"; dims are extents, names or expressions.
+
+    A type that declares no shape is not `ranked`, and `dims` are then our choice.
+    """
+
+    name: str
+    kind: str
+    dtype: np.dtype[Any] | None
+    dims: tuple[Extent, ...]
+    inner: str = "tensor"
+    ranked: bool = True
