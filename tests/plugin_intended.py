@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from surgery import Graph, Parity, graph_pass
+from surgery import Graph, Other, Parity, graph_pass
 
 
 def _swap(graph: Graph, old: str, new: str) -> None:
@@ -173,7 +173,7 @@ def int_join(graph: Graph, *, path: str, wrong: str = "") -> None:
         return
     y, z = graph.outputs()
     with graph.site() as new:
-        new.join(graph.read_model(Path(path)), {"x": z if wrong == "feeds" else y}, "b/")
+        Other.read(graph, Path(path)).join(new, {"x": z if wrong == "feeds" else y}, "b/")
     if wrong == "feeds":
         graph.accounts = [replace(account, connect={"x": "y"}) for account in graph.accounts]
     if wrong == "computes":

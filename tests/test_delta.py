@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from surgery.engine.delta_debugging import GaveUp, Search
-from surgery.graph.graph import Site
+from surgery.graph.state import Site
 
 
 @dataclass(frozen=True)

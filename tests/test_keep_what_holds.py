@@ -13,7 +13,8 @@ from surgery import cli
 from surgery import recipe as recipes
 from surgery.engine import delta_debugging, pipeline, runner
 from surgery.graph import text
-from surgery.graph.graph import Graph, Site
+from surgery.graph.graph import Graph
+from surgery.graph.state import Site
 from surgery.promises import Parity
 from surgery.recipe import PassStep, RepeatStep, UseStep, shipped
 from surgery.recipe.failing import decided

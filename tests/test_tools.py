@@ -16,7 +16,8 @@ from surgery.bridges.tools import packing, running
 from surgery.engine import runner
 from surgery.errors import PassError, RecipeError, UsageError
 from surgery.graph import text
-from surgery.graph.graph import Graph, Limits
+from surgery.graph.graph import Graph
+from surgery.graph.state import Limits
 from surgery.recipe.loader import single_step
 from surgery.registry import declare, discovery
 from surgery.storage import Reference

@@ -119,7 +119,7 @@ def _key(node: Node, operands: dict[Any, Hashable]) -> Hashable:
     return node.ir.op_identifier(), read, outputs, attributes
 
 
-def _operand(graph: Graph, value: Any, operands: dict[Any, Hashable]) -> Hashable:
+def _operand(graph: Any, value: Any, operands: dict[Any, Hashable]) -> Hashable:
     """Describe what a node reads: a small constant by its bits, anything else by itself."""
     if value is None:
         return None

@@ -36,7 +36,7 @@ def merge(
         prefix: what all names of the other model begin with from then on, such as `head/`.
         keep: outputs that stay though they go into the other model.
     """
-    other = graph.read_model(model)
+    other = Other.read(graph, model)
     pairs = _pairs(graph, other, connect, mode)
     if not prefix:
         mine = {value.name: value for value in graph.inputs()}
@@ -48,7 +48,7 @@ def merge(
     fed = [value for value in dict.fromkeys(pairs.values()) if value in outputs]
     kept = graph.tensors(keep, among=fed, kind="output that goes into the other model") if keep else []
     with graph.site() as new:
-        new.join(other, pairs, prefix)
+        other.join(new, pairs, prefix)
         for value in fed if mode == "chain" else ():
             if value not in kept:
                 new.drop_output(value)

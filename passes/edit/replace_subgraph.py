@@ -3,7 +3,19 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from surgery import Builder, FilePath, Graph, Keeps, NodeSelector, Parity, RuleText, UsageError, Value, graph_pass
+from surgery import (
+    Builder,
+    FilePath,
+    Graph,
+    Keeps,
+    NodeSelector,
+    Other,
+    Parity,
+    RuleText,
+    UsageError,
+    Value,
+    graph_pass,
+)
 
 from ._asked import asked, outermost
 from ._fit import require_fit
@@ -93,7 +105,7 @@ class _Part:
 
 
 def _of_file(graph: Graph, file: FilePath) -> _Part:
-    other = graph.read_model(file)
+    other = Other.read(graph, file)
     inputs, outputs = other.graph.inputs(), other.graph.outputs()
     needed = [value.name for value in other.inputs()]
     return _Part(
@@ -102,7 +114,7 @@ def _of_file(graph: Graph, file: FilePath) -> _Part:
         [value.name for value in inputs if value.name not in needed],
         [value.name for value in outputs],
         {value.name: value for value in (*outputs, *inputs)},
-        lambda new, operands: new.embed(other, operands),
+        lambda new, operands: other.embed(new, operands),
     )
 
 

@@ -14,7 +14,7 @@ from surgery.bisection.repro import NoRepro, Repro, check_folder, clear, make, w
 from surgery.engine.delta_debugging import GaveUp, Guilty, Search
 from surgery.engine.records import Observer, StepRecord
 from surgery.engine.runner import Abort, Attempt, Chain
-from surgery.graph.graph import Site
+from surgery.graph.state import Site
 from surgery.recipe.schema import PassStep, Recipe, RepeatStep, Step, UseStep
 
 if TYPE_CHECKING:

@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from surgery.graph.graph import Graph, Site
+from surgery.graph.graph import Graph
 from surgery.graph.lineage import metadata
 from surgery.graph.lineage.metadata import Lineage
+from surgery.graph.state import Site
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -13,9 +13,10 @@ from typing import Any
 import onnx_ir as ir
 from onnxscript.rewriter import MatchingTracer, MatchStatus, RewriteRule, RewriteRuleSet
 
-from surgery.graph.graph import Graph, Refused, Site
+from surgery.graph.graph import Graph
 from surgery.graph.lineage import metadata
 from surgery.graph.lineage.metadata import Lineage
+from surgery.graph.state import Refused, Site
 from surgery.graph.values import Node
 from surgery.storage.scopes import scopes
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from surgery import bridges, storage
 from surgery.errors import PassError, SurgeryError
-from surgery.graph.graph import Graph, Limits, Refused, Site
+from surgery.graph.graph import Graph
 from surgery.graph.signature_mappings import Account, pack, unpack
+from surgery.graph.state import Limits, Refused, Site
 from surgery.workers import default_memory
 from surgery.workers.fork import call_in_fork
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from surgery import storage
 from surgery.bridges.provenance import Before
 from surgery.errors import PassError
-from surgery.graph.graph import Graph, Refused, Site
+from surgery.graph.graph import Graph
+from surgery.graph.state import Refused, Site
 from surgery.graph.values import Refusal
 
 if TYPE_CHECKING:

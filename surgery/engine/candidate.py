@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from surgery.graph.graph import Refused, Site
 from surgery.graph.signature_mappings import Account
+from surgery.graph.state import Refused, Site
 from surgery.promises import Parity
 from surgery.recipe.schema import PassStep
 from surgery.verification.verdict import Verdict

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from surgery.graph.graph import Site
+from surgery.graph.state import Site
 
 MOST_RUNS = 64
 """Runs after which a search gives up: so many guilty sites that there is little left to save."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from surgery import storage
-from surgery.graph.graph import Refused
+from surgery.graph.state import Refused
 from surgery.proto.summary import Summary, summarize
 from surgery.verification.verdict import Verdict
 

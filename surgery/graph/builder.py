@@ -3,137 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, count
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_ir as ir
 
-from surgery.graph.builder_signature import Claim, EndsBuilder
 from surgery.graph.copy import Copier, function_of
-from surgery.graph.signature_mappings import Joined, Pieces
+from surgery.graph.edits import FIRST_WITH_FUNCTIONS, Claim, Edits, ModelField, NewNode
+from surgery.graph.signature_mappings import End, Pieces
 from surgery.graph.values import Node, Refusal, Value
 from surgery.shapes.facts import Dim
 
 if TYPE_CHECKING:
-    from surgery.graph.graph import Graph
-    from surgery.graph.merge import Other
+    from surgery.graph.state import GraphState
 
 
-FIRST_WITH_FUNCTIONS = 8
-"""The IR version that introduced model-local functions."""
-
-ModelField = Literal["producer_name", "producer_version", "domain", "model_version", "doc_string"]
-"""What a model says of itself beside its metadata."""
-
-
-@dataclass(frozen=True)
-class NewNode:
-    """A node that does not exist yet; its outputs are values that nothing produces so far."""
-
-    op: str
-    domain: str
-    inputs: tuple[ir.Value | None, ...]
-    attributes: Mapping[str, Any]
-    outputs: tuple[ir.Value, ...]
-    name: str | None
-    before: ir.Node | None = None
-    like: ir.Node | None = None
-    """The node that it is a copy of."""
-
-
-PortEdit = Literal["add input", "drop input", "drop output", "add output", "cut"]
-
-
-@dataclass
-class Edits:
-    """What a site wants to do, in the order in which it is done."""
-
-    constants: list[tuple[ir.Value, str, ir.Node | None]] = field(default_factory=list)
-    nodes: list[NewNode] = field(default_factory=list)
-    inputs: list[tuple[ir.Node, int, ir.Value | None]] = field(default_factory=list)
-    attributes: list[tuple[ir.Node, str, Any]] = field(default_factory=list)
-    operators: list[tuple[ir.Node, str, int]] = field(default_factory=list)
-    replacements: list[tuple[ir.Value, ir.Value, ir.Node | None]] = field(default_factory=list)
-    removals: list[ir.Node] = field(default_factory=list)
-    drops: list[ir.Value] = field(default_factory=list)
-    opsets: list[tuple[ir.Function | None, str, int]] = field(default_factory=list)
-    functions: list[ir.Function] = field(default_factory=list)
-    definitions: list[ir.Function] = field(default_factory=list)
-    declarations: list[tuple[ir.Value, ir.TypeProtocol | None, Sequence[Dim] | None]] = field(default_factory=list)
-    ports: list[tuple[PortEdit, ir.Value]] = field(default_factory=list)
-    port_types: list[tuple[ir.Value, ir.TypeProtocol | None, Sequence[Dim] | None]] = field(default_factory=list)
-    port_orders: dict[str, list[tuple[ir.Value, str | None]]] = field(default_factory=dict)
-    output_names: dict[ir.Value, str] = field(default_factory=dict)
-    claims: list[Claim] = field(default_factory=list)
-    joins: list[Joined] = field(default_factory=list)
-    pieces: list[Pieces] = field(default_factory=list)
-    bindings: list[tuple[ir.Value, ir.TensorProtocol]] = field(default_factory=list)
-    contents: list[tuple[ir.Value, ir.TensorProtocol]] = field(default_factory=list)
-    names: dict[ir.Value, str] = field(default_factory=dict)
-    node_names: dict[ir.Node, str] = field(default_factory=dict)
-    dim_names: dict[str, int | str] = field(default_factory=dict)
-    orders: list[tuple[ir.Graph, Sequence[ir.Node], Sequence[ir.Value]]] = field(default_factory=list)
-    metadata: dict[str, str | None] = field(default_factory=dict)
-    model_fields: dict[ModelField, Any] = field(default_factory=dict)
-    docs: dict[ir.Value, str | None] = field(default_factory=dict)
-    stripped: list[Node | Value] = field(default_factory=list)
-    changed: list[ir.Value] = field(default_factory=list)
-    outdated: list[ir.Value] = field(default_factory=list)
-    ir_version: int = 0
-    ir_limit: int = 0
-
-    @property
-    def of_model(self) -> bool:
-        """Whether they concern the inputs and outputs, names, or the order of things, beside nodes and constants."""
-        return any(
-            (
-                self.ports,
-                self.port_types,
-                self.port_orders,
-                self.bindings,
-                self.names,
-                self.node_names,
-                self.dim_names,
-                self.orders,
-                self.joins,
-                self.pieces,
-                self.claims,
-            )
-        )
-
-    def __bool__(self) -> bool:
-        if self.replacements:  # as at most places that a pass changes
-            return True
-        # A constant or a function that nothing uses changes nothing.
-        idle = ("constants", "definitions", "outdated", "claims", "joins")
-        return any(edits for kind, edits in vars(self).items() if kind not in idle)
-
-    def made(self) -> set[ir.Value]:
-        """Return the values that new nodes compute."""
-        return {value for node in self.nodes for value in node.outputs}
-
-
-class Builder(EndsBuilder):
+class Builder:
     """Collects the edits of one site. Nothing happens to the graph until the site ends well.
 
     New nodes stand before the anchor node, in the anchor's scope.
     """
 
-    def __init__(self, graph: Graph, anchor: Node | None) -> None:
-        self._graph = graph
+    def __init__(self, graph: GraphState, anchor: Node | None) -> None:
+        self.graph = graph
         self.anchor = anchor
 
     def at(self, anchor: Node) -> Builder:
         """Return a builder for another place of the same site: what it makes stands before `anchor`, in its scope."""
-        place = Builder(self._graph, anchor)
+        place = Builder(self.graph, anchor)
         place.edits = self.edits
         return place
 
     @cached_property
-    def edits(self) -> Edits:  # type: ignore[override]  # can be set all the same
+    def edits(self) -> Edits:
         """What is to be done; made when first asked for, for most sites are refused before they do anything."""
         return Edits()
 
@@ -191,7 +95,7 @@ class Builder(EndsBuilder):
             self._before,
         )
         self.edits.nodes.append(new)
-        return tuple(Value(self._graph, value) for value in new.outputs)
+        return tuple(Value(self.graph, value) for value in new.outputs)
 
     def inline(
         self,
@@ -218,11 +122,11 @@ class Builder(EndsBuilder):
         outputs = [copier.read(value) for value in body.outputs]
         if any(value is None for value in outputs):
             raise Refusal("an output is an operand that is omitted")
-        return tuple(Value(self._graph, value) for value in outputs if value is not None)
+        return tuple(Value(self.graph, value) for value in outputs if value is not None)
 
     def _kept(self, tensor: ir.TensorProtocol, name: str) -> Value:
         """Add a constant that is no input of the graph: until IR version 4 each initializer had to be one."""
-        return self.constant(tensor, name) if self._graph.ir.ir_version >= 4 else self.node("Constant", value=tensor)
+        return self.constant(tensor, name) if self.graph.ir.ir_version >= 4 else self.node("Constant", value=tensor)
 
     def constant(self, array: np.ndarray[Any, Any] | ir.TensorProtocol, name: str = "constant") -> Value:
         """Add an initializer (in a function: a Constant node); `name` is a wish."""
@@ -233,7 +137,7 @@ class Builder(EndsBuilder):
         )
         value = ir.Value(type=ir.TensorType(tensor.dtype), shape=ir.Shape(tensor.shape.numpy()), const_value=tensor)
         self.edits.constants.append((value, name, self._before))
-        return Value(self._graph, value)
+        return Value(self.graph, value)
 
     def replace(self, old: Value, new: Value) -> None:
         """Let everything that reads `old`, the caller included, read `new`; what becomes dead goes."""
@@ -282,27 +186,6 @@ class Builder(EndsBuilder):
         """Let an initializer hold another tensor; refused where type or dims are others, unless they are outdated."""
         self.edits.contents.append((initializer.ir, ir.Tensor(tensor) if isinstance(tensor, np.ndarray) else tensor))
 
-    def embed(self, other: Other, connect: Mapping[str, Value]) -> tuple[Value, ...]:
-        """Add the nodes of another model, with its weights and functions, and return what its outputs become.
-
-        `connect` says which value goes into which input of the other; a further input keeps its default. UsageError
-        where both import other opsets.
-        """
-        from surgery.graph.merge import embed
-
-        return embed(self, self._graph, other, connect)
-
-    def join(self, other: Other, connect: Mapping[str, Value], prefix: str = "") -> tuple[Value, ...]:
-        """Add another model, and return its outputs, which are some of this model; declare "outputs" and "inputs".
-
-        `connect` says which value of the model before goes into which input of the other; its further inputs are new
-        ones of this model, and those with a default keep that. All names of it get the prefix. It is compared with
-        both models, composed. UsageError where both have a value of one name, or import other opsets.
-        """
-        from surgery.graph.merge import join
-
-        return join(self, self._graph, other, connect, prefix)
-
     def rename(self, value: Value, name: str) -> None:
         """Call a value otherwise; refused when the name is taken by one that keeps it.
 
@@ -330,10 +213,10 @@ class Builder(EndsBuilder):
         `reads` numbers the input for each value that a node reads from outside, constants included, in the order of
         the nodes and of their inputs. `inline` is the inverse.
         """
-        known = {*self._graph.ir.functions, *(function.identifier() for function in self.edits.definitions)}
+        known = {*self.graph.ir.functions, *(function.identifier() for function in self.edits.definitions)}
         numbers = (f"{name}_{number}" for number in count(1))
         free = next(wish for wish in chain([name], numbers) if (domain, wish, "") not in known)
-        imports = self._graph.imports_of(nodes[0].ir)
+        imports = self.graph.imports_of(nodes[0].ir)
         needed = {domain: imports[domain] for domain in ("", *(node.ir.domain for node in nodes)) if domain in imports}
         body, results = [node.ir for node in nodes], [value.ir for value in outputs]
         self.define(function_of(domain, free, body, reads, results, needed))
@@ -346,7 +229,7 @@ class Builder(EndsBuilder):
         Nothing is to be done where they stand like that.
         """
         wanted = [node.ir for node in nodes], [value.ir for value in initializers]
-        if wanted != (list(scope), list(scope.initializers.values())) or self._graph.keeps_lists(scope):
+        if wanted != (list(scope), list(scope.initializers.values())) or self.graph.keeps_lists(scope):
             self.edits.orders.append((scope, *wanted))
 
     def drop_function(self, function: ir.Function) -> None:
@@ -379,5 +262,146 @@ class Builder(EndsBuilder):
 
     def lower_ir_version(self, version: int) -> None:
         """Let the model have at most this IR version, from 4 on: before, each initializer had to be an input."""
-        if self._graph.ir.ir_version > version >= 4:
+        if self.graph.ir.ir_version > version >= 4:
             self.edits.ir_limit = version
+
+    # The signature, whose changes a pass has to declare by `changes`
+
+    def drop_input(self, value: Value, elements: np.ndarray[Any, Any] | None = None) -> None:
+        """Take an input of the model away: an initializer is a constant from then on; refused when it has no value.
+
+        With `elements` it is bound to these for good.
+
+        Like what follows, it changes the signature, and the pass has to say so by `changes`: here "inputs".
+        """
+        if elements is not None:
+            self.edits.bindings.append((value.ir, ir.Tensor(elements)))
+        self.edits.ports.append(("drop input", value.ir))
+
+    def drop_output(self, value: Value) -> None:
+        """Take an output of the model away; what becomes dead goes. Declare "outputs"."""
+        self.edits.ports.append(("drop output", value.ir))
+
+    def add_output(self, value: Value, name: str | None = None) -> Value:
+        """Let a value of the main graph be an output of the model, under its name or another; declare "outputs".
+
+        It is the last one, or stands in the place of an output that this site drops and that had its name. An input, a
+        constant or another output is handed on by an Identity where it gets a new name. Verification finds the value
+        in the model before by its name; what a new node computes is compared by `relate_output` alone.
+        """
+        found = value.ir
+        if name is not None and name != found.name:
+            if found.is_graph_input() or found.is_initializer() or found.is_graph_output():
+                value = self.node("Identity", value)
+                self.relate_output(name, "y = Identity(x)", x=Value(self.graph, found))
+            self.edits.output_names[value.ir] = name
+        self.edits.ports.append(("add output", value.ir))
+        return value
+
+    def add_input(self, name: str, dtype: ir.DataType, dims: Sequence[Dim] | None) -> Value:
+        """Add an input of the model, a tensor, and return it; declare "inputs". Dims are None where the rank is open.
+
+        It is the last one, or stands in the place of an input that this site drops and that had its name. Refused when
+        the name is taken by anything else. Verification finds a value of that name in the model before, and gives the
+        changed model what that has; any other new input needs `relate_input`, unless nothing depends on it.
+        """
+        value = ir.Value(name=name, type=ir.TensorType(dtype), shape=None if dims is None else ir.Shape(dims))
+        self.edits.ports.append(("add input", value))
+        return Value(self.graph, value)
+
+    def set_port(
+        self,
+        value: Value,
+        type: ir.TypeProtocol | ir.DataType | None = None,  # noqa: A002
+        dims: Sequence[Dim] | None = None,
+    ) -> None:
+        """Declare another type or other dims of an input or output of the model; declare "types" or "dims".
+
+        A data type makes a tensor of it. What is None stays. Nothing is computed otherwise by that: a Cast is for the
+        pass to add, and what is declared of values inside is for `outdates`. Verification compares through Casts.
+        """
+        kind = ir.TensorType(type) if isinstance(type, ir.DataType) else type
+        self.edits.port_types.append((value.ir, kind, dims))
+
+    def order_ports(self, inputs: Sequence[Value] | None = None, outputs: Sequence[Value] | None = None) -> None:
+        """Put these inputs or outputs of the model first, in this order; declare "order".
+
+        The others follow as they stand. New ones are put in place too, and what `replace` put in the place of one.
+        """
+        for end, values in (("inputs", inputs), ("outputs", outputs)):
+            if values is not None:
+                self.edits.port_orders[end] = [(value.ir, value.ir.name) for value in values]
+
+    def relate_input(
+        self, value: Value | str, text: str, *, inverse: str = "", **names: Value | str | np.ndarray[Any, Any]
+    ) -> None:
+        """Say how an input that the model had before follows from inputs that it has now; declare what changed.
+
+        `text` are nodes as ONNX text, in the opset of the model; what the last line makes is the input. It may be
+        another dtype, layout or range:
+
+            new.relate_input(x, "x = Transpose<perm=[0, 3, 1, 2]>(now)", now=new_input)
+
+        An identifier is the name of a tensor, or what is given for it by keyword: a value, a name, an array. Behind the
+        last line of `text` nothing of the changed model is run: verification puts these nodes before the model as it
+        was, and draws inputs that are legal for both. `inverse`, in the same words, makes the inputs of now from those
+        before, for sets of inputs that a user gives; without it those are left out.
+        """
+        port = value if isinstance(value, str) else self.name_before(value)
+        self._claim("input", port, text, names, inverse)
+
+    def relate_output(self, value: Value | str, text: str, **names: Value | str | np.ndarray[Any, Any]) -> None:
+        """Say how an output that the model has now follows from values of the model before; declare what changed.
+
+        As `relate_input`, the other way round: what the last line makes is the output, and what `text` reads are
+        outputs of the model before, or values inside it:
+
+            new.relate_output(top, "top, i = TopK(y, k)", y=scores, k=np.array([5]))
+
+        where the first value of the last line counts.
+        """
+        before = {
+            key: self.name_before(operand) if isinstance(operand, Value) else operand for key, operand in names.items()
+        }
+        self._claim("output", value if isinstance(value, str) else value.ir, text, before, "")
+
+    def relate_pieces(self, inputs: Mapping[str, int], outputs: Mapping[str, int], count: int) -> None:
+        """Say that the model computes each piece of a batch by itself; declare "dims".
+
+        What it gives for inputs cut into `count` pieces of the size that the model before takes is what that gives for
+        each piece, put together. `inputs` and `outputs` are the axes of the batch, by name; all other inputs go into
+        each piece whole.
+        """
+        self.edits.pieces.append(Pieces(dict(inputs), dict(outputs), count))
+
+    def _claim(
+        self,
+        end: End,
+        port: ir.Value | str,
+        body: str,
+        names: Mapping[str, Value | str | np.ndarray[Any, Any]],
+        inverse: str,
+    ) -> None:
+        from surgery.graph.text import parse_nodes
+
+        for part in (body, inverse):
+            parse_nodes(part)
+        constants = {key: operand for key, operand in names.items() if isinstance(operand, np.ndarray)}
+        operands = {
+            key: operand.ir if isinstance(operand, Value) else operand
+            for key, operand in names.items()
+            if not isinstance(operand, np.ndarray)
+        }
+        self.edits.claims.append(Claim(end, port, body, operands, constants, inverse))
+
+    def name_before(self, value: Value) -> str:
+        """Return what a value was called before the pass."""
+        first = {now: before for before, now in self.graph.renamed.items()}
+        return first.get(value.name, value.name)
+
+    def cut(self, value: Value) -> None:
+        """Let the caller give a value of the main graph: an input of its name is read in its place.
+
+        What only that needed goes. Refused for an output, and where the type is not known.
+        """
+        self.edits.ports.append(("cut", value.ir))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir as ir
 
-from surgery.graph.builder import Edits, NewNode
+from surgery.graph.edits import Edits, NewNode
 from surgery.graph.lineage.metadata import strip
 from surgery.graph.lineage.stamping import Place, Stamps
 from surgery.graph.refresh_declarations import Redeclaration
@@ -20,7 +20,7 @@ from surgery.shapes.facts import declarable
 from surgery.storage.scopes import subgraphs, values
 
 if TYPE_CHECKING:
-    from surgery.graph.graph import Graph
+    from surgery.graph.state import GraphState
 
 _HANDING_THROUGH = ("Identity", "Dropout")
 _PLAIN = (
@@ -33,7 +33,7 @@ _PLAIN = (
 class Commit:
     """Does the edits of one site to a graph. What cannot be done whole is refused before anything is done."""
 
-    def __init__(self, graph: Graph, edits: Edits) -> None:
+    def __init__(self, graph: GraphState, edits: Edits) -> None:
         self.graph = graph
         self.edits = edits
         self.ports = Ports(graph, edits)

@@ -20,7 +20,7 @@ from surgery.storage import Weights, proto_from_ir
 from surgery.workers import Worker, WorkerRaised
 
 if TYPE_CHECKING:
-    from surgery.graph.graph import Graph
+    from surgery.graph.state import GraphState
     from surgery.graph.values import Value
 
 # What verification runs models with, so that a folded value has the very bits that the model would compute.
@@ -159,7 +159,7 @@ class _Group:
         self,
         worker: Worker,
         imports: dict[str, int],
-        graph: Graph,
+        graph: GraphState,
         known: Mapping[ir.Value, ir.TensorProtocol],
     ) -> None:
         self.worker = worker

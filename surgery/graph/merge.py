@@ -5,82 +5,119 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from surgery import storage
 from surgery.errors import UsageError
+from surgery.graph.builder import Builder
+from surgery.graph.graph import Graph
 from surgery.graph.rename import dim_names, rename_dims, rename_values
 from surgery.graph.signature_mappings import Joined
+from surgery.graph.state import GraphState
 from surgery.graph.values import Value
 from surgery.shapes.facts import Dim
 from surgery.storage.scopes import scopes, subgraphs
 
-if TYPE_CHECKING:
-    from surgery.graph.builder import Builder
-    from surgery.graph.graph import Graph
-
 
 @dataclass(frozen=True)
 class Other:
-    """A model that was read to be joined: its file, and a graph of its own. It can be joined once."""
+    """A model that was read to become part of another one: its file, and a graph of its own. It can be used once."""
 
     path: Path
     graph: Graph
+
+    @classmethod
+    def read(cls, graph: Graph, path: Path) -> Other:
+        """Read a model that is to become part of `graph`; its weights stay where they are.
+
+        ModelFileError when it cannot be read.
+        """
+        assert graph.weights is not None
+        stored = storage.load(path)
+        graph.weights.adopt(stored.weights)
+        model = storage.ir_from_proto(storage.without_alias(stored.proto), graph.weights)
+        return cls(path, Graph(model, weights=graph.weights))
 
     def inputs(self) -> list[Value]:
         """List the inputs that have no default."""
         return [value for value in self.graph.inputs() if not value.ir.is_initializer()]
 
+    def join(self, new: Builder, connect: Mapping[str, Value], prefix: str = "") -> tuple[Value, ...]:
+        """Add the model to that of a site, and return its outputs, which are some of the result.
 
-def read(path: Path, weights: storage.Weights) -> Other:
-    """Read a model, whose weights stay where they are; `weights` keeps its files open."""
-    from surgery.graph.graph import Graph
-
-    stored = storage.load(path)
-    weights.adopt(stored.weights)
-    return Other(path, Graph(storage.ir_from_proto(storage.without_alias(stored.proto), weights), weights=weights))
-
-
-def join(new: Builder, graph: Graph, other: Other, connect: Mapping[str, Value], prefix: str) -> tuple[Value, ...]:
-    """Add a model to a graph; see `Builder.join`."""
-    require_opsets(graph, other)
-    model = other.graph.ir
-    own = {value.name for scope in scopes(graph.ir) for value in _declared(scope)}
-    connect = _rename_connected(model, connect, own, prefix)
-    assert graph.weights is not None
-    new.edits.joins.append(
-        Joined(
-            storage.proto_from_ir(model, graph.weights).SerializeToString(deterministic=True),
-            {name: new.name_before(value) for name, value in connect.items()},
-            prefix,
+        `connect` says which value of the model before goes into which input of this one; its further inputs are new
+        ones of the result, and those with a default keep that. All names of it get the prefix. The result is compared
+        with both models, composed. The pass has to declare "outputs" and "inputs". UsageError where both models have a
+        value of one name, or import other opsets.
+        """
+        graph, model = new.graph, self.graph.ir
+        self._require_opsets(graph)
+        own = {value.name for scope in scopes(graph.ir) for value in _declared(scope)}
+        connect = _rename_connected(model, connect, own, prefix)
+        assert graph.weights is not None
+        new.edits.joins.append(
+            Joined(
+                storage.proto_from_ir(model, graph.weights).SerializeToString(deterministic=True),
+                {name: new.name_before(value) for name, value in connect.items()},
+                prefix,
+            )
         )
-    )
-    _keep_functions_apart(graph, model, prefix)
-    _unify_dims(graph, other, connect, prefix)
-    ports = list(model.graph.inputs)
-    names = [value.name or "" for value in ports]
-    _prefix_names(model, own, prefix)
-    inputs = [_input(new, Value(other.graph, value), connect.get(name)) for name, value in zip(names, ports)]
-    _bring_along(new, graph, model)
-    wanted = [value.name or "" for value in model.graph.outputs]
-    made = new.inline(model.graph, inputs)
-    return tuple(new.add_output(value, name) for value, name in zip(made, wanted))
+        _keep_functions_apart(graph, model, prefix)
+        self._unify_dims(graph, connect, prefix)
+        ports = list(model.graph.inputs)
+        names = [value.name or "" for value in ports]
+        _prefix_names(model, own, prefix)
+        inputs = [_input(new, Value(self.graph, value), connect.get(name)) for name, value in zip(names, ports)]
+        _bring_along(new, model)
+        wanted = [value.name or "" for value in model.graph.outputs]
+        made = new.inline(model.graph, inputs)
+        return tuple(new.add_output(value, name) for value, name in zip(made, wanted))
+
+    def embed(self, new: Builder, connect: Mapping[str, Value]) -> tuple[Value, ...]:
+        """Add the nodes, weights and functions of the model to a site, and return what its outputs become.
+
+        `connect` says which value goes into which input of this model; a further input keeps its default. UsageError
+        where both models import other opsets.
+        """
+        model = self.graph.ir
+        self._require_opsets(new.graph)
+        _keep_functions_apart(new.graph, model, "")
+        inputs = [_input(new, Value(self.graph, port), connect.get(port.name or "")) for port in model.graph.inputs]
+        _bring_along(new, model)
+        return new.inline(model.graph, inputs)
+
+    def _require_opsets(self, graph: GraphState) -> None:
+        """Raise UsageError where both models import a domain at different versions."""
+        mine = graph.ir.opset_imports
+        for domain, version in self.graph.ir.opset_imports.items():
+            if mine.get(domain, version) != version:
+                raise UsageError(
+                    f"the model imports {domain or 'ai.onnx'} {mine[domain]}, and {self.path.name} {version}",
+                    todo="bring the older one up first, with 'upgrade-opset'",
+                )
+
+    def _unify_dims(self, graph: GraphState, connect: Mapping[str, Value], prefix: str) -> None:
+        """Rename dims: to what `graph` calls those that they meet, and away from all other names that it has."""
+        model = self.graph.ir
+        names: dict[str, str] = {}
+        for port in model.graph.inputs:
+            given = connect.get(port.name or "")
+            for mine, theirs in zip(_dims(given), _dims(Value(self.graph, port))):
+                if isinstance(mine, str) and isinstance(theirs, str) and mine.isidentifier():
+                    names.setdefault(theirs, mine)
+        taken = {*dim_names(graph.ir), *names.values()}
+        for name in dim_names(model):
+            if name.isidentifier() and name not in names and name in taken:
+                names[name] = _unused(f"{prefix}{name}" if (prefix + name).isidentifier() else f"{name}_1", taken)
+                taken.add(names[name])
+        rename_dims(model, {old: new for old, new in names.items() if old != new})
+        self.graph.facts.forget()
 
 
-def embed(new: Builder, graph: Graph, other: Other, connect: Mapping[str, Value]) -> tuple[Value, ...]:
-    """Add the nodes of a model to a graph; see `Builder.embed`."""
-    require_opsets(graph, other)
-    model = other.graph.ir
-    _keep_functions_apart(graph, model, "")
-    inputs = [_input(new, Value(other.graph, port), connect.get(port.name or "")) for port in model.graph.inputs]
-    _bring_along(new, graph, model)
-    return new.inline(model.graph, inputs)
-
-
-def _bring_along(new: Builder, graph: Graph, model: ir.Model) -> None:
+def _bring_along(new: Builder, model: ir.Model) -> None:
     """Give a graph the functions, the opsets and the IR version that the nodes of a model need."""
+    graph = new.graph
     for function in model.functions.values():
         if function.identifier() not in graph.ir.functions:
             new.define(function)
@@ -88,17 +125,6 @@ def _bring_along(new: Builder, graph: Graph, model: ir.Model) -> None:
         if domain not in graph.ir.opset_imports:
             new.set_opset(version, domain)
     new.raise_ir_version(model.ir_version)
-
-
-def require_opsets(graph: Graph, other: Other) -> None:
-    """Raise UsageError where both models import a domain at different versions."""
-    mine = graph.ir.opset_imports
-    for domain, version in other.graph.ir.opset_imports.items():
-        if mine.get(domain, version) != version:
-            raise UsageError(
-                f"the model imports {domain or 'ai.onnx'} {mine[domain]}, and {other.path.name} {version}",
-                todo="bring the older one up first, with 'upgrade-opset'",
-            )
 
 
 def _input(new: Builder, port: Value, given: Value | None) -> Value:
@@ -113,7 +139,7 @@ def _input(new: Builder, port: Value, given: Value | None) -> Value:
     return new.add_input(port.name, port.dtype, port.shape)
 
 
-def _keep_functions_apart(graph: Graph, model: ir.Model, prefix: str) -> None:
+def _keep_functions_apart(graph: GraphState, model: ir.Model, prefix: str) -> None:
     """Call functions otherwise that this graph has under the same name with another body."""
     known = graph.ir.functions
     taken = {name for _, name, _ in (*known, *model.functions)}
@@ -173,24 +199,6 @@ def _prefix_names(model: ir.Model, own: set[str | None], prefix: str) -> None:
 
 def _declared(scope: ir.Graph) -> Iterator[ir.Value]:
     yield from (*scope.inputs, *scope.initializers.values(), *(value for node in scope for value in node.outputs))
-
-
-def _unify_dims(graph: Graph, other: Other, connect: Mapping[str, Value], prefix: str) -> None:
-    """Call dims of the other model as this graph calls those that they meet, and others as nothing here is called."""
-    model = other.graph.ir
-    names: dict[str, str] = {}
-    for port in model.graph.inputs:
-        given = connect.get(port.name or "")
-        for mine, theirs in zip(_dims(given), _dims(Value(other.graph, port))):
-            if isinstance(mine, str) and isinstance(theirs, str) and mine.isidentifier():
-                names.setdefault(theirs, mine)
-    taken = {*dim_names(graph.ir), *names.values()}
-    for name in dim_names(model):
-        if name.isidentifier() and name not in names and name in taken:
-            names[name] = _unused(f"{prefix}{name}" if (prefix + name).isidentifier() else f"{name}_1", taken)
-            taken.add(names[name])
-    rename_dims(model, {old: new for old, new in names.items() if old != new})
-    other.graph.facts.forget()
 
 
 def _dims(value: Value | None) -> tuple[Dim, ...]:

@@ -15,7 +15,7 @@ from surgery.shapes.facts import Dim, Fact, declarable, dims
 from surgery.storage.scopes import subgraphs
 
 if TYPE_CHECKING:
-    from surgery.graph.graph import Graph
+    from surgery.graph.state import GraphState
 
 _Known = tuple[ir.TypeProtocol | None, tuple[Dim, ...] | None]
 
@@ -23,7 +23,7 @@ _Known = tuple[ir.TypeProtocol | None, tuple[Dim, ...] | None]
 class Redeclaration:
     """Begun before a site is done: takes away what is declared of values and of all that is computed from them."""
 
-    def __init__(self, graph: Graph, starts: Iterable[ir.Value]) -> None:
+    def __init__(self, graph: GraphState, starts: Iterable[ir.Value]) -> None:
         self._graph = graph
         self._declared = {value: Fact(value.type, value.shape) for value in _below(graph, starts)}
         self._clear()
@@ -63,9 +63,9 @@ class Redeclaration:
         return fact.type, tuple(None if isinstance(dim, str) and facts.is_made_up(dim) else dim for dim in shape)
 
 
-def _below(graph: Graph, starts: Iterable[ir.Value]) -> dict[ir.Value, None]:
+def _below(graph: GraphState, starts: Iterable[ir.Value]) -> dict[ir.Value, None]:
     """Find what nodes compute from values, these included, out of subgraphs and functions and into them."""
-    holders = {scope: node.ir for scope, node in graph.holders().items()}
+    holders = {inner: node for scope in graph.scopes for node in scope for inner in subgraphs(node)}
     owners = {function.graph: function.identifier() for function in graph.ir.functions.values()}
     found: dict[ir.Value, None] = {}
     pending = list(starts)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from surgery.errors import PassError
-from surgery.graph.builder import Edits
+from surgery.graph.edits import Edits
 from surgery.graph.rename import rename_dims, rename_node
 from surgery.graph.signature_mappings import Relation
 from surgery.graph.values import Refusal, Value
@@ -16,13 +16,13 @@ from surgery.shapes.facts import Dim, declarable
 from surgery.storage.scopes import scopes, values
 
 if TYPE_CHECKING:
-    from surgery.graph.graph import Graph
+    from surgery.graph.state import GraphState
 
 
 class Ports:
     """Does what one site wants of the inputs and outputs, and of names."""
 
-    def __init__(self, graph: Graph, edits: Edits) -> None:
+    def __init__(self, graph: GraphState, edits: Edits) -> None:
         self.graph = graph
         self.edits = edits
         self._main = graph.ir.graph

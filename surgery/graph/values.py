@@ -14,13 +14,13 @@ import onnx_ir
 
 from surgery.graph.lineage import metadata
 from surgery.graph.lineage.metadata import Lineage
-from surgery.operators import traits
+from surgery.operators import traits, zeros
 from surgery.shapes.facts import Dim, dims, symbolic
 from surgery.storage.constants import constant_tensor
 from surgery.storage.scopes import subgraphs
 
 if TYPE_CHECKING:
-    from surgery.graph.graph import Graph
+    from surgery.graph.state import GraphState
 
 
 class Refusal(Exception):  # noqa: N818 - not an error: a pass that declines, with the reason
@@ -32,6 +32,9 @@ class Refusal(Exception):  # noqa: N818 - not an error: a pass that declines, wi
 
 
 _EXACTLY_COMMUTATIVE = traits.COMMUTATIVE - {"Max", "Min"}
+_MOST_VALUES, _DEPTH = 1000, 16
+"""How many values are followed downstream to see where the sign of a zero shows, and how deep upstream."""
+
 _GRAPHS = (onnx_ir.AttributeType.GRAPH, onnx_ir.AttributeType.GRAPHS)
 
 
@@ -40,7 +43,7 @@ class _View:
 
     __slots__ = ("graph", "ir")
 
-    graph: Graph
+    graph: GraphState
     ir: Any
 
     def __eq__(self, other: object) -> bool:
@@ -67,7 +70,7 @@ class Value(_View):
 
     ir: onnx_ir.Value
 
-    def __init__(self, graph: Graph, value: onnx_ir.Value) -> None:
+    def __init__(self, graph: GraphState, value: onnx_ir.Value) -> None:
         self.graph = graph
         self.ir = value
 
@@ -189,23 +192,17 @@ class Value(_View):
     @property
     def shows_sign_of_zero(self) -> bool:
         """Whether something divides by it, or by what is computed from it with the sign of its zeros kept."""
-        from surgery.shapes.zeros import shows_sign
-
-        return shows_sign(self)
+        return _shows_sign(self)
 
     @property
     def is_magnified_near_zero(self) -> bool:
         """Whether something divides by it or takes its logarithm, which magnifies small errors of small numbers."""
-        from surgery.shapes.zeros import shows_sign
-
-        return shows_sign(self, logarithms=True)
+        return _shows_sign(self, logarithms=True)
 
     @property
     def is_never_minus_zero(self) -> bool:
         """Whether it surely holds no -0.0: an integer, and what is computed from nothing below 0.0."""
-        from surgery.shapes.zeros import is_never_minus_zero
-
-        return is_never_minus_zero(self)
+        return _is_never_minus_zero(self)
 
     @property
     def output_index(self) -> int | None:
@@ -235,7 +232,7 @@ class Node(_View):
 
     ir: onnx_ir.Node
 
-    def __init__(self, graph: Graph, node: onnx_ir.Node) -> None:
+    def __init__(self, graph: GraphState, node: onnx_ir.Node) -> None:
         self.graph = graph
         self.ir = node
 
@@ -393,3 +390,63 @@ class Node(_View):
         if graph is None:
             raise Refusal(f"{self.label} was removed from the graph")
         return graph
+
+
+def _shows_sign(value: Value, logarithms: bool = False) -> bool:
+    """Return whether something divides by a value, or by what is computed from it with the sign of a zero kept.
+
+    Graph outputs do not count: 0.0 and -0.0 are equal there. With `logarithms` those count too, which have no sign of a
+    zero, but magnify what is close to it as much.
+    """
+    pending, seen = [value], {value}
+    while pending and len(seen) < _MOST_VALUES:
+        current = pending.pop()
+        for reader in current.consumers:
+            if reader.ir.domain not in ("", "ai.onnx"):
+                continue
+            if _divides(reader, current) or (logarithms and reader.op == "Log"):
+                return True
+            if reader.op in zeros.KEEPING:
+                pending += [output for output in reader.outputs if output not in seen]
+                seen.update(reader.outputs)
+    return False
+
+
+def _divides(reader: Node, value: Value) -> bool:
+    if reader.op == "Pow" and reader.input(0) == value:
+        exponent = reader.required_input(1).constant
+        return exponent is None or bool((exponent < 0).any())
+    return reader.op == "Reciprocal" or (reader.op == "Div" and reader.input(1) == value)
+
+
+def _is_never_minus_zero(value: Value, depth: int = _DEPTH) -> bool:
+    """Return whether a value surely has no -0.0, since nothing that it is computed from is below 0.0."""
+    if value.dtype is not None and not value.dtype.is_floating_point():
+        return True
+    array = value.constant if value.is_constant else None
+    if array is not None:
+        return array.dtype.kind in "biuf" and not (array < 0).any() and not _has_minus_zero(array)
+    node = value.producer
+    if node is None or node.ir.domain not in ("", "ai.onnx") or not depth:
+        return False
+    if node.op in zeros.NOT_BELOW:
+        return True
+    if node.op == "Mul" and node.input(0) == node.input(1):
+        return True
+    if node.op == "Pow":
+        exponent = node.required_input(1).constant
+        return exponent is not None and bool((exponent % 2 == 0).all())
+    if node.op not in zeros.KEEPING_ABOVE:
+        return False
+    # The other inputs of what moves elements are shapes and places.
+    data = [each for each in node.inputs if each is not None and not _holds_integers(each)]
+    return bool(data) and all(_is_never_minus_zero(each, depth - 1) for each in data)
+
+
+def _holds_integers(value: Value) -> bool:
+    return value.dtype is not None and value.dtype.is_integer()
+
+
+def _has_minus_zero(array: object) -> bool:
+    elements = np.asarray(array)
+    return elements.dtype.kind == "f" and bool(np.signbit(elements[elements == 0]).any())

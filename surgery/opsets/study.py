@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from surgery import storage
 from surgery.bridges.run_pass import transform
 from surgery.errors import SurgeryError, UsageError
-from surgery.graph.graph import Graph, Refused
+from surgery.graph.graph import Graph
+from surgery.graph.state import Refused
 from surgery.operators import releases
 from surgery.operators.releases import Release, release
 from surgery.opsets.floors import Floor, floor

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from surgery.errors import PassError
-from surgery.graph.graph import Refused
+from surgery.graph.state import Refused
 from surgery.graph.values import Node, Refusal, Value
 from surgery.patterns.match import Match, matches
 from surgery.patterns.plan import Plan, compile_pattern

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from surgery.graph.graph import Site
+from surgery.graph.state import Site
 from surgery.why.explain import NearMiss, Place, Refusals, Silence, Why
 
 _MOST_NAMES = 6

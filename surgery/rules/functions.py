@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from surgery.errors import PatternError
-from surgery.graph.builder import FIRST_WITH_FUNCTIONS
+from surgery.graph.edits import FIRST_WITH_FUNCTIONS
 from surgery.graph.text import canonical
 from surgery.graph.values import Refusal
 

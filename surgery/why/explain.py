@@ -16,7 +16,7 @@ from surgery import storage
 from surgery.bridges.run_pass import Transformed, transform
 from surgery.errors import BlockedError, PassError, SurgeryError, UsageError
 from surgery.graph.describe import contents, named, source, typed
-from surgery.graph.graph import Site
+from surgery.graph.state import Site
 from surgery.graph.values import Node, Value
 from surgery.patterns import compile_pattern
 from surgery.proto.summary import operators

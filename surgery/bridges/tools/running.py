@@ -12,7 +12,8 @@ from surgery.bridges.provenance import Before
 from surgery.bridges.tools.packing import FOLDING, Packed, Packing
 from surgery.bridges.tools.restore import restore
 from surgery.errors import PassError, WorkerError
-from surgery.graph.graph import Graph, Limits, Refused, Site
+from surgery.graph.graph import Graph
+from surgery.graph.state import Limits, Refused, Site
 from surgery.workers import OUT_OF_MEMORY, Worker
 
 

@@ -24,8 +24,8 @@ from surgery.graph.lineage.metadata import Lineage
 from surgery.graph.values import Node
 
 if TYPE_CHECKING:
-    from surgery.graph.builder import Edits
-    from surgery.graph.graph import Graph
+    from surgery.graph.edits import Edits
+    from surgery.graph.state import GraphState
 
 Place = ir.Node | None
 """Where in a site something is made: the node that it stands before, or the very node that is edited."""
@@ -40,7 +40,7 @@ _OPERANDS = (ir.DataType.INT64, ir.DataType.BOOL)
 class Stamps:
     """What one site makes, and what goes away for it."""
 
-    def __init__(self, graph: Graph, edits: Edits) -> None:
+    def __init__(self, graph: GraphState, edits: Edits) -> None:
         self.graph = graph
         self._edited = {node: _label(graph, node) for node, *_ in (*edits.inputs, *edits.attributes, *edits.operators)}
         # A tensor with a name stands elsewhere in the model too.
@@ -168,5 +168,5 @@ def _is_constant(node: ir.Node) -> bool:
     return node.op_type == "Constant" and not node.domain
 
 
-def _label(graph: Graph, node: ir.Node) -> str:
+def _label(graph: GraphState, node: ir.Node) -> str:
     return graph.old_labels.get(node) or Node(graph, node).label
