@@ -24,8 +24,8 @@ import onnx
 from surgery import storage
 from surgery.promises import Parity
 from surgery.proto.signature import signature
-from surgery.verification.checks import check
-from surgery.verification.verdict import Verifier
+from surgery.verification.verdict.checks import check
+from surgery.verification.verdict.verifier import Verifier
 
 PLAIN = """
 import sys, time

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from surgery.storage import load as load
     from surgery.storage import save as save
     from surgery.storage.export_weights import export_weights as export_weights
-    from surgery.verification.pair import verify as verify
+    from surgery.verification.verdict.pair import verify as verify
 
 __version__ = "0.1.0"
 
@@ -62,7 +62,7 @@ _HOMES = {
     "load": "storage",
     "save": "storage",
     "split": "splitting.split",
-    "verify": "verification.pair",
+    "verify": "verification.verdict.pair",
     "BlockedError": "errors",
     "Builder": "graph.builder",
     "Checkpoint": "storage",

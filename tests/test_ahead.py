@@ -15,8 +15,8 @@ from surgery.engine import pipeline, runner
 from surgery.errors import UsageError
 from surgery.graph import text
 from surgery.registry.declare import Pass
-from surgery.verification import verdict
 from surgery.verification.signature.tracker import Contract
+from surgery.verification.verdict import verifier
 
 MODEL = """g (float[n,2] x) => (float[n,2] y) {
     i = Identity(x) a = Relu(i) b = Relu(a) d = Dropout(b) c = Cast<to=1>(d) y = Neg(c) }"""
@@ -175,12 +175,12 @@ def test_many_weights_are_waited_for_only_where_each_step_is_compared(
 
 
 def test_the_whole_is_run_while_the_change_before_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verdict, "_PER_NODE", 1e9)
+    monkeypatch.setattr(verifier, "_PER_NODE", 1e9)
     ahead: list[bytes] = []
     is_run = threading.Event()
-    run_ahead, judged = verdict.Verifier.run_ahead, pipeline.Chain._judged
+    run_ahead, judged = verifier.Verifier.run_ahead, pipeline.Chain._judged
 
-    def noted(self: verdict.Verifier, before: bytes | None, candidate: bytes, promise: Parity) -> None:
+    def noted(self: verifier.Verifier, before: bytes | None, candidate: bytes, promise: Parity) -> None:
         run_ahead(self, before, candidate, promise)
         ahead.extend(self._anticipated)
         is_run.set()
@@ -190,7 +190,7 @@ def test_the_whole_is_run_while_the_change_before_is_judged(monkeypatch: pytest.
             is_run.wait(60)
         return judged(self, attempt, *rest)
 
-    monkeypatch.setattr(verdict.Verifier, "run_ahead", noted)
+    monkeypatch.setattr(verifier.Verifier, "run_ahead", noted)
     monkeypatch.setattr(pipeline.Chain, "_judged", waits)
     result = run("[drop-identity, drop-dropout, drop-no-op]")
     assert [status for _, status in outcomes(result)] == ["committed"] * 3

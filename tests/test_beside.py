@@ -17,7 +17,7 @@ from surgery.errors import OutputError, RecipeError, WorkerError
 from surgery.graph import text
 from surgery.recipe.schema import Recipe
 from surgery.runtime.engine import Engine
-from surgery.verification.spec import InputsSpec, VerifySpec
+from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[n, 4] x) => (float[n, 4] y)

@@ -13,9 +13,9 @@ from surgery.graph.graph import Graph
 from surgery.inspection.activations import activations
 from surgery.inspection.costs import costs
 from surgery.operators.dtypes import spread
+from surgery.proto.draws import draws
 from surgery.recipe.loader import parse
 from surgery.shapes.symbols import combine, normal, shown
-from surgery.verification.draws import draws
 
 FLOATS = TensorProto.FLOAT
 OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]

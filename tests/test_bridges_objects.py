@@ -10,8 +10,7 @@ import pytest
 from surgery import Parity, add_pass, recipe
 from surgery.engine import runner
 from surgery.errors import UsageError
-from surgery.graph import text
-from surgery.graph.lineage import metadata
+from surgery.graph import lineage, text
 from surgery.registry import declare
 
 rewriter = pytest.importorskip("onnxscript.rewriter")
@@ -132,7 +131,7 @@ def test_rules_in_every_form(kind: str) -> None:
 def test_a_rule_tells_where_a_node_comes_from() -> None:
     result = run(text.parse(COPIES), "object-class")
     (node,) = (node for node in result.proto.graph.node if node.op_type == "Abs")
-    known = metadata.read({entry.key: entry.value for entry in node.metadata_props})
+    known = lineage.read({entry.key: entry.value for entry in node.metadata_props})
     assert known is not None and known.passes == ("object-class",)
     assert set(known.origins) == {"first", "one"}
 

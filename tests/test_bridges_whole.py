@@ -11,8 +11,7 @@ import pytest
 
 from surgery import Parity, Refusal, graph_pass, recipe, storage
 from surgery.engine import runner
-from surgery.graph import text
-from surgery.graph.lineage import metadata
+from surgery.graph import lineage, text
 
 APIS = ("proto", "ir", "gs")
 IDENTITY = """g (float[n] x) => (float[n] y) {
@@ -216,10 +215,10 @@ def test_new_nodes_tell_what_they_came_from() -> None:
     model = text.parse("g (float[n] x) => (float[n] y) { a = Exp(x) [n] b = Neg(a) [e] y = Abs(b) }")
     result = run(model, "whole-fuse-gs")
     made = {
-        node.op_type: metadata.read({p.key: p.value for p in node.metadata_props}) for node in result.proto.graph.node
+        node.op_type: lineage.read({p.key: p.value for p in node.metadata_props}) for node in result.proto.graph.node
     }
     assert made["Exp"] is None
-    assert made["Abs"] == metadata.Lineage(("whole-fuse-gs",), ("e", "n"))
+    assert made["Abs"] == lineage.Lineage(("whole-fuse-gs",), ("e", "n"))
 
 
 BRANCHES = """g (float[n] x, bool cond) => (float[n] y) <float[1] w = {3}> {

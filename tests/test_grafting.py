@@ -6,9 +6,9 @@ import pytest
 
 from surgery.graph import text
 from surgery.promises import CHANGES, Parity
+from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.signature.tracker import Contract
-from surgery.verification.spec import InputsSpec, VerifySpec
-from surgery.verification.verdict import Verdict
+from surgery.verification.verdict.verifier import Verdict
 
 WHOLE = """<ir_version: 8, opset_import: ["" : 17, "d" : 1]>
 g (float[n, 4] x, float[n, 4] mask) => (float[n, 4] y) <float[4] w = {1, -2, 3, 4}, float one = {1}> {

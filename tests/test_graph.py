@@ -9,7 +9,7 @@ import pytest
 from surgery.errors import PassError
 from surgery.graph import text
 from surgery.graph.graph import Graph
-from surgery.graph.lineage.metadata import FROM_KEY, PASS_KEY
+from surgery.graph.lineage import FROM_KEY, PASS_KEY
 from surgery.registry import declare
 from surgery.storage.scopes import scopes
 

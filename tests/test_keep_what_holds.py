@@ -21,7 +21,7 @@ from surgery.recipe.failing import decided
 from surgery.registry import declare
 from surgery.registry.declare import Pass, graph_pass
 from surgery.verification.signature.tracker import Contract
-from surgery.verification.verdict import Verdict
+from surgery.verification.verdict.verifier import Verdict
 
 HERE = Path(__file__).parent
 SMALL_WRONG = str(HERE / "plugin_small_wrong.py")

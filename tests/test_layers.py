@@ -1,95 +1,25 @@
 """The direction of imports, the size of files, and what the top level holds."""
 
-import ast
 import tomllib
-from functools import cache
 from pathlib import Path
 
 import pytest
+from imports import ROOT, arrows, circles, floors, imports, modules, rooms
 
-ROOT = Path(__file__).parent.parent
-# From the bottom to the top. A module may import what stands before it, and its own layer.
-LAYERS = [
-    {"errors", "parity", "relations"},
-    {"workers", "storage"},
-    {
-        "facts",
-        "globs",
-        "reach",
-        "inference",
-        "ops",
-        "views",
-        "copies",
-        "ends",
-        "edits",
-        "lineage",
-        "naming",
-        "literals",
-        "redeclare",
-        "ports",
-        "commit",
-        "graph",
-        "joining",
-        "text",
-        "describe",
-        "silence",
-        "watching",
-    },
-    {"pattern", "delta"},
-    {"select", "attributes"},
-    {"apis", "discovery"},
-    {"registry"},
-    {"bridges"},
-    {"transform"},
-    {"recipe"},
-    {"summary", "expectations", "exporting"},
-    {"verify"},
-    {"evaluate"},
-    {"why"},
-    {"records"},
-    {"ahead", "attempt", "beginning", "transactions", "chain", "runner"},
-    {"approach"},
-    {"repro"},
-    {"bisect", "splitting"},
-    {"inspect", "opsets", "analysis"},
-    {"diff"},
-    {"report"},
-    {"testing", "scaffold"},
-    {"reference"},
-    {"cli", "__main__"},
+# From the bottom to the top: a folder imports from those before it, and from itself.
+FOLDERS = [
+    *("errors", "promises", "workers", "operators", "storage", "proto", "shapes", "runtime", "graph", "patterns"),
+    *("rules", "registry", "bridges", "verification", "recipe", "why", "engine", "bisection", "inspection"),
+    *("differences", "opsets", "splitting", "testing", "scaffold", "docsgen", "report", "cli", "__main__"),
 ]
-RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
+RANK = {name: rank for rank, name in enumerate(FOLDERS)}
 ENGINE = sorted((ROOT / "surgery").rglob("*.py"))
 PASSES = sorted((ROOT / "passes").rglob("*.py"))
 MODELS = sorted((ROOT / "models").rglob("*.py"))
 
 
-@cache
-def imports(path: Path) -> set[str]:
-    """Every module that a file imports, wherever in the file, except for type checking."""
-    found: set[str] = set()
-
-    def visit(node: ast.AST) -> None:
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            for other in node.orelse:
-                visit(other)
-            return
-        if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            module = "." * node.level + (node.module or "")
-            if node.module:
-                found.add(module)
-            found.update(f"{module}.{a.name}" if node.module else f"{module}{a.name}" for a in node.names)
-        for child in ast.iter_child_nodes(node):
-            visit(child)
-
-    visit(ast.parse(path.read_text(encoding="utf-8")))
-    return found
-
-
-def layer(module: str) -> str | None:
-    """The second part of `surgery.x.y`, when it is a module of the engine."""
+def folder(module: str) -> str | None:
+    """The second part of `surgery.x.y`, when it is a folder or a file of the engine."""
     parts = module.split(".")
     return parts[1] if parts[0] == "surgery" and len(parts) > 1 and parts[1] in RANK else None
 
@@ -98,14 +28,35 @@ def identify(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("path", ENGINE, ids=identify)
-def test_imports_point_down(path: Path) -> None:
-    own = path.relative_to(ROOT / "surgery").parts[0].removesuffix(".py")
-    if own == "__init__":
-        return
-    assert own in RANK, f"{own} has no place among the layers"
-    above = {module for module in imports(path) if (name := layer(module)) and RANK[name] > RANK[own]}
+@pytest.mark.parametrize("module", sorted(arrows()))
+def test_imports_point_down(module: str) -> None:
+    own = folder(module)
+    assert own is not None, f"{module} has no place among the folders"
+    above = {other for other in arrows()[module] if RANK[str(folder(other))] > RANK[own]}
     assert above == set()
+
+
+def test_no_imports_go_in_a_circle() -> None:
+    assert circles(arrows()) == []
+    assert circles(rooms()) == []
+
+
+def test_the_house_stays_small() -> None:
+    between = rooms()
+    assert len(between) <= 40
+    assert floors(between) <= 14
+    assert sum(map(len, between.values())) <= 210
+
+
+def test_only_four_files_stand_in_no_folder() -> None:
+    alone = {path.name for path in modules().values() if path.parent == ROOT / "surgery"}
+    assert alone == {"__init__.py", "__main__.py", "errors.py", "promises.py"}
+
+
+@pytest.mark.parametrize("path", [path for path in ENGINE if path.name == "__init__.py"], ids=identify)
+def test_each_folder_says_what_it_is(path: Path) -> None:
+    first = path.read_text(encoding="utf-8").splitlines()[0]
+    assert first.startswith('"""') and first.rstrip('"').endswith(".")
 
 
 @pytest.mark.parametrize("path", ENGINE, ids=identify)
@@ -125,7 +76,7 @@ def test_passes_import_little(path: Path) -> None:
     # A relative import may only name what a folder shares within itself.
     relative = {module for module in found if module.startswith(".") and not module.lstrip(".").startswith("_")}
     outside = {m for m in found if not m.startswith(".") and m.split(".")[0] not in allowed}
-    deep = {module for module in found if layer(module) is not None and module not in SURFACE}
+    deep = {module for module in found if folder(module) is not None}
     siblings = {module for module in found if module.startswith(("passes", "surgery.passes", ".."))}
     assert (relative, outside, deep, siblings) == (set(), set(), set(), set())
 
@@ -148,13 +99,6 @@ ALLOWED_IN_PASSES = {
 }
 # The rules that a change of opset follows are read from the operator schemas themselves.
 EXEMPTIONS = {"passes/opset/_schemas.py": {"onnx"}, "passes/opset/_forms.py": {"onnx"}}
-SURFACE = {
-    "surgery.apply",
-    "surgery.differences.diff",
-    "surgery.inspection.inspect",
-    "surgery.verification",
-    "surgery.graph.evaluate",
-}
 
 
 @pytest.mark.parametrize("path", MODELS, ids=identify)
@@ -176,3 +120,8 @@ def test_the_wheel_holds_every_package() -> None:
         for path in folder.rglob("__init__.py")
     }
     assert listed == there
+
+
+def test_a_circle_is_seen() -> None:
+    assert circles({"a": frozenset({"b"}), "b": frozenset({"c"}), "c": frozenset({"b"})}) == [["b", "c"]]
+    assert floors({"a": frozenset({"b"}), "b": frozenset({"c"}), "c": frozenset()}) == 3

@@ -7,10 +7,9 @@ import pytest
 
 import surgery
 from surgery import recipe
-from surgery.graph import text
+from surgery.graph import lineage, text
 from surgery.graph.graph import Graph
-from surgery.graph.lineage import metadata as lineage
-from surgery.graph.lineage.metadata import FROM_KEY, KEYS, MOST_LETTERS, PASS_KEY, Lineage
+from surgery.graph.lineage import FROM_KEY, KEYS, MOST_LETTERS, PASS_KEY, Lineage
 from surgery.graph.values import Node
 from surgery.proto.summary import nodes
 

@@ -11,9 +11,9 @@ from surgery import cli, recipe
 from surgery.differences.diff import Correspondence, correspond
 from surgery.errors import UsageError
 from surgery.graph import text
-from surgery.graph.lineage.descent import descent
-from surgery.graph.lineage.entries import entries
-from surgery.graph.lineage.metadata import FROM_KEY, KEYS, PASS_KEY, Lineage
+from surgery.graph.descent import descent
+from surgery.graph.entries import entries
+from surgery.graph.lineage import FROM_KEY, KEYS, PASS_KEY, Lineage
 from surgery.proto.summary import nodes
 
 MODEL = """g (float[1,1,4,4] x) => (float[1,1,4,4] y)

@@ -10,7 +10,7 @@ import pytest
 
 from surgery import recipe as recipes
 from surgery.engine import runner
-from surgery.verification.spec import VerifySpec
+from surgery.verification.inputs.spec import VerifySpec
 
 NAMES = sorted(path.stem for path in (Path(__file__).parents[1] / "models").glob("*.onnx"))
 

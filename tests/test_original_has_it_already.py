@@ -57,7 +57,7 @@ def test_a_declaration_that_is_wrong_refuses_no_step(case: str) -> None:
 
 
 def test_a_shape_that_a_step_declares_itself_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    from surgery.verification.checks import Checker
+    from surgery.verification.verdict.checks import Checker
 
     original, changed = declared(t=[2, 3]), declared(t=[2, 3], u=[5])
     checker = Checker()

@@ -16,7 +16,7 @@ from surgery.graph import text
 from surgery.graph.literals import data_type
 from surgery.recipe import parse
 from surgery.runtime.engine import Engine, EngineName
-from surgery.verification.original import Original
+from surgery.verification.comparing.reference_run import Original
 
 MODELS = Path(__file__).parent.parent / "models"
 IMAGENET = "scale: 0.00392156862745098, mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]"

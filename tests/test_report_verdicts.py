@@ -10,8 +10,8 @@ from rich.console import Console
 
 from surgery.report import terminal
 from surgery.verification.comparing.details import Arbitration, Details, Metrics
-from surgery.verification.pair import Pair
-from surgery.verification.verdict import Verdict
+from surgery.verification.verdict.pair import Pair
+from surgery.verification.verdict.verifier import Verdict
 
 NEEDED = {"rtol": 1.2e-5, "atol": 1.5e-6}
 

@@ -15,8 +15,8 @@ from surgery.graph import text
 from surgery.promises import Parity
 from surgery.proto.ports import retype
 from surgery.registry import declare
+from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.signature.tracker import Contract
-from surgery.verification.spec import InputsSpec, VerifySpec
 
 PLUGIN = Path(__file__).parent / "plugin_signature.py"
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>

@@ -11,7 +11,7 @@ from surgery import cli
 from surgery.engine import runner
 from surgery.graph import text
 from surgery.recipe import parse
-from surgery.verification.spec import VerifySpec
+from surgery.verification.inputs.spec import VerifySpec
 
 RIGHT = "g (float[n] x) => (float[n] y) { i = Identity(x) y = Relu(i) }"
 

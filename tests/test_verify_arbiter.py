@@ -9,14 +9,14 @@ from onnx import numpy_helper
 
 from surgery.promises import Parity
 from surgery.runtime.engine import Engine
-from surgery.verification import original as original_module
+from surgery.verification.comparing import reference_run as original_module
 from surgery.verification.comparing.arbiter import Arbiter
 from surgery.verification.comparing.compare import Pair, Rules
 from surgery.verification.comparing.distances import Case, Output
 from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.plan import Binding
-from surgery.verification.spec import VerifySpec
-from surgery.verification.verdict import Verdict, Verifier
+from surgery.verification.inputs.spec import VerifySpec
+from surgery.verification.verdict.verifier import Verdict, Verifier
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'
 X = "(float[N,24] x) => (float[N,24] y)"

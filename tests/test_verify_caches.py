@@ -6,7 +6,7 @@ import onnx
 import pytest
 
 from surgery.report import terminal
-from surgery.verification.verdict import Verifier
+from surgery.verification.verdict.verifier import Verifier
 
 LAYERS = 2
 STARTS = """

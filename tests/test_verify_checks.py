@@ -7,7 +7,7 @@ import pytest
 from onnx import helper
 
 from surgery.proto.signature import signature
-from surgery.verification.checks import check, new_findings
+from surgery.verification.verdict.checks import check, new_findings
 
 
 def _model(body: str, ir: int = 10, opset: int = 21) -> onnx.ModelProto:

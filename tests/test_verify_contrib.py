@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 import pytest
 
-from surgery.verification.verdict import Verifier
+from surgery.verification.verdict.verifier import Verifier
 
 
 def _prepared(body: str) -> Verifier:

@@ -3,8 +3,8 @@
 import pytest
 
 from surgery.graph import text
-from surgery.verification.original import Original
-from surgery.verification.verdict import Verifier
+from surgery.verification.comparing.reference_run import Original
+from surgery.verification.verdict.verifier import Verifier
 
 
 def model(body: str) -> bytes:

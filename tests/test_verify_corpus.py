@@ -15,7 +15,7 @@ import onnx
 
 from surgery import storage
 from surgery.promises import Parity
-from surgery.verification.verdict import Verdict, Verifier
+from surgery.verification.verdict.verifier import Verdict, Verifier
 
 STEP = 40
 

@@ -18,10 +18,10 @@ from surgery.promises import Parity
 from surgery.recipe import load, parse
 from surgery.recipe.schema import Recipe
 from surgery.runtime.engine import Engine
-from surgery.verification.checks import check, new_findings
-from surgery.verification.pair import verify
-from surgery.verification.spec import VerifySpec
-from surgery.verification.verdict import Verdict, Verifier
+from surgery.verification.inputs.spec import VerifySpec
+from surgery.verification.verdict.checks import check, new_findings
+from surgery.verification.verdict.pair import verify
+from surgery.verification.verdict.verifier import Verdict, Verifier
 
 PORTS = "(string[n] s) => (string[n] y, int64[n] z)"
 UPPER = "u = ai.onnx.contrib.StringUpper(s) k = Identity(u) y = Identity(k) z = ai.onnx.contrib.StringLength(s)"

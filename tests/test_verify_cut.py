@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from surgery.errors import UsageError, WorkerError
 from surgery.proto.extract import cut
 from surgery.proto.fingerprint import trace
-from surgery.verification.intermediates.recording import record
+from surgery.verification.inside.recording import record
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'
 X = "(float[N,4] x) => (float[N,4] y)"

@@ -5,7 +5,7 @@ import pytest
 from surgery.graph import text
 from surgery.promises import Parity
 from surgery.verification.inputs.defaults import overridable, without_defaults
-from surgery.verification.verdict import Verifier
+from surgery.verification.verdict.verifier import Verifier
 
 HEAD = '<ir_version: {}, opset_import: ["": 21]>'
 SCALED = "g (float[n,3] x, float factor = {1}) => (float[n,3] y) { y = Mul(x, factor) }"

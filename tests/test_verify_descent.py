@@ -7,8 +7,8 @@ import pytest
 
 from surgery.graph import text
 from surgery.promises import Parity
-from surgery.verification.spec import VerifySpec
-from surgery.verification.verdict import Verdict, Verifier
+from surgery.verification.inputs.spec import VerifySpec
+from surgery.verification.verdict.verifier import Verdict, Verifier
 
 
 def judged(before: str, after: str, promise: Parity = Parity.EXACT, times: int = 1) -> Verdict:

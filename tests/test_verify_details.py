@@ -15,8 +15,8 @@ from surgery.verification.comparing.compare import Difference, Rules, compare, u
 from surgery.verification.comparing.details import Details, Element, Metrics
 from surgery.verification.comparing.metrics import Meter, measure
 from surgery.verification.comparing.tolerance import Scales, blocks
-from surgery.verification.spec import VerifySpec
-from surgery.verification.verdict import Verdict, Verifier
+from surgery.verification.inputs.spec import VerifySpec
+from surgery.verification.verdict.verifier import Verdict, Verifier
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'
 X = "(float[N,24] x) => (float[N,24] y)"

@@ -3,8 +3,8 @@
 import pytest
 
 from surgery.graph import text
-from surgery.verification.draws import draws, redrawn
-from surgery.verification.verdict import Verifier
+from surgery.proto.draws import draws, redrawn
+from surgery.verification.verdict.verifier import Verifier
 
 ONE = "(float[4] x) => (float[4] y)"
 TWO = "(float[4] x) => (float[4] y, float[4] z)"

@@ -10,8 +10,8 @@ from given_sets import model
 
 from surgery.errors import RecipeError, UsageError
 from surgery.recipe import load
-from surgery.verification.spec import GeneratorSpec, InputsSpec, Place, TensorSpec, VerifySpec
-from surgery.verification.verdict import Verifier
+from surgery.verification.inputs.spec import GeneratorSpec, InputsSpec, Place, TensorSpec, VerifySpec
+from surgery.verification.verdict.verifier import Verifier
 
 RIGHT = """
 import numpy as np

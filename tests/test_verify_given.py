@@ -15,8 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 from surgery.errors import RecipeError, SurgeryError, UsageError
 from surgery.graph import text
 from surgery.verification.inputs.given import with_sets_beside
-from surgery.verification.spec import DataSpec, InputsSpec, Place, TensorSpec, VerifySpec
-from surgery.verification.verdict import Verifier
+from surgery.verification.inputs.spec import DataSpec, InputsSpec, Place, TensorSpec, VerifySpec
+from surgery.verification.verdict.verifier import Verifier
 
 
 def _given(*paths: Path | DataSpec, only: bool = True, **more: Any) -> InputsSpec:

@@ -14,8 +14,8 @@ import pytest
 from surgery.errors import UsageError
 from surgery.verification.comparing.compare import same_bits
 from surgery.verification.inputs.dims import Dims, evaluate, free_names
-from surgery.verification.spec import InputsSpec, TensorSpec, VerifySpec
-from surgery.verification.verdict import Verifier
+from surgery.verification.inputs.spec import InputsSpec, TensorSpec, VerifySpec
+from surgery.verification.verdict.verifier import Verifier
 
 
 def _model(body: str, ir: int = 10, opset: int = 21, extra: str = "") -> bytes:

@@ -8,8 +8,8 @@ import pytest
 from onnx import helper, numpy_helper
 
 from surgery.promises import Parity
-from surgery.verification.intermediates import inner, intermediate
-from surgery.verification.verdict import Verdict, Verifier
+from surgery.verification.inside import inner_values, intermediate
+from surgery.verification.verdict.verifier import Verdict, Verifier
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'
 X = "(float[N,4] x) => (float[N,4] y)"
@@ -268,9 +268,9 @@ def test_many_sites_share_the_values_that_are_compared(monkeypatch):
     assert verdict.status == "equal", verdict
     assert f"{intermediate.MOST} intermediate values" in verdict.message
     assert _between(X, *_long(count, wrong=3)).status == "different"
-    monkeypatch.setattr(inner, "TOGETHER", 2000)
+    monkeypatch.setattr(inner_values, "TOGETHER", 2000)
     assert "5 intermediate values" in _between(X, *_long(5)).message
-    monkeypatch.setattr(inner, "LARGEST", 1)
+    monkeypatch.setattr(inner_values, "LARGEST", 1)
     verdict = _between(X, *_long(2))
     assert "intermediate value" not in verdict.message
     assert "'y' agrees for other values before the change" in verdict.message

@@ -9,7 +9,7 @@ import pytest
 from surgery.promises import Parity
 from surgery.verification.comparing import moments as moments_module
 from surgery.verification.comparing.moments import REPEATS, SEEDS, compare
-from surgery.verification.verdict import Verdict, Verifier
+from surgery.verification.verdict.verifier import Verdict, Verifier
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'
 ONE = "(float[N,S] x) => (float[N,S] y)"

@@ -17,7 +17,7 @@ from surgery.errors import ModelFileError, UsageError
 from surgery.graph import text
 from surgery.promises import Parity
 from surgery.proto.ports import by_position, rename
-from surgery.verification.spec import InputsSpec, VerifySpec
+from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 
 # The names of `model` in other places, so that renaming has to avoid each of them.
 OTHER = text.parse(

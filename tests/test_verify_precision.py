@@ -10,7 +10,7 @@ from surgery import Parity
 from surgery.graph import text
 from surgery.verification.comparing.precision import may_be_narrower, narrowest
 from surgery.verification.comparing.saturation import unit_ranges
-from surgery.verification.verdict import Verdict, Verifier
+from surgery.verification.verdict.verifier import Verdict, Verifier
 
 
 def verdict(before: str, after: str, promise: Parity = Parity.CLOSE) -> Verdict:

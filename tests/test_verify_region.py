@@ -11,10 +11,10 @@ import surgery
 from surgery.graph import text
 from surgery.promises import Parity
 from surgery.runtime.engine import EngineName, Outcome
-from surgery.verification import verdict as verdict_module
-from surgery.verification.regional.verdict import Compared, Regional, _Change
-from surgery.verification.spec import VerifySpec
-from surgery.verification.verdict import Verdict, Verifier
+from surgery.verification.inputs.spec import VerifySpec
+from surgery.verification.inside.regional_verdict import Compared, Regional, _Change
+from surgery.verification.verdict import verifier as verdict_module
+from surgery.verification.verdict.verifier import Verdict, Verifier
 
 CONTEXTS = {
     "dead mask": "m = Mul(c, zero) y = Add(m, x)",

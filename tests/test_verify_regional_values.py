@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from surgery.verification.inputs.plan import Binding
-from surgery.verification.regional.values import Values
+from surgery.verification.inside.values import Values
 
 FLOAT = 1
 

@@ -9,7 +9,7 @@ import pytest
 from surgery.promises import Parity
 from surgery.verification.comparing.compare import Rules
 from surgery.verification.comparing.saturation import bounds, saturated
-from surgery.verification.verdict import Verifier
+from surgery.verification.verdict.verifier import Verifier
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'
 

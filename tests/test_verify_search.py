@@ -15,8 +15,8 @@ from surgery.verification.inputs.dim_constraints import find
 from surgery.verification.inputs.dims import Dims
 from surgery.verification.inputs.plan import Plan
 from surgery.verification.inputs.sets import TRIVIAL
-from surgery.verification.spec import InputsSpec, VerifySpec
-from surgery.verification.verdict import Verifier
+from surgery.verification.inputs.spec import InputsSpec, VerifySpec
+from surgery.verification.verdict.verifier import Verifier
 
 
 def _proto(body: str) -> onnx.ModelProto:

@@ -13,8 +13,8 @@ from surgery.operators.use import Index, View
 from surgery.verification.inputs.dim_constraints import linear, solve
 from surgery.verification.inputs.plan import Binding, Plan
 from surgery.verification.inputs.sets import CHEAP, TRIVIAL, choose
-from surgery.verification.spec import InputsSpec
-from surgery.verification.verdict import Verifier
+from surgery.verification.inputs.spec import InputsSpec
+from surgery.verification.verdict.verifier import Verifier
 
 
 def _proto(body: str, opset: int = 21, extra: str = "") -> onnx.ModelProto:

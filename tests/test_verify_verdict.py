@@ -11,11 +11,11 @@ import pytest
 from onnx import TensorProto, helper
 
 from surgery.promises import Parity
+from surgery.proto.randomness import Origins, origins
 from surgery.runtime import sessions
-from surgery.verification import original as original_module
-from surgery.verification.randomness import Origins, origins
-from surgery.verification.spec import VerifySpec
-from surgery.verification.verdict import Verdict, Verifier
+from surgery.verification.comparing import reference_run as original_module
+from surgery.verification.inputs.spec import VerifySpec
+from surgery.verification.verdict.verifier import Verdict, Verifier
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'
 

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery import storage
-from surgery.bisection.repro import NoRepro, Repro, check_folder, clear, make, write
+from surgery.bisection import reproduction
+from surgery.bisection.folder import check_folder, clear, write
+from surgery.bisection.reproduction import NoRepro, Repro
 from surgery.engine.delta_debugging import GaveUp, Guilty, Search
 from surgery.engine.records import Observer, StepRecord
 from surgery.engine.runner import Abort, Attempt, Chain
@@ -222,7 +224,7 @@ class _Inquiry:
         if shown.verdict is None or shown.proto is None:
             raise NoRepro("what is wrong shows without a run")
         verifier, before, after = chain.contract.compared(chain.proto, shown.proto, shown.renamed, shown.accounts)
-        return make(
+        return reproduction.make(
             verifier,
             before,
             after,

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from surgery.graph import lineage
 from surgery.graph.graph import Graph
-from surgery.graph.lineage import metadata
-from surgery.graph.lineage.metadata import Lineage
+from surgery.graph.lineage import Lineage
 from surgery.graph.state import Site
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Before:
             if replaced or node.label not in self._labels:
                 parents = [self._known[node.label]] if node.label in self._known else []
                 parents += self._above(replaced, gone)
-                metadata.derive(parents, graph.pass_name).write(node.ir.metadata_props)
+                lineage.derive(parents, graph.pass_name).write(node.ir.metadata_props)
         return Site(1, "", tuple(gone.elements()), tuple((now - self._labels).elements()))
 
     def _above(self, labels: list[str], gone: Counter[str]) -> Iterator[Lineage]:
@@ -60,7 +60,7 @@ class Before:
 
 def _lineage(node: ir.Node, label: str) -> Lineage:
     """Return what a node hands down; a Constant computes nothing, and is no origin."""
-    known = metadata.read(node.metadata_props)
+    known = lineage.read(node.metadata_props)
     if known is not None:
         return known
     is_constant = node.op_type == "Constant" and not node.domain

@@ -13,9 +13,9 @@ from typing import Any
 import onnx_ir as ir
 from onnxscript.rewriter import MatchingTracer, MatchStatus, RewriteRule, RewriteRuleSet
 
+from surgery.graph import lineage
 from surgery.graph.graph import Graph
-from surgery.graph.lineage import metadata
-from surgery.graph.lineage.metadata import Lineage
+from surgery.graph.lineage import Lineage
 from surgery.graph.state import Refused, Site
 from surgery.graph.values import Node
 from surgery.storage.scopes import scopes
@@ -122,7 +122,7 @@ class _Watch(MatchingTracer):
             value.name = self._graph.fresh(value.name or "constant")
         removed = tuple(self._label(old) for old in made.match.nodes) if rule.remove_nodes else ()
         parents = [
-            metadata.read(old.metadata_props) or Lineage(origins=(self._label(old),))
+            lineage.read(old.metadata_props) or Lineage(origins=(self._label(old),))
             for old in made.match.nodes
             if old.op_type != "Constant"
         ]
@@ -136,7 +136,7 @@ class _Watch(MatchingTracer):
                 self._graph.sites.append(done)
                 continue
             for node in done.made:
-                metadata.derive(done.parents, self._graph.pass_name).write(node.metadata_props)
+                lineage.derive(done.parents, self._graph.pass_name).write(node.metadata_props)
             added = tuple(self._label(node) for node in done.made if node.graph is not None)
             self._graph.sites.append(Site(done.number, done.anchor, done.removed, added))
 

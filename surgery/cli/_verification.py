@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from surgery.errors import UsageError
 
 if TYPE_CHECKING:
-    from surgery.verification.spec import InputsSpec, VerifySpec
+    from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 
 
 def add_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs") -> None:
@@ -56,7 +56,7 @@ def combined(
     arguments: argparse.Namespace, model: Path, inputs: InputsSpec, verify: VerifySpec
 ) -> tuple[InputsSpec, VerifySpec]:
     """Add what the flags say to what a recipe says; where both speak of the same, the flags count."""
-    from surgery.verification.spec import DataSpec, FrozenDict
+    from surgery.verification.inputs.spec import DataSpec, FrozenDict
 
     given = dims(arguments)
     if given:

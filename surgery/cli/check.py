@@ -13,7 +13,7 @@ from surgery.cli import _output, _verification
 from surgery.errors import ModelFileError
 
 if TYPE_CHECKING:
-    from surgery.verification.spec import VerifySpec
+    from surgery.verification.inputs.spec import VerifySpec
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Check models, one after the other."""
     _verification.start()
-    from surgery.verification.spec import VerifySpec
+    from surgery.verification.inputs.spec import VerifySpec
 
     spec = VerifySpec(custom_op_library=_verification.libraries(arguments))
     answers, code = [], 0
@@ -43,7 +43,7 @@ def main(arguments: argparse.Namespace) -> int:
 def _checked(name: str, spec: VerifySpec) -> dict[str, Any]:
     """Say what is wrong with one model, or why it cannot be read."""
     from surgery import storage
-    from surgery.verification.validity import validity
+    from surgery.verification.verdict.validity import validity
 
     try:
         found = validity(storage.load(Path(name)), spec)

@@ -15,7 +15,7 @@ from surgery.cli import _output, _verification
 from surgery.errors import UsageError
 
 if TYPE_CHECKING:
-    from surgery.verification.pair import Pair
+    from surgery.verification.verdict.pair import Pair
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,8 +54,8 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _parity(arguments: argparse.Namespace) -> Pair:
-    from surgery.verification.pair import verify
-    from surgery.verification.spec import InputsSpec, VerifySpec
+    from surgery.verification.inputs.spec import InputsSpec, VerifySpec
+    from surgery.verification.verdict.pair import verify
 
     inputs, spec = _verification.combined(arguments, Path(arguments.before), InputsSpec(), VerifySpec())
     return verify(arguments.before, arguments.after, inputs=inputs, spec=spec)

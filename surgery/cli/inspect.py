@@ -40,8 +40,8 @@ def main(arguments: argparse.Namespace) -> int:
     from surgery import storage
     from surgery.inspection.analysis import analyse
     from surgery.inspection.inspect import inspect_stored
-    from surgery.verification.spec import VerifySpec
-    from surgery.verification.validity import validity
+    from surgery.verification.inputs.spec import VerifySpec
+    from surgery.verification.verdict.validity import validity
 
     sizes = {name: _one(name, numbers) for name, numbers in _verification.dims(arguments).items()}
     stored = storage.load(Path(arguments.model))
@@ -67,7 +67,7 @@ def _one(name: str, sizes: tuple[int, ...]) -> int:
 
 
 def _lineage(arguments: argparse.Namespace) -> int:
-    from surgery.graph.lineage.descent import descent
+    from surgery.graph.descent import descent
 
     found = descent(arguments.model)
     if arguments.node is not None:

@@ -51,7 +51,7 @@ def main(arguments: argparse.Namespace) -> int:
     """Split a model."""
     _verification.start()
     from surgery.splitting.split import split
-    from surgery.verification.spec import InputsSpec, VerifySpec
+    from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 
     inputs, spec = _verification.combined(arguments, Path(arguments.model), InputsSpec(), VerifySpec())
     found = split(

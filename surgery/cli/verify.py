@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from surgery.cli import _output, _verification
 
 if TYPE_CHECKING:
-    from surgery.verification.spec import InputsSpec, VerifySpec
+    from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +63,7 @@ def main(arguments: argparse.Namespace) -> int:
     """Verify one model against another."""
     _verification.start()
     from surgery.promises import Parity
-    from surgery.verification.pair import verify
+    from surgery.verification.verdict.pair import verify
 
     inputs, spec = _specs(arguments)
     found = verify(
@@ -87,7 +87,7 @@ def main(arguments: argparse.Namespace) -> int:
 def _specs(arguments: argparse.Namespace) -> tuple[InputsSpec, VerifySpec]:
     """Read what the recipe says, and what the flags say beside it."""
     from surgery import recipe as recipes
-    from surgery.verification.spec import InputsSpec, VerifySpec
+    from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 
     inputs, spec = InputsSpec(), VerifySpec()
     if arguments.recipe is not None:

@@ -14,7 +14,7 @@ from surgery.differences.changes import Change, of_one
 from surgery.differences.matching import Matching
 from surgery.differences.nodes import Pair
 from surgery.differences.side import Side, Value
-from surgery.graph.lineage.entries import GRAPHS, Entry
+from surgery.graph.entries import GRAPHS, Entry
 from surgery.operators.traits import attribute_default
 
 if TYPE_CHECKING:

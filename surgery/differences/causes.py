@@ -11,7 +11,7 @@ from surgery.differences.alterations import altered
 from surgery.differences.matching import Matching, instead
 from surgery.differences.nodes import Cause, Correspondence, Group, Lone
 from surgery.differences.side import Side, Value
-from surgery.graph.lineage.entries import CONSTANT, Entry
+from surgery.graph.entries import CONSTANT, Entry
 from surgery.operators.traits import RANDOM
 
 _FAR = 64

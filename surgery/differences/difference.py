@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from surgery.differences.changes import Change, of_maps, of_one
 from surgery.differences.constants import Constants
 from surgery.differences.nodes import Correspondence
-from surgery.graph.lineage.entries import function_name
+from surgery.graph.entries import function_name
 from surgery.inspection.inspect import Inspection, Port, inspect_stored
 from surgery.proto.summary import OperatorCount, histogram
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import onnx
 
     from surgery.storage import StoredModel
-    from surgery.verification.pair import Pair
+    from surgery.verification.verdict.pair import Pair
 
 _SIZES = {
     "nodes": "nodes",

@@ -25,7 +25,7 @@ from surgery.differences import signs
 from surgery.differences.nodes import Group, How, Pair
 from surgery.differences.side import Side, Value
 from surgery.differences.signs import Numbers
-from surgery.graph.lineage.entries import Entry
+from surgery.graph.entries import Entry
 
 
 class Matching:

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from surgery.differences.changes import Change
 from surgery.differences.places import place
-from surgery.graph.lineage.entries import CONSTANT, Entry
+from surgery.graph.entries import CONSTANT, Entry
 
 _MOST = 64
 """Nodes of a group that is found without lineage, above which it is no more than a part of the model that differs."""

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Sequence
 
-from surgery.graph.lineage.entries import Entry
+from surgery.graph.entries import Entry
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
 """Under this key PyTorch's exporter writes the modules that a node comes from, from the outermost in, as a list."""

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from surgery.differences.contents import sign_of
-from surgery.graph.lineage.entries import CONSTANT, GRAPHS, Entry, entries, function_name
+from surgery.graph.entries import CONSTANT, GRAPHS, Entry, entries, function_name
 
 if TYPE_CHECKING:
     import onnx

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 
 from surgery.differences.side import Side, Value
-from surgery.graph.lineage.entries import Entry
+from surgery.graph.entries import Entry
 
 _WEIGHT = 16
 """Constants of at least so many elements are weights: small ones, such as axes, are the same everywhere."""

@@ -10,7 +10,7 @@ from surgery.graph.signature_mappings import Account
 from surgery.graph.state import Refused, Site
 from surgery.promises import Parity
 from surgery.recipe.schema import PassStep
-from surgery.verification.verdict import Verdict
+from surgery.verification.verdict.verifier import Verdict
 
 if TYPE_CHECKING:
     import onnx

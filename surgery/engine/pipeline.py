@@ -26,8 +26,8 @@ from surgery.proto.signature import Signature, signature
 from surgery.proto.summary import operators, opset
 from surgery.recipe.schema import Expect, PassStep, Recipe, RepeatStep, Step, UseStep, When
 from surgery.runtime.engine import FEW_WEIGHTS
-from surgery.verification.comparing.judging import NOT_RUN
-from surgery.verification.verdict import Verdict
+from surgery.verification.comparing.output_judge import NOT_RUN
+from surgery.verification.verdict.verifier import Verdict
 
 if TYPE_CHECKING:
     from surgery.engine.reference_start import Beginning

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from surgery import storage
 from surgery.graph.state import Refused
 from surgery.proto.summary import Summary, summarize
-from surgery.verification.verdict import Verdict
+from surgery.verification.verdict.verifier import Verdict
 
 if TYPE_CHECKING:
     import onnx
 
-    from surgery.verification.validity import Validity
+    from surgery.verification.verdict.validity import Validity
     from surgery.why.explain import Why
 
 Status = Literal["committed", "unchanged", "rolled_back", "skipped", "failed"]

@@ -14,7 +14,7 @@ from surgery.verification.inputs.given import with_sets_beside
 from surgery.verification.signature.tracker import Contract
 
 if TYPE_CHECKING:
-    from surgery.verification.spec import InputsSpec, VerifySpec
+    from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from surgery.engine.records import Observer, Result, Silent, StepRecord
 from surgery.proto.summary import data_files, summarize
 from surgery.recipe.failing import decided
 from surgery.recipe.schema import OnFailure, Recipe
-from surgery.verification.validity import Validity
+from surgery.verification.verdict.validity import Validity
 
 if TYPE_CHECKING:
     import onnx

@@ -24,17 +24,17 @@ from surgery.graph.graph import Graph
 from surgery.promises import Parity
 from surgery.proto.summary import operators
 from surgery.recipe.schema import PassStep, Recipe
-from surgery.verification.checks import CHECK_TIMEOUT, Checker
-from surgery.verification.spec import VerifySpec
-from surgery.verification.validity import Validity, validity
-from surgery.verification.verdict import Verdict
+from surgery.verification.inputs.spec import VerifySpec
+from surgery.verification.verdict.checks import CHECK_TIMEOUT, Checker
+from surgery.verification.verdict.validity import Validity, validity
+from surgery.verification.verdict.verifier import Verdict
 
 if TYPE_CHECKING:
     import onnx
 
     from surgery.registry.declare import Pass
     from surgery.verification.signature.tracker import Model
-    from surgery.verification.verdict import Verifier
+    from surgery.verification.verdict.verifier import Verifier
 
 
 class Transactions:

@@ -10,10 +10,10 @@ import numpy as np
 import onnx_ir as ir
 
 from surgery.graph.edits import Edits, NewNode
-from surgery.graph.lineage.metadata import strip
-from surgery.graph.lineage.stamping import Place, Stamps
+from surgery.graph.lineage import strip
 from surgery.graph.refresh_declarations import Redeclaration
 from surgery.graph.signature_edits import Ports
+from surgery.graph.stamping import Place, Stamps
 from surgery.graph.traversal import reads
 from surgery.graph.values import Node, Refusal, Value
 from surgery.shapes.facts import declarable

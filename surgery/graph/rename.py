@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 
 import onnx_ir as ir
 
-from surgery.graph.lineage import metadata
-from surgery.graph.lineage.metadata import Lineage
+from surgery.graph import lineage
+from surgery.graph.lineage import Lineage
 from surgery.storage import QUANTIZATION, residue_of
 from surgery.storage.scopes import scopes, values
 
@@ -44,9 +44,9 @@ def rename_values(model: ir.Model, names: Mapping[ir.Value, str]) -> None:
 
 def rename_node(node: ir.Node, name: str, by: str) -> None:
     """Give a node a new name; what it was called stays known by its lineage, as the work of the pass `by`."""
-    before = metadata.read(node.metadata_props) or Lineage(origins=(node.name,) if node.name else ())
+    before = lineage.read(node.metadata_props) or Lineage(origins=(node.name,) if node.name else ())
     node.name = name
-    metadata.derive([before], by).write(node.metadata_props)
+    lineage.derive([before], by).write(node.metadata_props)
 
 
 def dim_names(model: ir.Model) -> dict[str, None]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir
 
-from surgery.graph.lineage import metadata
-from surgery.graph.lineage.metadata import Lineage
+from surgery.graph import lineage
+from surgery.graph.lineage import Lineage
 from surgery.operators import traits, zeros
 from surgery.shapes.facts import Dim, dims, symbolic
 from surgery.storage.constants import constant_tensor
@@ -60,7 +60,7 @@ class _View:
     @property
     def lineage(self) -> Lineage | None:
         """Which passes made it, and of which nodes of the original; None for what is of the original itself."""
-        return metadata.read(self.metadata)
+        return lineage.read(self.metadata)
 
 
 class Value(_View):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery import storage
-from surgery.graph.lineage.entries import function_name
+from surgery.graph.entries import function_name
 from surgery.proto.summary import data_files, nodes, operators, reads
 
 if TYPE_CHECKING:

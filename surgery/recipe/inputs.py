@@ -10,7 +10,7 @@ from surgery.recipe.draft import Draft
 from surgery.recipe.nodes import Listing, Node, Scalar, describe, plain, quoted
 from surgery.recipe.plugins import read_local
 from surgery.recipe.reader import Field, below, defined, is_file, listed, mode
-from surgery.verification.spec import DataSpec, FrozenDict, GeneratorSpec, InputsSpec, Place, TensorSpec
+from surgery.verification.inputs.spec import DataSpec, FrozenDict, GeneratorSpec, InputsSpec, Place, TensorSpec
 
 TENSOR_FILES = (".npy", ".npz", ".pb")
 SET_FILES = (".npz", ".npy", ".pb")

@@ -18,7 +18,7 @@ from surgery.recipe.rules import rule_fields
 from surgery.recipe.sections import COMPARISON, expect_fields, verify_fields, when_fields
 from surgery.recipe.steps import KINDS, StepReader
 from surgery.registry import declare
-from surgery.verification.spec import VerifySpec
+from surgery.verification.inputs.spec import VerifySpec
 
 if TYPE_CHECKING:
     from surgery.registry.declare import Option, Pass

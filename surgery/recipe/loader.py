@@ -21,7 +21,7 @@ from surgery.recipe.schema import OnFailure, PassStep, Recipe
 from surgery.recipe.sections import on_failure_field, output_field, read_expect, read_verify
 from surgery.recipe.source import decode, documents
 from surgery.recipe.steps import StepReader
-from surgery.verification.spec import FrozenDict, InputsSpec, VerifySpec
+from surgery.verification.inputs.spec import FrozenDict, InputsSpec, VerifySpec
 
 MAX_NESTING = 8
 NESTED = ("recipe", "about", "rules", "on_failure", "steps", "expect")

@@ -16,7 +16,7 @@ from surgery.recipe.rules import RulePass
 from surgery.recipe.schema import PassStep, Recipe, RepeatStep, Step, UseStep
 from surgery.recipe.steps import UNTIL_STABLE
 from surgery.recipe.writer import STEPS, Remarked, bare, given, written
-from surgery.verification.spec import InputsSpec
+from surgery.verification.inputs.spec import InputsSpec
 
 
 def data(recipe: Recipe) -> dict[str, Any]:

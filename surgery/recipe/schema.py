@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from surgery.recipe.comparison import Comparison
-from surgery.verification.spec import FrozenDict, InputsSpec, VerifySpec
+from surgery.verification.inputs.spec import FrozenDict, InputsSpec, VerifySpec
 
 if TYPE_CHECKING:
     from surgery.registry.declare import Pass

@@ -13,7 +13,7 @@ from surgery.recipe.nodes import Node, Scalar, plain, quoted
 from surgery.recipe.plugins import read_local
 from surgery.recipe.reader import Field, Reader, Schema, defined, listed, nearest
 from surgery.recipe.schema import ON_FAILURE, OUTPUT_FIELDS, Expect, When
-from surgery.verification.spec import FrozenDict, VerifySpec
+from surgery.verification.inputs.spec import FrozenDict, VerifySpec
 
 _AT_LEAST: Schema = {"type": "string", "pattern": r"^\s*>=\s*[0-9]*\.?[0-9]+\s*$"}
 COMPARISON: Schema = {

@@ -10,7 +10,7 @@ from surgery.recipe.nodes import Listing, Node, Scalar, Table, describe, is_null
 from surgery.recipe.reader import Field, Read, defined, nearest
 from surgery.recipe.schema import PassStep, Recipe, RepeatStep, Step, UseStep
 from surgery.recipe.sections import on_failure_field, read_expect, read_when
-from surgery.verification.spec import FrozenDict
+from surgery.verification.inputs.spec import FrozenDict
 
 Use = Callable[[Node], Recipe | None]
 

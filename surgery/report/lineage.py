@@ -6,9 +6,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from surgery.graph.lineage.descent import Descent
-from surgery.graph.lineage.entries import Entry
-from surgery.graph.lineage.metadata import Lineage
+from surgery.graph.descent import Descent
+from surgery.graph.entries import Entry
+from surgery.graph.lineage import Lineage
 
 _FEW = 3
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from surgery.engine.records import Result, StepRecord
     from surgery.inspection.inspect import Inspection, Port
     from surgery.proto.summary import Summary
-    from surgery.verification.pair import Pair
-    from surgery.verification.validity import Validity
-    from surgery.verification.verdict import Verdict
+    from surgery.verification.verdict.pair import Pair
+    from surgery.verification.verdict.validity import Validity
+    from surgery.verification.verdict.verifier import Verdict
 
 STATUS_STYLES = {"committed": "green", "unchanged": "dim", "rolled_back": "yellow", "skipped": "dim", "failed": "red"}
 VERDICT_STYLES = {"equal": "green", "close": "green", "intended": "cyan", "different": "red", "unverified": "yellow"}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from surgery.operators.subgraphs import graphs
 from surgery.workers import stage
 
 if TYPE_CHECKING:
     import onnx
-    import onnx_ir as ir
 
 Extent = int | str
 """A dim: a number, or a name or expression."""
@@ -56,7 +55,7 @@ def declare_by_names(skeleton: bytes, dims: Mapping[str, Sequence[Extent]]) -> G
     import onnx.shape_inference
 
     stage("shape inference")
-    model = _bound(skeleton, dims)
+    model = bound(skeleton, dims)
     try:
         inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
     except Exception:
@@ -83,57 +82,7 @@ def element_types(skeleton: bytes) -> dict[str, int]:
     return {value.name: value.type.tensor_type.elem_type for value in values}
 
 
-def follow(skeleton: bytes, choices: Sequence[Mapping[str, list[int]]]) -> list[Declared]:
-    """Infer the same for some choices of dims, and by the contents of shapes too. In any process.
-
-    All choices are inferred at once: a dim is a symbol where its extents differ, the same one where they are alike.
-    """
-    import onnx_ir as ir
-
-    from surgery.shapes.inference import Inference
-    from surgery.storage import ir_from_proto
-
-    if not all(extent > 0 for dims in choices for shape in dims.values() for extent in shape) and len(choices) > 1:
-        # A symbol stands for at least 1.
-        return [follow(skeleton, [dims])[0] for dims in choices]
-    bound = _bound(skeleton, choices[0])
-    if bound.graph.value_info and len(choices) > 1:
-        return [follow(skeleton, [dims])[0] for dims in choices]
-    model = ir_from_proto(bound)
-    symbols: dict[tuple[int, ...], str] = {}
-    for value in model.graph.inputs:
-        extents = [tuple(column) for column in zip(*(dims.get(value.name or "", ()) for dims in choices))]
-        if extents:
-            value.shape = ir.Shape(
-                one[0] if len(set(one)) == 1 else ir.SymbolicDim(symbols.setdefault(one, f"extent{len(symbols)}"))
-                for one in extents
-            )
-    facts = Inference(model).everything()
-    result: list[Declared] = []
-    for number in range(len(choices)):
-        bound_to = {symbol: each[number] for each, symbol in symbols.items()}
-        found: dict[str, tuple[int, list[int]]] = {}
-        evaluated: dict[str | None, int | ir.SymbolicDim] = {}
-        for value, fact in facts.items():
-            if value.name and isinstance(fact.type, ir.TensorType) and fact.shape is not None:
-                shape = [_evaluate(dim, bound_to, evaluated) for dim in fact.shape]
-                if all(isinstance(dim, int) for dim in shape):
-                    found[value.name] = int(fact.type.dtype), shape
-        result.append(found)
-    return result
-
-
-def _evaluate(
-    dim: int | ir.SymbolicDim, extents: Mapping[str, int], known: dict[str | None, int | ir.SymbolicDim]
-) -> Any:
-    if isinstance(dim, int):
-        return dim
-    if dim.value not in known:
-        known[dim.value] = dim.evaluate(extents)
-    return known[dim.value]
-
-
-def _bound(skeleton: bytes, dims: Mapping[str, Sequence[Extent]]) -> onnx.ModelProto:
+def bound(skeleton: bytes, dims: Mapping[str, Sequence[Extent]]) -> onnx.ModelProto:
     """Read a model with its inputs bound to `dims`."""
     import onnx
 

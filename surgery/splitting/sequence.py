@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from surgery.promises import Parity
 from surgery.runtime.engine import Engine, EngineName, Outcome
 from surgery.splitting.cutting import Piece, together
-from surgery.verification.checks import CHECK_TIMEOUT, Checker, new_findings
-from surgery.verification.spec import InputsSpec, VerifySpec
-from surgery.verification.verdict import Verdict, Verifier
+from surgery.verification.inputs.spec import InputsSpec, VerifySpec
+from surgery.verification.verdict.checks import CHECK_TIMEOUT, Checker, new_findings
+from surgery.verification.verdict.verifier import Verdict, Verifier
 
 if TYPE_CHECKING:
     import onnx

@@ -16,8 +16,8 @@ from surgery.splitting.sequence import verify
 from surgery.splitting.types import Types
 from surgery.splitting.writing import check_folder, write
 from surgery.verification.inputs.given import with_sets_beside
-from surgery.verification.spec import InputsSpec, VerifySpec
-from surgery.verification.verdict import Verdict
+from surgery.verification.inputs.spec import InputsSpec, VerifySpec
+from surgery.verification.verdict.verifier import Verdict
 
 if TYPE_CHECKING:
     import onnx

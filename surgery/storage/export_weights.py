@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from surgery import storage
 from surgery.errors import UsageError
-from surgery.storage.checkpoints.named import Named
 from surgery.storage.globs import Globs, did_you_mean
+from surgery.storage.named_tensors import Named
 
 if TYPE_CHECKING:
     import onnx

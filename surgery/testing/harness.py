@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from surgery.registry.declare import Pass
-    from surgery.verification.checks import Checker
+    from surgery.verification.verdict.checks import Checker
 
 TIMEOUT = 60.0
 """Seconds that a pass may take for a case."""
@@ -166,8 +166,8 @@ def _repeated(case: Case, declared: Pass, outcome: Outcome, after: ir.Model, tim
 
 
 def _verified(outcome: Outcome, declared: Pass, case: Case) -> Iterator[Finding]:
+    from surgery.verification.inputs.spec import InputsSpec, VerifySpec
     from surgery.verification.signature.tracker import Contract
-    from surgery.verification.spec import InputsSpec, VerifySpec
 
     checker = _checker(os.getpid())
     before, after = (proto.SerializeToString(deterministic=True) for proto in (outcome.before, outcome.after))
@@ -192,7 +192,7 @@ def _verified(outcome: Outcome, declared: Pass, case: Case) -> Iterator[Finding]
 @cache
 def _checker(owner: int) -> Checker:
     """Return the checker of a process, which serves all cases: a fork cannot talk to the worker of its parent."""
-    from surgery.verification.checks import Checker
+    from surgery.verification.verdict.checks import Checker
 
     checker = Checker()
     atexit.register(checker.close)

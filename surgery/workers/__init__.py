@@ -5,7 +5,7 @@ on a model of 200 bytes. They run in processes forked from a preloaded server, w
 whatever ends such a process becomes a `WorkerError` that names the stage that was running and the signal.
 
     with Worker(timeout=60) as worker:
-        findings = worker.call("surgery.verification.checks:run_checker", skeleton=data)
+        findings = worker.call("surgery.verification.verdict.checks:run_checker", skeleton=data)
 
 Not multiprocessing: that imports the caller's main script again, and pickles.
 """

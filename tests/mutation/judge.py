@@ -10,8 +10,8 @@ import onnx
 from surgery import storage
 from surgery.promises import Parity
 from surgery.proto.signature import signature
-from surgery.verification.checks import check, new_findings
-from surgery.verification.verdict import Verifier
+from surgery.verification.verdict.checks import check, new_findings
+from surgery.verification.verdict.verifier import Verifier
 
 
 @dataclass(frozen=True)

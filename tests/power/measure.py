@@ -24,7 +24,7 @@ import corpus
 from power.mutants import KINDS, Mutant, mutants
 from surgery.promises import Parity
 from surgery.runtime.engine import Engine
-from surgery.verification.verdict import Verifier
+from surgery.verification.verdict.verifier import Verifier
 
 LEAST = {"activation": 0.70, "all": 0.85}
 """The shares that have to be caught."""

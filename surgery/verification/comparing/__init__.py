@@ -1,1 +1,1 @@
-"""Outputs side by side: tolerances, distances, distributions, what proves nothing, and the judgement."""
+"""Outputs compared with those of the original: its runs, tolerances, distributions, float64, what proves nothing."""

@@ -39,9 +39,9 @@ from surgery.runtime.rounding import FACTORS, reround
 from surgery.verification.comparing.compare import Rules, describe
 from surgery.verification.comparing.details import Arbitration, Element
 from surgery.verification.comparing.distances import Case, Finding, Output, cases
+from surgery.verification.comparing.reference_run import Original
 from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.sets import TRIVIAL
-from surgery.verification.original import Original
 
 DOUBT, CHEAP_DOUBT = 0.25, 1 / 32
 """Shares of the tolerance from which a result within it is doubted; the second where a run costs next to nothing."""

@@ -11,7 +11,7 @@ import numpy as np
 from surgery.operators.dtypes import Array, is_float
 from surgery.verification.comparing.compare import tensors
 from surgery.verification.comparing.details import Metrics
-from surgery.verification.spec import VerifySpec
+from surgery.verification.inputs.spec import VerifySpec
 
 _SAME = Metrics(1.0, inf, 0.0)
 

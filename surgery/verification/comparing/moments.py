@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 
 from surgery.operators.dtypes import Array
+from surgery.proto.randomness import origins
 from surgery.verification.comparing.compare import tensors
+from surgery.verification.comparing.reference_run import Original
 from surgery.verification.inputs.sets import TRIVIAL
-from surgery.verification.original import Original
-from surgery.verification.randomness import origins
 
 LEAST_SEEDS, SEEDS = 64, 128
 

@@ -23,13 +23,13 @@ import numpy as np
 
 from surgery.operators.dtypes import is_float, smallest
 from surgery.promises import Parity
+from surgery.proto.randomness import Origins
 from surgery.runtime.engine import Outputs
 from surgery.verification.comparing.compare import Rules, exceeds, same_bits
 from surgery.verification.comparing.compare import tensors as tensors
 from surgery.verification.comparing.saturation import bounds, saturated
 from surgery.verification.comparing.tolerance import blocks
 from surgery.verification.inputs.plan import Binding
-from surgery.verification.randomness import Origins
 
 if TYPE_CHECKING:
     import onnx

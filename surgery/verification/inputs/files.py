@@ -18,7 +18,7 @@ import numpy as np
 from surgery.errors import Problem, RecipeError, UsageError
 from surgery.operators.dtypes import ONNX_TYPES, Array, is_float, is_integer, limits
 from surgery.runtime.reference import external_tensors
-from surgery.verification.spec import InputsSpec, Place, TensorSpec
+from surgery.verification.inputs.spec import InputsSpec, Place, TensorSpec
 
 if TYPE_CHECKING:
     import onnx

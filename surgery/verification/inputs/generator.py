@@ -16,7 +16,7 @@ from surgery.verification.inputs.dims import evaluate
 from surgery.verification.inputs.files import MisfitError, fit_all, shape_of
 from surgery.verification.inputs.plan import Binding
 from surgery.verification.inputs.ports import InputPort
-from surgery.verification.spec import GeneratorSpec, InputsSpec, VerifySpec
+from surgery.verification.inputs.spec import GeneratorSpec, InputsSpec, VerifySpec
 from surgery.workers import Worker, stage
 
 

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery.errors import UsageError
-from surgery.verification.comparing.compare import Difference, Rules, compare
-from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.dims import free_names
 from surgery.verification.inputs.files import (
     MisfitError,
@@ -29,7 +27,7 @@ from surgery.verification.inputs.files import (
 )
 from surgery.verification.inputs.plan import Binding, read_defaults, read_ports
 from surgery.verification.inputs.ports import InputPort
-from surgery.verification.spec import DataSpec, InputsSpec, Place
+from surgery.verification.inputs.spec import DataSpec, InputsSpec, Place
 
 if TYPE_CHECKING:
     import onnx
@@ -179,18 +177,3 @@ def bind(ports: Sequence[InputPort], feed: Mapping[str, Any]) -> dict[str, int]:
             if extent in names:
                 point.setdefault(str(extent), actual)
     return {name: point.get(name, 0) for name in names}
-
-
-def held(runs: Sequence[Run], rules: Rules) -> list[Run]:
-    """Hold the outputs that came with sets against those of the original."""
-    return [_held(run, run.binding, rules) if isinstance(run.binding, GivenBinding) else run for run in runs]
-
-
-def _held(run: Run, binding: GivenBinding, rules: Rules) -> Run:
-    expected = {name: value for name, value in binding.expected.items() if name in run.outputs}
-    if not expected:
-        return run
-    total = Difference()
-    compare(expected, {name: run.outputs[name] for name in expected}, rules, total)
-    outcome = total.message if total.beyond else REPRODUCED
-    return replace(run, binding=replace(binding, outcome=outcome, expected={}))

@@ -23,7 +23,7 @@ from surgery.runtime.inference import Extent
 from surgery.verification.inputs.dims import Dims, evaluate, free_names
 from surgery.verification.inputs.files import read_tensors, shape_of
 from surgery.verification.inputs.ports import InputPort
-from surgery.verification.spec import InputsSpec, TensorSpec
+from surgery.verification.inputs.spec import InputsSpec, TensorSpec
 
 if TYPE_CHECKING:
     import onnx

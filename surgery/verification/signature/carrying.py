@@ -11,8 +11,8 @@ import numpy as np
 from surgery.proto.ports import required
 from surgery.proto.signature import Port, Signature, signature
 from surgery.runtime.engine import Engine
+from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
 from surgery.verification.signature.relating import GIVEN, Settled
-from surgery.verification.spec import DataSpec, InputsSpec, VerifySpec
 
 if TYPE_CHECKING:
     import onnx

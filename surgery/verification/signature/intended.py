@@ -16,10 +16,10 @@ import numpy as np
 from surgery.operators.dtypes import is_float
 from surgery.proto.ports import Match
 from surgery.verification.comparing.details import Verdict
-from surgery.verification.comparing.judging import NOT_RUN, describe
+from surgery.verification.comparing.output_judge import NOT_RUN, describe
 from surgery.verification.comparing.vacuity import Run, tensors
 from surgery.verification.signature.terms import Freed
-from surgery.verification.verdict import Verifier
+from surgery.verification.verdict.verifier import Verifier
 
 _EXTREME = ("edges", "wide", "special")
 

@@ -15,9 +15,9 @@ from surgery.operators.subgraphs import graphs
 from surgery.promises import Parity
 from surgery.proto.dataflow import reads
 from surgery.proto.signature import signature
+from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.signature.carrying import carry
-from surgery.verification.spec import InputsSpec, VerifySpec
-from surgery.verification.verdict import Verifier
+from surgery.verification.verdict.verifier import Verifier
 from surgery.workers import Worker, stage
 
 if TYPE_CHECKING:

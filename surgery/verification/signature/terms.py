@@ -11,13 +11,13 @@ from surgery.proto.dataflow import Flow
 from surgery.proto.ports import Match, rename, required, retype
 from surgery.proto.signature import Signature, signature
 from surgery.verification.comparing.details import Verdict
-from surgery.verification.comparing.judging import NOT_RUN
+from surgery.verification.comparing.output_judge import NOT_RUN
+from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.signature import grafting
 from surgery.verification.signature.carrying import carry
 from surgery.verification.signature.lifting import default_opset, lift
 from surgery.verification.signature.relating import Settled, settle
-from surgery.verification.spec import InputsSpec, VerifySpec
-from surgery.verification.verdict import Verifier
+from surgery.verification.verdict.verifier import Verifier
 
 if TYPE_CHECKING:
     import onnx

@@ -20,12 +20,12 @@ from surgery.promises import Change, Parity
 from surgery.proto.ports import by_name
 from surgery.proto.signature import Port, Signature, signature
 from surgery.verification.comparing.details import Verdict
-from surgery.verification.comparing.judging import NOT_RUN
+from surgery.verification.comparing.output_judge import NOT_RUN
+from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.signature import intended as trial
 from surgery.verification.signature.relating import Settled
 from surgery.verification.signature.terms import Names, Terms, onnx_model, see
-from surgery.verification.spec import InputsSpec, VerifySpec
-from surgery.verification.verdict import Verifier
+from surgery.verification.verdict.verifier import Verifier
 
 if TYPE_CHECKING:
     import onnx

@@ -1,0 +1,172 @@
+"""From two versions of a model to a cut that shows what is wrong with the second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from surgery import storage
+from surgery.bisection.cuts import MOST_NODES, Cut, Cutter, count_nodes
+from surgery.bisection.probe import Prober, Shown, weights_of
+from surgery.bisection.shrink import shrink
+from surgery.errors import SurgeryError
+from surgery.promises import Parity
+from surgery.verification.comparing.compare import Rules
+from surgery.verification.inputs.spec import VerifySpec
+from surgery.verification.inside.recording import record
+
+if TYPE_CHECKING:
+    import onnx
+
+    from surgery.verification.verdict.verifier import Verifier
+
+_MOST_PLACES = 256
+_MOST_AT_ONCE = 16
+"""Places whose values are recorded in one run: they are held in memory."""
+
+_MOST_GROWN = 4
+_INLINE = 512 << 20
+"""Bytes of weights up to which a cut is taken into memory, and shrunk."""
+
+_TIMEOUT = 30.0
+"""Seconds granted to a few nodes."""
+
+
+class NoRepro(Exception):  # noqa: N818 - an answer, not an error of its own
+    """No cut shows the difference; the text says why."""
+
+
+@dataclass(frozen=True)
+class Repro:
+    """A cut and what it shows. `weights` hold what the models refer to; `libraries` have custom operators.
+
+    `timeout` is how many seconds a run was given.
+    """
+
+    cut: Cut
+    shown: Shown
+    weights: storage.Weights
+    promise: Parity
+    timeout: float
+    libraries: tuple[Path, ...] = ()
+
+    @property
+    def nodes(self) -> tuple[int, int]:
+        """The numbers of nodes of both cuts."""
+        return count_nodes(self.cut.original), count_nodes(self.cut.changed)
+
+
+def make(
+    verifier: Verifier,
+    original: onnx.ModelProto,
+    changed: onnx.ModelProto,
+    weights: storage.Weights,
+    *,
+    promise: Parity = Parity.CLOSE,
+    spec: VerifySpec | None = None,
+) -> Repro:
+    """Find a small cut in which the changed model goes wrong on inputs that were used to verify it.
+
+    Raises `NoRepro` when there is none.
+    """
+    spec = spec or VerifySpec()
+    if verifier.engine != "onnxruntime":
+        raise NoRepro("the original runs in the reference evaluator only, not in ONNX Runtime")
+    rules = Rules(promise, spec.rtol, spec.atol)
+    search = _Search(original, changed, weights, rules, spec)
+    try:
+        return search.run([run.feed for run in verifier.runs])
+    except SurgeryError as error:
+        raise NoRepro(str(error)) from error
+
+
+class _Search:
+    def __init__(
+        self,
+        original: onnx.ModelProto,
+        changed: onnx.ModelProto,
+        weights: storage.Weights,
+        rules: Rules,
+        spec: VerifySpec,
+    ) -> None:
+        self.original = original
+        self.changed = changed
+        self.weights = weights
+        self.rules = rules
+        self.spec = spec
+        self.size = max(weights_of(original), weights_of(changed))
+
+    def run(self, feeds: Sequence[Mapping[str, Any]]) -> Repro:
+        feed, whole = self._failing(feeds)
+        timeout = min(self.spec.timeout, _TIMEOUT)
+        with closing(self._prober(timeout)) as prober:
+            cut, shown = self._place(feed, whole, prober)
+            if weights_of(cut.original) + weights_of(cut.changed) <= _INLINE:
+                original, changed = (storage.resolve(model, self.weights) for model in (cut.original, cut.changed))
+                cut = replace(cut, original=original, changed=changed)
+                if shown.kind != "hang":
+                    cut, shown = shrink(cut, shown, _show(prober))
+        return Repro(cut, shown, self.weights, self.rules.promise, timeout, tuple(self.spec.custom_op_library))
+
+    def _failing(self, feeds: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], Shown]:
+        """Find the smallest inputs on which the whole changed model goes wrong."""
+        with closing(self._prober(self.spec.timeout)) as prober:
+            for feed in sorted(feeds, key=_extent):
+                shown = prober.show(self.original, self.changed, feed)
+                if shown is not None:
+                    return feed, shown
+        raise NoRepro("the difference does not show when both are run once more")
+
+    def _place(self, feed: Mapping[str, Any], whole: Shown, prober: Prober) -> tuple[Cut, Shown]:
+        """Find the smallest cut that goes wrong as the whole model does."""
+        cutter = Cutter(self.original, self.changed, feed, lambda model, names: self._record(model, feed, names))
+        best: tuple[Cut, Shown] | None = None
+        for cut in _cuts(cutter):
+            if best is not None and cut.size >= best[0].size:
+                continue
+            shown = _show(prober)(cut)
+            # What only the cut is refused for, or dies of, may be the fault of the cut.
+            if shown is not None and (shown.kind in ("values", whole.kind)):
+                best = cut, shown
+                if cut.size <= MOST_NODES:
+                    break
+        if best is None:
+            raise NoRepro("the difference does not show in any few nodes alone")
+        return best
+
+    def _record(self, model: onnx.ModelProto, feed: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
+        return record(model.SerializeToString(), feed, names, timeout=self.spec.timeout, memory=self.spec.memory)
+
+    def _prober(self, timeout: float) -> Prober:
+        return Prober(self.rules, timeout, self.spec.memory, self.size, self.spec.custom_op_library)
+
+
+def _cuts(cutter: Cutter) -> Iterator[Cut]:
+    """Yield the smallest cut at each place, then larger ones at the first places."""
+    outputs = cutter.outputs()[:_MOST_PLACES]
+    for start in range(0, len(outputs), _MOST_AT_ONCE):
+        batch = outputs[start : start + _MOST_AT_ONCE]
+        cutter.prepare(batch)
+        for output in batch:
+            cut = cutter.smallest(output)
+            if cut is not None:
+                yield cut
+    for output in outputs[:_MOST_GROWN]:
+        yield from cutter.larger(output)
+
+
+def _show(prober: Prober) -> Callable[[Cut], Shown | None]:
+    return lambda cut: prober.show(cut.original, cut.changed, cut.feed)
+
+
+def _extent(feed: Mapping[str, Any]) -> int:
+    """Count the elements of inputs, sequences taken together."""
+    return sum(
+        item.size
+        for value in feed.values()
+        for item in (value if isinstance(value, list) else [value])
+        if item is not None
+    )

@@ -1,0 +1,79 @@
+"""A smaller cut that still shows the difference: shorter dims, the same in all weights and inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from surgery.bisection.cuts import Cut
+from surgery.bisection.probe import Shown
+
+if TYPE_CHECKING:
+    import onnx
+
+_SHORTEST = 2
+"""Shorter dims would broadcast, and hide what they are about."""
+
+
+def shrink(cut: Cut, shown: Shown, show: Callable[[Cut], Shown | None]) -> tuple[Cut, Shown]:
+    """Cut each extent down to the least power of two with which the difference stays, the greatest extents first.
+
+    All dims of one extent are cut down together, and so are integer constants of that value, which are shapes most of
+    the time. Whether that was right is seen by the original, which must still run.
+    """
+    for extent in sorted(_extents(cut), reverse=True):
+        size = _SHORTEST
+        while size < extent:
+            smaller = _sliced(cut, extent, size)
+            again = show(smaller)
+            if again is not None and again.is_like(shown):
+                cut, shown = smaller, again
+                break
+            size *= 2
+    return cut, shown
+
+
+def _extents(cut: Cut) -> set[int]:
+    shapes = [value.shape for value in cut.feed.values()]
+    shapes += [tuple(tensor.dims) for model in (cut.original, cut.changed) for tensor in model.graph.initializer]
+    return {extent for shape in shapes for extent in shape if extent > _SHORTEST}
+
+
+def _sliced(cut: Cut, extent: int, size: int) -> Cut:
+    feed = {name: _slice(value, extent, size) for name, value in cut.feed.items()}
+    original, changed = (_sliced_model(model, feed, extent, size) for model in (cut.original, cut.changed))
+    return replace(cut, original=original, changed=changed, feed=feed)
+
+
+def _sliced_model(model: onnx.ModelProto, feed: Mapping[str, Any], extent: int, size: int) -> onnx.ModelProto:
+    import onnx
+    import onnx.numpy_helper
+
+    from surgery.proto.extract import describe
+
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    for tensor in result.graph.initializer:
+        value = onnx.numpy_helper.to_array(tensor)
+        sliced = _slice(value, extent, size)
+        if tensor.data_type == onnx.TensorProto.INT64:
+            sliced = np.where(sliced == extent, np.int64(size), sliced)
+        if sliced.shape != value.shape or sliced is not value:
+            tensor.CopyFrom(onnx.numpy_helper.from_array(sliced, tensor.name))
+    for value_info in result.graph.input:
+        if value_info.name in feed:
+            value_info.CopyFrom(describe(value_info.name, feed[value_info.name]))
+    return result
+
+
+def _slice(value: Any, extent: int, size: int) -> Any:
+    if extent not in value.shape:
+        return value
+    return np.ascontiguousarray(value[tuple(_ranges(value.shape, extent, size))])
+
+
+def _ranges(shape: tuple[int, ...], extent: int, size: int) -> Iterator[slice]:
+    return (slice(size) if dim == extent else slice(None) for dim in shape)

@@ -1,0 +1,135 @@
+"""The npz format of numpy: a zip archive with a .npy file for each tensor."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import onnx_ir as ir
+from numpy.lib import format as npy
+
+from surgery.errors import ModelFileError
+from surgery.storage.files import NewFile, output_errors
+from surgery.storage.named_tensors import Checkpoint, Entry, Named, require_types
+from surgery.storage.saving import check_target, spare_input
+from surgery.storage.weights import Weights
+from surgery.storage.wire import Reference
+
+_Type = ir.DataType
+DTYPES: Final = {
+    dtype: dtype.numpy().newbyteorder("<")
+    for dtype in (
+        *(_Type.BOOL, _Type.UINT8, _Type.INT8, _Type.UINT16, _Type.INT16, _Type.UINT32, _Type.INT32, _Type.UINT64),
+        *(_Type.INT64, _Type.FLOAT16, _Type.FLOAT, _Type.DOUBLE, _Type.COMPLEX64, _Type.COMPLEX128),
+    )
+}
+TYPES: Final = {dtype.newbyteorder("="): known for known, dtype in DTYPES.items()}
+_SUFFIX: Final = ".npy"
+_CHUNK: Final = 1 << 22
+_EPOCH: Final = (1980, 1, 1, 0, 0, 0)
+_DAMAGED: Final = "fetch or write it again"
+
+
+def read(path: Path, weights: Weights) -> Checkpoint:
+    """Read what the archive lists, and the header of each tensor."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = Counter(info.filename for info in archive.infolist())
+            for name in (name for name, count in names.items() if count > 1):
+                raise _broken(path, f"it lists '{name.removesuffix(_SUFFIX)}' twice")
+            entries = {name.removesuffix(_SUFFIX): _entry(path, archive, name, weights) for name in names}
+    except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
+        raise _broken(path, f"it is cut short or damaged, or no npz file ({error})") from error
+    except OSError as error:
+        raise ModelFileError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+    return Checkpoint(path, entries, weights)
+
+
+def _entry(path: Path, archive: zipfile.ZipFile, name: str, weights: Weights) -> Entry:
+    with archive.open(name) as file:
+        dims, _, dtype = head(path, name, file)
+    if dtype.newbyteorder("=") not in TYPES:
+        label = name.removesuffix(_SUFFIX)
+        raise ModelFileError(f"'{label}' is of the type {dtype}, which no tensor has", where=str(path))
+    return Entry(TYPES[dtype.newbyteorder("=")], dims, _unpacking(path, name, weights))
+
+
+def head(path: Path, name: str, file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read the header of a .npy file: dims, whether columns come first, the type."""
+    try:
+        version = npy.read_magic(file)
+        reader = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        dims, fortran, dtype = reader(file)
+    except ValueError as error:
+        reason = " ".join(str(error).split())
+        raise ModelFileError(f"'{name}' is no array: {reason}", where=str(path), todo=_DAMAGED) from error
+    return tuple(dims), bool(fortran), dtype
+
+
+def _unpacking(path: Path, name: str, weights: Weights) -> Callable[[], Reference]:
+    """Say where data lies: in the scratch file, where it is unpacked to, a chunk at a time."""
+
+    def place() -> Reference:
+        try:
+            with zipfile.ZipFile(path) as archive, archive.open(name) as file:
+                dims, fortran, dtype = head(path, name, file)
+                if fortran and len(dims) > 1:
+                    array = np.frombuffer(file.read(), dtype).reshape(dims, order="F")
+                    return weights.spill(np.ascontiguousarray(array))
+                reference = weights.spill(_chunks(file, dtype))
+        except (OSError, EOFError, zipfile.BadZipFile, ValueError) as error:
+            raise _broken(path, f"'{name.removesuffix(_SUFFIX)}' cannot be read ({error})") from error
+        if reference.length != int(np.prod(dims, dtype=np.int64)) * dtype.itemsize:
+            raise _broken(
+                path, f"'{name.removesuffix(_SUFFIX)}' has {reference.length:,} bytes, not what its dims need"
+            )
+        return reference
+
+    return place
+
+
+def _chunks(file: Any, dtype: np.dtype[Any]) -> Iterator[np.ndarray[Any, Any]]:
+    """Read elements, as little-endian ones."""
+    while chunk := file.read(_CHUNK):
+        yield np.frombuffer(chunk, dtype).astype(dtype.newbyteorder("<"), copy=False)
+
+
+def _broken(path: Path, what: str) -> ModelFileError:
+    return ModelFileError(what, where=str(path), todo=_DAMAGED)
+
+
+def write(path: Path, tensors: Sequence[Named], weights: Weights, *, force: bool = False) -> list[Path]:
+    """Write tensors, not compressed; equal tensors make equal bytes."""
+    require_types("npz", tensors, DTYPES, "use .safetensors, or leave it out with --names")
+    target = check_target(path, force=force)
+    spare_input(target, weights)
+    with output_errors(target), NewFile(target) as file:
+        with file.stream() as stream, zipfile.ZipFile(stream, "w", allowZip64=True) as archive:
+            for tensor in tensors:
+                with archive.open(zipfile.ZipInfo(f"{tensor.name}{_SUFFIX}", _EPOCH), "w", force_zip64=True) as member:
+                    member.write(_npy_header(tensor))
+                    for chunk in _bytes(tensor, weights):
+                        member.write(chunk)
+        file.commit(target)
+    return [target]
+
+
+def _npy_header(tensor: Named) -> bytes:
+    head = io.BytesIO()
+    described = {"descr": npy.dtype_to_descr(DTYPES[tensor.dtype]), "fortran_order": False, "shape": tensor.dims}
+    npy.write_array_header_1_0(head, described)
+    return head.getvalue()
+
+
+def _bytes(tensor: Named, weights: Weights) -> Iterator[bytes | memoryview]:
+    if not isinstance(tensor.data, Reference):
+        yield tensor.data
+        return
+    view = weights.view(tensor.data)
+    for start in range(0, len(view), _CHUNK):
+        yield view[start : start + _CHUNK]

@@ -1,0 +1,224 @@
+"""The safetensors format: eight bytes with the length of a header, the header in JSON, then the tensors end to end.
+
+https://huggingface.co/docs/safetensors: offsets count from behind the header; the data has no holes; of the header
+the first byte is "{", blanks may follow it, and it has 100 MB at most. Shards are named by an index beside them,
+`model.safetensors.index.json`, as transformers writes it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import onnx_ir as ir
+
+from surgery.errors import ModelFileError
+from surgery.storage.files import NewFile, output_errors
+from surgery.storage.named_tensors import Checkpoint, Entry, Named, require_types
+from surgery.storage.saving import check_target, spare_input
+from surgery.storage.weights import Source, Weights
+from surgery.storage.wire import Piece, Reference
+
+_Type = ir.DataType
+NAMES: Final = {
+    _Type.BOOL: "BOOL",
+    _Type.UINT8: "U8",
+    _Type.INT8: "I8",
+    _Type.FLOAT8E4M3FN: "F8_E4M3",
+    _Type.FLOAT8E4M3FNUZ: "F8_E4M3FNUZ",
+    _Type.FLOAT8E5M2: "F8_E5M2",
+    _Type.FLOAT8E5M2FNUZ: "F8_E5M2FNUZ",
+    _Type.FLOAT8E8M0: "F8_E8M0",
+    _Type.UINT16: "U16",
+    _Type.INT16: "I16",
+    _Type.FLOAT16: "F16",
+    _Type.BFLOAT16: "BF16",
+    _Type.UINT32: "U32",
+    _Type.INT32: "I32",
+    _Type.FLOAT: "F32",
+    _Type.UINT64: "U64",
+    _Type.INT64: "I64",
+    _Type.DOUBLE: "F64",
+    _Type.COMPLEX64: "C64",
+}
+"""The types that both have. Those of 4 and 6 bits are packed in another way, or not at all."""
+_TYPES: Final = {name: dtype for dtype, name in NAMES.items()}
+_LENGTH: Final = 8
+_LONGEST: Final = 100_000_000
+_METADATA: Final = "__metadata__"
+_DAMAGED: Final = "fetch or write it again"
+
+
+def read(path: Path, weights: Weights) -> Checkpoint:
+    """Read the header of a file."""
+    try:
+        source = weights.referable(weights.open(path))
+    except OSError as error:
+        raise ModelFileError(f"cannot be read: {error.strerror}", where=str(path)) from error
+    return Checkpoint(path, dict(_entries(path, source, weights)), weights)
+
+
+def _entries(path: Path, source: Source, weights: Weights) -> Iterator[tuple[str, Entry]]:
+    """Check a header, and yield its entries in the order of their data."""
+    header, start = _header(path, source)
+    expected = 0
+    for name, (dtype, dims, begin, end) in sorted(header.items(), key=lambda item: item[1][2:]):
+        if begin != expected:
+            what = "overlaps the one before it" if begin < expected else "leaves a hole before it"
+            raise _broken(path, f"the data of '{name}' {what}")
+        if end - begin != math.prod(dims) * dtype.bitwidth // 8:
+            raise _broken(path, f"'{name}' has {end - begin:,} bytes, which its type and dims {list(dims)} do not need")
+        expected = end
+        reference = Reference(source.location, start + begin, end - begin)
+        yield name, Entry(dtype, dims, _aligned(reference, dtype, weights))
+    if start + expected > source.size:
+        raise _broken(path, f"the file is cut short: it has {source.size:,} of {start + expected:,} bytes")
+    if start + expected < source.size:
+        raise _broken(path, f"{source.size - start - expected:,} bytes follow that belong to no tensor")
+
+
+def _aligned(reference: Reference, dtype: ir.DataType, weights: Weights) -> Callable[[], Reference]:
+    """Say where data lies: in the file, or in a copy where elements would not begin at multiples of their size."""
+    if reference.offset % (dtype.bitwidth // 8) == 0:
+        return lambda: reference
+    return lambda: weights.spill(weights.view(reference))
+
+
+def _header(path: Path, source: Source) -> tuple[dict[str, tuple[ir.DataType, tuple[int, ...], int, int]], int]:
+    """Return what the header says of each tensor, and where the data starts."""
+    length = int.from_bytes(source.view(0, min(_LENGTH, source.size)), "little")
+    if source.size < _LENGTH or length > min(_LONGEST, source.size - _LENGTH):
+        raise _broken(path, "it is cut short, or no safetensors file")
+    text = bytes(source.view(_LENGTH, length))
+    try:
+        found = json.loads(text, object_pairs_hook=lambda pairs: _unique(path, pairs))
+    except (ValueError, RecursionError) as error:
+        raise _broken(path, f"its header is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise _broken(path, "its header is no JSON object")
+    found.pop(_METADATA, None)
+    return {name: _described(path, name, entry) for name, entry in found.items()}, _LENGTH + length
+
+
+def _unique(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise _broken(path, f"it lists '{twice}' twice")
+    return found
+
+
+def _described(path: Path, name: str, entry: Any) -> tuple[ir.DataType, tuple[int, ...], int, int]:
+    """Read the entry of a tensor: {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}."""
+    try:
+        text, dims, (begin, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
+        numbers = [*dims, begin, end]
+        sound = isinstance(text, str) and all(type(number) is int and number >= 0 for number in numbers)
+    except (LookupError, TypeError, ValueError):
+        sound = False
+    if not sound or begin > end:
+        raise _broken(path, f"its entry of '{name}' is not understood")
+    if text not in _TYPES:
+        raise ModelFileError(f"'{name}' is of the type {text}, which ONNX does not have so", where=str(path))
+    return _TYPES[text], dims, begin, end
+
+
+def _broken(path: Path, what: str) -> ModelFileError:
+    return ModelFileError(what, where=str(path), todo=_DAMAGED)
+
+
+def read_shards(path: Path, weights: Weights) -> Checkpoint:
+    """Read an index and the headers of the files that it names, which lie beside it."""
+    try:
+        places = json.loads(path.read_bytes(), object_pairs_hook=lambda pairs: _unique(path, pairs))["weight_map"]
+        names = dict.fromkeys(places.values())
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise ModelFileError("this is no index of safetensors files", where=str(path)) from error
+    shards = {name: read(_beside(path, name), weights).entries for name in names}
+    for name, shard in places.items():
+        if name not in shards[shard]:
+            raise ModelFileError(f"'{name}' is not in {shard}, where the index has it", where=str(path), todo=_DAMAGED)
+    return Checkpoint(path, {name: shards[shard][name] for name, shard in places.items()}, weights)
+
+
+def _beside(path: Path, name: Any) -> Path:
+    if not isinstance(name, str) or Path(name).name != name:
+        raise ModelFileError(f"the shard '{name}' is not a plain file name", where=str(path), todo="do not trust it")
+    if not (path.parent / name).is_file():
+        raise ModelFileError(f"the shard {name} is missing", where=str(path), todo=f"put it into {path.parent}")
+    return path.parent / name
+
+
+def write(
+    path: Path, tensors: Sequence[Named], weights: Weights, *, shard_size: int | None = None, force: bool = False
+) -> list[Path]:
+    """Write tensors, largest elements first so that all are aligned; all files are complete before one is in place."""
+    require_types("safetensors", tensors, NAMES, "leave it out with --names")
+    ordered = sorted(tensors, key=lambda tensor: (-tensor.dtype.bitwidth, tensor.name))
+    shards = _shards(ordered, shard_size)
+    if len(shards) == 1:
+        files = {check_target(path, force=force): shards[0]}
+        index = None
+    else:
+        names = [f"{path.stem}-{n:05}-of-{len(shards):05}{path.suffix}" for n in range(1, len(shards) + 1)]
+        targets = [check_target(path.with_name(name), force=force) for name in names]
+        files = dict(zip(targets, shards, strict=True))
+        index = check_target(path.with_name(f"{path.name}.index.json"), force=force)
+    for target in files:
+        spare_input(target, weights)
+    with ExitStack() as stack:
+        made = {}
+        for target, shard in files.items():
+            with output_errors(target):
+                made[target] = stack.enter_context(NewFile(target))
+                made[target].write(_pieces(shard), weights)
+        if index is not None:
+            with output_errors(index):
+                made[index] = stack.enter_context(NewFile(index))
+                made[index].write_text(_index(files))
+        for target, file in made.items():
+            with output_errors(target):
+                file.commit(target)
+    return list(made)
+
+
+def _shards(tensors: Sequence[Named], limit: int | None) -> list[list[Named]]:
+    """Divide tensors, in their order; a tensor above the limit has a file of its own."""
+    shards: list[list[Named]] = [[]]
+    size = 0
+    for tensor in tensors:
+        if limit is not None and shards[-1] and size + tensor.length > limit:
+            shards.append([])
+            size = 0
+        shards[-1].append(tensor)
+        size += tensor.length
+    return shards
+
+
+def _pieces(tensors: Sequence[Named]) -> Iterator[Piece]:
+    """Yield the bytes of a file."""
+    header: dict[str, Any] = {_METADATA: {"format": "pt"}}
+    end = 0
+    for tensor in tensors:
+        start, end = end, end + tensor.length
+        header[tensor.name] = {
+            "dtype": NAMES[tensor.dtype],
+            "shape": list(tensor.dims),
+            "data_offsets": [start, end],
+        }
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _LENGTH)
+    yield len(text).to_bytes(_LENGTH, "little") + text
+    yield from (tensor.data for tensor in tensors)
+
+
+def _index(files: dict[Path, list[Named]]) -> str:
+    places = {tensor.name: path.name for path, tensors in files.items() for tensor in tensors}
+    total = sum(tensor.length for tensors in files.values() for tensor in tensors)
+    index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(places.items()))}
+    return f"{json.dumps(index, indent=2, ensure_ascii=False)}\n"

@@ -1,0 +1,29 @@
+"""The original, held against the outputs that came with sets of inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from surgery.verification.comparing.compare import Difference, Rules, compare
+from surgery.verification.comparing.vacuity import Run
+from surgery.verification.inputs.given import REPRODUCED, GivenBinding
+
+if TYPE_CHECKING:
+    pass
+
+
+def held(runs: Sequence[Run], rules: Rules) -> list[Run]:
+    """Hold the outputs that came with sets against those of the original."""
+    return [_held(run, run.binding, rules) if isinstance(run.binding, GivenBinding) else run for run in runs]
+
+
+def _held(run: Run, binding: GivenBinding, rules: Rules) -> Run:
+    expected = {name: value for name, value in binding.expected.items() if name in run.outputs}
+    if not expected:
+        return run
+    total = Difference()
+    compare(expected, {name: run.outputs[name] for name in expected}, rules, total)
+    outcome = total.message if total.beyond else REPRODUCED
+    return replace(run, binding=replace(binding, outcome=outcome, expected={}))

@@ -1,0 +1,174 @@
+"""From outputs to a verdict: what was promised, what differs, what float64 says, what proves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from surgery.promises import Parity
+from surgery.verification.comparing.arbiter import Arbiter, Ruling
+from surgery.verification.comparing.compare import Difference, compare
+from surgery.verification.comparing.details import Details, Status, Verdict
+from surgery.verification.comparing.metrics import Meter, tell
+from surgery.verification.comparing.reference_run import Original
+from surgery.verification.comparing.vacuity import Run
+from surgery.verification.inputs.spec import VerifySpec
+
+NOT_RUN, VACUOUS, NONDETERMINISTIC = "not-run", "vacuous", "nondeterministic"
+
+
+class Judge:
+    """Gives verdicts on the outputs of changed models, beside those of one original."""
+
+    def __init__(self, original: Original, verify: VerifySpec) -> None:
+        self._original = original
+        self._verify = verify
+        self._arbiter = Arbiter(original)
+
+    def judge(
+        self,
+        runs: Sequence[Run],
+        results: Sequence[Mapping[str, Any]],
+        promise: Parity,
+        inside: Callable[[Verdict, Mapping[str, str]], Verdict] | None = None,
+    ) -> Verdict:
+        """Compare the outputs of a changed model, run by run, with those of the original.
+
+        Where outputs agree that prove nothing, `inside` is given the verdict on them and the reasons, and has the say.
+        """
+        original, found = self._original, self._find(runs, results, promise)
+        negative = found.negative()
+        if negative is not None and original.control():
+            found = self._find(runs, results, promise)
+            negative = found.negative()
+        if original.problem is not None:
+            return Verdict("unverified", NOT_RUN, message=original.problem)
+        if negative is not None:
+            return negative
+        details = found.details()
+        if original.nondeterministic:
+            what = f"the original differs from itself from run to run in {names(original.nondeterministic)}"
+            return Verdict("unverified", NONDETERMINISTIC, None, what, details)
+        total = found.total
+        empty = original.vacuous[promise if total.bits else Parity.EXACT]
+        if empty and inside is None:
+            what = "; ".join(f"'{name}' {why}" for name, why in sorted(empty.items()))
+            return Verdict("unverified", VACUOUS, None, f"nothing is proved: {what}", details)
+        told = found.tell() if total.bits else f"bit-identical in {_count(runs)}"
+        status: Status = "close" if total.bits else "equal"
+        verdict = Verdict(status, None, total.as_needed(), f"{told}{self._note()}", details)
+        return inside(verdict, empty) if empty and inside is not None else verdict
+
+    def changed_since(
+        self, accepted: Sequence[Mapping[str, Any]], runs: Sequence[Run], results: Sequence[Mapping[str, Any]]
+    ) -> str | None:
+        """Say where outputs are not bit-identical to those of a model that was accepted before."""
+        rules = self._original.rules(Parity.EXACT)
+        for run, expected, outputs in zip(runs, accepted, results):
+            total = Difference()
+            compare(expected, outputs, rules, total)
+            if total.bits:
+                return f"promised to be bit-identical to the step before, but {total.message}{describe(run)}"
+        return None
+
+    def _find(self, runs: Sequence[Run], results: Sequence[Mapping[str, Any]], promise: Parity) -> _Found:
+        """Compare all runs; ask float64 where there is a doubt."""
+        spec, rules = self._verify, self._original.rules(promise)
+        lossy = promise is Parity.LOSSY
+        found = _Found(promise, Difference(), Meter(rules.random) if lossy else None)
+        total = found.total
+        for run, outputs in zip(runs, results):
+            before = total.needed, total.bits
+            total.binding = run.binding.as_json()
+            compare(run.outputs, outputs, rules, total)
+            if (total.needed, total.bits) != before:
+                found.worst = run
+            if found.meter is not None:
+                found.meter.add(run.outputs, outputs)
+        found.bounded = lossy and rules.is_default and (spec.cosine is not None or spec.snr is not None)
+        found.short = tuple(found.meter.failures(spec)) if found.meter is not None else ()
+        doubted = total.bits and promise is not Parity.EXACT and not found.bounded and not total.hopeless
+        if doubted and total.needed > self._arbiter.doubt(rules):
+            found.ruling = self._arbiter.judge(runs, results, rules)
+        return found
+
+    def _note(self) -> str:
+        original = self._original
+        held = ", ".join(f"'{name}' by the tolerance of {dtype}" for name, dtype in sorted(original.precision.items()))
+        return (f"; {held}, in which it is computed" if held else "") + (
+            f"; in the reference evaluator, for {original.gap}" if original.engine == "reference" else ""
+        )
+
+
+@dataclass
+class _Found:
+    """What is known of a changed model. `short` are thresholds of the recipe that do not hold.
+
+    `bounded` tells whether such thresholds stand for the tolerance, `worst` is the run with the worst element.
+    """
+
+    promise: Parity
+    total: Difference
+    meter: Meter | None = None
+    worst: Run | None = None
+    ruling: Ruling | None = None
+    bounded: bool = False
+    short: tuple[str, ...] = ()
+
+    def negative(self) -> Verdict | None:
+        """Give the verdict when what was found speaks against the changed model."""
+        total, ruling, promise = self.total, self.ruling, self.promise
+        message = f"{total.message}{describe(self.worst)}"
+        if not total.hopeless and total.bits and promise is Parity.EXACT:
+            return self._different(("" if total.beyond else "promised to be bit-identical, but ") + message)
+        if total.hopeless:
+            return self._different(message)
+        if ruling is not None and ruling.kind == "wrong":
+            return self._different(f"{ruling.message}{describe(ruling.run)}")
+        if ruling is not None and ruling.kind == "noise":
+            told = f"nothing is proved: {ruling.message}{describe(ruling.run)}"
+            return Verdict("unverified", VACUOUS, None, told, self.details())
+        if total.beyond and not self.bounded and (ruling is None or ruling.kind == "unknown"):
+            return self._different(message + self._unknown(" (not judged in float64: {})"))
+        return self._different("; ".join(self.short)) if self.short else None
+
+    def _different(self, message: str) -> Verdict:
+        return Verdict("different", None, self.total.as_needed(), message, self.details())
+
+    def _unknown(self, text: str) -> str:
+        unknown = self.ruling is not None and self.ruling.kind == "unknown"
+        return text.format(self.ruling.message) if self.ruling is not None and unknown else ""
+
+    def details(self) -> Details:
+        """Give all of it as plain values."""
+        ruling, details = self.ruling, self.total.details()
+        if ruling is not None and ruling.element is not None:
+            details = replace(details, worst=ruling.element)
+        metrics = self.meter.metrics if self.meter is not None else None
+        return replace(details, metrics=metrics, float64=ruling.arbitration if ruling is not None else None)
+
+    def tell(self) -> str:
+        """Say how far apart the models are, and why that is close enough."""
+        lead = self._unknown("small beside the rest of the output (not judged in float64: {}): ")
+        if self.ruling is not None and self.total.needed > 1.0 and not lead:
+            lead = "beyond the tolerance, but as near to float64 as the original: "
+        measured = f"{tell(self.meter.metrics)}; " if self.meter is not None else ""
+        return f"{measured}{lead}{self.total.message}{describe(self.worst)}"
+
+
+def describe(run: Run | None) -> str:
+    """Name the inputs of a run, in parentheses."""
+    if run is None:
+        return ""
+    dims = ", ".join(f"{name}={extent}" for name, extent in run.binding.dims.items())
+    return f" ({dims + ', ' if dims else ''}{run.binding.character} data)"
+
+
+def names(items: frozenset[str]) -> str:
+    """Quote names and put them in order."""
+    return ", ".join(f"'{name}'" for name in sorted(items))
+
+
+def _count(runs: Sequence[Run]) -> str:
+    return "1 run" if len(runs) == 1 else f"{len(runs)} runs"

@@ -1,0 +1,427 @@
+"""What verification learns of the original, once: legal inputs, reference outputs, controls."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from surgery.operators.cost import reading
+from surgery.operators.domain import Domain
+from surgery.operators.dtypes import is_float
+from surgery.promises import COMPARING, Parity
+from surgery.proto.randomness import Origins, counts_runs, origins
+from surgery.runtime.engine import Engine, EngineName, Outcome, Outputs
+from surgery.runtime.inference import Declared, General, declare, declare_by_names, element_types, inline
+from surgery.verification.comparing.compare import Rules
+from surgery.verification.comparing.given_outputs import held
+from surgery.verification.comparing.precision import may_be_narrower, narrowest
+from surgery.verification.comparing.probing import GaveUp, Probing
+from surgery.verification.comparing.saturation import bounds, unit_ranges
+from surgery.verification.comparing.vacuity import Run, declares_empty, same, tensors, vacuous
+from surgery.verification.inputs.dim_constraints import dim_constraints
+from surgery.verification.inputs.dims import UNKNOWN, Implied, evaluate
+from surgery.verification.inputs.generator import Generator
+from surgery.verification.inputs.given import Given, GivenBinding
+from surgery.verification.inputs.plan import Binding, Plan, read_defaults, with_all_values
+from surgery.verification.inputs.search import Found
+from surgery.verification.inputs.sets import CHEAP, TRIVIAL, choose, further
+from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
+
+if TYPE_CHECKING:
+    import onnx
+
+_Dims = tuple[tuple[str, int], ...]
+
+
+class Original:
+    """The original model, run on inputs that it accepts.
+
+    After `prepare`, either `problem` says why it cannot be run, or `runs` holds inputs and outputs. `engine` is
+    what ran it and `gap` what ONNX Runtime lacked, if anything. `random`, `nondeterministic` and `vacuous` hold
+    outputs.
+    """
+
+    def __init__(self, skeleton: bytes, inputs: InputsSpec, verify: VerifySpec) -> None:
+        self.skeleton = skeleton
+        self.problem: str | None = None
+        self.engine: EngineName = "onnxruntime"
+        self.gap = ""
+        self.runs: list[Run] = []
+        self.random: frozenset[str] = frozenset()
+        self.operators: frozenset[str] = frozenset()
+        self.nondeterministic: frozenset[str] = frozenset()
+        self.vacuous: dict[Parity, dict[str, str]] = {}
+        self.weights = 0
+        self.seed = verify.seed
+        self.empty_by_nature: set[str] = set()
+        self.precision: Mapping[str, Any] = {}
+        self.ranges: Mapping[str, float] = {}
+        self._inputs = inputs
+        self._verify = verify
+        self._prepared = self._planned = self._blind = self._counts_runs = self._controlled = False
+        self._found = Found()
+        self._dropped: list[tuple[Binding, str]] = []
+        self._probed: list[tuple[Binding, Outputs]] = []
+        self._learned: dict[_Dims, tuple[dict[str, Domain], float]] = {}
+        self._declared: dict[_Dims, Declared] = {}
+        self._general: General | None = None
+        self._given = Given(skeleton, inputs)
+        self._generator: Generator | None = None
+        self._error: Exception | None = None
+        self._thread: threading.Thread | None = None
+        self._running: Engine | None = None
+        self._abandoned = False
+
+    @property
+    def bindings(self) -> list[dict[str, Any]]:
+        """The inputs used and refused, for a report."""
+        used = [run.binding.as_json() for run in self.runs]
+        refused: list[dict[str, Any]] = []
+        for binding, message in (*self._given.left_out, *self._found.refused, *self._dropped):
+            entry = binding.as_json(message)
+            if entry not in refused:
+                refused.append(entry)
+        return used + refused
+
+    @property
+    def given(self) -> tuple[DataSpec, ...]:
+        """The sets of inputs that somebody gave, as arrays by name, with the outputs that came with them."""
+        return tuple(
+            DataSpec(one.path, _present({**one.expected, **one.feed}), one.found, one.place) for one in self._given.sets
+        )
+
+    def rules(self, promise: Parity) -> Rules:
+        """Return how its outputs are compared under a promise."""
+        spec, unsteady = self._verify, self.random | self.nondeterministic
+        return Rules(promise, spec.rtol, spec.atol, unsteady, self.precision, self.ranges)
+
+    def begin(self) -> None:
+        """Start to prepare, in a thread; `prepare` waits for it. The work is done in other processes."""
+        if not self._prepared and self._thread is None:
+            self._thread = threading.Thread(target=self._prepare_once, daemon=True)
+            self._thread.start()
+
+    def join(self) -> None:
+        """Wait for what `begin` started."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def abandon(self) -> None:
+        """End what `begin` started, whatever it is at."""
+        while self._thread is not None and self._thread.is_alive():
+            self._abandoned = True
+            if self._running is not None:
+                self._running.kill()
+            self._thread.join(0.02)
+
+    def prepare(self) -> None:
+        """Do the work; the second call does nothing, or raises what the first one raised."""
+        self.join()
+        self._prepare_once()
+        if self._error is not None:
+            raise self._error
+
+    def _prepare_once(self) -> None:
+        if self._prepared:
+            return
+        self._prepared = True
+        try:
+            self._prepare()
+        except Exception as error:
+            self._error = error
+
+    def _prepare(self) -> None:
+        import onnx
+
+        model = onnx.load_model_from_string(self.skeleton)
+        self.weights = sum(_external_bytes(model))
+        self.empty_by_nature = {output.name for output in model.graph.output if declares_empty(output)}
+        found = origins(model)
+        self.random, self.operators = found.random, found.operators
+        self._counts_runs = counts_runs(model)
+        self._worker = self._engine()
+        try:
+            self._inlined = self._inline(model)
+            self._plan = Plan(model, self._inputs, onnx.load_model_from_string(self._inlined))
+            self._planned = True
+            self.problem = self._plan.problem
+            if self.problem is not None:
+                return
+            self._generator = Generator.of(self._inputs, self._plan.ports, read_defaults(model), self._verify)
+            self._search()
+            if self.problem is None:
+                accepted = self._found.accepted
+                cost = max(self.cost(binding) for binding in (*accepted[:2], *self._given.accepted))
+                drawn = choose(accepted, cost) if accepted else []
+                self._reference([*self._given.accepted, *self._numbered(drawn, 0)], model, found, cost)
+        finally:
+            self._probed.clear()
+            used = {tuple(run.binding.dims.items()) for run in self.runs}
+            self._declared = {key: found for key, found in self._declared.items() if key in used}
+            self._worker.close()
+            if self._generator is not None:
+                self._generator.close()
+        self._controlled = self.problem is not None
+        if self.problem is None and cost + self._plan.opening <= CHEAP:
+            self.control()
+
+    def _inline(self, model: onnx.ModelProto) -> bytes:
+        """Look into the functions of the model where that is possible."""
+        if not model.functions:
+            return self.skeleton
+        inlined: bytes | None = self._worker.analyse(inline, skeleton=self.skeleton)
+        return inlined or self.skeleton
+
+    def _search(self) -> None:
+        """Find bindings that the original accepts."""
+        names: tuple[EngineName, ...] = ("onnxruntime", "reference")
+        for name in names:
+            if name != self.engine:
+                self.engine = name
+                self._worker.close()
+                self._worker = self._engine()
+            self._probed.clear()
+            attempt = Probing(self, self._worker)
+            self._found = attempt.search(self._plan, self._given, draws=self._draws)
+            if self._found.accepted or self._given.accepted:
+                self.problem = None
+                return
+            # What ONNX Runtime said tells more than what the fallback says.
+            self.problem = self.problem or attempt.explain(self._found, self._given)
+            if not attempt.gap:
+                break
+            self.gap = attempt.gap
+
+    @property
+    def _draws(self) -> bool:
+        """Whether inputs are made beside those that are given as they are."""
+        inputs = self._inputs
+        covered = self._generator is not None or all(port.name in inputs.tensors for port in self._plan.ports)
+        return covered or not inputs.only_given
+
+    @property
+    def draws_all(self) -> bool:
+        """Whether no function of the user's makes inputs: that one is asked for few sizes only."""
+        return self._generator is None
+
+    def _numbered(self, drawn: list[Binding], first: int) -> list[Binding]:
+        return drawn if self._generator is None else self._generator.number(drawn, self.seed + first)
+
+    def feed(self, binding: Binding) -> dict[str, Any]:
+        """Make the inputs of a binding."""
+        if isinstance(binding, GivenBinding):
+            return dict(binding.feed)
+        made = {} if self._generator is None else self._generator.make(binding.dims, binding.seed)
+        return self._plan.feeds(binding, self._learn(binding)[0]) | made
+
+    def trials(self) -> Sequence[Run]:
+        """Return the runs; of a model that does not run, inputs that suit its declared types, with no outputs."""
+        if self.runs or not self._planned or self._plan.problem is not None:
+            return self.runs
+        points = [self._plan.dims.point(which) for which in (0, 1)]
+        bindings = [Binding(point, seed=self.seed) for point in (points if points[0] != points[1] else points[:1])]
+        try:
+            return [Run(binding, self.feed(binding), {}) for binding in bindings]
+        finally:
+            self._worker.close()
+
+    def implied(self) -> Implied:
+        """Find out what the graph implies for its free dims, in a worker; nothing when that fails."""
+        dims = {port.name: list(port.dims) for port in self._plan.ports}
+        names = list(self._plan.dims.names)
+        arguments = {"skeleton": self._inlined, "dims": dims, "names": names}
+        found: Implied | None = self._worker.analyse(dim_constraints, **arguments) if not self._blind else None
+        return found or UNKNOWN
+
+    def cost(self, binding: Binding) -> float:
+        """Estimate the seconds of one run."""
+        return self._learn(binding)[1]
+
+    def cost_of_all(self, left: float = 1.0) -> float:
+        """Estimate the seconds of a session and of all runs, of a model that has a part of its nodes `left`.
+
+        Weights that one run has read are at hand for the next.
+        """
+        at_hand = reading(self.weights) * max(0, len(self.runs) - 1)
+        return self._plan.opening * left + sum(self.cost(run.binding) for run in self.runs) - at_hand
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes it has, those of subgraphs too; 0 as long as nothing is known of it."""
+        return self._plan.nodes if self._planned else 0
+
+    def _learn(self, binding: Binding) -> tuple[dict[str, Domain], float]:
+        """Find what is legal at the point of a binding, and what a run costs there."""
+        key = tuple(binding.dims.items())
+        if key not in self._learned:
+            plan, shapes = self._plan, self._shapes(binding)
+            cost, domains = plan.cost(shapes, self.weights), plan.domains(shapes)
+            if cost <= TRIVIAL and plan.lacks(shapes, domains):
+                domains = plan.domains({**shapes, **self._observe(binding, domains)})
+            self._learned[key] = domains, cost
+        return self._learned[key]
+
+    def _observe(self, binding: Binding, domains: Mapping[str, Domain]) -> dict[str, list[int]]:
+        """Find shapes that inference does not by a run that gives every value, with zeros where nothing is known."""
+        feed = self._plan.feeds(replace(binding, profile="unknown"), domains)
+        outcome = self._worker.run(with_all_values(self._inlined), [feed])
+        result = {} if outcome.failure is not None or isinstance(outcome.runs[0], str) else outcome.runs[0]
+        return {name: list(value.shape) for name, value in result.items() if hasattr(value, "shape")}
+
+    def _shapes(self, binding: Binding) -> dict[str, list[int]]:
+        """Infer the shapes of all values for a binding, in a worker; none when that fails."""
+        return {name: shape for name, (_, shape) in self._declare(binding).items()}
+
+    def _declare(self, binding: Binding) -> Declared:
+        known = self.inferred(binding)
+        if known or not self._plan.ports or self._blind:
+            return known
+        found: Declared | None = self._by_names(binding.dims)
+        if found is None:
+            dims = self._plan.shapes(binding.dims)
+            found = self._worker.analyse(declare, skeleton=self._inlined, dims=dims)
+        # What ran out of time or memory once will do so again.
+        self._blind = found is None
+        self._declared[tuple(binding.dims.items())] = found or {}
+        return found or {}
+
+    def _by_names(self, point: Mapping[str, int]) -> Declared | None:
+        """Take shapes that follow from the names of dims alone; None where those of any value do not."""
+        if self._general is None:
+            dims = self._plan.extents()
+            found: General = {}
+            if self._plan.dims.names:
+                found = self._worker.analyse(declare_by_names, skeleton=self._inlined, dims=dims) or {}
+            made = {name for names in self._plan.index.outputs for name in names if name}
+            self._general = found if made <= found.keys() else {}
+        if not self._general:
+            return None
+        extents = {extent for _, shape in self._general.values() for extent in shape}
+        bound = {extent: evaluate(extent, point) for extent in extents}
+        return {name: (dtype, [bound[extent] for extent in shape]) for name, (dtype, shape) in self._general.items()}
+
+    def inferred(self, binding: Binding) -> Declared:
+        """Return what was inferred of all values for a binding; nothing where that was not, or has failed."""
+        return self._declared.get(tuple(binding.dims.items()), {})
+
+    def engine_for(self, name: EngineName) -> Engine:
+        """Make a worker of its own."""
+        verify = self._verify
+        return Engine(name, verify.timeout, verify.memory, self.weights, verify.custom_op_library)
+
+    def _engine(self) -> Engine:
+        if self._abandoned:
+            raise GaveUp
+        self._running = self.engine_for(self.engine)
+        return self._running
+
+    def _reference(self, bindings: list[Binding], model: onnx.ModelProto, found: Origins, cost: float) -> None:
+        """Run the original on all inputs; add runs while an output does not move and they are cheap."""
+        tried, limits = cost > CHEAP, bounds(model)
+        self.ranges, self.precision = unit_ranges(model), self._precision()
+        while True:
+            feeds = [self.feed(binding) for binding in bindings]
+            outcome = self._run(bindings, feeds)
+            if outcome.failure is not None:
+                self.problem = f"the original ran once and then failed: {outcome.failure}"
+                return
+            results = list(zip(bindings, feeds, outcome.runs))
+            self._dropped = [(binding, run) for binding, _, run in results if isinstance(run, str)]
+            runs = [Run(binding, feed, run) for binding, feed, run in results if not isinstance(run, str)]
+            self.runs = held(runs, self.rules(Parity.CLOSE))
+            if not self.runs:
+                self.problem = f"the original refuses all inputs tried: {self._dropped[0][1]}"
+                return
+            rules = map(self.rules, COMPARING)
+            self.vacuous = {one.promise: vacuous(model, self.runs, found, one, limits) for one in rules}
+            if not any(self.vacuous.values()) or tried:
+                return
+            # A float that only NaN and infinities move is as good as constant; IsNaN has nothing else to show.
+            names = {name for found in self.vacuous.values() for name in found}
+            drawn = [binding for binding in bindings if not isinstance(binding, GivenBinding)]
+            if not drawn:
+                return
+            special = not all(_is_float(self.runs[0].outputs[name]) for name in names)
+            bindings += self._numbered(further(drawn, special), len(drawn))
+            tried = True
+
+    def _precision(self) -> Mapping[str, Any]:
+        """Find the outputs that are computed in a narrower float type than their own."""
+        import onnx
+
+        model = onnx.load_model_from_string(self._inlined)
+        if not may_be_narrower(model):
+            return {}
+        return narrowest(model, self._worker.analyse(element_types, skeleton=self._inlined) or {})
+
+    def remember(self, binding: Binding, outputs: Outputs) -> None:
+        """Keep what a search has computed where that is expensive, unless a fresh session would compute otherwise."""
+        if not self._counts_runs and self.cost(binding) > CHEAP:
+            self._probed.append((binding, outputs))
+
+    def _run(self, bindings: list[Binding], feeds: list[dict[str, Any]]) -> Outcome:
+        """Run the original on the inputs of which nothing is remembered."""
+        known = {index: run for index, one in enumerate(bindings) for other, run in self._probed if one == other}
+        left = [feed for index, feed in enumerate(feeds) if index not in known]
+        outcome = self._worker.run(self.skeleton, left, keep=not self._counts_runs)
+        if outcome.failure is not None:
+            return outcome
+        runs = iter(outcome.runs)
+        return replace(outcome, runs=[known[index] if index in known else next(runs) for index in range(len(feeds))])
+
+    def control(self) -> bool:
+        """Run the original against itself, in another session of another process; tell whether it then differs.
+
+        That is done once: for a cheap model beforehand, for one of expensive runs or many nodes when something is about
+        to be blamed on a change. What agrees needs no excuse. Sets `nondeterministic`, or `problem` when the original
+        does not run again.
+        """
+        if self._controlled:
+            return False
+        self._controlled = True
+        first = self.runs[:2]
+        if self.cost(first[0].binding) > CHEAP:
+            first = [min(first, key=lambda run: self.cost(run.binding))]
+        engine = self._engine()
+        try:
+            outcome = engine.run(self.skeleton, [run.feed for run in first])
+        finally:
+            engine.close()
+        if outcome.failure is not None or any(isinstance(run, str) for run in outcome.runs):
+            self.problem = f"the original ran once and then failed: {outcome.failure or outcome.runs[0]}"
+            return False
+        unsteady: set[str] = set()
+        for run, again in zip(first, outcome.runs):
+            assert not isinstance(again, str)
+            unsteady.update(name for name, value in run.outputs.items() if not same(value, again[name]))
+        self.nondeterministic = frozenset(unsteady) - self.random
+        return bool(self.nondeterministic)
+
+    def beside(self, skeleton: bytes, runs: list[Run]) -> Original:
+        """Make an original of values inside this one, as if they were outputs; nothing is to be learned of it."""
+        inner = copy.copy(self)
+        inner.skeleton = skeleton
+        inner.runs = runs
+        inner.random = inner.nondeterministic = frozenset()
+        inner.precision, inner.ranges = {}, {}
+        inner.vacuous = {promise: {} for promise in COMPARING}
+        inner._controlled = True
+        return inner
+
+
+def _present(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in arrays.items() if value is not None}
+
+
+def _is_float(value: Any) -> bool:
+    return all(is_float(tensor.dtype) for tensor in tensors(value))
+
+
+def _external_bytes(message: Any) -> Iterator[int]:
+    """Yield the sizes of the weights that a skeleton refers to."""
+    from surgery.runtime.reference import external_tensors, length
+
+    return (length(tensor) for tensor in external_tensors(message))

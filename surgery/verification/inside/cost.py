@@ -1,0 +1,61 @@
+"""What it costs to run the regions of a change and to compare the results, estimated."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from surgery.promises import Parity
+from surgery.verification.inputs.plan import Plan
+from surgery.verification.inputs.spec import InputsSpec
+from surgery.verification.inside.patterns import has_weights
+from surgery.verification.inside.regions import Region
+from surgery.verification.inside.sets import bindings, by_size, elements, operators, shapes
+from surgery.verification.inside.sizes import reduced
+from surgery.verification.inside.values import Point
+
+_PER_REGION, _PER_ELEMENT = 1e-2, 2.5e-8
+"""Seconds for a region, and for an element given in a set of values."""
+
+_PER_TWIN = 1e-4
+"""Seconds for a region that computes what one before it does."""
+
+_RUNS, _FEW_RUNS, _CLOSE_RUNS, _ARBITRATED = 5, 2, 12, 60
+"""How much a set of values costs, in runs of the region as estimated: with all that is looked at; where a few runs have
+to do; where rounding may differ, which float64 has to decide; where that is of convolutions."""
+
+
+def cost(regions: Sequence[Region], points: Sequence[Point], promise: Parity) -> float:
+    """Estimate the seconds that it takes to run the regions as far as their forms are known, and to compare."""
+    total = 0.0
+    kinds: dict[Hashable, float] = {}
+    families: set[Hashable] = set()
+    twins: set[Hashable] = set()
+    for region in by_size(regions, points[0]):
+        if any(name not in point.forms for name in region.given for point in points):
+            continue
+        forms = tuple(points[0].forms[name] for name in region.given)
+        nodes = tuple(node.op_type for piece in (region.before, region.after) for node in piece.graph.node)
+        family = nodes, tuple((form.dtype, len(form.shape)) for form in forms)
+        few = family in families
+        if (forms, nodes) in twins and not has_weights(region):
+            total += _PER_TWIN
+        else:
+            key = forms, nodes, few
+            if key not in kinds:
+                kinds[key] = seconds(region, reduced(region, points), promise, few=few)
+            total += kinds[key]
+        families.add(family)
+        twins.add((forms, nodes))
+    return total
+
+
+def seconds(region: Region, points: Sequence[Point], promise: Parity, *, few: bool) -> float:
+    """Estimate the seconds for one region, for one of a `few` runs where it is one of many."""
+    run = Plan(region.before, InputsSpec()).cost(shapes(region, points[0]), 0)
+    sizes = {tuple(point.dims.items()): elements(region, point) for point in points}
+    chosen = bindings(region, points, promise, run, few=few)
+    given = sum(sizes[tuple(binding.dims.items())] for binding in chosen)
+    runs = _FEW_RUNS if few else _RUNS if promise is Parity.EXACT else _CLOSE_RUNS
+    if promise is Parity.CLOSE and any("Conv" in operator for operator in operators(region)):
+        runs = _ARBITRATED
+    return _PER_REGION + given * _PER_ELEMENT + len(chosen) * run * runs

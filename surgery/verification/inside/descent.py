@@ -1,0 +1,127 @@
+"""What a target is made of, where the target itself proves nothing.
+
+A product with zero, a loop that never runs, a Slice of nothing agree whatever they are given. Where the same operator
+makes a target in both models, it is equal if what the operator reads is: so that is compared, pair by pair, and where a
+pair proves nothing either, what it is made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from surgery.proto.dataflow import Flow
+from surgery.proto.extract import called
+from surgery.proto.fingerprint import hands_on, numbered, operation
+from surgery.verification.comparing.details import Verdict
+from surgery.verification.comparing.output_judge import VACUOUS
+from surgery.verification.inside.regions import Region
+
+if TYPE_CHECKING:
+    import onnx
+
+_DEEPEST = 6
+"""How many operators above each other are looked through."""
+
+_Pair = tuple[str, str]
+"""Names of a value in both pieces of a region."""
+
+
+def descend(
+    region: Region, name: str, verdict: Verdict, compare: Callable[[Region], Mapping[str, Verdict]]
+) -> tuple[Verdict, list[Region]]:
+    """Compare what makes a target that agrees; return the verdict on it, and the regions that show it.
+
+    `compare` gives verdicts on the targets of a region.
+    """
+    sides = region.before, region.after
+    flows = Flow(sides[0].graph), Flow(sides[1].graph)
+    numbers = numbered(*sides)
+    target = region.outputs[region.targets.index(name)]
+    pending: list[_Pair] = [(target, target)]
+    close: list[Verdict] = []
+    shown: list[Region] = []
+    for _ in range(_DEEPEST):
+        found: dict[_Pair, None] = {}
+        for pair in pending:
+            pairs = _read(sides, flows, pair)
+            if pairs is None:
+                return verdict, []
+            found.update((one, None) for one in pairs if numbers[0].get(one[0], -1) != numbers[1].get(one[1], -2))
+        if not found:
+            break
+        piece = _between(region, flows, list(found))
+        verdicts = compare(piece)
+        if any(not one.passed and one.reason != VACUOUS for one in verdicts.values()):
+            return verdict, []
+        shown.append(piece)
+        close += [one for one in verdicts.values() if one.status == "close"]
+        pending = [pair for pair, label in zip(found, piece.targets) if not verdicts[label].passed]
+        if not pending:
+            break
+    else:
+        return verdict, []
+    if not shown:
+        return verdict, []
+    message = "computed by the same operators of values that agree"
+    if close:
+        worst = max(close, key=lambda one: one.needed["rtol"] if one.needed else 0.0)
+        return replace(worst, message=f"{message}: {worst.message}"), shown
+    return Verdict("equal", message=message), shown
+
+
+def _read(sides: tuple[onnx.ModelProto, onnx.ModelProto], flows: tuple[Flow, Flow], pair: _Pair) -> list[_Pair] | None:
+    """Pair what the operator that makes a value reads in both models; None when it is not the same operator."""
+    places = [_made(flow, name) for flow, name in zip(flows, pair)]
+    if places[0] is None or places[1] is None or places[0][1] != places[1][1]:
+        return None
+    nodes = [flow.nodes[place[0]] for flow, place in zip(flows, places) if place is not None]
+    (first, mine), (second, theirs) = operation(sides, nodes)
+    return list(zip(mine, theirs)) if first == second else None
+
+
+def _made(flow: Flow, name: str) -> tuple[int, int] | None:
+    """Find the number of the node that makes a value, and the position among its outputs; copies are looked through."""
+    while name in flow.producers:
+        number = flow.producers[name]
+        node = flow.nodes[number]
+        if not hands_on(node):
+            return number, list(node.output).index(name)
+        name = node.input[0]
+    return None
+
+
+def _between(region: Region, flows: tuple[Flow, Flow], pairs: list[_Pair]) -> Region:
+    """Cut the nodes before pairs of values out of both pieces of a region."""
+    labels = tuple(f"{mine}/{number}" for number, (mine, _) in enumerate(pairs))
+    before, after = (
+        _piece(side, flow, {label: pair[place] for label, pair in zip(labels, pairs)})
+        for place, (side, flow) in enumerate(zip((region.before, region.after), flows))
+    )
+    read = _names_read(before) | _names_read(after)
+    given = tuple(name for name in region.given if name in read)
+    nodes = max(len(piece.graph.node) for piece in (before, after)) - len(pairs)
+    return Region(labels, labels, given, before, after, nodes)
+
+
+def _piece(model: onnx.ModelProto, flow: Flow, wanted: Mapping[str, str]) -> onnx.ModelProto:
+    """Copy the nodes that some values are made by, and hand these on by other names."""
+    import onnx
+    import onnx.helper
+
+    result = onnx.ModelProto(ir_version=model.ir_version)
+    result.opset_import.extend(model.opset_import)
+    graph = result.graph
+    graph.name = "region"
+    graph.node.extend(flow.nodes[number] for number in sorted(flow.above(wanted.values())))
+    graph.node.extend(onnx.helper.make_node("Identity", [name], [label]) for label, name in wanted.items())
+    read = _names_read(result)
+    graph.initializer.extend(tensor for tensor in model.graph.initializer if tensor.name in read)
+    graph.sparse_initializer.extend(t for t in model.graph.sparse_initializer if t.values.name in read)
+    result.functions.extend(called(model, graph.node))
+    return result
+
+
+def _names_read(model: onnx.ModelProto) -> set[str]:
+    return {name for reads in Flow(model.graph).reads for name in reads}

@@ -1,0 +1,71 @@
+"""What the outputs of two whole models hide: values inside that differ, and that no output shows.
+
+An ArgMax at the end, a saturated Sigmoid, the noise of a quantized model: outputs agree though a value before them
+differs. Where the region of a change could not be shown to compute the same, agreeing outputs are no proof if that
+value differs in the very runs that they agree in, or if it is made of stored numbers that differ and that no run has
+read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import onnx
+
+from surgery.promises import Parity
+from surgery.proto.extract import cut
+from surgery.verification.comparing.compare import Difference, Rules, compare
+from surgery.verification.inputs.spec import VerifySpec
+from surgery.verification.inside.definitions import Definitions, differing
+from surgery.verification.inside.inner_values import form
+from surgery.verification.inside.recording import observe
+
+if TYPE_CHECKING:
+    from surgery.verification.comparing.reference_run import Original
+
+_MOST = 8
+"""Values that are looked at."""
+
+_RUNS = 4
+"""Runs in which they are compared."""
+
+
+def hidden(
+    original: Original, before: bytes, after: bytes, names: Sequence[str], promise: Parity, spec: VerifySpec
+) -> str:
+    """Say which of some values that differ in their region no output shows; empty when there is none."""
+    difference = _in_runs(original, before, after, names[:_MOST], Rules(promise, spec.rtol, spec.atol))
+    if difference is not None and (difference.needed > 1.0 or (difference.bits and promise is Parity.EXACT)):
+        return f"inside the models {difference.message.replace('output ', '', 1)}, and no output shows it"
+    weights = _weights(Definitions(before), Definitions(after))
+    if weights and difference is not None:
+        more = f" and {len(weights) - 1} more" if len(weights) > 1 else ""
+        return f"the stored numbers of '{weights[0]}'{more} differ, and no input that was tried reads them"
+    return ""
+
+
+def _in_runs(original: Original, before: bytes, after: bytes, names: Sequence[str], rules: Rules) -> Difference | None:
+    """Compare values inside both models in some runs; None when that cannot be done."""
+    sides = []
+    feeds = [run.feed for run in original.runs[:_RUNS]]
+    for skeleton in (before, after):
+        model = cut(onnx.load_model_from_string(skeleton), {}, dict.fromkeys(names))
+        sides.append(observe(model, feeds, lambda: original.engine_for(original.engine)))
+    mine, theirs = sides
+    if mine is None or theirs is None:
+        return None
+    total = Difference()
+    for name in names:
+        pairs = [(one[name], other[name]) for one, other in zip(mine, theirs)]
+        # A value of another type or shape is another value by the same name.
+        if all(form(first) == form(second) for first, second in pairs):
+            for first, second in pairs:
+                compare({name: first}, {name: second}, rules, total)
+    return total
+
+
+def _weights(before: Definitions, after: Definitions) -> list[str]:
+    """Name the initializers of one name whose contents differ."""
+    found = differing(before, after)
+    return sorted(name for name in found if name in before.initializers and name in after.initializers)

@@ -1,0 +1,179 @@
+"""The verdict on a change, from the regions in which a changed model differs from the one that it was made of.
+
+Equal or close in every region, for values of our own making at its boundary, is at least as strong as equal outputs of
+the whole model, in which an output that does not move can hide a change. Different in a region is no verdict, for the
+whole may never have the values that show it. So a region that differs is made larger, upstream for what bounds its
+values, downstream for what makes up for the difference; what then still differs is left to the whole model.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from surgery.promises import Parity
+from surgery.verification.comparing.details import Verdict
+from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS
+from surgery.verification.inputs.spec import VerifySpec
+from surgery.verification.inside.budget import COSTLY, REGION, Budget, CostlyError
+from surgery.verification.inside.definitions import Definitions
+from surgery.verification.inside.descent import descend
+from surgery.verification.inside.regions import Boundary, Region
+from surgery.verification.inside.trial import PROVED, Laboratory
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from surgery.verification.comparing.reference_run import Original
+
+_ROUNDS = 4
+"""How often regions are tried; each time those of what was not shown are larger."""
+
+_LARGEST = 600
+"""Nodes of one region from which on it is no less than the whole model."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What the regions of a change say.
+
+    The verdict is `equal`, `close`, or `unverified`, mostly for the reason `REGION`. `differing` are the values that
+    differed in the region as it was cut first. `changed_opsets` says that the changed model has other opsets.
+    """
+
+    verdict: Verdict
+    differing: tuple[str, ...] = ()
+    changed_opsets: bool = False
+
+
+class Regional:
+    """Compares changed models with those that they were made of, at sizes that one original accepts."""
+
+    def __init__(self, original: Original, verify: VerifySpec) -> None:
+        self._laboratory = Laboratory(original, verify)
+        self._last: Definitions | None = None
+
+    def compare(self, before: bytes, after: bytes, promise: Parity, afford: float = math.inf) -> Compared:
+        """Compare a changed model with the one that it was made of.
+
+        When regions would take more than `afford` seconds, no more are run; the reason of the verdict is then `COSTLY`.
+        """
+        original = self._read(before)
+        sides = original, Definitions(after, original)
+        change = _Change(Boundary(*sides), self._laboratory, promise, Budget(afford))
+        try:
+            verdict = change.verdict()
+        except CostlyError as error:
+            verdict = Verdict("unverified", COSTLY, message=str(error))
+        if verdict.passed:
+            self._last = sides[1]
+        return Compared(verdict, change.differing, sides[0].opsets != sides[1].opsets)
+
+    def _read(self, skeleton: bytes) -> Definitions:
+        if self._last is None or self._last.skeleton != skeleton:
+            self._last = Definitions(skeleton, self._last)
+        return self._last
+
+    def close(self) -> None:
+        """End the process that runs the regions."""
+        self._laboratory.close()
+
+
+class _Change:
+    """One change, while its regions grow."""
+
+    def __init__(self, boundary: Boundary, laboratory: Laboratory, promise: Parity, budget: Budget) -> None:
+        self.boundary = boundary
+        self.laboratory = laboratory
+        self.promise = promise
+        self.budget = budget
+        self.shown: dict[str, tuple[Verdict, Region]] = {}
+        self.failing: dict[str, tuple[Verdict, Region]] = {}
+        self.differing: tuple[str, ...] = ()
+        self.beneath: dict[str, list[Region]] = {}
+
+    def verdict(self) -> Verdict:
+        for number in range(_ROUNDS):
+            targets = self.boundary.targets - set(self.shown)
+            regions = self.boundary.cut(targets)
+            if any(region.nodes > _LARGEST for region in regions):
+                return Verdict("unverified", REGION, message=f"the region of '{min(targets)}' is too large")
+            self._compare(regions)
+            if not self.boundary.doubted:
+                self.differing = tuple(name for name, item in self.failing.items() if item[0].status == "different")
+            if not self.failing:
+                break
+            self._grow(2**number)
+        if self.failing:
+            name, (verdict, _) = min(self.failing.items())
+            message = f"in its region, '{name}' is not shown: {verdict.message}"
+            return Verdict("unverified", NOT_RUN if verdict.reason == NOT_RUN else REGION, message=message)
+        lost = [name for name in sorted(self.boundary.doubted) if not self._shows(name)]
+        if lost and not self._agree_after_all(lost):
+            message = f"'{lost[0]}' differs in its region, and nothing after it moves"
+            return Verdict("unverified", REGION, message=message)
+        return self._shown()
+
+    def _agree_after_all(self, names: Sequence[str]) -> bool:
+        """Return whether values are shown that differed while less was known of what bounds them."""
+        self.boundary.doubted.difference_update(names)
+        self._compare(self.boundary.cut(names))
+        return not self.failing
+
+    def _shows(self, name: str) -> bool:
+        """Return whether a value that differs has an effect on any target that agrees.
+
+        After a product with zero all changes agree; one that is made up for moves what comes after it. Axes and the
+        like are not nudged: what reads them is shown for data that was drawn.
+        """
+        regions = {id(region): region for _, region in self.shown.values()}
+        regions |= {id(region): region for target in self.shown for region in self.beneath.get(target, ())}
+        before = self.boundary.sides[0]
+        readers = before.flow.readers.get(name, ())
+        if all(
+            before.steers(name, number) and self.shown.keys() >= set(before.flow.makes(number)) for number in readers
+        ):
+            return True
+        return any(self.laboratory.moves(region, before, name, self.budget) for region in regions.values())
+
+    def _compare(self, regions: list[Region]) -> None:
+        verdicts = self.laboratory.compare(
+            regions, self.boundary.sides[0], self.promise, grown=bool(self.boundary.doubted), budget=self.budget
+        )
+        found = {name: (verdicts[name], region) for region in regions for name in region.targets}
+        for name, (verdict, region) in found.items():
+            if verdict.reason == VACUOUS:
+                deeper, self.beneath[name] = descend(region, name, verdict, self._compare_piece)
+                found[name] = deeper, region
+        self.shown |= {name: item for name, item in found.items() if item[0].passed}
+        self.failing = {name: item for name, item in found.items() if not item[0].passed}
+
+    def _compare_piece(self, region: Region) -> dict[str, Verdict]:
+        grown = bool(self.boundary.doubted)
+        return self.laboratory.beneath(region, self.boundary.sides[0], self.promise, grown)
+
+    def _grow(self, levels: int) -> None:
+        """Look further up for what bounds the values, and further down for what makes up for the difference."""
+        boundary = self.boundary
+        doubted = set(self.failing) - set(boundary.sides[1].flow.outputs)
+        boundary.doubted |= doubted
+        edge = {given for _, region in self.failing.values() for given in region.given}
+        for _ in range(levels):
+            boundary.opened |= edge
+            edge = {read for name in edge for side in boundary.sides for read in side.read_for(name)}
+        # What was shown given that these are equal is open again.
+        self.shown = {name: item for name, item in self.shown.items() if doubted.isdisjoint(item[1].given)}
+
+    def _shown(self) -> Verdict:
+        """Give one verdict for all targets."""
+        regions = {id(region): region for _, region in self.shown.values()}
+        nodes = sum(region.nodes for region in regions.values())
+        close = [verdict for verdict, _ in self.shown.values() if verdict.status == "close"]
+        if not close:
+            needed = {"rtol": 0.0, "atol": 0.0}
+            proved = all(verdict.message == PROVED for verdict, _ in self.shown.values())
+            how = PROVED if proved else "bit-identical"
+            return Verdict("equal", None, needed, f"{how} in the region of the change: {nodes} nodes", region=nodes)
+        worst = max(close, key=lambda one: one.needed["rtol"] if one.needed else 0.0)
+        return replace(worst, message=f"in the region of the change ({nodes} nodes): {worst.message}", region=nodes)

@@ -1,0 +1,262 @@
+"""The region of a change: nodes of both models that make the same values of the same values.
+
+Values of one name are supposed to be equal in both models unless they are found not to be. A value that is defined
+differently is a *target*: its nodes, up to the next values that both models have, are cut out of both. When each target
+is shown to be equal given equal values at the boundary, all values are, from the inputs down to the outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from surgery.proto.dataflow import Flow
+from surgery.proto.extract import called
+from surgery.verification.inside.definitions import Definitions, differing
+
+if TYPE_CHECKING:
+    import onnx
+
+_SEQUENCES = frozenset(
+    {"SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceMap", "SplitToSequence"}
+)
+
+_MADE, _STORED = "/made", "/stored"
+
+_MOST_OPENED = 64
+"""Values that only the changed model reads and whose nodes are looked at."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """The nodes before some `targets` in both models, as models of their own.
+
+    `given` are the values at the boundary, which become inputs of both; their types are left to whoever runs the
+    pieces. `outputs` are the names of the targets in the pieces, in the same order. `nodes` is how many nodes it has,
+    in the model that has more of them.
+    """
+
+    targets: tuple[str, ...]
+    outputs: tuple[str, ...]
+    given: tuple[str, ...]
+    before: onnx.ModelProto
+    after: onnx.ModelProto
+    nodes: int
+
+
+@dataclass
+class _Cone:
+    """The nodes of both models before some targets, by number, and the values at their boundary."""
+
+    targets: list[str]
+    numbers: tuple[set[int], set[int]]
+    given: tuple[set[str], set[str]]
+
+    def nodes(self) -> Iterator[tuple[int, int]]:
+        """Yield the side and the number of each node."""
+        return ((side, number) for side in (0, 1) for number in self.numbers[side])
+
+    def absorb(self, other: _Cone) -> None:
+        """Take in another one."""
+        self.targets.extend(other.targets)
+        for side in (0, 1):
+            self.numbers[side].update(other.numbers[side])
+            self.given[side].update(other.given[side])
+
+
+class Boundary:
+    """Where the regions of a change end.
+
+    `doubted` are values of one name that are not supposed to be equal any more: what reads them belongs to the region.
+    `opened` are values that are supposed to be equal, whose nodes belong to the region all the same, for what they say
+    of the values.
+    """
+
+    def __init__(self, before: Definitions, after: Definitions) -> None:
+        self.sides = (before, after)
+        self.doubted: set[str] = set()
+        self.opened: set[str] = set()
+        self._differing = differing(before, after)
+
+    @property
+    def targets(self) -> set[str]:
+        """The values that have to be shown to be equal."""
+        found = set(self._differing)
+        before, after = self.sides
+        for name in self.doubted:
+            for number in after.flow.readers.get(name, ()):
+                found.update(made for made in after.flow.makes(number) if made in before.flow)
+            for number in before.flow.readers.get(name, ()):
+                found.update(made for made in before.flow.makes(number) if made in after.flow)
+        return found - self.doubted
+
+    def stops(self, name: str) -> bool:
+        """Return whether a region ends at a value, so that it is given from outside."""
+        before, after = self.sides
+        if name in before.inputs:
+            return True
+        if name in self.doubted or name in self.opened or name not in before.flow or name not in after.flow:
+            return False
+        return not (before.is_constant(name) and after.is_constant(name))
+
+    def cut(self, targets: Iterable[str]) -> list[Region]:
+        """Cut the nodes before some targets out of both models; targets that share a node are in one region."""
+        return [self._region(cone) for cone in _joined([self._cone(name) for name in sorted(targets)])]
+
+    def _cone(self, target: str) -> _Cone:
+        """Find the nodes that make a target.
+
+        A value that only the changed model reads is computed from what the original reads, for it has to be the same
+        as something there.
+        """
+        before, after = self.sides
+        numbers, given = self._reach(before, [target])
+        opened: set[str] = set()
+        while True:
+            more, its = self._reach(after, [target], opened)
+            new = {name for name in its - given if name not in after.inputs}
+            if not new or len(opened) > _MOST_OPENED:
+                break
+            opened |= new
+        if opened:
+            # What the original computes it from belongs there too, as far as the original reads that.
+            numbers, given = self._reach(before, [target], opened)
+        return _Cone([target], (numbers, more), (given, its))
+
+    def _reach(
+        self, side: Definitions, targets: Iterable[str], opened: Container[str] = frozenset()
+    ) -> tuple[set[int], set[str]]:
+        """Find the nodes that make some targets, and the values at their boundary."""
+        flow = side.flow
+        numbers: set[int] = set()
+        given = {name for name in targets if name in side.inputs}
+        pending = [flow.producers[name] for name in targets if name in flow.producers]
+        while pending:
+            number = pending.pop()
+            if number in numbers:
+                continue
+            numbers.add(number)
+            for name in flow.reads[number]:
+                if self.stops(name) and name not in opened:
+                    given.add(name)
+                elif name in flow.producers:
+                    pending.append(flow.producers[name])
+        return numbers, given
+
+    def _region(self, cone: _Cone) -> Region:
+        targets = tuple(cone.targets)
+        given = cone.given[0] | cone.given[1]
+        before, after = (_piece(side, targets, numbers, given) for side, numbers in zip(self.sides, cone.numbers))
+        return Region(
+            targets,
+            tuple(name + _MADE for name in targets),
+            tuple(sorted(given)),
+            before,
+            after,
+            max(map(len, cone.numbers)),
+        )
+
+
+def _joined(cones: Iterable[_Cone]) -> list[_Cone]:
+    """Make one cone of those that share a node."""
+    owners: dict[tuple[int, int], _Cone] = {}
+    found: dict[int, _Cone] = {}
+    for cone in cones:
+        met = {id(owner): owner for key in cone.nodes() if (owner := owners.get(key)) is not None}
+        # The smaller into the larger, so that no node moves often.
+        first, *others = sorted([*met.values(), cone], key=lambda one: len(one.numbers[1]), reverse=True)
+        for other in others:
+            first.absorb(other)
+            found.pop(id(other), None)
+        found[id(first)] = first
+        for one in [*others, cone]:
+            owners.update((key, first) for key in one.nodes())
+    return list(found.values())
+
+
+def _piece(side: Definitions, targets: tuple[str, ...], numbers: set[int], given: Container[str]) -> onnx.ModelProto:
+    """Copy nodes into a model of their own. Where a value is given and made too, what is made has another name."""
+    import onnx.helper
+
+    model, flow = side.model, side.flow
+    result = onnx.ModelProto(ir_version=model.ir_version)
+    result.opset_import.extend(model.opset_import)
+    graph = result.graph
+    graph.name = "region"
+    read: dict[str, None] = {}
+    for number in sorted(numbers):
+        node = graph.node.add()
+        node.CopyFrom(flow.nodes[number])
+        for field in ("doc_string", "metadata_props"):
+            node.ClearField(field)
+        read.update(dict.fromkeys(flow.reads[number]))
+        for position, name in enumerate(node.output):
+            if name in given:
+                node.output[position] = name + _MADE
+    for name in targets:
+        if name in flow.producers and name in given:
+            continue
+        source = name
+        if name in given and name in side.initializers:
+            # Other nodes of the region read the value that is given under this name.
+            source = name + _STORED
+            graph.initializer.add().CopyFrom(side.initializers[name])
+            graph.initializer[-1].name = source
+        elif _is_sequence(flow, name) and not _is_captured(flow, numbers, name):
+            # Before opset 14 there is no Identity of sequences.
+            for node in graph.node:
+                for names in (node.input, node.output):
+                    names[:] = [one + _MADE if one == name else one for one in names]
+            continue
+        graph.node.append(onnx.helper.make_node("Identity", [source], [name + _MADE]))
+        read[name] = None
+    stored = (side.initializers.get(name) for name in read if name not in given)
+    graph.initializer.extend(tensor for tensor in stored if tensor is not None)
+    graph.sparse_initializer.extend(
+        t for t in model.graph.sparse_initializer if t.values.name in read and t.values.name not in given
+    )
+    result.functions.extend(called(model, graph.node))
+    return result
+
+
+def _is_sequence(flow: Flow, name: str) -> bool:
+    number = flow.producers.get(name)
+    return number is not None and flow.nodes[number].op_type in _SEQUENCES
+
+
+def _is_captured(flow: Flow, numbers: Iterable[int], name: str) -> bool:
+    return any(name in flow.reads[number] and name not in flow.nodes[number].input for number in numbers)
+
+
+def nudged(piece: onnx.ModelProto, name: str) -> onnx.ModelProto | None:
+    """Copy a piece in which the elements of a float are a little larger or smaller; None if it does not make it.
+
+    The factor is 1 + sin(1000 x) / 100, another one for nearly each element, so that no normalization takes it out.
+    """
+    import onnx.helper
+
+    place = next((i for i, node in enumerate(piece.graph.node) if name in node.output), None)
+    if place is None:
+        return None
+    result = onnx.ModelProto()
+    result.CopyFrom(piece)
+    nodes = [*result.graph.node]
+    own = f"{name}/own"
+    nodes[place].output[list(nodes[place].output).index(name)] = own
+    chain = []
+    source = own
+    for number, (op, value) in enumerate((("Mul", 1000.0), ("Sin", None), ("Mul", 0.01), ("Add", 1.0))):
+        inputs = [source]
+        if value is not None:
+            constant = onnx.helper.make_node("Constant", [], [f"{name}/value{number}"])
+            constant.attribute.append(onnx.helper.make_attribute("value", onnx.helper.make_tensor("", 1, [], [value])))
+            like = onnx.helper.make_node("CastLike", [f"{name}/value{number}", own], [f"{name}/like{number}"])
+            chain += [constant, like]
+            inputs.append(like.output[0])
+        source = f"{name}/step{number}"
+        chain.append(onnx.helper.make_node(op, inputs, [source]))
+    chain.append(onnx.helper.make_node("Mul", [own, source], [name]))
+    del result.graph.node[:]
+    result.graph.node.extend([*nodes[: place + 1], *chain, *nodes[place + 1 :]])
+    return result

@@ -1,0 +1,63 @@
+"""The sets of values that a region is tried with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from surgery.promises import Parity
+from surgery.verification.inputs.plan import Binding
+from surgery.verification.inputs.sets import CHEAP, SECOND
+from surgery.verification.inside.regions import Region
+from surgery.verification.inside.values import Point
+
+MOVING = frozenset(
+    {"Concat", "Constant", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity"}
+    | {"Reshape", "Shape", "Size", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
+)
+"""Operators that hand on elements, or compute with shapes alone."""
+
+_LARGE = 1 << 20
+"""Elements given to a region from which on few sets of them show as much as many do of smaller ones."""
+
+
+def bindings(region: Region, points: Sequence[Point], promise: Parity, cost: float, *, few: bool) -> list[Binding]:
+    """Choose kinds of data for some of the points; each point has one at least, unless a few have to do."""
+    first, second, *others = [point.binding for point in [*points, *points[:1]][: len(points) + (len(points) == 1)]]
+    if not region.given:
+        # The same again shows that it is the same each time.
+        return [first] if promise is Parity.EXACT else [first, replace(first, seed=1)]
+    kinds_of_nodes = operators(region)
+    is_large = elements(region, points[0]) > _LARGE
+    if is_large and kinds_of_nodes <= MOVING:
+        return [point.binding for point in points]
+    if few or is_large or cost > CHEAP:
+        return [first, replace(second, character=SECOND)]
+    if kinds_of_nodes <= MOVING or not any(points[0].forms[name].is_drawn for name in region.given):
+        # What moves elements does so whatever they are, and integers are those of the original.
+        return [point.binding for point in points] + [replace(point.binding, seed=1) for point in points]
+    kinds = [(first, "normal"), (second, SECOND), (first, "near"), (second, "wide"), (first, "small")]
+    kinds += [(second, "coarse"), *((binding, "normal") for binding in others)]
+    kinds += [(first, "special")] if promise is Parity.EXACT else []
+    return [replace(binding, character=character) for binding, character in kinds]
+
+
+def shapes(region: Region, point: Point) -> dict[str, list[int]]:
+    """Return the shapes of what a region is given at a point."""
+    return {name: list(point.forms[name].shape) for name in region.given}
+
+
+def by_size(regions: Iterable[Region], point: Point) -> list[Region]:
+    """Sort regions by the elements that they are given at a point."""
+    return sorted(regions, key=lambda region: elements(region, point))
+
+
+def elements(region: Region, point: Point) -> int:
+    """Count the elements that a region is given at a point, as far as that is known."""
+    return sum(math.prod(point.forms[name].shape) for name in region.given if name in point.forms)
+
+
+def operators(region: Region) -> set[str]:
+    """Return the operators of both pieces of a region."""
+    return {node.op_type for piece in (region.before, region.after) for node in piece.graph.node}

@@ -1,0 +1,429 @@
+"""Both pieces of a region, run on values at its boundary and compared target by target."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from surgery.operators.domain import Domain, draw, generator
+from surgery.operators.dtypes import is_float
+from surgery.promises import Parity
+from surgery.proto.fingerprint import alike
+from surgery.proto.randomness import origins
+from surgery.verification.comparing.arbiter import DOUBT
+from surgery.verification.comparing.compare import Difference, Rules, compare, exceeds
+from surgery.verification.comparing.details import Verdict
+from surgery.verification.comparing.output_judge import NOT_RUN, Judge
+from surgery.verification.comparing.vacuity import ALWAYS_EMPTY, NEVER_FINITE, Run, same, vacuous
+from surgery.verification.inputs.plan import Binding, Plan
+from surgery.verification.inputs.spec import InputsSpec, VerifySpec
+from surgery.verification.inside.budget import Budget
+from surgery.verification.inside.cost import cost, seconds
+from surgery.verification.inside.definitions import Definitions
+from surgery.verification.inside.patterns import Pattern, pattern_of
+from surgery.verification.inside.regions import Region, nudged
+from surgery.verification.inside.sets import MOVING, bindings, by_size, operators, shapes
+from surgery.verification.inside.sizes import enlarged, reduced, with_turns
+from surgery.verification.inside.tame import tamed
+from surgery.verification.inside.values import Form, Point, UnknownError, Values
+
+if TYPE_CHECKING:
+    import onnx
+
+    from surgery.verification.comparing.reference_run import Original
+
+_NOT_NEGATIVE = frozenset({"Abs", "Exp", "ReduceL1", "ReduceL2", "ReduceSumSquare", "Relu", "Softplus", "Sqrt"})
+_UNIT = frozenset({"HardSigmoid", "Sigmoid", "Softmax"})
+
+PROVED = "computed by the same operators"
+"""The message of a verdict for which nothing had to run."""
+
+_CLOSE = Rules(Parity.CLOSE)
+
+_PERIOD = 131_071
+"""The most elements that are drawn for one value; a prime."""
+
+
+class Laboratory:
+    """Compares regions of changed models, at sizes that the original is known to accept."""
+
+    def __init__(self, original: Original, verify: VerifySpec) -> None:
+        self._original = original
+        self._verify = verify
+        self._engine = original.engine_for("onnxruntime")
+        self._values: Values | None = None
+        self._known: dict[tuple[Parity, Pattern], list[Verdict]] = {}
+        self._families: set[tuple[Parity, Hashable]] = set()
+        self._drawn: dict[Hashable, Any] = {}
+
+    def close(self) -> None:
+        """End the process that runs the regions."""
+        self._engine.close()
+
+    def compare(
+        self,
+        regions: Sequence[Region],
+        before: Definitions,
+        promise: Parity,
+        *,
+        grown: bool = False,
+        budget: Budget,
+    ) -> dict[str, Verdict]:
+        """Give a verdict on each target of each region. Those that have `grown` have to move.
+
+        `CostlyError` when that would take more than is left of the budget.
+        """
+        verdicts = {name: verdict for region in regions for name, verdict in _proved(region).items()}
+        left = [region for region in regions if any(name not in verdicts for name in region.targets)]
+        if not left:
+            return verdicts
+        self._values = self._values or Values(self._original, self._engine)
+        if not self._values.points:
+            nothing = Verdict("unverified", NOT_RUN, message=self._original.problem or "no inputs are known")
+            return dict.fromkeys((name for region in left for name in region.targets), nothing) | verdicts
+        given = {name for region in left for name in region.given}
+        self._values.infer(before, given, budget)
+        learning = self._values.cost(before, given)
+        budget.check(learning + cost(left, self._values.points, promise))
+        budget.spend(learning)
+        unknown = self._values.learn(before, given)
+        # What is known of the smallest region of a family, the larger ones need not show once more.
+        left = by_size(left, self._values.points[0])
+        budget.spend(cost(left, self._values.points, promise))
+        for region in left:
+            reason = next((unknown[name] for name in region.given if name in unknown), "")
+            found = _unverified(region, reason) if reason else self.beneath(region, before, promise, grown)
+            found |= _follows(region, found)
+            for name, verdict in found.items():
+                verdicts.setdefault(name, verdict)
+        return verdicts
+
+    def beneath(self, region: Region, before: Definitions, promise: Parity, grown: bool) -> dict[str, Verdict]:
+        """Give a verdict on each target of a piece of a region that was run."""
+        assert self._values is not None
+        try:
+            return self._try(region, self._values, before, promise, grown)
+        except UnknownError as error:
+            return _unverified(region, str(error))
+
+    def _try(
+        self, region: Region, values: Values, before: Definitions, promise: Parity, grown: bool
+    ) -> dict[str, Verdict]:
+        """Run a region at sizes that it can be shown at, and where that shows nothing at its own."""
+        smaller = reduced(region, values.points)
+        if smaller is not values.points:
+            with suppress(UnknownError):
+                verdicts = self._try_at(smaller, region, before, promise, grown)
+                if all(verdict.passed for verdict in verdicts.values()):
+                    return verdicts
+        verdicts = self._try_at(values.points, region, before, promise, grown)
+        verdicts |= self._try_larger(region, before, promise, grown, verdicts)
+        return verdicts | self._try_tamed(region, before, promise, grown, verdicts)
+
+    def _try_larger(
+        self, region: Region, before: Definitions, promise: Parity, grown: bool, verdicts: Mapping[str, Verdict]
+    ) -> dict[str, Verdict]:
+        """Give verdicts on what is empty at all sizes of the model, where larger ones show more."""
+        assert self._values is not None
+        empty = [name for name, verdict in verdicts.items() if verdict.message == f"'{name}' {ALWAYS_EMPTY}"]
+        larger = enlarged(region, self._values.points) if empty else []
+        turning = with_turns(region) if empty else None
+        if not larger and turning is None:
+            return {}
+        try:
+            again = self._try_at(larger or self._values.points, turning or region, before, promise, grown)
+        except UnknownError:
+            return {}
+        found = {name: again[name] for name in empty if again[name].passed or again[name].status == "different"}
+        if operators(region) <= MOVING:
+            # Nothing is computed that could hide, and numbers of positions are compared at both kinds of sizes.
+            nothing = Verdict("equal", message="bit-identical, and empty at all sizes")
+            found |= {name: nothing for name in empty if again[name].message == verdicts[name].message}
+        return found
+
+    def _try_tamed(
+        self, region: Region, before: Definitions, promise: Parity, grown: bool, verdicts: Mapping[str, Verdict]
+    ) -> dict[str, Verdict]:
+        """Give verdicts on what is never finite, where it is with other numbers than those that are stored."""
+        assert self._values is not None
+        lost = [name for name, verdict in verdicts.items() if verdict.message == f"'{name}' {NEVER_FINITE}"]
+        ordinary = tamed(region) if lost else None
+        if ordinary is None:
+            return {}
+        try:
+            again = self._try_at(self._values.points, ordinary, before, promise, grown)
+        except UnknownError:
+            return {}
+        return {name: again[name] for name in lost if again[name].passed}
+
+    def _try_at(
+        self, points: Sequence[Point], region: Region, before: Definitions, promise: Parity, grown: bool
+    ) -> dict[str, Verdict]:
+        """Run a region, unless one like it was run."""
+        pattern = pattern_of(region, points)
+        known = self._known.get((promise, pattern)) if pattern is not None else None
+        if known is not None and pattern is not None and not pattern.weights:
+            return dict(zip(region.targets, known))
+        is_one_of_many = pattern is not None and (promise, pattern.family) in self._families
+        runs, results, failure = self._run(region, points, before, promise, few=is_one_of_many)
+        if failure is not None:
+            return dict.fromkeys(region.targets, failure)
+        verdicts = self._judge(region, runs, results, promise, few=is_one_of_many)
+        if not is_one_of_many:
+            verdicts |= self._vacuous(region, before, list(zip(runs, results)), verdicts, promise, grown)
+        if pattern is not None and all(one.passed for one in verdicts.values()):
+            self._known[promise, pattern] = [verdicts[name] for name in region.targets]
+            self._families.add((promise, pattern.family))
+        return verdicts
+
+    def _run(
+        self, region: Region, points: Sequence[Point], before: Definitions, promise: Parity, *, few: bool
+    ) -> tuple[list[Run], list[Mapping[str, Any]], Verdict | None]:
+        first = points[0].forms
+        pieces = [_declared(piece, region, first) for piece in (region.before, region.after)]
+        found = [origins(piece) for piece in pieces]
+        if any(one.random for one in found):
+            raise UnknownError(
+                f"it draws random numbers ({', '.join(sorted(found[0].operators | found[1].operators))})"
+            )
+        skeletons = [piece.SerializeToString() for piece in pieces]
+        feeds = self._feeds(region, points, before, pieces[0], promise, few=few)
+        mine, theirs = self._engine.run_each(skeletons, [feed for _, feed in feeds])
+        if mine.failure is not None:
+            raise UnknownError(f"the region of the original does not run: {mine.failure}")
+        kept = {number: run for number, run in enumerate(mine.runs) if not isinstance(run, str)}
+        if not kept:
+            raise UnknownError(f"the region of the original does not run: {mine.runs[0]}")
+        runs = [Run(*feeds[number], outputs) for number, outputs in kept.items()]
+        if theirs.unsupported is not None:
+            return runs, [], Verdict("unverified", NOT_RUN, message=theirs.unsupported)
+        results = [theirs.runs[number] for number in kept] if theirs.failure is None else []
+        failure = theirs.failure or next((run for run in results if isinstance(run, str)), None)
+        if failure is not None:
+            return runs, [], Verdict("different", message=f"the changed region does not run: {failure}")
+        return runs, [run for run in results if not isinstance(run, str)], None
+
+    def _feeds(
+        self,
+        region: Region,
+        points: Sequence[Point],
+        before: Definitions,
+        piece: onnx.ModelProto,
+        promise: Parity,
+        *,
+        few: bool,
+    ) -> list[tuple[Binding, dict[str, Any]]]:
+        """Make the sets of values at the boundary."""
+        plan = Plan(piece, InputsSpec())
+        # Integers are those of the original, and no shape inside matters to what floats are legal.
+        given = shapes(region, points[0])
+        domains = plan.domains(given)
+        chosen = bindings(region, points, promise, plan.cost(given, 0), few=few)
+        places = {tuple(point.dims.items()): point for point in points}
+        result = []
+        for number, binding in enumerate(chosen):
+            point = places[tuple(binding.dims.items())]
+            feed = {}
+            for index, name in enumerate(region.given):
+                form = point.forms[name]
+                if form.is_drawn:
+                    feed[name] = _signed(self._draw(index, form, domains[name], binding), name, before)
+                else:
+                    feed[name] = point.recorded[number % len(point.recorded)][name]
+            result.append((binding, feed))
+        return result
+
+    def _draw(self, index: int, form: Form, domain: Domain, binding: Binding) -> Any:
+        """Draw the elements of a value: its own among those that are given, the same for other regions.
+
+        Those of a large one come again after so many that no shape has to do with, unless its domain minds the shape.
+        """
+        is_repeated = domain.draw is None and math.prod(form.shape) > _PERIOD
+        shape = (_PERIOD,) if is_repeated else form.shape
+        key = (index, form.dtype, shape, domain, binding.character, binding.seed)
+        found = self._drawn.get(key)
+        if found is None:
+            rng = generator(binding.seed, f"given {index}", binding.character)
+            found = draw(domain, form.dtype, shape, binding.character, rng, binding.seed)
+            if found.size <= _PERIOD:
+                self._drawn[key] = found
+        return np.resize(found, form.shape) if is_repeated else found
+
+    def moves(self, region: Region, before: Definitions, name: str, budget: Budget) -> bool:
+        """Return whether any target of a region moves when a float inside it does."""
+        if self._values is None or not self._values.points:
+            return False
+        self._values.infer(before, region.given, budget)
+        if self._values.learn(before, region.given):
+            return False
+        # A region like another one, or that is proved, has not been run.
+        _declared(region.before, region, self._values.points[0].forms)
+        piece = nudged(region.before, name)
+        if piece is None:
+            return False
+        budget.spend(seconds(region, reduced(region, self._values.points), Parity.CLOSE, few=True))
+        # Most move at once.
+        return any(self._moves(region, piece, before, few=few) for few in (True, False))
+
+    def _moves(self, region: Region, piece: onnx.ModelProto, before: Definitions, *, few: bool) -> bool:
+        assert self._values is not None
+        points = reduced(region, self._values.points)
+        feeds = self._feeds(region, points, before, region.before, Parity.CLOSE, few=few)
+        skeletons = [model.SerializeToString() for model in (region.before, piece)]
+        sides = self._engine.run_each(skeletons, [feed for _, feed in feeds])
+        if any(side.failure is not None for side in sides):
+            return False
+        return any(
+            not isinstance(first, str) and not isinstance(second, str) and _moved(first[output], second[output])
+            for first, second in zip(sides[0].runs, sides[1].runs)
+            for output in region.outputs
+        )
+
+    def _judge(
+        self, region: Region, runs: list[Run], results: Sequence[Mapping[str, Any]], promise: Parity, *, few: bool
+    ) -> dict[str, Verdict]:
+        """Compare target by target, those of a `few` runs of one of many regions with less ado."""
+        judge = Judge(self._original.beside(region.before.SerializeToString(), runs), self._verify)
+        verdicts = {}
+        for name, output in zip(region.targets, region.outputs):
+            mine = [replace(run, outputs={output: run.outputs[output]}) for run in runs]
+            theirs = [{output: values[output]} for values in results]
+            if all(same(run.outputs[output], values[output]) for run, values in zip(mine, theirs)):
+                verdicts[name] = Verdict("equal", message="bit-identical")
+            elif few and promise is Parity.CLOSE and (total := self._difference(mine, theirs)).needed <= DOUBT:
+                verdicts[name] = Verdict("close", None, total.as_needed(), total.message, total.details())
+            else:
+                verdicts[name] = judge.judge(mine, theirs, promise)
+        return verdicts
+
+    def _difference(self, runs: Sequence[Run], results: Sequence[Mapping[str, Any]]) -> Difference:
+        rules, total = Rules(Parity.CLOSE, self._verify.rtol, self._verify.atol), Difference()
+        for run, values in zip(runs, results):
+            compare(run.outputs, values, rules, total)
+        return total
+
+    def _vacuous(
+        self,
+        region: Region,
+        before: Definitions,
+        pairs: Sequence[tuple[Run, Mapping[str, Any]]],
+        verdicts: Mapping[str, Verdict],
+        promise: Parity,
+        grown: bool,
+    ) -> dict[str, Verdict]:
+        """Give the verdicts on targets that agree, but prove nothing.
+
+        What has the same bits for all values drawn, on both sides, has them by its definition, unless the region was
+        made larger until it did not show the difference any more. So is empty what is so for all extents.
+        """
+        found = origins(region.before)
+        runs = [run for run, _ in pairs]
+        empty: dict[Parity, dict[str, str]] = {}
+        result = {}
+        for name, output in zip(region.targets, region.outputs):
+            strict = promise if verdicts[name].status == "close" else Parity.EXACT
+            if strict not in empty:
+                rules = Rules(strict, self._verify.rtol, self._verify.atol)
+                empty[strict] = vacuous(region.before, runs, found, rules)
+            why = empty[strict].get(output)
+            if not verdicts[name].passed or why is None:
+                continue
+            if why == ALWAYS_EMPTY:
+                is_fixed = self._values is not None and self._values.is_empty(before, name)
+            else:
+                is_fixed = not grown and why != NEVER_FINITE
+                is_fixed = is_fixed and (verdicts[name].status == "equal" or _is_constant(pairs, output))
+            if not is_fixed:
+                result[name] = Verdict("unverified", "vacuous", message=f"'{name}' {why}")
+        return result
+
+
+def _is_constant(pairs: Sequence[tuple[Run, Mapping[str, Any]]], output: str) -> bool:
+    """Return whether an output has the same elements in all runs with the same dims, in both models; -0 is 0."""
+    seen: dict[Hashable, tuple[Any, Any]] = {}
+    for run, values in pairs:
+        mine, theirs = seen.setdefault(tuple(run.binding.dims.items()), (run.outputs[output], values[output]))
+        if not _same_elements(mine, run.outputs[output]) or not _same_elements(theirs, values[output]):
+            return False
+    return len(seen) < len(pairs)
+
+
+def _same_elements(first: Any, second: Any) -> bool:
+    return same(first, second) or (isinstance(first, np.ndarray) and np.array_equal(first, second))
+
+
+def _moved(first: Any, second: Any) -> bool:
+    """Return whether a float differs by more than rounding where it is a number on both sides."""
+    if not isinstance(first, np.ndarray) or not is_float(first.dtype) or first.shape != second.shape:
+        return False
+    finite = np.isfinite(first.astype(np.float64)) & np.isfinite(second.astype(np.float64))
+    return exceeds(np.where(finite, first, 0), np.where(finite, second, 0), _CLOSE)
+
+
+def _signed(drawn: Any, name: str, before: Definitions) -> Any:
+    """Give what is drawn the signs that the operator which makes it gives."""
+    producer = before.flow.producers.get(name)
+    op = before.flow.nodes[producer].op_type if producer is not None else ""
+    if op in _NOT_NEGATIVE:
+        return np.abs(drawn)
+    return _unit(drawn) if op in _UNIT else drawn
+
+
+def _proved(region: Region) -> dict[str, Verdict]:
+    """Give the verdicts on targets that the same operators compute in both models."""
+    if len(region.targets) == 1 and _computing(region.before) != _computing(region.after):
+        return {}
+    proof = alike(region.before, region.after, region.outputs)
+    found = zip(region.targets, region.outputs)
+    return {name: Verdict("equal", message=PROVED) for name, output in found if output in proof}
+
+
+def _computing(piece: onnx.ModelProto) -> set[str]:
+    """Name the operators of nodes that may compute something."""
+    return {node.op_type for node in piece.graph.node} - {"Constant", "Identity", "Transpose"}
+
+
+def _follows(region: Region, verdicts: Mapping[str, Verdict]) -> dict[str, Verdict]:
+    """Give the verdicts on targets that the same operators compute of others, once these are known to be equal.
+
+    Where a value and another one that is made of it are both read, and one of them is gone, what reads them is given
+    elements in the original that do not belong together.
+    """
+    names = dict(zip(region.targets, region.outputs))
+    equal = {name: names[name] for name in region.targets if name in region.given and verdicts[name].status == "equal"}
+    left = [name for name in region.targets if not verdicts[name].passed]
+    if not equal or not left:
+        return {}
+    proof = alike(region.before, region.after, [names[name] for name in left], equal)
+    message = "computed by the same operators of values that are bit-identical"
+    return {name: Verdict("equal", message=message) for name in left if names[name] in proof}
+
+
+def _unverified(region: Region, reason: str) -> dict[str, Verdict]:
+    return dict.fromkeys(region.targets, Verdict("unverified", NOT_RUN, message=reason))
+
+
+def _unit(drawn: Any) -> Any:
+    size = np.abs(drawn.astype(np.float64))
+    return np.where(size > 1, 1 / np.where(size > 1, size, 1), size).astype(drawn.dtype)
+
+
+def _declared(piece: onnx.ModelProto, region: Region, forms: Mapping[str, Form]) -> onnx.ModelProto:
+    """Declare what is given and what is asked for, unless that was done; dims are open."""
+    from surgery.proto.extract import describe
+
+    if piece.graph.output:
+        return piece
+    for name in region.given:
+        port = describe(name, np.empty((0,) * len(forms[name].shape), forms[name].dtype))
+        for dim in port.type.tensor_type.shape.dim:
+            dim.Clear()
+        piece.graph.input.append(port)
+    for name in region.outputs:
+        piece.graph.output.add().name = name
+    return piece

@@ -1,0 +1,268 @@
+"""What is known of values at the boundary of a region: types, shapes, and the integers that the original computes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from surgery.operators.dtypes import dtype_of, is_float
+from surgery.proto.extract import cut
+from surgery.runtime.engine import Engine
+from surgery.runtime.inference import Declared, declare, empty
+from surgery.runtime.reference import external_tensors, length
+from surgery.verification.comparing.vacuity import Run
+from surgery.verification.inputs.plan import Binding, Plan
+from surgery.verification.inputs.spec import InputsSpec
+from surgery.verification.inside.budget import Budget
+from surgery.verification.inside.definitions import Definitions
+from surgery.verification.inside.shapes import follow
+
+if TYPE_CHECKING:
+    from surgery.verification.comparing.reference_run import Original
+
+MOST_POINTS = 4
+"""Choices of sizes for the dynamic dims that a region is tried with."""
+
+_CHEAP = 0.05
+"""Seconds of runs of the whole model that are not worth a closer look."""
+
+_PER_NODE, _PER_NODE_OF_ONNX = 4e-4, 1e-4
+"""Seconds that surgery's inference, and onnx's, takes for a node."""
+
+_FEW_WEIGHTS = 1 << 24
+"""Bytes of weights that a session takes no time for."""
+
+_FEEDS = 2
+"""Runs of the original at each of them whose integers are taken."""
+
+
+class UnknownError(Exception):
+    """A value at the boundary of which too little is known to make it."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """The element type and shape of a tensor."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, value: Any) -> Form | None:
+        """Return the form of an array, None of anything else."""
+        return cls(value.dtype, value.shape) if isinstance(value, np.ndarray) else None
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether any elements are legal: integers may be indices, or shapes."""
+        return is_float(self.dtype) or self.dtype.kind in "cO"
+
+
+@dataclass
+class Point:
+    """One choice of sizes, some runs of the original with it, and what is known of values there."""
+
+    dims: Mapping[str, int]
+    runs: list[Run]
+    forms: dict[str, Form] = field(default_factory=dict)
+    recorded: list[dict[str, Any]] = field(default_factory=list)
+    inferred: dict[int, Declared] = field(default_factory=dict)
+    """What inference found, by the model that it looked at."""
+
+    def lacks(self, names: Collection[str]) -> bool:
+        """Take the forms of values from what was inferred; return whether any is not known."""
+        for name in names:
+            form = None if name in self.forms else self._inferred(name)
+            if form is not None:
+                self.forms[name] = form
+        return any(name not in self.forms for name in names)
+
+    def _inferred(self, name: str) -> Form | None:
+        for found in self.inferred.values():
+            number, shape = found.get(name, (0, []))
+            dtype = dtype_of(number)
+            # Sizes that the original may refuse can make a window larger than what it slides over.
+            if dtype is not None and all(extent >= 0 for extent in shape):
+                return Form(dtype, tuple(shape))
+        return None
+
+    def shapes(self) -> dict[str, list[int]]:
+        """Return the shapes of all values that are known."""
+        inferred = {name: shape for found in self.inferred.values() for name, (_, shape) in found.items()}
+        return inferred | {name: list(form.shape) for name, form in self.forms.items()}
+
+    def shapes_fed(self) -> dict[str, list[int]]:
+        """Return the shapes of the inputs of the original."""
+        feed = self.runs[0].feed
+        return {name: list(value.shape) for name, value in feed.items() if isinstance(value, np.ndarray)}
+
+    @property
+    def binding(self) -> Binding:
+        """The sizes alone."""
+        return replace(self.runs[0].binding, dims=dict(self.dims), character="normal", profile="legal")
+
+
+class Values:
+    """The values inside the models of a chain, which go by the names that they have in the original."""
+
+    def __init__(self, original: Original, engine: Engine) -> None:
+        self._original = original
+        self._engine = engine
+        self.points = _points(original.trials())
+        self._empty: tuple[bytes, frozenset[str]] | None = None
+        self._followed: set[int] = set()
+
+    def infer(self, before: Definitions, names: Collection[str], budget: Budget) -> None:
+        """Find the forms of values as far as inference does, that of surgery where onnx's does not."""
+        for point in self.points:
+            self._begin(point)
+        left = [point for point in self.points if point.lacks(names)]
+        nodes = len(before.nodes)
+        if left and not self._is_cheap(before, names, seconds := nodes * len(left) * _PER_NODE_OF_ONNX):
+            budget.spend(seconds)
+            self._infer(before, left)
+            left = [point for point in left if point.lacks(names)]
+            if left and not self._is_cheap(before, names, seconds := nodes * _PER_NODE):
+                budget.spend(seconds)
+                self._follow(before, left)
+                for point in left:
+                    point.lacks(names)
+
+    def _is_cheap(self, before: Definitions, names: Collection[str], seconds: float) -> bool:
+        """Return whether to run what makes values takes no longer than to infer their shapes."""
+        original = self._original
+        if original.problem is not None or original.weights > _FEW_WEIGHTS:
+            return False
+        return self.cost(before, names) < seconds
+
+    def _infer(self, before: Definitions, points: Sequence[Point]) -> None:
+        for point in points:
+            self._declare(point, before.skeleton, hash(before.skeleton))
+
+    def _follow(self, before: Definitions, points: Sequence[Point]) -> None:
+        """Infer forms that onnx does not find by the contents of shapes."""
+        key = hash(before.skeleton)
+        if not points or key in self._followed:
+            return
+        self._followed.add(key)
+        with suppress(Exception):
+            for point, found in zip(points, follow(before.skeleton, [point.shapes_fed() for point in points])):
+                point.inferred[key] = {**found, **point.inferred.get(key, {})}
+
+    def learn(self, before: Definitions, names: Collection[str]) -> dict[str, str]:
+        """Find the elements of values that cannot be drawn; return why some are unknown. After `infer`."""
+        unknown = self._record(before, self._wanted(names))
+        if unknown:
+            for look in (self._infer, self._follow):
+                look(before, [point for point in self.points if point.lacks(unknown)])
+            for point in self.points:
+                point.lacks(unknown)
+            left = self._wanted(unknown)
+            unknown = self._record(before, left) if len(left) < len(unknown) else unknown
+        left = self._wanted(names)
+        no_tensors = [name for name in names if any(name not in point.forms for point in self.points)]
+        return {
+            **{name: f"the elements of '{name}' are not known" for name in left},
+            **{name: f"'{name}' is not a tensor" for name in no_tensors},
+            **unknown,
+        }
+
+    def _wanted(self, names: Collection[str]) -> list[str]:
+        return sorted(name for name in names if self._is_to_be_recorded(name))
+
+    def cost(self, before: Definitions, names: Collection[str]) -> float:
+        """Estimate the seconds that `learn` takes."""
+        wanted = {name for name in names if self._is_to_be_recorded(name)} - before.inputs
+        runs = [(point, run) for point in self.points for run in point.runs]
+        whole = sum(self._original.cost(run.binding) for _, run in runs) if wanted else 0.0
+        if whole < _CHEAP:
+            return whole
+        model = cut(before.model, {}, dict.fromkeys(wanted))
+        plan, weights = Plan(model, InputsSpec()), sum(map(length, external_tensors(model)))
+        shapes = {id(point): point.shapes() for point in self.points}
+        return min(whole, plan.opening + sum(plan.cost(shapes[id(point)], weights) for point, _ in runs))
+
+    def is_empty(self, before: Definitions, name: str) -> bool:
+        """Return whether a value has no elements for any sizes of the dynamic dims."""
+        if self._empty is None or self._empty[0] != before.skeleton:
+            found = self._engine.analyse(empty, skeleton=before.skeleton) or []
+            self._empty = before.skeleton, frozenset(found)
+        return name in self._empty[1]
+
+    def _begin(self, point: Point) -> None:
+        """Take what the original has inferred at this point, unless what it is fed has other shapes."""
+        if point.inferred:
+            return
+        known = self._original.inferred(point.binding)
+        fed = point.shapes_fed()
+        if known and all(known[name][1] == shape for name, shape in fed.items() if name in known):
+            point.inferred[0] = known
+        else:
+            self._declare(point, self._original.skeleton, 0)
+        for name, value in point.runs[0].feed.items():
+            form = Form.of(value)
+            if form is not None:
+                point.forms[name] = form
+
+    def _declare(self, point: Point, skeleton: bytes, key: int) -> None:
+        if key not in point.inferred:
+            dims = point.shapes_fed()
+            point.inferred[key] = self._engine.analyse(declare, skeleton=skeleton, dims=dims) or {}
+
+    def _is_to_be_recorded(self, name: str) -> bool:
+        """Return whether what the original computes of a value has to be taken, and is not known yet."""
+        if all(name in values for point in self.points for values in point.recorded):
+            return False
+        return not self._is_drawn(name)
+
+    def _is_drawn(self, name: str) -> bool:
+        forms = [point.forms.get(name) for point in self.points]
+        return all(form is not None and form.is_drawn for form in forms)
+
+    def _record(self, before: Definitions, names: list[str]) -> dict[str, str]:
+        """Run what makes some values; return why some cannot be known. Elements that can be drawn are not kept."""
+        places = [(point, number) for point in self.points for number in range(len(point.runs))]
+        for point, number in places:
+            feed = point.runs[number].feed
+            point.recorded[number].update((name, feed[name]) for name in names if name in feed)
+        left = [name for name in names if name not in before.inputs]
+        if left:
+            model = cut(before.model, {}, dict.fromkeys(left))
+            known = {value.name for value in model.graph.input}
+            feeds = [
+                {name: value for name, value in point.runs[number].feed.items() if name in known}
+                for point, number in places
+            ]
+            outcome = self._engine.run(model.SerializeToString(), feeds)
+            failure = outcome.failure or next((run for run in outcome.runs if isinstance(run, str)), None)
+            if failure is not None:
+                return {name: f"'{name}' cannot be computed: {failure}" for name in left}
+            for (point, number), result in zip(places, outcome.runs):
+                assert not isinstance(result, str)
+                point.recorded[number].update(result)
+        for name in names:
+            for point in self.points:
+                form = Form.of(point.recorded[0].get(name))
+                if form is not None:
+                    point.forms[name] = form
+            if self._is_drawn(name):
+                for point in self.points:
+                    for values in point.recorded:
+                        values.pop(name, None)
+        return {}
+
+
+def _points(runs: Sequence[Run]) -> list[Point]:
+    """Choose runs with different sizes."""
+    found: dict[tuple[tuple[str, int], ...], Point] = {}
+    for run in runs:
+        key = tuple(run.binding.dims.items())
+        point = found.setdefault(key, Point(run.binding.dims, []))
+        if len(point.runs) < _FEEDS:
+            point.runs.append(run)
+            point.recorded.append({})
+    return list(found.values())[:MOST_POINTS]

@@ -1,1 +1,0 @@
-"""Values inside of two models: which belong together, which of them show what the outputs do not."""

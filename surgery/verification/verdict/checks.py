@@ -1,0 +1,136 @@
+"""What can be said of a model without running it: the findings of onnx's checker, and its signature."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from surgery.errors import WorkerError
+from surgery.operators.subgraphs import graphs
+from surgery.workers import Worker, stage
+
+if TYPE_CHECKING:
+    import onnx
+
+
+CHECK_TIMEOUT = 120.0
+"""Seconds for the checker and the strict shape inference together; they look at a skeleton, never at weights."""
+
+INFERENCE = "shape inference: "
+"""How a finding begins that may be one of what a model declares, rather than of what it computes."""
+
+_NAMES = re.compile(r"'[^']*'|\"[^\"]*\"|\([^()]*\)|\bName: ?\S*(?= OpType)|\d+|\S+(?= in initializer but not)")
+
+
+class Checker:
+    """onnx's checker and its strict shape inference, in one worker for model after model."""
+
+    def __init__(self, *, timeout: float = CHECK_TIMEOUT, memory: int | None = None) -> None:
+        self._worker = Worker(timeout=timeout, memory=memory)
+        self._ended = False
+
+    def check(self, skeleton: bytes) -> list[str]:
+        """Return what the two find in a model, a line each.
+
+        Each of them stops at its first finding, so that there are two at most. A crash is a finding too, and so is
+        more time or memory than the limits allow.
+        """
+        findings = []
+        for function in ("run_checker", "run_inference"):
+            if self._ended:
+                return ["checker: called off"]
+            try:
+                findings += self._worker.call(f"surgery.verification.verdict.checks:{function}", skeleton=skeleton)
+            except WorkerError as error:
+                findings.append(error.what)
+        return findings
+
+    def new(self, original: bytes, known: list[str], changed: bytes, found: list[str]) -> list[str]:
+        """Return which findings in a changed model are not `known` of the original, nor due to what that declares."""
+        import onnx
+
+        new = new_findings(known, found)
+        if not new or not any(item.startswith(INFERENCE) for item in known):
+            return new
+        first, second = (onnx.load_model_from_string(skeleton) for skeleton in (original, changed))
+        return new_findings(*(self.check(without_declared(model, first)) for model in (first, second)))
+
+    def kill(self) -> None:
+        """End the check of another thread, which then fails, and check no more."""
+        self._ended = True
+        self._worker.kill()
+
+    def close(self) -> None:
+        """End the worker."""
+        self._worker.close()
+
+
+def check(skeleton: bytes, *, timeout: float = CHECK_TIMEOUT, memory: int | None = None) -> list[str]:
+    """Check a single model, see `Checker`; `timeout` in seconds, `memory` in bytes."""
+    with closing(Checker(timeout=timeout, memory=memory)) as checker:
+        return checker.check(skeleton)
+
+
+def new_findings(original: list[str], changed: list[str]) -> list[str]:
+    """Return the findings of the changed model that the original does not have.
+
+    Names, indices and numbers do not count: a pass may rename a node that was wrong before.
+    """
+    known = {_NAMES.sub("", finding) for finding in original}
+    return [finding for finding in changed if _NAMES.sub("", finding) not in known]
+
+
+def without_declared(model: onnx.ModelProto, original: onnx.ModelProto) -> bytes:
+    """Copy a model without the shapes of inner values and outputs that it declares just as the original does.
+
+    Where those of the original contradict each other, which contradiction is found first says nothing of a change.
+    """
+    import onnx
+
+    known = {value.SerializeToString(deterministic=True) for graph in graphs(original.graph) for value in _told(graph)}
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for graph in graphs(copy.graph):
+        kept = [one for one in graph.value_info if one.SerializeToString(deterministic=True) not in known]
+        del graph.value_info[:]
+        graph.value_info.extend(kept)
+        for value in graph.output:
+            if value.type.HasField("tensor_type") and value.SerializeToString(deterministic=True) in known:
+                value.type.tensor_type.ClearField("shape")
+    data: bytes = copy.SerializeToString(deterministic=True)
+    return data
+
+
+def _told(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
+    yield from graph.value_info
+    yield from graph.output
+
+
+def run_checker(skeleton: bytes) -> list[str]:
+    """Run onnx's checker, in a worker whose folder is the root: external data is found from there."""
+    import onnx.checker
+
+    stage("checker")
+    try:
+        onnx.checker.check_model(skeleton, full_check=False)
+    except Exception as error:
+        return [f"checker: {_one_line(str(error))}"]
+    return []
+
+
+def run_inference(skeleton: bytes) -> list[str]:
+    """Run onnx's strict shape inference, which is what the checker's full check adds."""
+    import onnx.shape_inference
+
+    stage("shape inference")
+    try:
+        onnx.shape_inference.infer_shapes(skeleton, check_type=True, strict_mode=True)
+    except Exception as error:
+        return [f"{INFERENCE}{_one_line(str(error))}"]
+    return []
+
+
+def _one_line(message: str) -> str:
+    return " ".join(message.split())[:500]

@@ -1,0 +1,178 @@
+"""Any two models, verified one against the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from surgery import storage
+from surgery.errors import UsageError
+from surgery.promises import Parity
+from surgery.proto.ports import By, Match, by_name, by_position, mismatch, narrowed, rename
+from surgery.proto.signature import signature
+from surgery.verification.inputs.given import with_sets_beside
+from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
+from surgery.verification.verdict.checks import CHECK_TIMEOUT, Checker
+from surgery.verification.verdict.verifier import Verdict, Verifier
+
+if TYPE_CHECKING:
+    import onnx
+
+Data = str | Path | Mapping[str, Any]
+"""A set of inputs: a `.npz`, a folder of test sets, or arrays by the names of the inputs."""
+
+
+Interface = Literal["keep", "may-narrow"]
+"""Whether the second model has to take all that the first one takes."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The verdict on two models, how their signatures differ by name, and the inputs that they ran on.
+
+    `inputs` and `outputs` say what was matched with what. `accepts` tells whether unverified is good enough. `narrowed`
+    says what only the first model takes, `findings` what the checker finds in the second one alone: unless it is said
+    that the interface may narrow, the models do not agree with either.
+    """
+
+    verdict: Verdict
+    signature: tuple[str, ...]
+    bindings: tuple[dict[str, Any], ...]
+    by: By = "name"
+    inputs: tuple[tuple[str, str], ...] = ()
+    outputs: tuple[tuple[str, str], ...] = ()
+    accepts: bool = False
+    narrowed: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
+    interface: Interface = "keep"
+
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        """What is wrong with the second model, whatever its outputs are."""
+        return (*(self.narrowed if self.interface == "keep" else ()), *self.findings)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the models agree, or nothing could be shown and that is accepted, and the second one is no less."""
+        agrees = self.verdict.passed or (self.accepts and self.verdict.status == "unverified")
+        return agrees and not self.complaints
+
+    def to_json(self) -> dict[str, Any]:
+        """Give plain values.
+
+        `ok`: whether the exit code is 0. `verdict`, `reason`, `needed`, `message`, `details`: see `Verdict`. `by`:
+        "name" or "position". `inputs`, `outputs`: pairs of names, of A and of B. `signature`: differences of the
+        signatures by name, in words. `narrowed`: what only A takes. `findings`: what the checker finds in B alone.
+        `bindings`: the sets of inputs, each with `dims`, `character` (the kind of data,
+        or the name of what was given), `seed` (null for what was given), `refused` (why the original does not take
+        it) and `expected_outputs` ("reproduced", or where the original differs from the outputs that came with it).
+        """
+        return {
+            "ok": self.ok,
+            **self.verdict.to_json(),
+            "by": self.by,
+            "inputs": [list(pair) for pair in self.inputs],
+            "outputs": [list(pair) for pair in self.outputs],
+            "signature": list(self.signature),
+            "narrowed": list(self.narrowed),
+            "findings": list(self.findings),
+            "bindings": list(self.bindings),
+        }
+
+
+def verify(
+    original: str | Path | onnx.ModelProto,
+    changed: str | Path | onnx.ModelProto,
+    *,
+    by: By = "name",
+    inputs: InputsSpec | Data | Sequence[Data] | None = None,
+    spec: VerifySpec | None = None,
+    promise: Parity = Parity.CLOSE,
+    interface: Interface = "keep",
+) -> Pair:
+    """Run two models (files, or messages in memory) on the same inputs and compare their outputs.
+
+    Inputs and outputs are matched by name or by position. `inputs` says what is known of the inputs, or gives sets of
+    them: paths, or dicts of arrays. The inputs are those of the original, which is taken as right; a test set beside
+    its file is used too. The second model has to pass the checker where the first one does, and to take all that the
+    first one takes, unless its `interface` may narrow. Raises a `SurgeryError` for files and inputs that cannot be read
+    or do not fit.
+    """
+    # Both are kept as loaded, for their weights may lie in files that go with them.
+    sides = [_load(model) for model in (original, changed)]
+    first, second = (storage.without_alias(side.proto) for side in sides)
+    given = with_sets_beside(_spec(inputs), Path(original) if isinstance(original, str | Path) else None)
+    spec = spec or VerifySpec()
+    match = by_position(first, second) if by == "position" else by_name(first, second)
+    differences = signature(first).differences(signature(second))
+    with closing(Verifier(_bytes(first), given, spec)) as verifier:
+        if given.data:
+            # The outputs that came with them say something of the original even when the two models are the same.
+            verifier.prepare()
+        wrong = mismatch(first, second, match)
+        if wrong is not None:
+            verdict = Verdict("different", message=f"{wrong}{_hint(first, second, by)}")
+        else:
+            renamed = _bytes(rename(second, match) if match.renames else second)
+            verdict = verifier.confirm(renamed, verifier.verify(renamed, promise), promise)
+            lost = len(match.outputs) < len(first.graph.output)
+            if lost and verdict.status == "different":
+                verdict = replace(verdict, message=f"{verdict.message}{_hint(first, second, by)}")
+        findings = _findings(first, second, spec)
+        return Pair(
+            verdict,
+            tuple(differences),
+            tuple(verifier.bindings),
+            by,
+            match.inputs,
+            match.outputs,
+            spec.unverified == "accept",
+            tuple(narrowed(first, second, match)),
+            tuple(findings),
+            interface,
+        )
+
+
+def _findings(first: onnx.ModelProto, second: onnx.ModelProto, spec: VerifySpec) -> list[str]:
+    """Return what the checker finds in the second model, and not in the first one."""
+    with closing(Checker(timeout=min(spec.timeout, CHECK_TIMEOUT), memory=spec.memory)) as checker:
+        before, after = _bytes(first), _bytes(second)
+        found = checker.check(after)
+        return checker.new(before, checker.check(before), after, found) if found else []
+
+
+def _load(model: str | Path | onnx.ModelProto) -> storage.StoredModel:
+    return storage.load(Path(model)) if isinstance(model, str | Path) else storage.from_proto(model)
+
+
+def _bytes(model: onnx.ModelProto) -> bytes:
+    data: bytes = model.SerializeToString(deterministic=True)
+    return data
+
+
+def _spec(inputs: InputsSpec | Data | Sequence[Data] | None) -> InputsSpec:
+    if inputs is None:
+        return InputsSpec()
+    if isinstance(inputs, InputsSpec):
+        return inputs
+    items: Sequence[Data] = [inputs] if isinstance(inputs, str | Path | Mapping) else inputs
+    return InputsSpec(
+        data=tuple(
+            DataSpec(Path(f"inputs {number}"), item) if isinstance(item, Mapping) else DataSpec(Path(item))
+            for number, item in enumerate(items, start=1)
+        )
+    )
+
+
+def _hint(first: onnx.ModelProto, second: onnx.ModelProto, by: By) -> str:
+    """Point to the other way of matching where it would work."""
+    if by == "position" or len(first.graph.output) != len(second.graph.output):
+        return ""
+    try:
+        found: Match = by_position(first, second)
+    except UsageError:
+        return ""
+    return "; --by position matches them by their order" if found.renames else ""

@@ -1,0 +1,390 @@
+"""The verdict: does a changed model compute what the original computes?
+
+Both run in the same engine on the same inputs, and their outputs are compared by name. Controls come first, so
+that nothing is blamed on a change that the original does by itself.
+
+What proves nothing is said to prove nothing: `vacuity` says what an output must do to count. Before an output is called
+vacuous, more runs with other data try to move it. A vacuous output that differs is a difference like any other. For one
+that is equal, `intermediate` looks for values inside the models that prove something; without them the verdict is
+`unverified`, whatever the pass promised. When all bits are equal, the stricter measure of EXACT decides what counts as
+moving, also under a CLOSE promise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from surgery.promises import Parity
+from surgery.proto.draws import redrawn
+from surgery.proto.signature import signature
+from surgery.runtime.engine import FEW_WEIGHTS, Engine, EngineName, Outcome
+from surgery.verification.comparing.details import Verdict
+from surgery.verification.comparing.moments import Moments
+from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS, Judge, describe, names
+from surgery.verification.comparing.reference_run import Original
+from surgery.verification.comparing.vacuity import Run
+from surgery.verification.inputs.defaults import overridable, without_defaults
+from surgery.verification.inputs.given import beside_defaults
+from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
+from surgery.verification.inside.budget import COSTLY
+
+if TYPE_CHECKING:
+    from surgery.verification.inside.intermediate import Shown
+    from surgery.verification.inside.regional_verdict import Compared, Regional
+
+__all__ = ["Verdict", "Verifier"]
+
+_CHEAP_REGION, _WORTH = 0.2, 0.75
+"""Seconds that the regions of a change may take, however little the whole model takes, and how many times the seconds
+of the whole."""
+
+_PER_NODE = 1.5e-4
+"""Seconds that it takes to find the regions, for a node of the model."""
+
+
+class Verifier:
+    """Verifies changed models against one original.
+
+    What it learns of the original (legal inputs, reference outputs, controls) is found once, by `prepare` or the
+    first `verify`. Models are skeletons as bytes.
+    """
+
+    def __init__(self, original: bytes, inputs: InputsSpec | None = None, verify: VerifySpec | None = None) -> None:
+        self._verify = verify or VerifySpec()
+        self._original = Original(original, inputs or InputsSpec(), self._verify)
+        self._judge = Judge(self._original, self._verify)
+        self._moments = Moments(self._original)
+        self._last: tuple[bytes, Sequence[Any]] | None = None
+        self._compared: dict[Hashable, Compared] = {}
+        self._anticipated: dict[bytes, Outcome] = {}
+        self._lock = threading.Lock()
+        self._accepted: bytes | None = None
+        self._regional: Regional | None = None
+        self._overridable = overridable(original)
+        self._overriding: Verifier | None = None
+        drawn = beside_defaults(inputs or InputsSpec())
+        if self._overridable and drawn is not None:
+            self._overriding = Verifier(without_defaults(original, self._overridable), drawn, verify)
+
+    @property
+    def bindings(self) -> list[dict[str, Any]]:
+        """The inputs used, for the report: dims, character and seed; with `refused` those that the original refuses."""
+        return self._original.bindings
+
+    @property
+    def runs(self) -> Sequence[Run]:
+        """The inputs used and what the original made of them, once there are any."""
+        return self._original.runs
+
+    @property
+    def problem(self) -> str | None:
+        """Why the original cannot be run; known once it is prepared."""
+        return self._original.problem
+
+    @property
+    def spec(self) -> VerifySpec:
+        """How strictly it verifies."""
+        return self._verify
+
+    @property
+    def gap(self) -> str:
+        """What ONNX Runtime lacks to run the original, if anything."""
+        return self._original.gap
+
+    @property
+    def given(self) -> tuple[DataSpec, ...]:
+        """The sets of inputs that somebody gave, as arrays."""
+        return self._original.given
+
+    @property
+    def engine(self) -> EngineName:
+        """What runs the original."""
+        return self._original.engine
+
+    def begin(self) -> None:
+        """Start to prepare beside other work."""
+        self._original.begin()
+
+    def join(self) -> None:
+        """Wait until nothing runs beside other work."""
+        self._original.join()
+
+    def prepare(self) -> None:
+        """Find legal inputs and run the original on them, with its controls."""
+        self._original.prepare()
+
+    def verify(self, candidate: bytes, promise: Parity = Parity.CLOSE, before: bytes | None = None) -> Verdict:
+        """Return whether a changed model keeps what its pass promised.
+
+        `before` is the verified model that it was made of. Where the two agree in the region of the change, that is
+        enough; else the whole is compared with the original. A promise of identical bits is then held against the
+        model that was accepted last, if one was: after a step that rounds differently nothing can be bit-identical to
+        the original, to which it must then be close.
+        """
+        if candidate == self._original.skeleton:
+            return Verdict("equal", message="the same bytes")
+        if before is None:
+            return self._verify_whole(candidate, promise)
+        change = before, candidate, promise
+        found = self._compared.pop(_digest(*change), None) or self._compare_affordable(*change)
+        if found.verdict.passed:
+            return self._refused(candidate, found) or found.verdict
+        whole = self._verify_whole(candidate, promise)
+        if found.verdict.reason == COSTLY:
+            verdict = self._with_hidden(whole, *change, found.differing)
+            if verdict.status != "unverified":
+                return verdict
+            found = self.compare_regions(*change)
+            if found.verdict.passed:
+                return self._refused(candidate, found) or found.verdict
+        if whole.status == "unverified" and found.verdict.reason != NOT_RUN:
+            return replace(whole, message=f"{whole.message}; {found.verdict.message}")
+        return self._with_hidden(whole, *change, found.differing)
+
+    def _affords(self, before: bytes) -> float:
+        """Return the seconds that the regions of a change may take, 0 where it takes too long to look for them."""
+        if self.problem is not None:
+            return math.inf
+        original = self._original
+        left = min(1.0, len(before) / len(original.skeleton))
+        afford = max(_CHEAP_REGION, _WORTH * original.cost_of_all(left))
+        return afford if original.nodes * left * _PER_NODE < afford else 0.0
+
+    def compare_ahead(self, before: bytes, candidate: bytes, promise: Parity) -> None:
+        """Compare the regions of a change that will be verified."""
+        change = before, candidate, promise
+        self._compared[_digest(*change)] = self._compare_affordable(*change)
+
+    def run_ahead(self, before: bytes | None, candidate: bytes, promise: Parity) -> None:
+        """Run a model of few weights that will be verified, unless its regions have decided."""
+        self.prepare()
+        found = self._compared.get(_digest(before, candidate, promise)) if before is not None else None
+        decided = found is not None and found.verdict.passed
+        if self.problem is None and self._original.weights <= FEW_WEIGHTS and not decided:
+            # Older ones are of steps that were taken back.
+            self._anticipated = dict([*self._anticipated.items()][-1:])
+            self._anticipated[candidate] = self._run(candidate, self._original.engine)
+
+    def _compare_affordable(self, before: bytes, candidate: bytes, promise: Parity) -> Compared:
+        """Compare the regions of a change as long as that takes less than to run the whole."""
+        from surgery.verification.inside.regional_verdict import Compared
+
+        self.prepare()
+        afford = self._affords(before)
+        if afford > 0.0:
+            return self.compare_regions(before, candidate, promise, afford)
+        message = "to look for regions takes longer than to run the model"
+        return Compared(Verdict("unverified", COSTLY, message=message))
+
+    def compare_regions(
+        self, before: bytes, candidate: bytes, promise: Parity = Parity.CLOSE, afford: float = math.inf
+    ) -> Compared:
+        """Compare a changed model with the one that it was made of where they differ, see `regional`."""
+        from surgery.verification.inside.regional_verdict import Regional
+
+        self.prepare()
+        with self._lock:
+            self._regional = self._regional or Regional(self._original, self._verify)
+            return self._regional.compare(before, candidate, promise, afford)
+
+    def _refused(self, candidate: bytes, found: Compared) -> Verdict | None:
+        """Give the verdict on a model with other opsets that the runtime does not take whole, given that it agrees.
+
+        Which kernel a node gets may depend on the opset of the model, though its operator is the same in both: where
+        there is none, ONNX Runtime takes the operator apart, but not for each opset.
+        """
+        original = self._original
+        if not found.changed_opsets or not original.runs:
+            return None
+        return _failure(self._run(candidate, original.engine), original.runs)
+
+    def confirm(self, candidate: bytes, verdict: Verdict, promise: Parity = Parity.CLOSE) -> Verdict:
+        """Look into the region of a change, too, given the verdict on the outputs of the whole.
+
+        What the outputs cannot show the region may; what they hide is `unverified`.
+        """
+        if verdict.status == "different" or candidate == self._original.skeleton or promise is Parity.LOSSY:
+            return verdict
+        before = self._original.skeleton
+        found = self.compare_regions(before, candidate, promise)
+        region = found.verdict
+        if region.passed:
+            return verdict if verdict.passed else replace(region, message=f"{region.message}; {verdict.message}")
+        return self._with_hidden(verdict, before, candidate, promise, found.differing)
+
+    def _with_hidden(
+        self, verdict: Verdict, before: bytes, candidate: bytes, promise: Parity, differing: Sequence[str]
+    ) -> Verdict:
+        """Return the verdict on the outputs, `unverified` where they hide one of some values that differ inside."""
+        if not verdict.passed or not differing or self._original.random:
+            return verdict
+        from surgery.verification.inside.hidden import hidden
+
+        found = hidden(self._original, before, candidate, differing, promise, self._verify)
+        if not found:
+            return verdict
+        message = f"{verdict.message}; but {found}"
+        return replace(verdict, status="unverified", reason=VACUOUS, needed=None, message=message)
+
+    def _verify_whole(self, candidate: bytes, promise: Parity) -> Verdict:
+        verdict = self._told(self._with_defaults(candidate, promise), candidate)
+        if self._overriding is None or not verdict.passed:
+            return verdict
+        given = self._overriding.verify(without_defaults(candidate, self._overridable), promise)
+        if given.status != "different":
+            return verdict
+        return replace(given, message=f"where inputs that have a default are given: {given.message}")
+
+    def _told(self, verdict: Verdict, candidate: bytes) -> Verdict:
+        """Judge the outputs of random operators by how they are distributed, and say that nothing else was compared."""
+        original = self._original
+        if not verdict.passed or not original.random:
+            return verdict
+        difference = self._moments.difference(candidate)
+        if difference:
+            return replace(verdict, status="different", needed=None, message=difference)
+        operators = ", ".join(sorted(original.operators))
+        how = "by shape and type only" if difference is None else "by shape, type and distribution"
+        return replace(
+            verdict, message=f"{verdict.message}; {names(original.random)} {how}, being random ({operators})"
+        )
+
+    def _with_defaults(self, candidate: bytes, promise: Parity) -> Verdict:
+        """Verify with all inputs that have a default left to it."""
+        original = self._original
+        self.prepare()
+        not_run = self._not_run()
+        if not_run is not None:
+            return not_run
+        outcome = self._anticipated.pop(candidate, None) or self._run(candidate, original.engine)
+        runs = original.runs
+        failure = _failure(outcome, runs)
+        if failure is not None:
+            original.control()
+            return self._not_run() or failure
+        other = _other_draws(original, candidate)
+        if other:
+            return Verdict("different", message=other)
+        results = [run for run in outcome.runs if not isinstance(run, str)]
+        if promise is not Parity.EXACT or self._accepted is None:
+            return self._judge.judge(runs, results, promise, self._inside(candidate, runs, promise))
+        verdict = self._judge.judge(runs, results, Parity.CLOSE, self._inside(candidate, runs, Parity.CLOSE))
+        if not verdict.passed:
+            return verdict
+        changed = self._judge.changed_since(self._outputs_of(self._accepted), runs, results)
+        if changed is not None and original.control():
+            return self._judge.judge(runs, results, Parity.CLOSE)
+        if changed is not None:
+            return replace(verdict, status="different", message=changed)
+        empty = original.vacuous[Parity.EXACT]
+        shown = self._examine(self._accepted, candidate, runs, empty, Parity.EXACT) if empty else None
+        return verdict if shown is None or shown.agrees else shown.amend(verdict)
+
+    def _outputs_of(self, accepted: bytes) -> Sequence[Any]:
+        """Run the model that was accepted last, the first time that it is asked for."""
+        if self._last is None or self._last[0] != accepted:
+            self._last = accepted, self._run(accepted, self._original.engine).runs
+        return self._last[1]
+
+    def _not_run(self) -> Verdict | None:
+        """Give the verdict on any changed model when the original itself does not run."""
+        problem = self._original.problem
+        return None if problem is None else Verdict("unverified", NOT_RUN, message=problem)
+
+    def _inside(
+        self, candidate: bytes, runs: Sequence[Run], promise: Parity
+    ) -> Callable[[Verdict, Mapping[str, str]], Verdict]:
+        """Return what amends a verdict on outputs that prove nothing, by looking at values inside both models."""
+
+        def amend(verdict: Verdict, vacuous: Mapping[str, str]) -> Verdict:
+            return self._examine(self._original.skeleton, candidate, runs, vacuous, promise).amend(verdict)
+
+        return amend
+
+    def _examine(
+        self, before: bytes, candidate: bytes, runs: Sequence[Run], vacuous: Mapping[str, str], promise: Parity
+    ) -> Shown:
+        from surgery.verification.inside.inner_values import Setting
+        from surgery.verification.inside.intermediate import examine
+
+        original = self._original
+        return examine(before, candidate, Setting(original, self._verify, original.engine, runs, vacuous, promise))
+
+    def run(self, feeds: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any] | str]:
+        """Run the original on other inputs: its outputs, or why it refuses them."""
+        self.prepare()
+        engine = self._original.engine_for(self.engine)
+        try:
+            outcome = engine.run(self._original.skeleton, feeds)
+        finally:
+            engine.close()
+        return outcome.runs if outcome.failure is None else [outcome.failure] * len(feeds)
+
+    def accept(self, candidate: bytes) -> None:
+        """Take a model that was verified as the one that exact steps after it must equal bit by bit."""
+        self._accepted = candidate
+        if self._overriding is not None:
+            self._overriding.accept(without_defaults(candidate, self._overridable))
+
+    def close(self) -> None:
+        """Forget the reference outputs. No process outlives a call but those that prepare beside other work."""
+        self._original.abandon()
+        self._original.runs = []
+        self._last = self._accepted = None
+        self._compared.clear()
+        self._anticipated.clear()
+        if self._regional is not None:
+            self._regional.close()
+        if self._overriding is not None:
+            self._overriding.close()
+
+    def _run(self, skeleton: bytes, name: EngineName) -> Outcome:
+        """Run a model on the inputs of the original, as far as it has such inputs."""
+        import onnx
+
+        original = self._original
+        model = onnx.load_model_from_string(skeleton)
+        known = {port.name for port in signature(model).inputs}
+        feeds = [{key: value for key, value in run.feed.items() if key in known} for run in original.runs]
+        verify = self._verify
+        engine = Engine(name, verify.timeout, verify.memory, original.weights, verify.custom_op_library)
+        try:
+            return engine.run(skeleton, feeds)
+        finally:
+            engine.close()
+
+
+def _digest(before: bytes, candidate: bytes, promise: Parity) -> Hashable:
+    """Return what stands for a change that may be taken back and never asked for."""
+    return hashlib.sha256(before).digest(), hashlib.sha256(candidate).digest(), promise
+
+
+def _other_draws(original: Original, candidate: bytes) -> str:
+    """Say how the random draws behind the outputs differ; empty when they do not, or when there are none."""
+    import onnx
+
+    if not original.random:
+        return ""
+    return redrawn(*(onnx.load_model_from_string(skeleton) for skeleton in (original.skeleton, candidate)))
+
+
+def _failure(outcome: Outcome, runs: Sequence[Run]) -> Verdict | None:
+    """Give the verdict for a changed model that does not run where the original does."""
+    if outcome.crash is not None:
+        return Verdict("different", message=f"the changed model fails where the original runs: {outcome.crash.what}")
+    if outcome.unsupported is not None:
+        # The reference evaluator could tell, but the original runs in ONNX Runtime and its users run it there.
+        return Verdict("unverified", NOT_RUN, message=outcome.unsupported)
+    if outcome.invalid is not None:
+        return Verdict("different", message=f"the runtime refuses the changed model: {outcome.invalid}")
+    for run, result in zip(runs, outcome.runs):
+        if isinstance(result, str):
+            return Verdict(
+                "different", message=f"the changed model fails where the original runs: {result}{describe(run)}"
+            )
+    return None
