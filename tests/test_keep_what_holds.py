@@ -20,6 +20,7 @@ from surgery.recipe import PassStep, RepeatStep, UseStep, shipped
 from surgery.recipe.failing import decided
 from surgery.registry import declare
 from surgery.registry.declare import Pass, graph_pass
+from surgery.verification.comparing.details import Status
 from surgery.verification.signature.tracker import Contract
 from surgery.verification.verdict.verifier import Verdict
 
@@ -183,7 +184,7 @@ def test_what_nothing_shows_is_left_out_and_the_rest_kept(where: str, monkeypatc
     def doubting(self: Contract, model: onnx.ModelProto, *rest: Any) -> Any:
         if any("r1" in node.output for node in model.graph.node):
             return verify(self, model, *rest)
-        return Verdict("unverified", "vacuous", message="nothing shows it")
+        return Verdict(Status.UNVERIFIED, "vacuous", message="nothing shows it")
 
     monkeypatch.setattr(Contract, "verify", doubting)
     result = apply("[keep-drop-relu]", model=RELUS.replace("Cos(i)", "Exp(i)"))

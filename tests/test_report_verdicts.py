@@ -9,9 +9,11 @@ import pytest
 from rich.console import Console
 
 from surgery.report import terminal
-from surgery.verification.comparing.details import Arbitration, Details, Metrics
+from surgery.verification.comparing.details import Arbitration, Details, Status
 from surgery.verification.verdict.pair import Pair
 from surgery.verification.verdict.verifier import Verdict
+
+METRICS = {"cosine": 0.9999, "snr": 40.0, "relative": 0.01}
 
 NEEDED = {"rtol": 1.2e-5, "atol": 1.5e-6}
 
@@ -25,21 +27,25 @@ NEEDED = {"rtol": 1.2e-5, "atol": 1.5e-6}
             "needed rtol 1.2e-05 and atol 1.5e-06; at most 12 ulp; 0.75 tolerances from float64, the original 0.5",
         ),
         (
-            Details(ulp=1e6, metrics=Metrics(0.9999, 40.0, 0.01), float64=Arbitration(unavailable="random numbers")),
+            Details(
+                ulp=1e6,
+                metrics={"cosine": 0.9999, "snr": 40.0, "relative": 0.01},
+                float64=Arbitration(unavailable="random numbers"),
+            ),
             "needed rtol 1.2e-05 and atol 1.5e-06; at most 1e+06 ulp; "
             "cosine 0.9999, SNR 40 dB, largest error 0.01 of the range",
         ),
     ],
 )
 def test_what_is_close_tells_how_close(details, text):
-    verdict = Verdict("close", None, NEEDED, "", details)
+    verdict = Verdict(Status.CLOSE, None, NEEDED, "", details)
     assert terminal.distance(verdict) == text
     assert terminal.distance(replace(verdict, needed=None)).startswith("no tolerance would do; at most")
 
 
 def test_a_pair_is_shown_with_its_distance():
     console = Console(file=io.StringIO(), width=200)
-    verdict = Verdict("close", None, NEEDED, "output 'y'[0]: 1 instead of 2", Details(ulp=3.0))
+    verdict = Verdict(Status.CLOSE, None, NEEDED, "output 'y'[0]: 1 instead of 2", Details(ulp=3.0))
     console.print(terminal.pair(Pair(verdict, (), ({"dims": {}, "character": "normal", "seed": 0},))))
     text = console.file.getvalue()
     assert "close on 1 set of inputs, needed rtol 1.2e-05 and atol 1.5e-06; at most 3 ulp" in text

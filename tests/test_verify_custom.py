@@ -18,6 +18,7 @@ from surgery.promises import Parity
 from surgery.recipe import load, parse
 from surgery.recipe.schema import Recipe
 from surgery.runtime.engine import Engine
+from surgery.verification.comparing.details import Status
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.verdict.checks import check, new_findings
 from surgery.verification.verdict.pair import verify
@@ -173,7 +174,7 @@ def test_unverified_is_refused_unless_the_recipe_accepts_it() -> None:
 @pytest.mark.parametrize("mode", ["each", "end"])
 @pytest.mark.parametrize("reason", ["not-run", "vacuous", "nondeterministic"])
 def test_the_policy_holds_for_every_reason(monkeypatch: pytest.MonkeyPatch, reason: str, mode: str) -> None:
-    verdict = Verdict("unverified", reason, message="nothing is shown")
+    verdict = Verdict(Status.UNVERIFIED, reason, message="nothing is shown")
     monkeypatch.setattr(Verifier, "verify", lambda *_: verdict)
     monkeypatch.setattr(Verifier, "confirm", lambda *_: verdict)
     proto = text.parse("g (float[n] x) => (float[n] y) { k = Identity(x) y = Relu(k) }")

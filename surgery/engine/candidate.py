@@ -58,4 +58,4 @@ class Attempt:
     @property
     def is_wrong(self) -> bool:
         """Whether there is a changed model and it is wrong, rather than none or one that nothing is known of."""
-        return bool(self.complaint) and self.changed and (self.verdict is None or self.verdict.status == "different")
+        return bool(self.complaint) and self.changed and (self.verdict is None or self.verdict.is_different)

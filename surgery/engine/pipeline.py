@@ -16,7 +16,7 @@ from surgery import storage
 from surgery.engine.candidate import Attempt
 from surgery.engine.delta_debugging import MOST_RUNS, GaveUp, Guilts
 from surgery.engine.expectations import comparisons, expectations
-from surgery.engine.records import Expectation, Observer, RefusedSite, Status, StepRecord
+from surgery.engine.records import Expectation, Observer, RefusedSite, StepRecord, StepStatus
 from surgery.engine.speculation import Ahead, Judging, State
 from surgery.engine.transaction import Transactions, state_of
 from surgery.errors import ExpectationError, PassError
@@ -237,7 +237,7 @@ class Chain(Transactions):
         if step.on_failure == "bisect" and self._may_hold_in_part(attempt):
             attempt, refused = self._spare(attempt)
 
-        def told(status: Status) -> StepRecord:
+        def told(status: StepStatus) -> StepRecord:
             return self._told(attempt, status, before, self._state, time.perf_counter() - started, refused)
 
         if attempt.proto is None or not (attempt.ok or step.on_failure == "keep"):
@@ -296,7 +296,7 @@ class Chain(Transactions):
     def _told(
         self,
         attempt: Attempt,
-        status: Status,
+        status: StepStatus,
         before: State,
         after: State | None = None,
         seconds: float = 0.0,
@@ -340,7 +340,7 @@ class Chain(Transactions):
         self._is_open = self.spec.mode == "end"
         # Each step is verified already where the whole cannot show anything, but that it runs.
         runs_no_more = verdict.reason == NOT_RUN and self.verifier.problem is None
-        by_steps = self.spec.mode == "each" and verdict.status == "unverified" and not runs_no_more
+        by_steps = self.spec.mode == "each" and verdict.is_unverified and not runs_no_more
         complaint = "" if by_steps else self._complaint(verdict)
         if self.spec.mode == "each" and not complaint:
             self.end = verdict
@@ -400,7 +400,7 @@ def _site_key(step: PassStep, declared: Pass) -> object:
 
 
 def _is_unverified(attempt: Attempt) -> bool:
-    return attempt.changed and attempt.verdict is not None and attempt.verdict.status == "unverified"
+    return attempt.changed and attempt.verdict is not None and attempt.verdict.is_unverified
 
 
 def _weights(stored: storage.StoredModel) -> int:
@@ -416,5 +416,5 @@ def _tell(refused: tuple[RefusedSite, ...]) -> str:
 
 def _remark(verdict: Verdict | None) -> str:
     """What to say beside a verdict that let the step pass without a comparison."""
-    told = verdict is not None and verdict.status in ("unverified", "intended")
-    return (verdict.message or verdict.reason or "") if verdict is not None and told else ""
+    shown = verdict is None or verdict.passed or verdict.is_different
+    return "" if verdict is None or shown else verdict.message or verdict.reason or ""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from surgery.verification.verdict.validity import Validity
     from surgery.why.explain import Why
 
-Status = Literal["committed", "unchanged", "rolled_back", "skipped", "failed"]
+StepStatus = Literal["committed", "unchanged", "rolled_back", "skipped", "failed"]
 
 
 _NO_VERDICT = {
@@ -54,7 +54,7 @@ class StepRecord:
     """What became of one step."""
 
     name: str
-    status: Status
+    status: StepStatus
     nodes_before: int
     nodes_after: int
     sites: int = 0

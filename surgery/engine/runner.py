@@ -129,7 +129,7 @@ def _unverifiable(chain: Chain, found: Validity) -> str:
     invalid = bool(found.refusal) and not found.gap
     if chain.spec.unverified == "accept" or (any(verdict.passed for verdict in verdicts) and not invalid):
         return ""
-    return chain.why_unknown() if found.refusal or any(one.status == "unverified" for one in verdicts) else ""
+    return chain.why_unknown() if found.refusal or any(one.is_unverified for one in verdicts) else ""
 
 
 def apply(

@@ -24,6 +24,7 @@ from surgery.graph.graph import Graph
 from surgery.promises import Parity
 from surgery.proto.summary import operators
 from surgery.recipe.schema import PassStep, Recipe
+from surgery.verification.comparing.details import Status
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.verdict.checks import CHECK_TIMEOUT, Checker
 from surgery.verification.verdict.validity import Validity, validity
@@ -283,7 +284,7 @@ class Transactions:
         self.observer.stage(name, self._running + stage)
 
     def _complaint(self, verdict: Verdict) -> str:
-        if verdict.status == "different" or (verdict.status == "unverified" and self.spec.unverified == "refuse"):
+        if verdict.is_different or (verdict.is_unverified and self.spec.unverified == "refuse"):
             return verdict.message or verdict.reason or verdict.status
         return ""
 
@@ -308,7 +309,7 @@ class Transactions:
         """Hold what follows to the signature of what was committed, and to its bits if it rounds otherwise."""
         assert attempt.proto is not None
         right = attempt.ok and attempt.verdict is not None and attempt.verdict.passed
-        accepted = attempt.verdict is not None and attempt.verdict.status == "close"
+        accepted = attempt.verdict is not None and attempt.verdict.status is Status.CLOSE
         intended = attempt.promise is Parity.INTENDED
         told = attempt.renamed, attempt.accounts
         self.contract.adopt(attempt.proto, attempt.data, *told, right=right, accepted=accepted, intended=intended)

@@ -16,7 +16,8 @@ from surgery.recipe.rules import RulePass
 from surgery.recipe.schema import PassStep, Recipe, RepeatStep, Step, UseStep
 from surgery.recipe.steps import UNTIL_STABLE
 from surgery.recipe.writer import STEPS, Remarked, bare, given, written
-from surgery.verification.inputs.spec import InputsSpec
+from surgery.verification.comparing.metrics import LIMITS
+from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 
 
 def data(recipe: Recipe) -> dict[str, Any]:
@@ -40,11 +41,18 @@ def _recipe(recipe: Recipe) -> dict[str, Any]:
         "plugins": [*dict.fromkeys(_plugins(recipe))],
         "rules": _rules(recipe),
         "inputs": _inputs(recipe.inputs),
-        "verify": _plain(recipe.verify),
+        "verify": _verify(recipe.verify),
         "on_failure": recipe.on_failure,
         STEPS: [_step(step) for step in recipe.steps],
         "expect": _plain(recipe.expect),
     }
+
+
+def _verify(spec: VerifySpec) -> dict[str, Any]:
+    """Give the keys of `verify`, among which each metric has one of its own."""
+    found = _plain(spec)
+    found.pop("least", None)
+    return {**found, **{name: spec.least[name] for name in LIMITS if name in spec.least}}
 
 
 def _plugins(recipe: Recipe) -> Iterator[str]:

@@ -13,6 +13,7 @@ from surgery.recipe.nodes import Node, Scalar, plain, quoted
 from surgery.recipe.plugins import read_local
 from surgery.recipe.reader import Field, Reader, Schema, defined, listed, nearest
 from surgery.recipe.schema import ON_FAILURE, OUTPUT_FIELDS, Expect, When
+from surgery.verification.comparing.metrics import LIMITS, Metric
 from surgery.verification.inputs.spec import FrozenDict, VerifySpec
 
 _AT_LEAST: Schema = {"type": "string", "pattern": r"^\s*>=\s*[0-9]*\.?[0-9]+\s*$"}
@@ -56,22 +57,15 @@ def verify_fields(draft: Draft) -> dict[str, Field]:
             "Shared libraries with custom operators for ONNX Runtime, by path. They are code and need trust.",
             listed({"type": "string", "pattern": r"\S"}),
         ),
-        "cosine": Field(
-            lambda value: _least(draft, value, "cosine"),
-            "The least cosine similarity of each output of a LOSSY step, such as 0.999.",
-            {"anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, _AT_LEAST]},
-        ),
-        "snr": Field(
-            lambda value: _least(draft, value, "snr"),
-            "The least signal-to-noise ratio of each output of a LOSSY step, in dB.",
-            {"anyOf": [{"type": "number", "minimum": 0}, _AT_LEAST]},
-        ),
+        **{name: _limit(draft, name, metric) for name, metric in LIMITS.items()},
     }
 
 
 def read_verify(draft: Draft, node: Node) -> VerifySpec:
     """Read `verify`."""
-    return VerifySpec(**draft.fields(node, "verify", verify_fields(draft), example="{rtol: 1e-4, atol: 1e-5}"))
+    found = draft.fields(node, "verify", verify_fields(draft), example="{rtol: 1e-4, atol: 1e-5}")
+    least = {name: found.pop(name) for name in LIMITS if name in found}
+    return VerifySpec(**found, least=FrozenDict(least))
 
 
 def _libraries(draft: Draft, node: Node) -> tuple[Path, ...]:
@@ -82,6 +76,12 @@ def _libraries(draft: Draft, node: Node) -> tuple[Path, ...]:
     return tuple(path for path in found if path is not None)
 
 
+def _limit(draft: Draft, name: str, metric: Metric) -> Field:
+    """Say what the limit of a metric takes."""
+    number = {"type": "number", "minimum": 0, **({"maximum": metric.most} if metric.most < math.inf else {})}
+    return Field(lambda value: _least(draft, value, name), metric.least, {"anyOf": [number, _AT_LEAST]})
+
+
 def _least(reader: Reader, node: Node, name: str) -> float | None:
     """Read the least value that something may have: a number, or a text such as ">= 0.999"."""
     value = plain(node) if isinstance(node, Scalar) else None
@@ -89,11 +89,11 @@ def _least(reader: Reader, node: Node, name: str) -> float | None:
         found = re.fullmatch(r"\s*>=\s*([0-9]*\.?[0-9]+)\s*", value)
         value = float(found.group(1)) if found is not None else None
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
-        if name != "cosine" or value <= 1:
+        if value <= LIMITS[name].most:
             return float(value)
-        reader.problem(node, f"'cosine' is at most 1, not {value:g}")
+        reader.problem(node, f"'{name}' is at most {LIMITS[name].most:g}, not {value:g}")
         return None
-    reader.wrong(node, name, "the least that is accepted, such as " + ("0.999" if name == "cosine" else "30 (in dB)"))
+    reader.wrong(node, name, f"the least that is accepted, such as {LIMITS[name].example}")
     return None
 
 

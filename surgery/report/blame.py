@@ -9,7 +9,6 @@ from rich.padding import Padding
 from rich.text import Text
 
 from surgery.bisection.bisect import Blame, GuiltySite
-from surgery.report.terminal import VERDICT_STYLES
 
 _MOST_NAMES = 12
 _MOST_SITES = 4
@@ -21,8 +20,8 @@ def blame(found: Blame) -> RenderableType:
     if step is None:
         return Text(f"ok: no step of recipe '{found.recipe}' fails", style="bold green")
     place = f" ({step.where})" if step.where else ""
-    verdict = step.verdict.status if step.verdict is not None else "failed"
-    head = Text.assemble(f"step '{step.name}'{place}: ", (verdict, VERDICT_STYLES.get(verdict, "red")))
+    verdict = (step.verdict.status, step.verdict.status.style) if step.verdict is not None else ("failed", "red")
+    head = Text.assemble(f"step '{step.name}'{place}: ", verdict)
     parts: list[RenderableType] = [head, Padding(Text(step.message), (0, 0, 0, 2)), Text("")]
     for one in found.guilty[:_MOST_SITES]:
         parts += _site(one, found.sites)

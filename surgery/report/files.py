@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from surgery.report.terminal import VERDICT_STYLES, size
+from surgery.report.terminal import size
 from surgery.splitting.split import Split
 
 _MOST_NAMES = 4
@@ -23,7 +23,7 @@ def split(found: Split) -> RenderableType:
         taken = [name for name, maker in part.inputs.items() if maker]
         table.add_row(Text(part.file), str(part.nodes), size(part.weights), Text(_some(taken)))
     verdict = found.verdict
-    line = Text(f"in sequence: {verdict.status}", style=VERDICT_STYLES.get(verdict.status, ""))
+    line = Text(f"in sequence: {verdict.status}", style=verdict.status.style)
     told = verdict.message or verdict.reason
     return Group(table, line, *([Text(f"  {told}")] if told else []))
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from surgery.proto.summary import OperatorCount, histogram
+from surgery.verification.comparing.details import Status
 from surgery.verification.comparing.metrics import tell
 from surgery.verification.inputs.given import REPRODUCED
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from surgery.verification.verdict.verifier import Verdict
 
 STATUS_STYLES = {"committed": "green", "unchanged": "dim", "rolled_back": "yellow", "skipped": "dim", "failed": "red"}
-VERDICT_STYLES = {"equal": "green", "close": "green", "intended": "cyan", "different": "red", "unverified": "yellow"}
 _IDLE = ("unchanged", "skipped")
 _FEW = 20
 _MOST_DIMS = 4
@@ -43,9 +43,9 @@ def size(count: int | None) -> str:
 
 def needed(verdict: Verdict | None) -> str:
     """Write the tolerance that a comparison needed."""
-    if verdict is None or verdict.status == "unverified" or not verdict.needed:
+    if verdict is None or verdict.is_unverified or not verdict.needed:
         return ""
-    if verdict.status == "equal":
+    if verdict.status is Status.EQUAL:
         return "0"
     return f"{verdict.needed['rtol']:.1e}"
 
@@ -76,7 +76,7 @@ def _steps(steps: Sequence[StepRecord]) -> Iterator[RenderableType]:
 
 def _step_row(step: StepRecord) -> tuple[RenderableType, ...]:
     difference = step.nodes_after - step.nodes_before
-    verdict = step.verdict.status if step.verdict is not None else ""
+    verdict = (step.verdict.status, step.verdict.status.style) if step.verdict is not None else ""
     place = f" ({step.verdict.region} nodes)" if step.verdict is not None and step.verdict.region is not None else ""
     return (
         Text(step.name),
@@ -84,7 +84,7 @@ def _step_row(step: StepRecord) -> tuple[RenderableType, ...]:
         Text(str(step.nodes_after)),
         change(difference),
         Text(str(step.sites) if step.sites else "", style="dim" if not step.sites else ""),
-        Text.assemble((verdict, VERDICT_STYLES.get(verdict, "")), (place, "dim")),
+        Text.assemble(verdict, (place, "dim")),
         Text(needed(step.verdict)),
         Text(f"{step.seconds:.2f}", style="dim"),
     )
@@ -151,7 +151,7 @@ def _messages(steps: Sequence[StepRecord]) -> Iterator[RenderableType]:
             text = Text.assemble((f"{step.name}: ", STATUS_STYLES[step.status]), f"{place}{step.message}")
             yield Padding(text, (0, 0, 0, 2))
         # An exact step behind one that rounds otherwise is as far from the original as that one.
-        elif step.verdict is not None and step.verdict.status == "close" and step.verdict.details != known:
+        elif step.verdict is not None and step.verdict.status is Status.CLOSE and step.verdict.details != known:
             known = step.verdict.details
             text = Text.assemble((f"{step.name}: ", STATUS_STYLES[step.status]), (distance(step.verdict), "dim"))
             yield Padding(text, (0, 0, 0, 2))
@@ -205,7 +205,7 @@ def _not_kept(refused: Sequence[StepRecord]) -> str:
 def _advice(step: StepRecord) -> str:
     """Say what the user can do about a step that ended the run."""
     advice = "--on-failure bisect keeps what holds; 'surgery bisect' finds the site that is wrong"
-    if step.verdict is not None and step.verdict.status == "unverified":
+    if step.verdict is not None and step.verdict.is_unverified:
         return f"--inputs or --dims may show what nothing shows now; --unverified accept takes it as it is; {advice}"
     return advice
 
@@ -216,15 +216,15 @@ def _proof(committed: Sequence[StepRecord], account: Result) -> str:
     runs = sum(1 for binding in account.bindings if not binding.get("refused"))
     if not verdicts:
         return "not verified, as the recipe says"
-    weak = sum(1 for status in verdicts if status in ("unverified", "different"))
+    weak = sum(1 for status in verdicts if not status.accepted)
     if weak:
         return f"{weak} of {len(verdicts)} committed steps are not verified"
-    compared = [status for status in verdicts if status != "intended"]
+    compared = [status for status in verdicts if status.passed]
     changes = len(verdicts) - len(compared)
     intended = f"{changes} intended change{'' if changes == 1 else 's'}, checked and run but not compared"
     if not compared:
         return intended
-    worst = "every output bit-identical" if set(compared) == {"equal"} else "every output within tolerance"
+    worst = "every output bit-identical" if set(compared) == {Status.EQUAL} else "every output within tolerance"
     if any(step.verdict.details.beyond for step in committed if step.verdict is not None and step.verdict.details):
         worst += ", or as near to float64 as the original's,"
     if all(step.verdict.message.startswith("the same bytes") for step in committed if step.verdict is not None):
@@ -235,7 +235,7 @@ def _proof(committed: Sequence[StepRecord], account: Result) -> str:
     if regional:
         proof = f"{worst} to {reference} on {runs} sets of inputs; {regional} of {len(compared)} steps "
         proof += "verified in the region of their change"
-    if regional and account.end is not None and account.end.status == "unverified":
+    if regional and account.end is not None and account.end.is_unverified:
         proof = f"{len(compared)} steps verified in the region of their change; not on the whole: {account.end.message}"
     return f"{intended}; {proof}" if changes else proof
 
@@ -279,7 +279,7 @@ def pair(found: Pair) -> RenderableType:
     runs = sum(1 for binding in found.bindings if not binding.get("refused"))
     tolerance = needed(verdict)
     detail = f", rtol needed {tolerance}" if tolerance else ""
-    if verdict.status == "close" and verdict.details is not None:
+    if verdict.status is Status.CLOSE and verdict.details is not None:
         detail = f", {distance(verdict)}"
     number = f" on {runs} set{'' if runs == 1 else 's'} of inputs" if runs else ""
     parts = []
@@ -287,7 +287,7 @@ def pair(found: Pair) -> RenderableType:
         takes = "takes less than A" if found.interface == "keep" and found.narrowed else "is not valid where A is"
         parts = [Text(f"B {takes}: {'; '.join(found.complaints)}", style="red")]
         number = f", as far as the outputs go,{number}"
-    parts += [Text(f"{verdict.status}{number}{detail}", style=VERDICT_STYLES[verdict.status])]
+    parts += [Text(f"{verdict.status}{number}{detail}", style=verdict.status.style)]
     parts += [Text(f"  {verdict.message or verdict.reason}")] if verdict.message or verdict.reason else []
     parts += [Text(f"  signature: {item}", style="yellow") for item in found.signature]
     for kind, pairs in (("input", found.inputs), ("output", found.outputs)):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from surgery.promises import Parity
 from surgery.runtime.engine import Engine, EngineName, Outcome
 from surgery.splitting.cutting import Piece, together
+from surgery.verification.comparing.details import Status
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.verdict.checks import CHECK_TIMEOUT, Checker, new_findings
 from surgery.verification.verdict.verifier import Verdict, Verifier
@@ -23,7 +24,7 @@ def verify(model: onnx.ModelProto, parts: Sequence[Piece], inputs: InputsSpec, s
     data = [_bytes(part.proto) for part in parts]
     fault = _fault(_bytes(model), data, spec)
     if fault:
-        return Verdict("different", message=fault)
+        return Verdict(Status.DIFFERENT, message=fault)
     with closing(_InSequence(model, list(zip(parts, data, strict=True)), inputs, spec)) as verifier:
         return verifier.verify(_bytes(together(model, parts)), Parity.EXACT)
 

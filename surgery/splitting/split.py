@@ -114,7 +114,7 @@ def split(
         check_folder(Path(folder), stem, [part.file for part in described], stored.weights, force=force)
     spec = spec or VerifySpec()
     verdict = verify(stored.proto, found, with_sets_beside(inputs or InputsSpec(), stored.path), spec)
-    ok = verdict.passed or (spec.unverified == _UNVERIFIED_OK and verdict.status == "unverified")
+    ok = verdict.passed or (spec.unverified == _UNVERIFIED_OK and verdict.is_unverified)
     result = Split(
         stored.path.name if stored.path is not None else "",
         tuple(source.given),

@@ -183,9 +183,9 @@ def _verified(outcome: Outcome, declared: Pass, case: Case) -> Iterator[Finding]
             return
         verdict = contract.verify(outcome.after, after, declared.promise(case.options), renamed, outcome.accounts)
     if case.unverified is not None:
-        if (verdict.status, verdict.message or verdict.reason) != ("unverified", case.unverified):
+        if not verdict.is_unverified or case.unverified != (verdict.message or verdict.reason):
             yield Finding(f"parity: {verdict.status}, not as the case says: {verdict.message or verdict.reason}")
-    elif verdict.status not in ("equal", "close", "intended"):
+    elif not verdict.status.accepted:
         yield Finding(f"parity: {verdict.status}: {verdict.message or verdict.reason}")
 
 

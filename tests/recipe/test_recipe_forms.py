@@ -13,21 +13,8 @@ import pytest
 from recipe_texts import EXAMPLE, only, step
 
 from surgery.errors import RecipeError, SurgeryError, UsageError
-from surgery.recipe import (
-    Comparison,
-    Expect,
-    FrozenDict,
-    InputsSpec,
-    PassStep,
-    Recipe,
-    RepeatStep,
-    TensorSpec,
-    UseStep,
-    VerifySpec,
-    When,
-    parse,
-    single_step,
-)
+from surgery.recipe import Comparison, Expect, PassStep, Recipe, RepeatStep, UseStep, When, parse, single_step
+from surgery.verification.inputs.spec import FrozenDict, InputsSpec, TensorSpec, VerifySpec
 
 
 def test_everything_that_a_recipe_can_say() -> None:
@@ -67,7 +54,7 @@ def test_options_of_any_shape() -> None:
 @pytest.mark.parametrize("text", ["0.999", '">= 0.999"', "'>=0.999'"])
 def test_the_least_cosine_is_a_number_or_a_comparison(text: str) -> None:
     recipe = parse(f"verify: {{cosine: {text}, snr: 30}}\nsteps: [drop-dropout]")
-    assert (recipe.verify.cosine, recipe.verify.snr) == (0.999, 30.0)
+    assert recipe.verify.least == {"cosine": 0.999, "snr": 30.0}
 
 
 def test_steps_know_their_place() -> None:

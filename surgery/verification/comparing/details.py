@@ -5,9 +5,54 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from enum import StrEnum
+from typing import Any, NamedTuple
 
-Status = Literal["equal", "close", "different", "unverified", "intended"]
+
+class Status(StrEnum):
+    """What a verification found."""
+
+    EQUAL = "equal"
+    """Bit-identical."""
+    CLOSE = "close"
+    """Within the tolerance, or beyond it but as near to float64 as the original."""
+    DIFFERENT = "different"
+    """Beyond the tolerance or the promise, or the changed model fails."""
+    UNVERIFIED = "unverified"
+    """Nothing could be shown; the verdict has the reason."""
+    INTENDED = "intended"
+    """The pass means to compute something else, and the changed model is checked and runs."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the models are shown to agree."""
+        return _MEANINGS[self].passed
+
+    @property
+    def accepted(self) -> bool:
+        """Whether a step may be committed with it whatever the recipe says: shown to agree, or not meant to."""
+        return _MEANINGS[self].accepted
+
+    @property
+    def style(self) -> str:
+        """The color that reports show it in."""
+        return _MEANINGS[self].style
+
+
+class _Meaning(NamedTuple):
+    passed: bool
+    accepted: bool
+    style: str
+
+
+_MEANINGS = {
+    Status.EQUAL: _Meaning(True, True, "green"),
+    Status.CLOSE: _Meaning(True, True, "green"),
+    Status.DIFFERENT: _Meaning(False, False, "red"),
+    Status.UNVERIFIED: _Meaning(False, False, "yellow"),
+    Status.INTENDED: _Meaning(False, True, "cyan"),
+}
+
 
 Plain = float | int | bool | str | complex
 """One element of an output."""
@@ -55,23 +100,6 @@ class Places:
 
 
 @dataclass(frozen=True)
-class Metrics:
-    """How near the outputs are as a whole: the worst output and set of inputs by each measure.
-
-    `cosine` is the cosine of the angle between both as vectors. `snr` is the signal-to-noise ratio in dB. `relative` is
-    the largest difference as a share of the largest magnitude of the original's output.
-    """
-
-    cosine: float
-    snr: float
-    relative: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Give plain values."""
-        return {"cosine": plain(self.cosine), "snr": plain(self.snr), "relative": plain(self.relative)}
-
-
-@dataclass(frozen=True)
 class Arbitration:
     """What float64 said. `original` and `changed` are the largest distances from it, in tolerances.
 
@@ -98,7 +126,8 @@ class Details:
     """What a comparison found over all outputs and sets of inputs.
 
     `elements` were compared, `differing` of them have other bits, `beyond` of them leave the tolerance. `ulp` is the
-    largest distance in units in the last place, `worst` the element that needs the largest tolerance.
+    largest distance in units in the last place, `worst` the element that needs the largest tolerance, `metrics` how
+    near the outputs of a LOSSY step are as a whole.
     """
 
     elements: int = 0
@@ -108,31 +137,26 @@ class Details:
     worst: Element | None = None
     nan: Places | None = None
     infinite: Places | None = None
-    metrics: Metrics | None = None
+    metrics: Mapping[str, float] | None = None
     float64: Arbitration | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Give plain values; NaN and infinity, which JSON lacks, as texts."""
-        parts = {name: getattr(self, name) for name in ("worst", "nan", "infinite", "metrics", "float64")}
-        return {
-            "elements": self.elements,
-            "differing": self.differing,
-            "beyond": self.beyond,
-            "ulp": plain(self.ulp),
-            **{name: part.to_json() if part is not None else None for name, part in parts.items()},
-        }
+        parts = {name: getattr(self, name) for name in ("worst", "nan", "infinite", "float64")}
+        told = {name: part.to_json() if part is not None else None for name, part in parts.items()}
+        metrics = None if self.metrics is None else {name: plain(value) for name, value in self.metrics.items()}
+        counts = {"elements": self.elements, "differing": self.differing, "beyond": self.beyond, "ulp": plain(self.ulp)}
+        return {**counts, **told, "metrics": metrics}
 
 
 @dataclass(frozen=True)
 class Verdict:
     """The result of a verification.
 
-    `equal`: bit-identical. `close`: within the tolerance, or beyond it but as near to float64 as the original; `needed`
-    is the smallest rtol and atol, together, that would have passed. `different`: beyond the tolerance or the promise,
-    or the changed model fails; `needed` is None when no tolerance would have helped. `unverified`: `reason` is
-    "not-run", "vacuous", "nondeterministic" or "region". `intended`: the pass means to compute something else, and the
-    changed model is checked and runs. `details` is None when no outputs were compared. `region` is the number of nodes
-    that were compared in place of the whole model, None when the whole was.
+    `needed` is the smallest rtol and atol, together, that would have passed; None when no tolerance would have helped.
+    `reason` says why something is unverified: "not-run", "vacuous", "nondeterministic" or "region". `details` is None
+    when no outputs were compared. `region` is the number of nodes that were compared in place of the whole model, None
+    when the whole was.
     """
 
     status: Status
@@ -145,12 +169,22 @@ class Verdict:
     @property
     def passed(self) -> bool:
         """Whether the models are shown to agree."""
-        return self.status in ("equal", "close")
+        return self.status.passed
+
+    @property
+    def is_different(self) -> bool:
+        """Whether the models are shown to differ."""
+        return self.status is Status.DIFFERENT
+
+    @property
+    def is_unverified(self) -> bool:
+        """Whether nothing could be shown."""
+        return self.status is Status.UNVERIFIED
 
     def to_json(self) -> dict[str, Any]:
         """Give plain values."""
         return {
-            "verdict": self.status,
+            "verdict": self.status.value,
             "reason": self.reason,
             "needed": dict(self.needed) if self.needed is not None else {"rtol": None, "atol": None},
             "message": self.message,

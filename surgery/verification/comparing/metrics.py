@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from math import inf, log10
 from typing import Any
 
@@ -10,10 +11,84 @@ import numpy as np
 
 from surgery.operators.dtypes import Array, is_float
 from surgery.verification.comparing.compare import tensors
-from surgery.verification.comparing.details import Metrics
-from surgery.verification.inputs.spec import VerifySpec
 
-_SAME = Metrics(1.0, inf, 0.0)
+Metrics = Mapping[str, float]
+"""The worst output and set of inputs by each metric, by its name."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The elements of an output on both sides, in units of the largest magnitude, so that no square leaves the range.
+
+    `signal`, `changed` and `noise` are the sums of squares of the original, of the changed, and of their difference;
+    `product` is the sum of products of both.
+    """
+
+    signal: float
+    changed: float
+    noise: float
+    product: float
+    peak: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One measure. `best` is its value for equal outputs, and `worst` picks the worse of two values.
+
+    `title` is what messages call it, `shown` how a summary writes its value. `least` says in the reference of recipes
+    what a recipe may ask for, and `example` is such a number; `most` is the greatest that makes sense. A metric without
+    these is only reported.
+    """
+
+    compute: Callable[[Pair], float]
+    best: float
+    worst: Callable[[float, float], float]
+    title: str
+    shown: str
+    unit: str = ""
+    least: str = ""
+    example: str = ""
+    most: float = inf
+
+
+METRICS: dict[str, Metric] = {
+    "cosine": Metric(
+        lambda pair: pair.product / (pair.signal * pair.changed) ** 0.5 if pair.signal * pair.changed else 0.0,
+        best=1.0,
+        worst=min,
+        title="cosine similarity",
+        shown="cosine {:.6g}",
+        least="The least cosine similarity of each output of a LOSSY step, such as 0.999.",
+        example="0.999",
+        most=1.0,
+    ),
+    "snr": Metric(
+        lambda pair: (
+            10 * log10(pair.signal / pair.noise) if pair.signal and pair.noise else (inf if pair.signal else -inf)
+        ),
+        best=inf,
+        worst=min,
+        title="signal-to-noise ratio",
+        shown="SNR {:.3g} dB",
+        unit=" dB",
+        least="The least signal-to-noise ratio of each output of a LOSSY step, in dB.",
+        example="30 (in dB)",
+    ),
+    "relative": Metric(
+        lambda pair: pair.error / pair.peak if pair.peak else inf,
+        best=0.0,
+        worst=max,
+        title="largest error",
+        shown="largest error {:.2g} of the range",
+    ),
+}
+"""All metrics, by the names that recipes and reports have for them."""
+
+LIMITS = {name: metric for name, metric in METRICS.items() if metric.least}
+"""Those that a recipe may set a limit to."""
+
+_SAME = {name: metric.best for name, metric in METRICS.items()}
 
 
 class Meter:
@@ -25,7 +100,7 @@ class Meter:
 
     def __init__(self, random: frozenset[str]) -> None:
         self._random = random
-        self.metrics = _SAME
+        self.metrics: Metrics = _SAME
         self.names: dict[str, str] = {}
 
     def add(self, original: Mapping[str, Any], changed: Mapping[str, Any]) -> None:
@@ -37,24 +112,18 @@ class Meter:
                 if is_float(x.dtype) and x.dtype == y.dtype and x.shape == y.shape:
                     self._keep(name, measure(x, y))
 
-    def _keep(self, name: str, found: Metrics) -> None:
-        for key, better in (("cosine", max), ("snr", max), ("relative", min)):
-            mine, theirs = getattr(self.metrics, key), getattr(found, key)
-            if better(mine, theirs) == mine and mine != theirs:
-                self.names[key] = name
-        self.metrics = Metrics(
-            min(self.metrics.cosine, found.cosine),
-            min(self.metrics.snr, found.snr),
-            max(self.metrics.relative, found.relative),
-        )
+    def _keep(self, output: str, found: Metrics) -> None:
+        before = self.metrics
+        self.metrics = {name: metric.worst(before[name], found[name]) for name, metric in METRICS.items()}
+        self.names |= {name: output for name, value in self.metrics.items() if value != before[name]}
 
-    def failures(self, spec: VerifySpec) -> Iterator[str]:
-        """Say which thresholds of the recipe do not hold, and for which output."""
-        for key, unit, least in (("cosine", "", spec.cosine), ("snr", " dB", spec.snr)):
-            value = getattr(self.metrics, key)
-            if least is not None and value < least:
-                title = "cosine similarity" if key == "cosine" else "signal-to-noise ratio"
-                yield f"the {title} of output '{self.names[key]}' is {value:.6g}{unit}, not at least {least:g}{unit}"
+    def failures(self, least: Metrics) -> Iterator[str]:
+        """Say which limits do not hold, and for which output."""
+        for name, limit in least.items():
+            value, metric = self.metrics[name], METRICS[name]
+            if value < limit:
+                told = f"{value:.6g}{metric.unit}, not at least {limit:g}{metric.unit}"
+                yield f"the {metric.title} of output '{self.names[name]}' is {told}"
 
 
 def measure(original: Array, changed: Array) -> Metrics:
@@ -65,20 +134,15 @@ def measure(original: Array, changed: Array) -> Metrics:
     largest = max(float(np.abs(x).max(initial=0.0)), float(np.abs(y).max(initial=0.0)))
     if largest == 0.0 or np.array_equal(x, y):
         return _SAME
-    # In units of the largest magnitude, so that no square leaves the range.
     x, y = x / largest, y / largest
     signal, other, noise = (float(values @ values) for values in (x, y, x - y))
-    product = (signal * other) ** 0.5
-    peak = float(np.abs(x).max())
-    return Metrics(
-        cosine=float(x @ y) / product if product else 0.0,
-        snr=10 * log10(signal / noise) if signal and noise else (inf if signal else -inf),
-        relative=float(np.abs(x - y).max()) / peak if peak else inf,
-    )
+    peak, error = float(np.abs(x).max()), float(np.abs(x - y).max())
+    pair = Pair(signal, other, noise, float(x @ y), peak, error)
+    return {name: metric.compute(pair) for name, metric in METRICS.items()}
 
 
 def tell(metrics: Metrics) -> str:
     """Write the measures in a few words."""
-    if metrics.snr == inf:
+    if metrics == _SAME:
         return "no difference to measure"
-    return f"cosine {metrics.cosine:.6g}, SNR {metrics.snr:.3g} dB, largest error {metrics.relative:.2g} of the range"
+    return ", ".join(metric.shown.format(metrics[name]) for name, metric in METRICS.items())

@@ -43,20 +43,20 @@ class Judge:
             found = self._find(runs, results, promise)
             negative = found.negative()
         if original.problem is not None:
-            return Verdict("unverified", NOT_RUN, message=original.problem)
+            return Verdict(Status.UNVERIFIED, NOT_RUN, message=original.problem)
         if negative is not None:
             return negative
         details = found.details()
         if original.nondeterministic:
             what = f"the original differs from itself from run to run in {names(original.nondeterministic)}"
-            return Verdict("unverified", NONDETERMINISTIC, None, what, details)
+            return Verdict(Status.UNVERIFIED, NONDETERMINISTIC, None, what, details)
         total = found.total
         empty = original.vacuous[promise if total.bits else Parity.EXACT]
         if empty and inside is None:
             what = "; ".join(f"'{name}' {why}" for name, why in sorted(empty.items()))
-            return Verdict("unverified", VACUOUS, None, f"nothing is proved: {what}", details)
+            return Verdict(Status.UNVERIFIED, VACUOUS, None, f"nothing is proved: {what}", details)
         told = found.tell() if total.bits else f"bit-identical in {_count(runs)}"
-        status: Status = "close" if total.bits else "equal"
+        status = Status.CLOSE if total.bits else Status.EQUAL
         verdict = Verdict(status, None, total.as_needed(), f"{told}{self._note()}", details)
         return inside(verdict, empty) if empty and inside is not None else verdict
 
@@ -86,8 +86,8 @@ class Judge:
                 found.worst = run
             if found.meter is not None:
                 found.meter.add(run.outputs, outputs)
-        found.bounded = lossy and rules.is_default and (spec.cosine is not None or spec.snr is not None)
-        found.short = tuple(found.meter.failures(spec)) if found.meter is not None else ()
+        found.bounded = lossy and rules.is_default and bool(spec.least)
+        found.short = tuple(found.meter.failures(spec.least)) if found.meter is not None else ()
         doubted = total.bits and promise is not Parity.EXACT and not found.bounded and not total.hopeless
         if doubted and total.needed > self._arbiter.doubt(rules):
             found.ruling = self._arbiter.judge(runs, results, rules)
@@ -128,13 +128,13 @@ class _Found:
             return self._different(f"{ruling.message}{describe(ruling.run)}")
         if ruling is not None and ruling.kind == "noise":
             told = f"nothing is proved: {ruling.message}{describe(ruling.run)}"
-            return Verdict("unverified", VACUOUS, None, told, self.details())
+            return Verdict(Status.UNVERIFIED, VACUOUS, None, told, self.details())
         if total.beyond and not self.bounded and (ruling is None or ruling.kind == "unknown"):
             return self._different(message + self._unknown(" (not judged in float64: {})"))
         return self._different("; ".join(self.short)) if self.short else None
 
     def _different(self, message: str) -> Verdict:
-        return Verdict("different", None, self.total.as_needed(), message, self.details())
+        return Verdict(Status.DIFFERENT, None, self.total.as_needed(), message, self.details())
 
     def _unknown(self, text: str) -> str:
         unknown = self.ruling is not None and self.ruling.kind == "unknown"

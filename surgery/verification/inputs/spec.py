@@ -120,8 +120,8 @@ class VerifySpec:
     be verified counts as failed. `timeout` is in seconds for one run of the model, `memory` in bytes for the process
     that runs it.
     `custom_op_library`: shared libraries with custom operators for ONNX Runtime, native code that whoever makes this
-    has asked about. `cosine` and `snr` (in dB) are the least that the outputs of a LOSSY step may have, each output by
-    itself; they take the place of the default tolerance.
+    has asked about. `least` holds, by metric, what the outputs of a LOSSY step must reach, each output by itself; it
+    takes the place of the default tolerance.
     """
 
     rtol: float | None = None
@@ -132,6 +132,5 @@ class VerifySpec:
     timeout: float = 300.0
     memory: int | None = None
     custom_op_library: tuple[Path, ...] = ()
-    cosine: float | None = None
-    snr: float | None = None
+    least: Mapping[str, float] = field(default_factory=FrozenDict)
     compare: Compare = "region"

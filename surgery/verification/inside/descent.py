@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from surgery.proto.dataflow import Flow
 from surgery.proto.extract import called
 from surgery.proto.fingerprint import hands_on, numbered, operation
-from surgery.verification.comparing.details import Verdict
+from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import VACUOUS
 from surgery.verification.inside.regions import Region
 
@@ -56,7 +56,7 @@ def descend(
         if any(not one.passed and one.reason != VACUOUS for one in verdicts.values()):
             return verdict, []
         shown.append(piece)
-        close += [one for one in verdicts.values() if one.status == "close"]
+        close += [one for one in verdicts.values() if one.status is Status.CLOSE]
         pending = [pair for pair, label in zip(found, piece.targets) if not verdicts[label].passed]
         if not pending:
             break
@@ -68,7 +68,7 @@ def descend(
     if close:
         worst = max(close, key=lambda one: one.needed["rtol"] if one.needed else 0.0)
         return replace(worst, message=f"{message}: {worst.message}"), shown
-    return Verdict("equal", message=message), shown
+    return Verdict(Status.EQUAL, message=message), shown
 
 
 def _read(sides: tuple[onnx.ModelProto, onnx.ModelProto], flows: tuple[Flow, Flow], pair: _Pair) -> list[_Pair] | None:

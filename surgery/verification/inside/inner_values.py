@@ -16,7 +16,7 @@ from surgery.proto.randomness import Origins, origins
 from surgery.runtime.engine import Engine, EngineName
 from surgery.runtime.inference import declare
 from surgery.verification.comparing.compare import Difference, Rules, compare, tensors
-from surgery.verification.comparing.details import Verdict
+from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import Judge
 from surgery.verification.comparing.reference_run import Original
 from surgery.verification.comparing.vacuity import Run, same, vacuous
@@ -139,11 +139,11 @@ class Inside:
             return None
         single = [replace(runs[i], outputs={name: mine[i][name]}) for i in kept]
         verdict = judge.judge(single, [{name: theirs[i][other]} for i in kept], self.setting.promise)
-        if verdict.status == "different":
+        if verdict.is_different:
             return replace(
                 verdict, message=verdict.message.replace(f"output '{name}'", f"the intermediate value '{name}'", 1)
             )
-        promise = self.setting.promise if verdict.status == "close" else Parity.EXACT
+        promise = self.setting.promise if verdict.status is Status.CLOSE else Parity.EXACT
         empty = vacuous(_declaring(name), single, self.origins, self.rules(promise))
         return verdict if verdict.passed and not empty else None
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from surgery.proto.dataflow import Flow
 from surgery.proto.fingerprint import Lineage, trace
-from surgery.verification.comparing.details import Verdict
+from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.inside.inner_values import Inside, Setting
 from surgery.verification.inside.upstream import Region, Trial
 
@@ -71,11 +71,11 @@ class Shown:
             return replace(self.differing, message=message)
         if self.open:
             message = f"the outputs do not depend on {_some(self.open)}: {self.empty}"
-            return replace(verdict, status="unverified", reason="vacuous", needed=None, message=message)
+            return replace(verdict, status=Status.UNVERIFIED, reason="vacuous", needed=None, message=message)
         message = f"{verdict.message}; the outputs prove nothing ({self.empty}); {self._evidence()}"
         if self.needed is None:
             return replace(verdict, message=message)
-        return replace(verdict, status="close", needed=_largest([verdict.needed, self.needed]), message=message)
+        return replace(verdict, status=Status.CLOSE, needed=_largest([verdict.needed, self.needed]), message=message)
 
     def _evidence(self) -> str:
         found = []
@@ -189,7 +189,7 @@ class _Examination:
         new, gone = self._open()
         wrong = self._wrong()
         sure = [name for name in wrong if self.lineage.related and not self._is_doubtful(name)]
-        close = [verdict.needed for verdict in self.agreeing.values() if verdict.status == "close"]
+        close = [verdict.needed for verdict in self.agreeing.values() if verdict.status is Status.CLOSE]
         return Shown(
             "; ".join(f"'{name}' {why}" for name, why in sorted(self.setting.vacuous.items())),
             changed=bool(self.changed or self.removed),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from surgery.promises import Parity
-from surgery.verification.comparing.details import Verdict
+from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.inside.budget import COSTLY, REGION, Budget, CostlyError
@@ -65,7 +65,7 @@ class Regional:
         try:
             verdict = change.verdict()
         except CostlyError as error:
-            verdict = Verdict("unverified", COSTLY, message=str(error))
+            verdict = Verdict(Status.UNVERIFIED, COSTLY, message=str(error))
         if verdict.passed:
             self._last = sides[1]
         return Compared(verdict, change.differing, sides[0].opsets != sides[1].opsets)
@@ -98,21 +98,21 @@ class _Change:
             targets = self.boundary.targets - set(self.shown)
             regions = self.boundary.cut(targets)
             if any(region.nodes > _LARGEST for region in regions):
-                return Verdict("unverified", REGION, message=f"the region of '{min(targets)}' is too large")
+                return Verdict(Status.UNVERIFIED, REGION, message=f"the region of '{min(targets)}' is too large")
             self._compare(regions)
             if not self.boundary.doubted:
-                self.differing = tuple(name for name, item in self.failing.items() if item[0].status == "different")
+                self.differing = tuple(name for name, item in self.failing.items() if item[0].is_different)
             if not self.failing:
                 break
             self._grow(2**number)
         if self.failing:
             name, (verdict, _) = min(self.failing.items())
             message = f"in its region, '{name}' is not shown: {verdict.message}"
-            return Verdict("unverified", NOT_RUN if verdict.reason == NOT_RUN else REGION, message=message)
+            return Verdict(Status.UNVERIFIED, NOT_RUN if verdict.reason == NOT_RUN else REGION, message=message)
         lost = [name for name in sorted(self.boundary.doubted) if not self._shows(name)]
         if lost and not self._agree_after_all(lost):
             message = f"'{lost[0]}' differs in its region, and nothing after it moves"
-            return Verdict("unverified", REGION, message=message)
+            return Verdict(Status.UNVERIFIED, REGION, message=message)
         return self._shown()
 
     def _agree_after_all(self, names: Sequence[str]) -> bool:
@@ -169,11 +169,13 @@ class _Change:
         """Give one verdict for all targets."""
         regions = {id(region): region for _, region in self.shown.values()}
         nodes = sum(region.nodes for region in regions.values())
-        close = [verdict for verdict, _ in self.shown.values() if verdict.status == "close"]
+        close = [verdict for verdict, _ in self.shown.values() if verdict.status is Status.CLOSE]
         if not close:
             needed = {"rtol": 0.0, "atol": 0.0}
             proved = all(verdict.message == PROVED for verdict, _ in self.shown.values())
             how = PROVED if proved else "bit-identical"
-            return Verdict("equal", None, needed, f"{how} in the region of the change: {nodes} nodes", region=nodes)
+            return Verdict(
+                Status.EQUAL, None, needed, f"{how} in the region of the change: {nodes} nodes", region=nodes
+            )
         worst = max(close, key=lambda one: one.needed["rtol"] if one.needed else 0.0)
         return replace(worst, message=f"in the region of the change ({nodes} nodes): {worst.message}", region=nodes)

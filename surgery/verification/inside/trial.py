@@ -17,7 +17,7 @@ from surgery.proto.fingerprint import alike
 from surgery.proto.randomness import origins
 from surgery.verification.comparing.arbiter import DOUBT
 from surgery.verification.comparing.compare import Difference, Rules, compare, exceeds
-from surgery.verification.comparing.details import Verdict
+from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN, Judge
 from surgery.verification.comparing.vacuity import ALWAYS_EMPTY, NEVER_FINITE, Run, same, vacuous
 from surgery.verification.inputs.plan import Binding, Plan
@@ -84,7 +84,7 @@ class Laboratory:
             return verdicts
         self._values = self._values or Values(self._original, self._engine)
         if not self._values.points:
-            nothing = Verdict("unverified", NOT_RUN, message=self._original.problem or "no inputs are known")
+            nothing = Verdict(Status.UNVERIFIED, NOT_RUN, message=self._original.problem or "no inputs are known")
             return dict.fromkeys((name for region in left for name in region.targets), nothing) | verdicts
         given = {name for region in left for name in region.given}
         self._values.infer(before, given, budget)
@@ -139,10 +139,10 @@ class Laboratory:
             again = self._try_at(larger or self._values.points, turning or region, before, promise, grown)
         except UnknownError:
             return {}
-        found = {name: again[name] for name in empty if again[name].passed or again[name].status == "different"}
+        found = {name: again[name] for name in empty if again[name].passed or again[name].is_different}
         if operators(region) <= MOVING:
             # Nothing is computed that could hide, and numbers of positions are compared at both kinds of sizes.
-            nothing = Verdict("equal", message="bit-identical, and empty at all sizes")
+            nothing = Verdict(Status.EQUAL, message="bit-identical, and empty at all sizes")
             found |= {name: nothing for name in empty if again[name].message == verdicts[name].message}
         return found
 
@@ -201,11 +201,11 @@ class Laboratory:
             raise UnknownError(f"the region of the original does not run: {mine.runs[0]}")
         runs = [Run(*feeds[number], outputs) for number, outputs in kept.items()]
         if theirs.unsupported is not None:
-            return runs, [], Verdict("unverified", NOT_RUN, message=theirs.unsupported)
+            return runs, [], Verdict(Status.UNVERIFIED, NOT_RUN, message=theirs.unsupported)
         results = [theirs.runs[number] for number in kept] if theirs.failure is None else []
         failure = theirs.failure or next((run for run in results if isinstance(run, str)), None)
         if failure is not None:
-            return runs, [], Verdict("different", message=f"the changed region does not run: {failure}")
+            return runs, [], Verdict(Status.DIFFERENT, message=f"the changed region does not run: {failure}")
         return runs, [run for run in results if not isinstance(run, str)], None
 
     def _feeds(
@@ -294,9 +294,9 @@ class Laboratory:
             mine = [replace(run, outputs={output: run.outputs[output]}) for run in runs]
             theirs = [{output: values[output]} for values in results]
             if all(same(run.outputs[output], values[output]) for run, values in zip(mine, theirs)):
-                verdicts[name] = Verdict("equal", message="bit-identical")
+                verdicts[name] = Verdict(Status.EQUAL, message="bit-identical")
             elif few and promise is Parity.CLOSE and (total := self._difference(mine, theirs)).needed <= DOUBT:
-                verdicts[name] = Verdict("close", None, total.as_needed(), total.message, total.details())
+                verdicts[name] = Verdict(Status.CLOSE, None, total.as_needed(), total.message, total.details())
             else:
                 verdicts[name] = judge.judge(mine, theirs, promise)
         return verdicts
@@ -326,7 +326,7 @@ class Laboratory:
         empty: dict[Parity, dict[str, str]] = {}
         result = {}
         for name, output in zip(region.targets, region.outputs):
-            strict = promise if verdicts[name].status == "close" else Parity.EXACT
+            strict = promise if verdicts[name].status is Status.CLOSE else Parity.EXACT
             if strict not in empty:
                 rules = Rules(strict, self._verify.rtol, self._verify.atol)
                 empty[strict] = vacuous(region.before, runs, found, rules)
@@ -337,9 +337,9 @@ class Laboratory:
                 is_fixed = self._values is not None and self._values.is_empty(before, name)
             else:
                 is_fixed = not grown and why != NEVER_FINITE
-                is_fixed = is_fixed and (verdicts[name].status == "equal" or _is_constant(pairs, output))
+                is_fixed = is_fixed and (verdicts[name].status is Status.EQUAL or _is_constant(pairs, output))
             if not is_fixed:
-                result[name] = Verdict("unverified", "vacuous", message=f"'{name}' {why}")
+                result[name] = Verdict(Status.UNVERIFIED, "vacuous", message=f"'{name}' {why}")
         return result
 
 
@@ -380,7 +380,7 @@ def _proved(region: Region) -> dict[str, Verdict]:
         return {}
     proof = alike(region.before, region.after, region.outputs)
     found = zip(region.targets, region.outputs)
-    return {name: Verdict("equal", message=PROVED) for name, output in found if output in proof}
+    return {name: Verdict(Status.EQUAL, message=PROVED) for name, output in found if output in proof}
 
 
 def _computing(piece: onnx.ModelProto) -> set[str]:
@@ -395,17 +395,19 @@ def _follows(region: Region, verdicts: Mapping[str, Verdict]) -> dict[str, Verdi
     elements in the original that do not belong together.
     """
     names = dict(zip(region.targets, region.outputs))
-    equal = {name: names[name] for name in region.targets if name in region.given and verdicts[name].status == "equal"}
+    equal = {
+        name: names[name] for name in region.targets if name in region.given and verdicts[name].status is Status.EQUAL
+    }
     left = [name for name in region.targets if not verdicts[name].passed]
     if not equal or not left:
         return {}
     proof = alike(region.before, region.after, [names[name] for name in left], equal)
     message = "computed by the same operators of values that are bit-identical"
-    return {name: Verdict("equal", message=message) for name in left if names[name] in proof}
+    return {name: Verdict(Status.EQUAL, message=message) for name in left if names[name] in proof}
 
 
 def _unverified(region: Region, reason: str) -> dict[str, Verdict]:
-    return dict.fromkeys(region.targets, Verdict("unverified", NOT_RUN, message=reason))
+    return dict.fromkeys(region.targets, Verdict(Status.UNVERIFIED, NOT_RUN, message=reason))
 
 
 def _unit(drawn: Any) -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 
 from surgery.operators.dtypes import is_float
 from surgery.proto.ports import Match
-from surgery.verification.comparing.details import Verdict
+from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN, describe
 from surgery.verification.comparing.vacuity import Run, tensors
 from surgery.verification.signature.terms import Freed
@@ -31,14 +31,14 @@ def examine(changed: Verifier, before: Verifier, match: Match) -> Verdict:
         before.prepare()
         told = changed.problem.replace("the original", "the changed model")
         if before.problem is not None or changed.gap:
-            return Verdict("unverified", NOT_RUN, message=told)
-        return Verdict("different", message=f"the changed model does not run: {told}")
+            return Verdict(Status.UNVERIFIED, NOT_RUN, message=told)
+        return Verdict(Status.DIFFERENT, message=f"the changed model does not run: {told}")
     fault = _not_finite(changed, before, match)
     if fault:
-        return Verdict("different", message=fault)
+        return Verdict(Status.DIFFERENT, message=fault)
     count = len(changed.runs)
     inputs = "1 set of inputs" if count == 1 else f"{count} sets of inputs"
-    return Verdict("intended", message=f"intended change: not compared; it runs on {inputs}, and gives numbers")
+    return Verdict(Status.INTENDED, message=f"intended change: not compared; it runs on {inputs}, and gives numbers")
 
 
 def runs_elsewhere(changed: Verifier, freed: Sequence[Freed]) -> Verdict | None:
@@ -46,13 +46,13 @@ def runs_elsewhere(changed: Verifier, freed: Sequence[Freed]) -> Verdict | None:
     changed.prepare()
     if changed.problem is not None:
         told = changed.problem.replace("the original", "the changed model")
-        return Verdict("different", message=f"the changed model does not run at other dims: {told}")
+        return Verdict(Status.DIFFERENT, message=f"the changed model does not run at other dims: {told}")
     for dim in freed:
         seen = {np.shape(run.feed[dim.port])[dim.axis] for run in changed.runs if dim.port in run.feed}
         if seen == {dim.extent}:
             refused = next((binding["refused"] for binding in changed.bindings if "refused" in binding), "")
             what = f"dim {dim.axis} of input '{dim.port}' is open now, but the model runs at {dim.extent} only"
-            return Verdict("different", message=f"{what}{f': {refused}' if refused else ''}")
+            return Verdict(Status.DIFFERENT, message=f"{what}{f': {refused}' if refused else ''}")
     return None
 
 

@@ -10,7 +10,7 @@ from surgery.graph.signature_mappings import Account
 from surgery.proto.dataflow import Flow
 from surgery.proto.ports import Match, rename, required, retype
 from surgery.proto.signature import Signature, signature
-from surgery.verification.comparing.details import Verdict
+from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.signature import grafting
@@ -108,9 +108,9 @@ class Terms:
             stem = self._stem(model, new)
             obstacle = f"the original cannot compute input '{new[0]}': {stem}" if isinstance(stem, str) else ""
         if obstacle:
-            return Verdict("unverified", NOT_RUN, message=obstacle)
+            return Verdict(Status.UNVERIFIED, NOT_RUN, message=obstacle)
         if model.graph.output and not self.match.outputs:
-            return Verdict("unverified", NOT_RUN, message="the original has none of the outputs to compare")
+            return Verdict(Status.UNVERIFIED, NOT_RUN, message="the original has none of the outputs to compare")
         return None
 
     def _inside(self, model: onnx.ModelProto) -> list[str]:

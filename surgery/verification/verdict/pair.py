@@ -13,6 +13,7 @@ from surgery.errors import UsageError
 from surgery.promises import Parity
 from surgery.proto.ports import By, Match, by_name, by_position, mismatch, narrowed, rename
 from surgery.proto.signature import signature
+from surgery.verification.comparing.details import Status
 from surgery.verification.inputs.given import with_sets_beside
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
 from surgery.verification.verdict.checks import CHECK_TIMEOUT, Checker
@@ -57,7 +58,7 @@ class Pair:
     @property
     def ok(self) -> bool:
         """Whether the models agree, or nothing could be shown and that is accepted, and the second one is no less."""
-        agrees = self.verdict.passed or (self.accepts and self.verdict.status == "unverified")
+        agrees = self.verdict.passed or (self.accepts and self.verdict.is_unverified)
         return agrees and not self.complaints
 
     def to_json(self) -> dict[str, Any]:
@@ -114,12 +115,12 @@ def verify(
             verifier.prepare()
         wrong = mismatch(first, second, match)
         if wrong is not None:
-            verdict = Verdict("different", message=f"{wrong}{_hint(first, second, by)}")
+            verdict = Verdict(Status.DIFFERENT, message=f"{wrong}{_hint(first, second, by)}")
         else:
             renamed = _bytes(rename(second, match) if match.renames else second)
             verdict = verifier.confirm(renamed, verifier.verify(renamed, promise), promise)
             lost = len(match.outputs) < len(first.graph.output)
-            if lost and verdict.status == "different":
+            if lost and verdict.is_different:
                 verdict = replace(verdict, message=f"{verdict.message}{_hint(first, second, by)}")
         findings = _findings(first, second, spec)
         return Pair(

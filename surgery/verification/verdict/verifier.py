@@ -23,7 +23,7 @@ from surgery.promises import Parity
 from surgery.proto.draws import redrawn
 from surgery.proto.signature import signature
 from surgery.runtime.engine import FEW_WEIGHTS, Engine, EngineName, Outcome
-from surgery.verification.comparing.details import Verdict
+from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.moments import Moments
 from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS, Judge, describe, names
 from surgery.verification.comparing.reference_run import Original
@@ -127,7 +127,7 @@ class Verifier:
         the original, to which it must then be close.
         """
         if candidate == self._original.skeleton:
-            return Verdict("equal", message="the same bytes")
+            return Verdict(Status.EQUAL, message="the same bytes")
         if before is None:
             return self._verify_whole(candidate, promise)
         change = before, candidate, promise
@@ -137,12 +137,12 @@ class Verifier:
         whole = self._verify_whole(candidate, promise)
         if found.verdict.reason == COSTLY:
             verdict = self._with_hidden(whole, *change, found.differing)
-            if verdict.status != "unverified":
+            if not verdict.is_unverified:
                 return verdict
             found = self.compare_regions(*change)
             if found.verdict.passed:
                 return self._refused(candidate, found) or found.verdict
-        if whole.status == "unverified" and found.verdict.reason != NOT_RUN:
+        if whole.is_unverified and found.verdict.reason != NOT_RUN:
             return replace(whole, message=f"{whole.message}; {found.verdict.message}")
         return self._with_hidden(whole, *change, found.differing)
 
@@ -179,7 +179,7 @@ class Verifier:
         if afford > 0.0:
             return self.compare_regions(before, candidate, promise, afford)
         message = "to look for regions takes longer than to run the model"
-        return Compared(Verdict("unverified", COSTLY, message=message))
+        return Compared(Verdict(Status.UNVERIFIED, COSTLY, message=message))
 
     def compare_regions(
         self, before: bytes, candidate: bytes, promise: Parity = Parity.CLOSE, afford: float = math.inf
@@ -208,7 +208,7 @@ class Verifier:
 
         What the outputs cannot show the region may; what they hide is `unverified`.
         """
-        if verdict.status == "different" or candidate == self._original.skeleton or promise is Parity.LOSSY:
+        if verdict.is_different or candidate == self._original.skeleton or promise is Parity.LOSSY:
             return verdict
         before = self._original.skeleton
         found = self.compare_regions(before, candidate, promise)
@@ -229,14 +229,14 @@ class Verifier:
         if not found:
             return verdict
         message = f"{verdict.message}; but {found}"
-        return replace(verdict, status="unverified", reason=VACUOUS, needed=None, message=message)
+        return replace(verdict, status=Status.UNVERIFIED, reason=VACUOUS, needed=None, message=message)
 
     def _verify_whole(self, candidate: bytes, promise: Parity) -> Verdict:
         verdict = self._told(self._with_defaults(candidate, promise), candidate)
         if self._overriding is None or not verdict.passed:
             return verdict
         given = self._overriding.verify(without_defaults(candidate, self._overridable), promise)
-        if given.status != "different":
+        if not given.is_different:
             return verdict
         return replace(given, message=f"where inputs that have a default are given: {given.message}")
 
@@ -247,7 +247,7 @@ class Verifier:
             return verdict
         difference = self._moments.difference(candidate)
         if difference:
-            return replace(verdict, status="different", needed=None, message=difference)
+            return replace(verdict, status=Status.DIFFERENT, needed=None, message=difference)
         operators = ", ".join(sorted(original.operators))
         how = "by shape and type only" if difference is None else "by shape, type and distribution"
         return replace(
@@ -269,7 +269,7 @@ class Verifier:
             return self._not_run() or failure
         other = _other_draws(original, candidate)
         if other:
-            return Verdict("different", message=other)
+            return Verdict(Status.DIFFERENT, message=other)
         results = [run for run in outcome.runs if not isinstance(run, str)]
         if promise is not Parity.EXACT or self._accepted is None:
             return self._judge.judge(runs, results, promise, self._inside(candidate, runs, promise))
@@ -280,7 +280,7 @@ class Verifier:
         if changed is not None and original.control():
             return self._judge.judge(runs, results, Parity.CLOSE)
         if changed is not None:
-            return replace(verdict, status="different", message=changed)
+            return replace(verdict, status=Status.DIFFERENT, message=changed)
         empty = original.vacuous[Parity.EXACT]
         shown = self._examine(self._accepted, candidate, runs, empty, Parity.EXACT) if empty else None
         return verdict if shown is None or shown.agrees else shown.amend(verdict)
@@ -294,7 +294,7 @@ class Verifier:
     def _not_run(self) -> Verdict | None:
         """Give the verdict on any changed model when the original itself does not run."""
         problem = self._original.problem
-        return None if problem is None else Verdict("unverified", NOT_RUN, message=problem)
+        return None if problem is None else Verdict(Status.UNVERIFIED, NOT_RUN, message=problem)
 
     def _inside(
         self, candidate: bytes, runs: Sequence[Run], promise: Parity
@@ -376,15 +376,17 @@ def _other_draws(original: Original, candidate: bytes) -> str:
 def _failure(outcome: Outcome, runs: Sequence[Run]) -> Verdict | None:
     """Give the verdict for a changed model that does not run where the original does."""
     if outcome.crash is not None:
-        return Verdict("different", message=f"the changed model fails where the original runs: {outcome.crash.what}")
+        return Verdict(
+            Status.DIFFERENT, message=f"the changed model fails where the original runs: {outcome.crash.what}"
+        )
     if outcome.unsupported is not None:
         # The reference evaluator could tell, but the original runs in ONNX Runtime and its users run it there.
-        return Verdict("unverified", NOT_RUN, message=outcome.unsupported)
+        return Verdict(Status.UNVERIFIED, NOT_RUN, message=outcome.unsupported)
     if outcome.invalid is not None:
-        return Verdict("different", message=f"the runtime refuses the changed model: {outcome.invalid}")
+        return Verdict(Status.DIFFERENT, message=f"the runtime refuses the changed model: {outcome.invalid}")
     for run, result in zip(runs, outcome.runs):
         if isinstance(result, str):
             return Verdict(
-                "different", message=f"the changed model fails where the original runs: {result}{describe(run)}"
+                Status.DIFFERENT, message=f"the changed model fails where the original runs: {result}{describe(run)}"
             )
     return None
