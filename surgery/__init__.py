@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from surgery.bridges.tools.installed import OptimizerPass as OptimizerPass
     from surgery.bridges.tools.running import run_tool as run_tool
     from surgery.differences.diff import diff as diff
-    from surgery.engine.runner import Result as Result
+    from surgery.engine.records import Result as Result
     from surgery.engine.runner import apply as apply
     from surgery.errors import BlockedError as BlockedError
     from surgery.errors import UsageError as UsageError
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Result": "engine.runner",
+    "Result": "engine.records",
     "apply": "engine.runner",
     "bisect": "bisection.bisect",
     "diff": "differences.diff",

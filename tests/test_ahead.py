@@ -11,11 +11,12 @@ import onnx
 import pytest
 
 from surgery import Graph, Parity, graph_pass, recipe
-from surgery.engine import pipeline, runner
+from surgery.engine import judging, pipeline, runner, speculation
+from surgery.engine.candidate import Candidate
 from surgery.errors import UsageError
 from surgery.graph import text
 from surgery.registry.declare import Pass
-from surgery.verification.signature.tracker import Contract
+from surgery.verification.signature.tracker import SignatureTracker
 from surgery.verification.verdict import verifier
 
 MODEL = """g (float[n,2] x) => (float[n,2] y) {
@@ -34,13 +35,13 @@ def abs_for_relu(graph: Graph) -> None:
 def _ahead(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let passes of a test run as standard ones do, and judging take long enough for others to run ahead."""
     monkeypatch.setattr(Pass, "is_standard", property(lambda self: True))
-    judged = pipeline.Chain._judged
+    judged = judging.Verifying._judge
 
-    def slowly(self: pipeline.Chain, attempt: pipeline.Attempt, *rest: Any) -> pipeline.Attempt:
+    def slowly(self: judging.Verifying, candidate: Candidate, *rest: Any) -> Candidate:
         time.sleep(0.3)
-        return judged(self, attempt, *rest)
+        return judged(self, candidate, *rest)
 
-    monkeypatch.setattr(pipeline.Chain, "_judged", slowly)
+    monkeypatch.setattr(judging.Verifying, "_judge", slowly)
     yield
 
 
@@ -70,18 +71,18 @@ def test_steps_are_recorded_in_their_order() -> None:
 
 def test_a_change_is_checked_while_the_one_before_it_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     checked: dict[str, threading.Event] = defaultdict(threading.Event)
-    find, judged = pipeline.Chain._find, pipeline.Chain._judged
+    find, judged = judging.Verifying.find, judging.Verifying._judge
 
-    def told(self: pipeline.Chain, attempt: pipeline.Attempt) -> list[str]:
-        checked[attempt.step.name].set()
-        return find(self, attempt)
+    def told(self: judging.Verifying, candidate: Candidate) -> list[str]:
+        checked[candidate.step.name].set()
+        return find(self, candidate)
 
-    def waiting(self: pipeline.Chain, attempt: pipeline.Attempt, *rest: Any) -> pipeline.Attempt:
+    def waiting(self: judging.Verifying, candidate: Candidate, *rest: Any) -> Candidate:
         assert checked["drop-dropout"].wait(60)
-        return judged(self, attempt, *rest)
+        return judged(self, candidate, *rest)
 
-    monkeypatch.setattr(pipeline.Chain, "_find", told)
-    monkeypatch.setattr(pipeline.Chain, "_judged", waiting)
+    monkeypatch.setattr(judging.Verifying, "find", told)
+    monkeypatch.setattr(judging.Verifying, "_judge", waiting)
     result = run("[drop-identity, drop-dropout]")
     assert outcomes(result) == [("drop-identity", "committed"), ("drop-dropout", "committed")]
 
@@ -151,15 +152,15 @@ def bogus_attribute(graph: Graph) -> None:
 def test_many_weights_are_waited_for_only_where_each_step_is_compared(
     mode: str, runs_ahead: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline, "FEW_WEIGHTS", -1)
+    monkeypatch.setattr(speculation, "FEW_WEIGHTS", -1)
     ahead: list[str] = []
-    run_ahead = pipeline.Chain._run_ahead
+    run_ahead = pipeline.Pipeline._run_ahead
 
-    def noted(self: pipeline.Chain, attempt: pipeline.Attempt, declared: Pass, seconds: float) -> None:
-        ahead.append(attempt.step.name)
-        run_ahead(self, attempt, declared, seconds)
+    def noted(self: pipeline.Pipeline, *change: Any) -> None:
+        ahead.append(change[-1].step.name)
+        run_ahead(self, *change)
 
-    monkeypatch.setattr(pipeline.Chain, "_run_ahead", noted)
+    monkeypatch.setattr(pipeline.Pipeline, "_run_ahead", noted)
     steps = "[drop-identity, {pass: bogus-attribute, on_failure: rollback}, drop-dropout, drop-no-op]"
     result = run(steps, f"verify: {{mode: {mode}, compare: whole}}")
     assert outcomes(result)[:4] == [
@@ -178,40 +179,40 @@ def test_the_whole_is_run_while_the_change_before_is_judged(monkeypatch: pytest.
     monkeypatch.setattr(verifier, "_PER_NODE", 1e9)
     ahead: list[bytes] = []
     is_run = threading.Event()
-    run_ahead, judged = verifier.Verifier.run_ahead, pipeline.Chain._judged
+    run_ahead, judged = verifier.Verifier.run_ahead, judging.Verifying._judge
 
     def noted(self: verifier.Verifier, before: bytes | None, candidate: bytes, promise: Parity) -> None:
         run_ahead(self, before, candidate, promise)
         ahead.extend(self._anticipated)
         is_run.set()
 
-    def waits(self: pipeline.Chain, attempt: pipeline.Attempt, *rest: Any) -> pipeline.Attempt:
-        if attempt.step.name == "drop-identity":
+    def waits(self: judging.Verifying, candidate: Candidate, *rest: Any) -> Candidate:
+        if candidate.step.name == "drop-identity":
             is_run.wait(60)
-        return judged(self, attempt, *rest)
+        return judged(self, candidate, *rest)
 
     monkeypatch.setattr(verifier.Verifier, "run_ahead", noted)
-    monkeypatch.setattr(pipeline.Chain, "_judged", waits)
+    monkeypatch.setattr(judging.Verifying, "_judge", waits)
     result = run("[drop-identity, drop-dropout, drop-no-op]")
     assert [status for _, status in outcomes(result)] == ["committed"] * 3
     assert ahead and ops(result.proto) == ["Relu", "Neg"]
 
 
 def test_regions_are_compared_though_the_change_before_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    compare_ahead, judged = Contract.compare_ahead, pipeline.Chain._judged
+    compare_ahead, judged = SignatureTracker.compare_ahead, judging.Verifying._judge
     all_compared = threading.Semaphore(0)
 
-    def noted(self: Contract, *change: Any) -> None:
+    def noted(self: SignatureTracker, *change: Any) -> None:
         compare_ahead(self, *change)
         all_compared.release()
 
-    def waits(self: pipeline.Chain, attempt: pipeline.Attempt, *rest: Any) -> pipeline.Attempt:
-        if attempt.step.name == "drop-identity":
+    def waits(self: judging.Verifying, candidate: Candidate, *rest: Any) -> Candidate:
+        if candidate.step.name == "drop-identity":
             assert all(all_compared.acquire(timeout=60) for _ in range(3))
-        return judged(self, attempt, *rest)
+        return judged(self, candidate, *rest)
 
-    monkeypatch.setattr(Contract, "compare_ahead", noted)
-    monkeypatch.setattr(pipeline.Chain, "_judged", waits)
+    monkeypatch.setattr(SignatureTracker, "compare_ahead", noted)
+    monkeypatch.setattr(judging.Verifying, "_judge", waits)
     result = run("[drop-identity, drop-dropout, drop-no-op]")
     assert [status for _, status in outcomes(result)] == ["committed"] * 3
 
@@ -221,6 +222,6 @@ def test_what_fails_ahead_is_judged_all_the_same(monkeypatch: pytest.MonkeyPatch
     def fails(*_: Any, **__: Any) -> None:
         raise OSError("no memory")
 
-    monkeypatch.setattr(Contract, what, fails)
+    monkeypatch.setattr(SignatureTracker, what, fails)
     result = run("[drop-identity, drop-dropout]")
     assert [status for _, status in outcomes(result)] == ["committed"] * 2

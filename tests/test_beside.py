@@ -64,7 +64,7 @@ def test_what_breaks_the_verification_leaves_nothing(tmp_path: Path, monkeypatch
         raise KeyboardInterrupt
 
     model, recipe = folder_with(tmp_path)
-    monkeypatch.setattr(runner.Chain, "finish", interrupt)
+    monkeypatch.setattr(runner.Pipeline, "finish", interrupt)
     with pytest.raises(KeyboardInterrupt):
         runner.apply(model, recipe, output=tmp_path / "out.onnx")
     assert left(tmp_path) == set()

@@ -7,7 +7,7 @@ import pytest
 from surgery.graph import text
 from surgery.promises import CHANGES, Parity
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
-from surgery.verification.signature.tracker import Contract
+from surgery.verification.signature.tracker import SignatureTracker
 from surgery.verification.verdict.verifier import Verdict
 
 WHOLE = """<ir_version: 8, opset_import: ["" : 17, "d" : 1]>
@@ -38,7 +38,7 @@ def piece(inputs: list[str], outputs: list[str], **changes: str) -> onnx.ModelPr
 
 def verdict(changed: onnx.ModelProto, original: onnx.ModelProto | None = None) -> Verdict:
     first = (original or whole()).SerializeToString(deterministic=True)
-    contract = Contract(first, InputsSpec(), VerifySpec())
+    contract = SignatureTracker(first, InputsSpec(), VerifySpec())
     try:
         assert list(contract.complaints(changed, CHANGES, {})) == []
         return contract.verify(changed, changed.SerializeToString(deterministic=True), Parity.EXACT, {})

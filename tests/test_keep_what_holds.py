@@ -11,7 +11,8 @@ import pytest
 
 from surgery import cli
 from surgery import recipe as recipes
-from surgery.engine import delta_debugging, pipeline, runner
+from surgery.engine import delta_debugging, judging, pipeline, runner
+from surgery.engine.candidate import Candidate
 from surgery.graph import text
 from surgery.graph.graph import Graph
 from surgery.graph.state import Site
@@ -21,7 +22,7 @@ from surgery.recipe.failing import decided
 from surgery.registry import declare
 from surgery.registry.declare import Pass, graph_pass
 from surgery.verification.comparing.details import Status
-from surgery.verification.signature.tracker import Contract
+from surgery.verification.signature.tracker import SignatureTracker
 from surgery.verification.verdict.verifier import Verdict
 
 HERE = Path(__file__).parent
@@ -123,14 +124,14 @@ def test_a_pass_that_raises_is_a_refused_step(where: str) -> None:
 
 
 def test_what_breaks_while_a_step_is_judged_refuses_that_step(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    verify = Contract.verify
+    verify = SignatureTracker.verify
 
-    def breaks(self: Contract, model: onnx.ModelProto, *rest: Any) -> Any:
+    def breaks(self: SignatureTracker, model: onnx.ModelProto, *rest: Any) -> Any:
         if not any(node.op_type == "Identity" for node in model.graph.node):
             raise AttributeError("'dict' object has no attribute 'size'")
         return verify(self, model, *rest)
 
-    monkeypatch.setattr(Contract, "verify", breaks)
+    monkeypatch.setattr(SignatureTracker, "verify", breaks)
     result = apply("[drop-identity, {pass: drop-dead, on_failure: abort}]")
     assert outcomes(result) == [("drop-identity", "rolled_back"), ("drop-dead", "unchanged")] and result.ok
     assert "internal error: AttributeError: 'dict' object has no attribute 'size' (test_keep" in result.steps[0].message
@@ -140,13 +141,13 @@ def test_what_breaks_while_a_step_is_judged_refuses_that_step(where: str, monkey
 
 def test_a_refused_step_is_not_judged_again_on_the_same_model(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     judged: list[str] = []
-    judge = pipeline.Chain._judged
+    judge = judging.Verifying._judge
 
-    def counting(self: pipeline.Chain, attempt: pipeline.Attempt, *rest: Any) -> pipeline.Attempt:
-        judged.append(attempt.step.name)
-        return judge(self, attempt, *rest)
+    def counting(self: judging.Verifying, candidate: Candidate, *rest: Any) -> Candidate:
+        judged.append(candidate.step.name)
+        return judge(self, candidate, *rest)
 
-    monkeypatch.setattr(pipeline.Chain, "_judged", counting)
+    monkeypatch.setattr(judging.Verifying, "_judge", counting)
     steps = "[{repeat: 5, steps: [drop-identity, {pass: keep-drop-relu, on_failure: rollback}]}]"
     result = apply(steps)
     # Rounds end with the first that changes nothing, one later where that is not known in time.
@@ -179,14 +180,14 @@ def test_rounds_that_lead_back_to_a_model_end_there(where: str) -> None:
 
 
 def test_what_nothing_shows_is_left_out_and_the_rest_kept(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    verify = Contract.verify
+    verify = SignatureTracker.verify
 
-    def doubting(self: Contract, model: onnx.ModelProto, *rest: Any) -> Any:
+    def doubting(self: SignatureTracker, model: onnx.ModelProto, *rest: Any) -> Any:
         if any("r1" in node.output for node in model.graph.node):
             return verify(self, model, *rest)
         return Verdict(Status.UNVERIFIED, "vacuous", message="nothing shows it")
 
-    monkeypatch.setattr(Contract, "verify", doubting)
+    monkeypatch.setattr(SignatureTracker, "verify", doubting)
     result = apply("[keep-drop-relu]", model=RELUS.replace("Cos(i)", "Exp(i)"))
     (step,) = result.steps
     assert step.status == "committed" and ops(result).count("Relu") == 1 and result.ok

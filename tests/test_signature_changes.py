@@ -16,7 +16,7 @@ from surgery.promises import Parity
 from surgery.proto.ports import retype
 from surgery.registry import declare
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
-from surgery.verification.signature.tracker import Contract
+from surgery.verification.signature.tracker import SignatureTracker
 
 PLUGIN = Path(__file__).parent / "plugin_signature.py"
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
@@ -145,7 +145,7 @@ def test_a_new_output_is_compared_with_the_value_inside_the_original() -> None:
     result = apply("steps: [sig-add-output, drop-identity]")
     assert verdicts(result) == [("committed", "equal"), ("committed", "equal")]
     assert ports(result)[1] == ["y", "z", "m"]
-    contract = Contract(text.parse(MODEL).SerializeToString(), InputsSpec(), VerifySpec())
+    contract = SignatureTracker(text.parse(MODEL).SerializeToString(), InputsSpec(), VerifySpec())
     body = MODEL.replace("float[batch, 4] z)", "float[batch, 4] z, float[batch, 4] m)")
     wrong = text.parse(body.replace("m = Mul(i, w)", "t = Mul(i, w) m = Neg(t)").replace("Add(m, s)", "Add(t, s)"))
     verdict = contract.verify(wrong, wrong.SerializeToString(), Parity.CLOSE, {})
@@ -154,7 +154,7 @@ def test_a_new_output_is_compared_with_the_value_inside_the_original() -> None:
 
 
 def test_a_new_output_that_the_original_does_not_have_is_not_compared() -> None:
-    contract = Contract(text.parse(MODEL).SerializeToString(), InputsSpec(), VerifySpec())
+    contract = SignatureTracker(text.parse(MODEL).SerializeToString(), InputsSpec(), VerifySpec())
     body = MODEL.replace("y, float[batch, 4] z)", "fresh)").replace("y = Add(m, s)", "fresh = Add(m, s)")
     model = text.parse(body.replace("    z = Exp(i)\n", ""))
     verdict = contract.verify(model, model.SerializeToString(), Parity.CLOSE, {})

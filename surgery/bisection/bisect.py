@@ -13,9 +13,10 @@ from surgery import storage
 from surgery.bisection import reproduction
 from surgery.bisection.folder import check_folder, clear, write
 from surgery.bisection.reproduction import NoRepro, Repro
+from surgery.engine.candidate import Candidate
 from surgery.engine.delta_debugging import GaveUp, Guilty, Search
+from surgery.engine.pipeline import Abort, Pipeline
 from surgery.engine.records import Observer, StepRecord
-from surgery.engine.runner import Abort, Attempt, Chain
 from surgery.graph.state import Site
 from surgery.recipe.schema import PassStep, Recipe, RepeatStep, Step, UseStep
 
@@ -123,12 +124,12 @@ def bisect(
         check_folder(Path(output), force=force)
     stored = storage.load(Path(model)) if isinstance(model, str | Path) else storage.from_proto(model)
     strict = replace(loaded, steps=_strict(loaded.steps), verify=replace(loaded.verify, mode="each", compare="whole"))
-    chain = Chain(stored, strict, observer, contained=contained)
-    with closing(chain):
+    pipeline = Pipeline(stored, strict, observer, contained=contained)
+    with closing(pipeline):
         try:
-            chain.run(strict.steps)
+            pipeline.run(strict.steps)
         except Abort:
-            found = _Inquiry(chain, loaded.name).run(None if output is None else Path(output))
+            found = _Inquiry(pipeline, loaded.name).run(None if output is None else Path(output))
         else:
             found = Blame(loaded.name, None)
     if output is not None and found.folder is None:
@@ -151,14 +152,14 @@ def _strict(steps: Iterable[Step]) -> tuple[Step, ...]:
 
 
 class _Inquiry:
-    """The questions asked about the step that ended a chain."""
+    """The questions asked about the step that ended a pipeline."""
 
-    def __init__(self, chain: Chain, recipe: str) -> None:
-        self.chain = chain
-        self.blame = Blame(recipe, chain.records[-1])
+    def __init__(self, pipeline: Pipeline, recipe: str) -> None:
+        self.pipeline = pipeline
+        self.blame = Blame(recipe, pipeline.journal.records[-1])
 
     def run(self, folder: Path | None) -> Blame:
-        failed = self.chain.failed
+        failed = self.pipeline.failed
         if failed is None:
             return replace(self.blame, remark="the result holds; what fails is an expectation of the step")
         self.blame = replace(self.blame, sites=len(failed.applied), **_counts([failed]))
@@ -172,9 +173,9 @@ class _Inquiry:
             self._reproduce(shown, folder)
         return self.blame
 
-    def _search(self, failed: Attempt) -> Attempt:
+    def _search(self, failed: Candidate) -> Candidate:
         """Find the guilty sites; return the run of a guilty one alone, or else of as little as is known to fail."""
-        search = self.chain.search(failed)
+        search = self.pipeline.search(failed)
         rest, remark = False, ""
         try:
             search.guilty()
@@ -191,7 +192,9 @@ class _Inquiry:
         return shown
 
     @staticmethod
-    def _alone(search: Search[Attempt], one: Guilty[Attempt], guilty: list[GuiltySite], index: int) -> Attempt | None:
+    def _alone(
+        search: Search[Candidate], one: Guilty[Candidate], guilty: list[GuiltySite], index: int
+    ) -> Candidate | None:
         """Run a guilty site alone, with those that it needs."""
         try:
             needs, trial = search.accomplices(one, [other.site.number for other in search.found[:index]])
@@ -200,10 +203,10 @@ class _Inquiry:
         guilty[index] = replace(guilty[index], needs=tuple(needs), tried=True)
         return trial
 
-    def _reproduce(self, shown: Attempt, folder: Path) -> None:
+    def _reproduce(self, shown: Candidate, folder: Path) -> None:
         """Cut out a small model and write it."""
         step = shown.step
-        self.chain.observer.stage(step.name, "repro")
+        self.pipeline.journal.stage(step.name, "repro")
         try:
             repro = self._repro(shown)
         except NoRepro as reason:
@@ -219,22 +222,24 @@ class _Inquiry:
         reproduced = write(repro, folder, title=title, report=report)
         self.blame = replace(self.blame, folder=folder, nodes=repro.nodes, reproduced=reproduced)
 
-    def _repro(self, shown: Attempt) -> Repro:
-        chain = self.chain
+    def _repro(self, shown: Candidate) -> Repro:
+        pipeline, judge = self.pipeline, self.pipeline.verifying
         if shown.verdict is None or shown.proto is None:
             raise NoRepro("what is wrong shows without a run")
-        verifier, before, after = chain.contract.compared(chain.proto, shown.proto, shown.renamed, shown.accounts)
+        verifier, before, after = judge.contract.compared(
+            pipeline.model.proto, shown.proto, shown.renamed, shown.accounts
+        )
         return reproduction.make(
             verifier,
             before,
             after,
-            chain.stored.weights,
+            pipeline.model.stored.weights,
             promise=shown.step.find().promise(shown.step.options),
-            spec=chain.spec,
+            spec=judge.spec,
         )
 
 
-def _counts(attempts: Iterable[Attempt]) -> dict[str, Any]:
+def _counts(attempts: Iterable[Candidate]) -> dict[str, Any]:
     """Count what was judged, and what was run."""
     judged = [attempt for attempt in attempts if attempt.changed]
     return {"tries": len(judged), "runs": sum(1 for attempt in judged if attempt.verdict is not None)}

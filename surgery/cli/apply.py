@@ -17,8 +17,8 @@ from surgery.errors import SurgeryError, UsageError
 from surgery.recipe.schema import ON_FAILURE
 
 if TYPE_CHECKING:
+    from surgery.engine.records import Result
     from surgery.engine.reference_start import Beginning
-    from surgery.engine.runner import Result
     from surgery.recipe import Recipe
 
 

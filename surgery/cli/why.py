@@ -65,9 +65,9 @@ def _subject(arguments: argparse.Namespace) -> tuple[Pass, dict[str, Any], Store
         stored = storage.load(arguments.model)
         return declared, {}, stored, stored.proto
     from surgery import recipe as recipes
-    from surgery.engine.run_until import approach
+    from surgery.engine.run_until import run_until
 
     recipe = recipes.load(arguments.recipe, trust=arguments.trust)
     stored = storage.load(arguments.model)
-    reached = approach(stored, recipe, arguments.name)
+    reached = run_until(stored, recipe, arguments.name)
     return reached.declared, dict(reached.step.options), stored, reached.proto

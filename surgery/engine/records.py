@@ -195,3 +195,23 @@ class Silent:
 
     def done(self, record: StepRecord) -> None:
         """Do nothing."""
+
+
+class Journal:
+    """The account of a run under way: what is recorded, and told to an observer."""
+
+    def __init__(self, observer: Observer | None) -> None:
+        self.observer = observer or Silent()
+        self.records: list[StepRecord] = []
+        self.expectations: list[Expectation] = []
+        self.prefix = ""
+        """What stands before the names of stages, such as "bisect, run 3: "."""
+
+    def record(self, record: StepRecord) -> None:
+        """Note what became of a step."""
+        self.records.append(record)
+        self.observer.done(record)
+
+    def stage(self, step: str, stage: str) -> None:
+        """Report that a step has come to a stage."""
+        self.observer.stage(step, self.prefix + stage)

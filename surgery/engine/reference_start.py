@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from surgery import storage
 from surgery.verification.inputs.given import with_sets_beside
-from surgery.verification.signature.tracker import Contract
+from surgery.verification.signature.tracker import SignatureTracker
 
 if TYPE_CHECKING:
     from surgery.verification.inputs.spec import InputsSpec, VerifySpec
@@ -23,13 +23,13 @@ class Beginning:
 
     stored: storage.StoredModel
     skeleton: bytes
-    contract: Contract
+    contract: SignatureTracker
 
 
 def begin(stored: storage.StoredModel, inputs: InputsSpec, verify: VerifySpec) -> Beginning:
     """Start to run a model on its inputs, unless nothing is to be compared; who begins closes the contract."""
     skeleton = storage.without_alias(stored.proto).SerializeToString(deterministic=True)
-    contract = Contract(skeleton, with_sets_beside(inputs, stored.path), verify)
+    contract = SignatureTracker(skeleton, with_sets_beside(inputs, stored.path), verify)
     if verify.mode != "off":
         contract.verifier.begin()
     return Beginning(stored, skeleton, contract)

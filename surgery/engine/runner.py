@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery import storage
-from surgery.engine.candidate import Attempt
-from surgery.engine.pipeline import Abort, Chain, RefusedEndError
+from surgery.engine.pipeline import Abort, Pipeline
 from surgery.engine.records import Observer, Result, Silent, StepRecord
+from surgery.engine.transaction import RefusedEndError
 from surgery.proto.summary import data_files, summarize
 from surgery.recipe.failing import decided
 from surgery.recipe.schema import OnFailure, Recipe
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     import onnx
 
     from surgery.engine.reference_start import Beginning
-
-__all__ = ["Abort", "Attempt", "Chain", "Observer", "Result", "StepRecord", "apply", "run"]
 
 
 @contextmanager
@@ -60,26 +58,26 @@ def run(
     recipe = decided(recipe, on_failure)
     refused: list[StepRecord] = []
     try:
-        chain, ended = _run(stored, recipe, observer, contained, begun, made)
+        pipeline, ended = _run(stored, recipe, observer, contained, begun, made)
     except RefusedEndError as end:
         # Which of the steps is to blame is known when each is verified on the whole, and what is done about it then.
         refused.append(end.record)
         (observer or Silent()).done(end.record)
         each = replace(recipe, verify=replace(recipe.verify, mode="each", compare="whole"))
-        chain, ended = _run(stored, each, observer, contained, None, made)
+        pipeline, ended = _run(stored, each, observer, contained, None, made)
     files = data_files(stored.proto, stored.path) if stored.path is not None else []
     return Result(
         recipe=recipe.name,
         input=summarize(stored.proto, files),
-        output=summarize(chain.proto),
-        steps=(*refused, *chain.records),
-        expectations=tuple(chain.expectations),
+        output=summarize(pipeline.model.proto),
+        steps=(*refused, *pipeline.journal.records),
+        expectations=tuple(pipeline.journal.expectations),
         bindings=ended.bindings,
         seconds=time.perf_counter() - started,
-        proto=chain.proto,
+        proto=pipeline.model.proto,
         stored=stored,
         strict=strict,
-        end=chain.end,
+        end=pipeline.verifying.end,
         validity=ended.validity,
         unverifiable=ended.unverifiable,
     )
@@ -101,35 +99,37 @@ def _run(
     contained: bool,
     begun: Beginning | None,
     made: Callable[[onnx.ModelProto], object] | None,
-) -> tuple[Chain, _Ended]:
-    """Run the steps of a recipe; return the chain of them, ended."""
+) -> tuple[Pipeline, _Ended]:
+    """Run the steps of a recipe; return the pipeline of them, ended."""
     with _rare_collections():
-        chain = Chain(stored, recipe, observer, contained=contained, begun=begun)
-    with closing(chain), _rare_collections():
+        pipeline = Pipeline(stored, recipe, observer, contained=contained, begun=begun)
+    with closing(pipeline), _rare_collections():
         try:
-            chain.run(recipe.steps)
+            pipeline.run(recipe.steps)
             if made is not None:
-                made(chain.proto)
-            chain.finish()
+                made(pipeline.model.proto)
+            pipeline.finish()
         except Abort:
             pass
         else:
-            chain.expect(recipe.expect)
-        found = chain.validity() if recipe.verify.mode != "off" else None
-        unverifiable = _unverifiable(chain, found) if found is not None else ""
-        return chain, _Ended(tuple(chain.verifier.bindings), found, unverifiable)
+            pipeline.expect(recipe.expect)
+        judge = pipeline.verifying
+        found = judge.validity(stored) if recipe.verify.mode != "off" else None
+        unverifiable = _unverifiable(pipeline, found) if found is not None else ""
+        return pipeline, _Ended(tuple(judge.contract.verifier.bindings), found, unverifiable)
 
 
-def _unverifiable(chain: Chain, found: Validity) -> str:
+def _unverifiable(pipeline: Pipeline, found: Validity) -> str:
     """Say why nothing can be shown of a model that nobody can run; empty where something is, or that is accepted.
 
     What is invalid stays so, though a removal changes nothing of it.
     """
-    verdicts = [record.verdict for record in chain.records if record.verdict is not None]
+    judge = pipeline.verifying
+    verdicts = [record.verdict for record in pipeline.journal.records if record.verdict is not None]
     invalid = bool(found.refusal) and not found.gap
-    if chain.spec.unverified == "accept" or (any(verdict.passed for verdict in verdicts) and not invalid):
+    if judge.spec.unverified == "accept" or (any(verdict.passed for verdict in verdicts) and not invalid):
         return ""
-    return chain.why_unknown() if found.refusal or any(one.is_unverified for one in verdicts) else ""
+    return judge.why_unknown() if found.refusal or any(one.is_unverified for one in verdicts) else ""
 
 
 def apply(

@@ -167,7 +167,7 @@ def _repeated(case: Case, declared: Pass, outcome: Outcome, after: ir.Model, tim
 
 def _verified(outcome: Outcome, declared: Pass, case: Case) -> Iterator[Finding]:
     from surgery.verification.inputs.spec import InputsSpec, VerifySpec
-    from surgery.verification.signature.tracker import Contract
+    from surgery.verification.signature.tracker import SignatureTracker
 
     checker = _checker(os.getpid())
     before, after = (proto.SerializeToString(deterministic=True) for proto in (outcome.before, outcome.after))
@@ -175,7 +175,7 @@ def _verified(outcome: Outcome, declared: Pass, case: Case) -> Iterator[Finding]
     if after == before:
         return
     yield from (Finding(f"the result is not valid: {finding}") for finding in checker.check(after))
-    with closing(Contract(before, InputsSpec(), VerifySpec())) as contract:
+    with closing(SignatureTracker(before, InputsSpec(), VerifySpec())) as contract:
         renamed = contract.names(outcome.after, declared.changes, outcome.renamed, outcome.accounts)
         complaints = list(contract.complaints(outcome.after, declared.changes, renamed))
         if complaints:

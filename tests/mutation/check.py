@@ -20,7 +20,7 @@ from mutation.rebuilt import REBUILT
 from mutation.right import RIGHT
 from mutation.suite import Mutant
 from surgery import storage
-from surgery.engine.runner import Chain
+from surgery.engine.pipeline import Pipeline
 from surgery.graph import text
 from surgery.promises import Parity
 from surgery.recipe.schema import PassStep, Recipe
@@ -108,7 +108,7 @@ def _passes(paths: list[Path]) -> Iterator[Right]:
                 yield f"{name} on {path.name}", partial(_attempt, path, name)
 
 
-_open: dict[Path, Chain] = {}
+_open: dict[Path, Pipeline] = {}
 """The chain that was used last, with what its original computed."""
 
 
@@ -118,10 +118,10 @@ def close() -> None:
         _open.popitem()[1].close()
 
 
-def _chain_of(path: Path) -> Chain:
+def _chain_of(path: Path) -> Pipeline:
     if path not in _open:
         close()
-        _open[path] = Chain(storage.load(path), Recipe("right"))
+        _open[path] = Pipeline(storage.load(path), Recipe("right"))
     return _open[path]
 
 

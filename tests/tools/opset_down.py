@@ -23,18 +23,19 @@ sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "tests")]
 import sweep  # noqa: E402
 
 from surgery import storage  # noqa: E402
-from surgery.engine.runner import Attempt, Chain  # noqa: E402
+from surgery.engine.candidate import Candidate  # noqa: E402
+from surgery.engine.pipeline import Pipeline  # noqa: E402
 from surgery.recipe.loader import single_step  # noqa: E402
 
 OURS, THEIRS = "downgrade-opset", "onnx-version-converter"
 WORDS = ("right", "refused", "unverified", "wrong")
 
 
-def outcome(chain: Chain, declared: str, target: int) -> tuple[str, str]:
+def outcome(pipeline: Pipeline, declared: str, target: int) -> tuple[str, str]:
     """Say in a word what one of the two makes of a model, and why."""
     options = {"to": target} if declared == OURS else {"target": target}
     (step,) = single_step(declared, options, on_failure="rollback").steps
-    attempt = chain.attempt(step)
+    attempt = pipeline.attempt(step)
     if attempt.proto is None:
         return "refused" if attempt.exit_code == 1 or declared == THEIRS else "wrong", attempt.complaint
     if not attempt.changed:
@@ -44,7 +45,7 @@ def outcome(chain: Chain, declared: str, target: int) -> tuple[str, str]:
     return "right", ""
 
 
-def _failed(attempt: Attempt) -> str:
+def _failed(attempt: Candidate) -> str:
     is_open = attempt.verdict is not None and attempt.verdict.status == "unverified"
     return "unverified" if is_open else "wrong"
 
@@ -61,11 +62,11 @@ def outcomes(
     wanted = [target for target in targets if target < opset_of(model)]
     if not wanted:
         return
-    with closing(Chain(model, single_step(OURS, {"to": wanted[0]}, on_failure="rollback"))) as chain:
+    with closing(Pipeline(model, single_step(OURS, {"to": wanted[0]}, on_failure="rollback"))) as pipeline:
         for target in wanted:
             for declared in (OURS,) if ours_only else (OURS, THEIRS):
                 try:
-                    word, reason = outcome(chain, declared, target)
+                    word, reason = outcome(pipeline, declared, target)
                 except Exception as error:
                     word, reason = "wrong", f"{type(error).__name__}: {error}"
                 yield name, target, declared, word, reason

@@ -38,7 +38,8 @@ import second_opinion  # noqa: E402
 
 from surgery import storage  # noqa: E402
 from surgery.bridges.tools.installed import optimizer_passes  # noqa: E402
-from surgery.engine.runner import Attempt, Chain  # noqa: E402
+from surgery.engine.candidate import Candidate  # noqa: E402
+from surgery.engine.pipeline import Pipeline  # noqa: E402
 from surgery.graph import text  # noqa: E402
 from surgery.recipe.loader import single_step  # noqa: E402
 
@@ -111,18 +112,18 @@ def outcomes(name: str, model: storage.StoredModel, steps: Sequence[Step]) -> It
     if not steps:
         return
     recipes = [single_step(declared, options, on_failure="rollback") for _, declared, options in steps]
-    with closing(Chain(model, recipes[0])) as chain:
+    with closing(Pipeline(model, recipes[0])) as pipeline:
         for (title, *_), recipe in zip(steps, recipes, strict=True):
             started = time.perf_counter()
             try:
                 (step,) = recipe.steps
-                status, message = judged(chain.attempt(step), model)
+                status, message = judged(pipeline.attempt(step), model)
             except Exception:
                 status, message = "BROKEN", traceback.format_exc().splitlines()[-1]
             yield Outcome(name, title, status, message, time.perf_counter() - started)
 
 
-def judged(attempt: Attempt, model: storage.StoredModel) -> tuple[str, str]:
+def judged(attempt: Candidate, model: storage.StoredModel) -> tuple[str, str]:
     """Put what the engine says of an attempt into a word or two, and its reason."""
     if attempt.proto is None:
         return "contained", attempt.complaint
@@ -135,7 +136,7 @@ def judged(attempt: Attempt, model: storage.StoredModel) -> tuple[str, str]:
     return ("WRONG", difference) if difference else (f"committed {attempt.verdict.status}", "")
 
 
-def differs(model: storage.StoredModel, attempt: Attempt) -> str:
+def differs(model: storage.StoredModel, attempt: Candidate) -> str:
     """Say how plain ONNX sees that the result is wrong; nothing when it does not, or cannot run one of them."""
     assert attempt.proto is not None
     if sum(storage.payload_bytes(tensor) for tensor in storage.all_tensors(model.proto)) > 1 << 20:

@@ -45,7 +45,7 @@ class _Next:
     before: Terms
 
 
-class Contract:
+class SignatureTracker:
     """Holds the models of a chain to their signature, and to the results of the original.
 
     `renamed` says, throughout, how inputs and outputs of the model that was committed last are called in a new one, and

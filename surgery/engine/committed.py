@@ -1,0 +1,128 @@
+"""The committed model, and the graph that passes work on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from surgery import storage
+from surgery.bridges.run_pass import transform
+from surgery.engine.candidate import Candidate, State
+from surgery.engine.records import Journal
+from surgery.errors import ModelFileError, SurgeryError
+from surgery.graph.graph import Graph
+from surgery.recipe.schema import PassStep
+from surgery.verification.inputs.spec import VerifySpec
+
+if TYPE_CHECKING:
+    import onnx
+
+    from surgery.registry.declare import Pass
+
+_Key = tuple["Pass", str, frozenset[int]]
+
+
+class CommittedModel:
+    """The state that passes start from. A pass works on the live graph, which is made anew where it was left changed.
+
+    `ModelFileError` when the nodes of the model have no order.
+    """
+
+    def __init__(self, stored: storage.StoredModel, spec: VerifySpec, journal: Journal, *, contained: bool) -> None:
+        self.stored = stored
+        self.spec = spec
+        self._journal = journal
+        self._contained = contained
+        self._names: frozenset[str] = frozenset()
+        # Standard passes that changed nothing: as long as the model is the same, so is what they do.
+        self._unchanged: dict[_Key, Candidate] = {}
+        # Steps that were refused as a whole, and the model of which that is known.
+        self._refused: dict[_Key, tuple[bytes, Candidate]] = {}
+        self.state = self._loaded = self._read()
+
+    def _read(self) -> State:
+        loaded = storage.without_alias(self.stored.proto)
+        self._load(loaded)
+        self._names = self.graph.reserved = self.graph.names()
+        ring = self.graph.cycle()
+        if ring is not None:
+            where = str(self.stored.path) if self.stored.path is not None else "the model in memory"
+            raise ModelFileError(f"nodes read each other in a ring: {ring}", where=where, todo="nothing can run it")
+        if storage.residue_of(self.graph.ir.graph) is not None:  # the IR alone does not give back what was read
+            loaded = storage.proto_from_ir(self.graph.ir, self.stored.weights)
+        return State.of(loaded, loaded.SerializeToString(deterministic=True))
+
+    def _load(self, proto: onnx.ModelProto) -> None:
+        """Make the live graph anew; `_touched` is then set once a pass has worked on it."""
+        model = storage.ir_from_proto(proto, self.stored.weights)
+        self.graph = Graph(model, weights=self.stored.weights, reserved=self._names)
+        self._touched = False
+
+    @property
+    def proto(self) -> onnx.ModelProto:
+        """The model, without weights; the very message that was read when nothing was committed."""
+        return self.stored.proto if self.state.data == self._loaded.data else self.state.proto
+
+    @property
+    def nodes(self) -> int:
+        """The number of nodes."""
+        return self.state.nodes
+
+    def enter(self, state: State, *, live: bool) -> None:
+        """Let the next pass work on a model, which the graph holds if it is `live`."""
+        self.state = state
+        if live:
+            self._touched = False
+        else:
+            self._load(state.proto)
+
+    def known(self, step: PassStep, declared: Pass, skip: frozenset[int]) -> Candidate | None:
+        """Return what a step is known to make of this very model: nothing, or something that was refused."""
+        key = _key(step, declared, skip)
+        unchanged = self._unchanged.get(key)
+        if unchanged is not None and unchanged.data is self.state.data:
+            return unchanged
+        data, refused = self._refused.get(key, (None, None))
+        return refused if data is self.state.data else None
+
+    def refuse(self, candidate: Candidate) -> None:
+        """Remember that a step was refused as a whole, so that it is not judged again on the same model."""
+        key = _key(candidate.step, candidate.step.find(), frozenset())
+        self._refused[key] = self.state.data, replace(candidate, live=False, final=True)
+
+    def run(self, step: PassStep, declared: Pass, skip: frozenset[int]) -> Candidate:
+        """Run one pass. What it raises of its own becomes the complaint."""
+        state = self.state
+        if self._touched:
+            self._load(state.proto)
+        self._touched = True
+        try:
+            made = transform(
+                declared,
+                self.graph,
+                step.bind(),
+                skip=skip,
+                contained=self._contained,
+                timeout=self.spec.timeout,
+                memory=self.spec.memory,
+            )
+        except SurgeryError as error:
+            refusals = tuple(self.graph.refusals)
+            return Candidate(step, refusals=refusals, complaint=str(error), exit_code=error.exit_code)
+        if made.printed:
+            self._journal.observer.said(step.name, made.printed)
+        data = state.data if made.proto is None else made.proto.SerializeToString(deterministic=True)
+        changed = data != state.data
+        self._touched = changed and made.live
+        if changed:
+            found = Candidate(step, made.proto, data, True, made.live, made.sites, made.refusals)
+            return replace(found, renamed=made.renamed, accounts=made.accounts)
+        candidate = Candidate(step, state.proto, state.data, False, made.live, made.sites, made.refusals)
+        if declared.is_standard:
+            self._unchanged[_key(step, declared, skip)] = candidate
+        return candidate
+
+
+def _key(step: PassStep, declared: Pass, skip: frozenset[int]) -> _Key:
+    """Return what identifies a run of a pass on one model."""
+    return declared, repr(step.options), skip

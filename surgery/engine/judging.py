@@ -1,0 +1,284 @@
+"""Whether what a pass made is right: verified after each step, at the end, or taken on trust.
+
+A judge is an argument of the pipeline. `Verifying` holds candidates to the signature, the checker and the original;
+`Trusting` accepts them all, for a model on the way to a step that somebody asks about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from surgery.engine.candidate import Candidate, State
+from surgery.engine.records import Journal
+from surgery.engine.reference_start import Beginning
+from surgery.errors import RecipeError, UsageError, internal
+from surgery.promises import Parity
+from surgery.verification.comparing.details import Status, Verdict
+from surgery.verification.comparing.output_judge import NOT_RUN
+from surgery.verification.inputs.spec import VerifySpec
+from surgery.verification.verdict.checks import CHECK_TIMEOUT, Checker
+from surgery.verification.verdict.validity import Validity, validity
+
+if TYPE_CHECKING:
+    from surgery import storage
+    from surgery.registry.declare import Pass
+
+
+class Judge(Protocol):
+    """What the pipeline asks about candidates."""
+
+    @property
+    def trusts(self) -> bool:
+        """Whether everything is accepted, expectations of steps included."""
+
+    @property
+    def can_run(self) -> bool:
+        """Whether the original can be run."""
+
+    def prepare(self) -> None:
+        """Start what takes long, in parallel with the passes."""
+
+    def join(self) -> None:
+        """Wait for the threads that were started: a fork would lose them, with the locks that they hold."""
+
+    def names(self, candidate: Candidate, declared: Pass) -> Candidate:
+        """Say how inputs and outputs are called in a candidate, as far as it can be told."""
+
+    def judge(self, candidate: Candidate, declared: Pass) -> Candidate:
+        """Return the candidate with a verdict, and with a complaint if it is wrong."""
+
+    def begins_anew(self, candidate: Candidate) -> bool:
+        """Return whether what is committed has to be verified before, since later models are compared with that."""
+
+    def verify_committed(self, state: State, name: str) -> tuple[Verdict, str] | None:
+        """Compare the committed model as a whole, unless that is done; return the verdict and what is wrong by it."""
+
+    def adopt(self, candidate: Candidate) -> None:
+        """Hold what follows to a candidate that is committed."""
+
+    def close(self) -> None:
+        """End what runs in parallel, and forget what is known."""
+
+
+class Trusting:
+    """A judge who accepts everything."""
+
+    trusts = True
+    can_run = False
+
+    def prepare(self) -> None:
+        """Do nothing."""
+
+    def join(self) -> None:
+        """Do nothing."""
+
+    def names(self, candidate: Candidate, declared: Pass) -> Candidate:
+        """Take what the pass says."""
+        return candidate
+
+    def judge(self, candidate: Candidate, declared: Pass) -> Candidate:
+        """Find nothing wrong."""
+        return candidate
+
+    def begins_anew(self, candidate: Candidate) -> bool:
+        """Never."""
+        return False
+
+    def verify_committed(self, state: State, name: str) -> tuple[Verdict, str] | None:
+        """Compare nothing."""
+        return None
+
+    def adopt(self, candidate: Candidate) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class Verifying:
+    """A judge who holds candidates to a signature, to the checker, and to what the original computes.
+
+    `spec.mode` says when outputs are compared: after each step, once at the end, or never. `end` is the verdict on the
+    whole model, where steps were verified in the region of their change.
+    """
+
+    def __init__(self, begun: Beginning, spec: VerifySpec, journal: Journal, first: State) -> None:
+        self.spec = spec
+        self.original, self.contract = begun.skeleton, begun.contract
+        self.checker = Checker(timeout=min(spec.timeout, CHECK_TIMEOUT), memory=spec.memory)
+        self.end: Verdict | None = None
+        self._journal = journal
+        self._first = self.contract.verifier
+        self._findings: list[str] | None = None
+        self._base = first.data
+        self._is_open = spec.mode == "end"  # whether anything committed since the base is not compared as a whole
+
+    def prepare(self) -> None:
+        """Start to run the original: what passes change will be compared with it."""
+        if self.spec.mode != "off":
+            self.contract.verifier.begin()
+
+    def join(self) -> None:
+        """Wait for the run of the original."""
+        self.contract.verifier.join()
+
+    def close(self) -> None:
+        """End the checker and the runs, and forget what the original computed."""
+        self.checker.close()
+        self.contract.close()
+
+    def names(self, candidate: Candidate, declared: Pass) -> Candidate:
+        """Match inputs and outputs with those of the committed model where the pass does not say what they are."""
+        if candidate.proto is None or not candidate.changed:
+            return candidate
+        self.prepare()
+        told = candidate.renamed, candidate.accounts
+        return replace(candidate, renamed=self.contract.names(candidate.proto, declared.changes, *told))
+
+    @property
+    def trusts(self) -> bool:
+        """No: candidates are judged."""
+        return False
+
+    @property
+    def can_run(self) -> bool:
+        """Whether the original can be run, as far as that is known."""
+        return self.contract.verifier.problem is None
+
+    # One candidate
+
+    def find(self, candidate: Candidate) -> list[str]:
+        """Return what the checker finds in a candidate."""
+        try:
+            return self.checker.check(candidate.data)
+        except Exception as error:
+            return [f"checker: {internal(error)}"]
+
+    def judge(self, candidate: Candidate, declared: Pass, findings: list[str] | None = None) -> Candidate:
+        """Check and verify a candidate; `findings` are those of the checker, if known."""
+        if not (candidate.ok and candidate.changed):
+            return candidate
+        try:
+            return self._judge(candidate, declared, findings)
+        except (RecipeError, UsageError):
+            # The inputs or libraries to verify with are wrong, whatever the pass did.
+            raise
+        except Exception as error:
+            return replace(candidate, complaint=internal(error), exit_code=getattr(error, "exit_code", 3))
+
+    def _judge(self, candidate: Candidate, declared: Pass, findings: list[str] | None) -> Candidate:
+        """Look at a candidate in the order of cost: signature, checker, parity."""
+        assert candidate.proto is not None
+        complaint = next(self._complaints(candidate, declared, findings), "")
+        verdict = None
+        if not complaint and self.compares(candidate):
+            self._journal.stage(candidate.step.name, "parity")
+            told = candidate.renamed, candidate.accounts
+            verdict = self.contract.verify(candidate.proto, candidate.data, candidate.promise, *told)
+            complaint = self.complaint(verdict)
+        return replace(candidate, verdict=verdict, complaint=complaint, exit_code=1 if complaint else 0)
+
+    def _complaints(self, candidate: Candidate, declared: Pass, findings: list[str] | None) -> Iterator[str]:
+        assert candidate.proto is not None
+        found = self.contract.complaints(candidate.proto, declared.changes, candidate.renamed)
+        yield from (f"signature: {item}" for item in found)
+        self._journal.stage(declared.name, "check")
+        findings = self.find(candidate) if findings is None else findings
+        if findings and self._findings is None:
+            self._findings = self.checker.check(self.original)
+        yield from self.checker.new(self.original, self._findings or [], candidate.data, findings)
+
+    def complaint(self, verdict: Verdict) -> str:
+        """Say what is wrong by a verdict; empty when a step may be committed with it."""
+        if verdict.is_different or (verdict.is_unverified and self.spec.unverified == "refuse"):
+            return verdict.message or verdict.reason or verdict.status
+        return ""
+
+    def compares(self, candidate: Candidate) -> bool:
+        """Return whether a step is verified by itself: in the mode "end", one across which no later one is compared."""
+        return self.spec.mode == "each" or (self.spec.mode == "end" and candidate.promise is Parity.INTENDED)
+
+    # Ahead of its turn, see `speculation`
+
+    def compare_ahead(self, before: State, candidate: Candidate, findings: list[str]) -> None:
+        """Compare the regions of a candidate, before the state that it was made of is judged."""
+        self._ahead(self.contract.compare_ahead, before, candidate, findings)
+
+    def run_ahead(self, before: State, candidate: Candidate, findings: list[str]) -> None:
+        """Run the whole of a candidate, if that will be asked for, while the state before it is judged."""
+        self._ahead(self.contract.run_ahead, before, candidate, findings)
+
+    def _ahead(self, what: Any, before: State, candidate: Candidate, findings: list[str]) -> None:
+        if candidate.proto is None or findings or not self.compares(candidate):
+            return
+        # What fails here does so once more where it is judged.
+        with suppress(Exception):
+            promise, told = candidate.promise, (candidate.renamed, candidate.accounts)
+            if self.contract.keeps_terms(candidate.proto, promise, *told):
+                what((before.proto, before.data), (candidate.proto, candidate.data), promise)
+
+    # What is committed
+
+    def adopt(self, candidate: Candidate) -> None:
+        """Hold what follows to the signature of what was committed, and to its bits if it rounds otherwise."""
+        assert candidate.proto is not None
+        verdict = candidate.verdict
+        intended = candidate.promise is Parity.INTENDED
+        self.contract.adopt(
+            candidate.proto,
+            candidate.data,
+            candidate.renamed,
+            candidate.accounts,
+            right=candidate.ok and verdict is not None and verdict.passed,
+            accepted=verdict is not None and verdict.status is Status.CLOSE,
+            intended=intended,
+        )
+        if intended:
+            self._base, self._is_open = candidate.data, self.spec.mode == "end"
+        elif verdict is not None and verdict.region is not None:
+            self._is_open = True
+
+    def begins_anew(self, candidate: Candidate) -> bool:
+        """Return whether later models are compared with a candidate, or with what it was made of."""
+        assert candidate.proto is not None
+        return candidate.promise is Parity.INTENDED or (
+            self._is_open and self.contract.begins_anew(candidate.proto, candidate.renamed, candidate.accounts)
+        )
+
+    def verify_committed(self, state: State, name: str) -> tuple[Verdict, str] | None:
+        """Compare a committed model as a whole with the original, or with what the last intended change made.
+
+        That is for the mode "end", where steps are not compared one by one, and for steps that were compared in the
+        region of their change; those are shown already where the whole cannot show anything, but that it runs. Returns
+        the verdict and what is wrong by it; None where there is nothing to compare, or nothing to say beside `end`.
+        """
+        if not self._is_open or state.data == self._base:
+            return None
+        self._journal.stage(name, "parity")
+        verdict = self.contract.verify_whole(state.proto, state.data)
+        each = self.spec.mode == "each"
+        self._is_open = not each
+        runs_no_more = verdict.reason == NOT_RUN and self.can_run
+        complaint = "" if each and verdict.is_unverified and not runs_no_more else self.complaint(verdict)
+        if not each or complaint:
+            return verdict, complaint
+        self.end = verdict
+        return None
+
+    # The original
+
+    def validity(self, stored: storage.StoredModel) -> Validity:
+        """Say whether the original is valid; it is loaded for that, unless it has run."""
+        if self._findings is None:
+            self._findings = self.checker.check(self.original)
+        if self._first.runs and self._first.problem is None:
+            return Validity(tuple(self._findings), self._first.gap, bool(self._first.gap))
+        return validity(stored, self.spec, self._findings)
+
+    def why_unknown(self) -> str:
+        """Say why nobody can run the original; empty when somebody can."""
+        self._first.prepare()
+        return self._first.problem or ""
