@@ -203,7 +203,8 @@ def test_only_the_standard_passes_that_are_named_are_imported(tmp_path: Path) ->
         "-c",
         """
 import sys
-from surgery import Graph, graph_pass, registry
+from surgery import Graph, graph_pass
+from surgery.registry import declare as registry
 from surgery.errors import UsageError
 
 assert registry.find("fuse-relu").module in sys.modules
@@ -233,7 +234,8 @@ def test_a_pass_declared_beforehand_with_the_name_of_a_standard_one(tmp_path: Pa
         tmp_path,
         "-c",
         """
-from surgery import Graph, graph_pass, registry
+from surgery import Graph, graph_pass
+from surgery.registry import declare as registry
 
 @graph_pass("drop-dead")
 def mine(graph: Graph) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from surgery import recipe as recipes
-from surgery.bisection import bisect
+from surgery.bisection.bisect import bisect
 from surgery.engine import runner
 from surgery.graph import text
 from surgery.registry import declare

@@ -8,7 +8,7 @@ import pytest
 
 from surgery import Graph, Value, storage
 from surgery import recipe as recipes
-from surgery.bisection import bisect
+from surgery.bisection.bisect import bisect
 from surgery.engine import runner
 from surgery.errors import UsageError
 from surgery.graph import text

@@ -11,7 +11,7 @@ import pytest
 from surgery.verification.inputs import search
 from surgery.verification.inputs.admissible import MOST
 from surgery.verification.inputs.alike import guesses
-from surgery.verification.inputs.dim_constraints import find
+from surgery.verification.inputs.dim_constraints import dim_constraints
 from surgery.verification.inputs.dims import Dims
 from surgery.verification.inputs.plan import Plan
 from surgery.verification.inputs.sets import TRIVIAL
@@ -41,7 +41,7 @@ def _found(model: onnx.ModelProto) -> list[dict[str, int]]:
 def _admitted(model: onnx.ModelProto) -> dict[str, list[int]]:
     plan = Plan(model, InputsSpec())
     dims = {port.name: list(port.dims) for port in plan.ports}
-    return find(model.SerializeToString(), dims, list(plan.dims.names))["admits"]
+    return dim_constraints(model.SerializeToString(), dims, list(plan.dims.names))["admits"]
 
 
 REFLECTED = """g (float[N,S] x) => (float[N,T] y) <int64[4] pads = {0, 0, 0, 1700}>
