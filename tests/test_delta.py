@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from surgery.engine.delta_debugging import GaveUp, Search
+from surgery.engine.delta_debugging import SearchLimit, Search
 from surgery.graph.state import Site
 
 
@@ -142,16 +142,16 @@ def test_whatever_is_found_is_right(seed: int) -> None:
 
 
 def test_what_cannot_be_split_is_said() -> None:
-    with pytest.raises(GaveUp, match="reports no sites"):
+    with pytest.raises(SearchLimit, match="reports no sites"):
         search(Acted([], lambda applied: True)).guilty()
-    with pytest.raises(GaveUp, match="even without its sites"):
+    with pytest.raises(SearchLimit, match="even without its sites"):
         search(Acted(numbered(3), lambda applied: True)).guilty()
 
 
 def test_the_number_of_runs_is_bounded() -> None:
     acted = Acted(numbered(200), bool)
     hunt = search(acted, most=20)
-    with pytest.raises(GaveUp, match="gave up after 20 runs"):
+    with pytest.raises(SearchLimit, match="gave up after 20 runs"):
         hunt.guilty()
     assert (hunt.runs, acted.runs) == (20, 21)
 

@@ -16,7 +16,7 @@ from surgery.graph import text
 from surgery.graph.literals import data_type
 from surgery.recipe import parse
 from surgery.runtime.engine import Engine, EngineName
-from surgery.verification.comparing.reference_run import Original
+from surgery.verification.comparing.reference_run import ReferenceRun
 
 MODELS = Path(__file__).parent.parent / "models"
 IMAGENET = "scale: 0.00392156862745098, mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]"
@@ -56,13 +56,13 @@ def test_an_image_model_in_nhwc_has_one_transpose(name: str) -> None:
 
 def test_an_image_model_takes_bytes_and_gives_classes(monkeypatch: pytest.MonkeyPatch) -> None:
     engines: set[str] = set()
-    engine_for = Original.engine_for
+    engine_for = ReferenceRun.engine_for
 
-    def told(self: Original, name: EngineName) -> Engine:
+    def told(self: ReferenceRun, name: EngineName) -> Engine:
         engines.add(name)
         return engine_for(self, name)
 
-    monkeypatch.setattr(Original, "engine_for", told)
+    monkeypatch.setattr(ReferenceRun, "engine_for", told)
     result = apply(
         MODELS / "resnet-tiny.onnx",
         "set-dims: {ports: {pixel_values: [1, 3, 20, 20]}}",

@@ -10,8 +10,8 @@ from onnx import numpy_helper
 from surgery.promises import Parity
 from surgery.runtime.engine import Engine
 from surgery.verification.comparing import reference_run as original_module
-from surgery.verification.comparing.arbiter import Arbiter
-from surgery.verification.comparing.compare import Pair, Rules
+from surgery.verification.comparing.arbiter import Float64Arbiter
+from surgery.verification.comparing.compare import Pair, ComparisonRules
 from surgery.verification.comparing.distances import Case, Output
 from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.plan import Binding
@@ -179,7 +179,7 @@ def test_float64_is_not_asked_without_a_doubt(monkeypatch):
     def judge(*_):
         raise AssertionError
 
-    monkeypatch.setattr(Arbiter, "judge", judge)
+    monkeypatch.setattr(Float64Arbiter, "judge", judge)
     assert _between(X, "y = Neg(x)", "a = Neg(x) b = Neg(a) y = Neg(b)").status == "equal"
     third, other = _scalar("c", 3), _scalar("c", 1 / 3)
     assert _between(X, f"{third} y = Div(x, c)", f"{other} y = Mul(x, c)").status == "close"
@@ -211,7 +211,7 @@ def _finding(original, changed, truth, doubt=1 / 32, promise=Parity.CLOSE):
     cases = []
     for a, b, t in zip(*((x if isinstance(x, list) else [x]) for x in (original, changed, truth))):
         run = Run(Binding(), {}, {"y": a})
-        cases.append(Case(run, Pair("y", (), a, b, None), t, Rules(promise).tolerance(a.dtype)))
+        cases.append(Case(run, Pair("y", (), a, b, None), t, ComparisonRules(promise).tolerance(a.dtype)))
     return [finding.kind for finding in Output(cases, doubt).findings()]
 
 

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from surgery.promises import Parity
-from surgery.verification.comparing.compare import Difference, Rules, Tolerance, compare, same_bits
+from surgery.verification.comparing.compare import Difference, ComparisonRules, Tolerance, compare, same_bits
 
 NAN2 = np.array([0xFFC00001], np.uint32).view(np.float32)
 
 
 def _difference(a, b, promise=Parity.CLOSE, **rules) -> Difference:
     total = Difference()
-    compare({"y": a}, {"y": b}, Rules(promise, **rules), total)
+    compare({"y": a}, {"y": b}, ComparisonRules(promise, **rules), total)
     return total
 
 
@@ -110,7 +110,7 @@ def test_sequences_and_optionals_are_compared_inside():
 
 def test_outputs_that_come_and_go_are_named():
     total = Difference()
-    compare({"y": _f32(1)}, {"z": _f32(1)}, Rules(Parity.CLOSE), total)
+    compare({"y": _f32(1)}, {"z": _f32(1)}, ComparisonRules(Parity.CLOSE), total)
     assert "output 'y' is gone" in total.message
 
 

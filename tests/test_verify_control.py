@@ -3,7 +3,7 @@
 import pytest
 
 from surgery.graph import text
-from surgery.verification.comparing.reference_run import Original
+from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.verdict.verifier import Verifier
 
 
@@ -16,14 +16,14 @@ def model(body: str) -> bytes:
 def test_what_has_many_nodes_is_run_against_itself_only_when_a_change_is_blamed(
     monkeypatch: pytest.MonkeyPatch, nodes: int, beforehand: bool
 ) -> None:
-    asked: list[Original] = []
-    control = Original.control
+    asked: list[ReferenceRun] = []
+    control = ReferenceRun.control
 
-    def told(self: Original) -> bool:
+    def told(self: ReferenceRun) -> bool:
         asked.append(self)
         return control(self)
 
-    monkeypatch.setattr(Original, "control", told)
+    monkeypatch.setattr(ReferenceRun, "control", told)
     steps = " ".join(f"v{number + 1} = Neg(v{number})" for number in range(nodes))
     before = f"v0 = Relu(x) {steps} y = Exp(v{nodes})"
 

@@ -11,7 +11,7 @@ import pytest
 
 from surgery.promises import Parity
 from surgery.verification.comparing import tolerance as tolerance_module
-from surgery.verification.comparing.compare import Difference, Rules, compare, ulps
+from surgery.verification.comparing.compare import Difference, ComparisonRules, compare, ulps
 from surgery.verification.comparing.details import Details, Element, Status
 from surgery.verification.comparing.metrics import Meter, measure
 from surgery.verification.comparing.tolerance import Scales, blocks
@@ -26,7 +26,7 @@ X = "(float[N,24] x) => (float[N,24] y)"
 
 def _difference(a, b, promise=Parity.CLOSE, **rules) -> Difference:
     total = Difference(binding={"dims": {"N": 2}})
-    compare({"y": a}, {"y": b}, Rules(promise, **rules), total)
+    compare({"y": a}, {"y": b}, ComparisonRules(promise, **rules), total)
     return total
 
 

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from surgery.promises import Parity
-from surgery.verification.comparing.compare import Rules
+from surgery.verification.comparing.compare import ComparisonRules
 from surgery.verification.comparing.saturation import bounds, saturated
 from surgery.verification.verdict.verifier import Verifier
 
@@ -52,7 +52,7 @@ def test_bounds_are_read_from_the_graph(body, limits):
     ],
 )
 def test_next_to_nothing_between_the_bounds_is_saturated(values, promise, expected):
-    assert saturated([np.array(values, np.float32)], (0.0, 1.0), Rules(promise)) is expected
+    assert saturated([np.array(values, np.float32)], (0.0, 1.0), ComparisonRules(promise)) is expected
 
 
 STEPS = ",".join(f"{50.0 * (i + 1)}" for i in range(24))

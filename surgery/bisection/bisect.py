@@ -14,7 +14,7 @@ from surgery.bisection import reproduction
 from surgery.bisection.folder import check_folder, clear, write
 from surgery.bisection.reproduction import NoRepro, Repro
 from surgery.engine.candidate import Candidate
-from surgery.engine.delta_debugging import GaveUp, Guilty, Search
+from surgery.engine.delta_debugging import SearchLimit, Guilty, Search
 from surgery.engine.pipeline import Abort, Pipeline
 from surgery.engine.records import Observer, StepRecord
 from surgery.graph.state import Site
@@ -180,7 +180,7 @@ class _Inquiry:
         try:
             search.guilty()
             rest = True
-        except GaveUp as reason:
+        except SearchLimit as reason:
             remark = str(reason)
         guilty = [GuiltySite(one.site, one.trial.complaint) for one in search.found]
         shown = search.found[0].trial if search.found else failed
@@ -198,7 +198,7 @@ class _Inquiry:
         """Run a guilty site alone, with those that it needs."""
         try:
             needs, trial = search.accomplices(one, [other.site.number for other in search.found[:index]])
-        except GaveUp:
+        except SearchLimit:
             return None
         guilty[index] = replace(guilty[index], needs=tuple(needs), tried=True)
         return trial

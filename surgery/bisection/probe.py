@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from surgery.promises import Parity
 from surgery.runtime.engine import Engine, Outcome
 from surgery.runtime.reference import external_tensors, length
-from surgery.verification.comparing.compare import Difference, Rules, compare
+from surgery.verification.comparing.compare import Difference, ComparisonRules, compare
 
 if TYPE_CHECKING:
     import onnx
@@ -39,7 +39,7 @@ class Prober:
     """Runs pairs of models in a worker. `timeout` is in seconds for a run, `memory` in bytes."""
 
     def __init__(
-        self, rules: Rules, timeout: float, memory: int | None, weights: int, libraries: Sequence[Path] = ()
+        self, rules: ComparisonRules, timeout: float, memory: int | None, weights: int, libraries: Sequence[Path] = ()
     ) -> None:
         self._rules = rules
         self._engine = Engine("onnxruntime", timeout, memory, weights, libraries)

@@ -14,7 +14,7 @@ from surgery.bisection.probe import Prober, Shown, weights_of
 from surgery.bisection.shrink import shrink
 from surgery.errors import SurgeryError
 from surgery.promises import Parity
-from surgery.verification.comparing.compare import Rules
+from surgery.verification.comparing.compare import ComparisonRules
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.inside.recording import record
 
@@ -75,7 +75,7 @@ def make(
     spec = spec or VerifySpec()
     if verifier.engine != "onnxruntime":
         raise NoRepro("the original runs in the reference evaluator only, not in ONNX Runtime")
-    rules = Rules(promise, spec.rtol, spec.atol)
+    rules = ComparisonRules(promise, spec.rtol, spec.atol)
     search = _Search(original, changed, weights, rules, spec)
     try:
         return search.run([run.feed for run in verifier.runs])
@@ -89,7 +89,7 @@ class _Search:
         original: onnx.ModelProto,
         changed: onnx.ModelProto,
         weights: storage.Weights,
-        rules: Rules,
+        rules: ComparisonRules,
         spec: VerifySpec,
     ) -> None:
         self.original = original

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from surgery import bridges, storage
 from surgery.errors import PassError, SurgeryError
 from surgery.graph.graph import Graph
-from surgery.graph.signature_mappings import Account, pack, unpack
+from surgery.graph.signature_mappings import SignatureMapping, pack, unpack
 from surgery.graph.state import Limits, Refused, Site
 from surgery.workers import default_memory
 from surgery.workers.fork import call_in_fork
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Transformed:
+class PassResult:
     """What a pass made of a graph; `proto` is None where it applied nothing.
 
     `live` tells whether the graph itself holds it; otherwise that is as it was. `renamed` says what inputs and outputs
@@ -38,10 +38,10 @@ class Transformed:
     live: bool
     printed: str = ""
     renamed: Mapping[str, str] = field(default_factory=dict)
-    accounts: tuple[Account, ...] = ()
+    accounts: tuple[SignatureMapping, ...] = ()
 
 
-def transform(
+def run_pass(
     declared: Pass,
     graph: Graph,
     options: Mapping[str, Any],
@@ -50,7 +50,7 @@ def transform(
     contained: bool = True,
     timeout: float | None = None,
     memory: int | None = None,
-) -> Transformed:
+) -> PassResult:
     """Run a pass over a graph whose weights are stored, without the sites to `skip`.
 
     `timeout` (seconds) and `memory` (bytes) bound a contained pass; with `contained` false every pass runs here, for
@@ -69,7 +69,7 @@ def transform(
         raise
     except Exception as error:
         raise PassError(_tell(declared, error)) from error
-    return Transformed(
+    return PassResult(
         proto,
         tuple(graph.sites),
         tuple(graph.refusals),
@@ -98,7 +98,7 @@ def _transform_in_fork(
     options: Mapping[str, Any],
     timeout: float | None,
     memory: int | None,
-) -> Transformed:
+) -> PassResult:
     import onnx
 
     assert graph.weights is not None
@@ -125,7 +125,7 @@ def _transform_in_fork(
     answer, printed = call_in_fork(work, stage=f"pass '{declared.name}'", timeout=timeout, memory=limit)
     if "problem" in answer:
         raise PassError(answer["problem"])
-    return Transformed(
+    return PassResult(
         proto=onnx.load_model_from_string(answer["model"]),
         sites=tuple(
             Site(n, anchor, tuple(gone), tuple(new), skipped) for n, anchor, gone, new, skipped in answer["sites"]

@@ -18,7 +18,7 @@ from surgery.recipe.schema import ON_FAILURE
 
 if TYPE_CHECKING:
     from surgery.engine.records import Result
-    from surgery.engine.reference_start import Beginning
+    from surgery.engine.reference_start import ReferenceStart
     from surgery.recipe import Recipe
 
 
@@ -70,7 +70,7 @@ class _Original:
     """The run of the original, begun while the passes of the recipe are still to be imported."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
-        self.begun: Beginning | None = None
+        self.begun: ReferenceStart | None = None
         self._arguments = arguments
 
     def __enter__(self) -> _Original:
@@ -112,7 +112,7 @@ def execute(
     model: Path,
     arguments: argparse.Namespace,
     more: Mapping[str, Any] | None = None,
-    begun: Beginning | None = None,
+    begun: ReferenceStart | None = None,
 ) -> int:
     """Run a loaded recipe, write the result, report; a report in JSON says `more` than the result."""
     from surgery.engine import runner

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from surgery.graph.signature_mappings import Account
+from surgery.graph.signature_mappings import SignatureMapping
 from surgery.graph.state import Refused, Site
 from surgery.promises import Parity
 from surgery.proto.summary import operators
@@ -59,7 +59,7 @@ class Candidate:
     exit_code: int = 0
     final: bool = False
     renamed: Mapping[str, str] = field(default_factory=dict)
-    accounts: tuple[Account, ...] = ()
+    accounts: tuple[SignatureMapping, ...] = ()
 
     @property
     def promise(self) -> Parity:

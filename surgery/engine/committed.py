@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from surgery import storage
-from surgery.bridges.run_pass import transform
+from surgery.bridges.run_pass import run_pass
 from surgery.engine.candidate import Candidate, State
 from surgery.engine.records import Journal
 from surgery.errors import ModelFileError, SurgeryError
@@ -97,7 +97,7 @@ class CommittedModel:
             self._load(state.proto)
         self._touched = True
         try:
-            made = transform(
+            made = run_pass(
                 declared,
                 self.graph,
                 step.bind(),

@@ -42,7 +42,7 @@ class Trial(Protocol):
 T = TypeVar("T", bound=Trial)
 
 
-class GaveUp(Exception):  # noqa: N818 - an answer, not an error of its own
+class SearchLimit(Exception):  # noqa: N818 - an answer, not an error of its own
     """The failure cannot be laid to sites; the text says why."""
 
 
@@ -81,12 +81,12 @@ class Search(Generic[T]):
     def guilty(self) -> tuple[list[Guilty[T]], T]:
         """Find the sites to refuse, and return them with the run that holds without them.
 
-        Raises `GaveUp` when the pass has no sites, fails without them too, or has too many guilty ones.
+        Raises `SearchLimit` when the pass has no sites, fails without them too, or has too many guilty ones.
         """
         if not _applied(self._failed):
-            raise GaveUp("the pass reports no sites, so that it cannot be split")
+            raise SearchLimit("the pass reports no sites, so that it cannot be split")
         if not self._run(self._beyond(0)).ok:
-            raise GaveUp("it fails even without its sites, by what it does beside them")
+            raise SearchLimit("it fails even without its sites, by what it does beside them")
         trial = self._failed
         while not trial.ok:
             refused = [guilty.site.number for guilty in self.found]
@@ -135,7 +135,7 @@ class Search(Generic[T]):
         start = refused[-1] if refused else 0
         rest = [site for site in _applied(failed) if site.number > start]
         if not rest:
-            raise GaveUp("it does not fail in the same way each time")
+            raise SearchLimit("it does not fail in the same way each time")
         holds, fails, last = -1, len(rest) - 1, failed
         # Where two guilty ones stood side by side, most likely the next one is guilty too.
         guess = len(refused) > 1 and refused[-1] == refused[-2] + 1
@@ -164,7 +164,7 @@ class Search(Generic[T]):
     def _run(self, skip: frozenset[int]) -> T:
         if skip not in self._known:
             if self.runs == self._most:
-                raise GaveUp(f"gave up after {self._most} runs")
+                raise SearchLimit(f"gave up after {self._most} runs")
             self._require_time()
             self.runs += 1
             self._known[skip] = self._test(skip)
@@ -176,7 +176,7 @@ class Search(Generic[T]):
         now = time.monotonic()
         self._ends = now + self._seconds if self._ends is None else self._ends
         if now > self._ends:
-            raise GaveUp(f"gave up after {self._seconds:g} s")
+            raise SearchLimit(f"gave up after {self._seconds:g} s")
 
     def _beyond(self, number: int, refused: Iterable[int] = ()) -> frozenset[int]:
         """Give the numbers of all sites above one, and of those refused."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from surgery.engine.candidate import Candidate, State
 from surgery.engine.records import Journal
-from surgery.engine.reference_start import Beginning
+from surgery.engine.reference_start import ReferenceStart
 from surgery.errors import RecipeError, UsageError, internal
 from surgery.promises import Parity
 from surgery.verification.comparing.details import Status, Verdict
@@ -105,7 +105,7 @@ class Verifying:
     whole model, where steps were verified in the region of their change.
     """
 
-    def __init__(self, begun: Beginning, spec: VerifySpec, journal: Journal, first: State) -> None:
+    def __init__(self, begun: ReferenceStart, spec: VerifySpec, journal: Journal, first: State) -> None:
         self.spec = spec
         self.original, self.contract = begun.skeleton, begun.contract
         self.checker = Checker(timeout=min(spec.timeout, CHECK_TIMEOUT), memory=spec.memory)

@@ -18,7 +18,7 @@ from surgery.engine.delta_debugging import MOST_RUNS, Guilts, Search
 from surgery.engine.expectations import comparisons, expectations
 from surgery.engine.judging import Judge, Trusting, Verifying
 from surgery.engine.records import Expectation, Journal, Observer, StepRecord
-from surgery.engine.reference_start import Beginning, begin
+from surgery.engine.reference_start import ReferenceStart, begin
 from surgery.engine.speculation import Speculation
 from surgery.engine.transaction import Transaction, Workbench, account
 from surgery.errors import PassError
@@ -57,7 +57,7 @@ class Pipeline:
         observer: Observer | None = None,
         *,
         contained: bool = True,
-        begun: Beginning | None = None,
+        begun: ReferenceStart | None = None,
         trusted: bool = False,
         until: str | None = None,
     ) -> None:

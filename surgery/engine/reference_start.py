@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Beginning:
+class ReferenceStart:
     """A loaded model, its skeleton as bytes, and what its changed versions are held to."""
 
     stored: storage.StoredModel
@@ -26,10 +26,10 @@ class Beginning:
     contract: SignatureTracker
 
 
-def begin(stored: storage.StoredModel, inputs: InputsSpec, verify: VerifySpec) -> Beginning:
+def begin(stored: storage.StoredModel, inputs: InputsSpec, verify: VerifySpec) -> ReferenceStart:
     """Start to run a model on its inputs, unless nothing is to be compared; who begins closes the contract."""
     skeleton = storage.without_alias(stored.proto).SerializeToString(deterministic=True)
     contract = SignatureTracker(skeleton, with_sets_beside(inputs, stored.path), verify)
     if verify.mode != "off":
         contract.verifier.begin()
-    return Beginning(stored, skeleton, contract)
+    return ReferenceStart(stored, skeleton, contract)

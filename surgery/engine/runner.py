@@ -22,7 +22,7 @@ from surgery.verification.verdict.validity import Validity
 if TYPE_CHECKING:
     import onnx
 
-    from surgery.engine.reference_start import Beginning
+    from surgery.engine.reference_start import ReferenceStart
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def run(
     *,
     observer: Observer | None = None,
     contained: bool = True,
-    begun: Beginning | None = None,
+    begun: ReferenceStart | None = None,
     made: Callable[[onnx.ModelProto], object] | None = None,
     on_failure: OnFailure | None = None,
     strict: bool = False,
@@ -97,7 +97,7 @@ def _run(
     recipe: Recipe,
     observer: Observer | None,
     contained: bool,
-    begun: Beginning | None,
+    begun: ReferenceStart | None,
     made: Callable[[onnx.ModelProto], object] | None,
 ) -> tuple[Pipeline, _Ended]:
     """Run the steps of a recipe; return the pipeline of them, ended."""
@@ -142,7 +142,7 @@ def apply(
     observer: Observer | None = None,
     layout: storage.Layout = "keep",
     contained: bool = True,
-    begun: Beginning | None = None,
+    begun: ReferenceStart | None = None,
     on_failure: OnFailure | None = None,
     strict: bool = False,
 ) -> Result:
@@ -156,13 +156,13 @@ def apply(
     stored = begun.stored if begun is not None else _load(model)
     if output is not None:
         storage.check_target(Path(output), force=force)
-    saving: list[storage.SavingBeside] = []
+    saving: list[storage.BackgroundSave] = []
 
     def save(proto: onnx.ModelProto) -> None:
         while saving:  # what was made first did not hold
             saving.pop().drop()
         if output is not None:
-            saving.append(storage.SavingBeside(proto, output, stored.weights, layout=layout, force=force))
+            saving.append(storage.BackgroundSave(proto, output, stored.weights, layout=layout, force=force))
 
     try:
         result = run(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from surgery.engine.candidate import Candidate, State
 from surgery.engine.committed import CommittedModel
-from surgery.engine.delta_debugging import MOST_RUNS, GaveUp, Guilts, Search
+from surgery.engine.delta_debugging import MOST_RUNS, SearchLimit, Guilts, Search
 from surgery.engine.expectations import expectations
 from surgery.engine.judging import Judge
 from surgery.engine.records import Expectation, Journal, RefusedSite, StepRecord, StepStatus
@@ -182,7 +182,7 @@ class Transaction:
         left_out: tuple[RefusedSite, ...] = ()
         try:
             _, rest = search.guilty()
-        except GaveUp as reason:
+        except SearchLimit as reason:
             best = search.best
             if best is None:
                 return replace(failed, complaint=f"{failed.complaint}; not bisected: {reason}"), ()

@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from surgery.graph.copy import Copier, function_of
-from surgery.graph.edits import FIRST_WITH_FUNCTIONS, Claim, Edits, ModelField, NewNode
+from surgery.graph.edits import FIRST_WITH_FUNCTIONS, PendingMapping, Edits, ModelField, NewNode
 from surgery.graph.signature_mappings import End, Pieces
 from surgery.graph.values import Node, Refusal, Value
 from surgery.shapes.facts import Dim
@@ -392,7 +392,7 @@ class Builder:
             for key, operand in names.items()
             if not isinstance(operand, np.ndarray)
         }
-        self.edits.claims.append(Claim(end, port, body, operands, constants, inverse))
+        self.edits.claims.append(PendingMapping(end, port, body, operands, constants, inverse))
 
     def name_before(self, value: Value) -> str:
         """Return what a value was called before the pass."""

@@ -11,8 +11,8 @@ import onnx_ir as ir
 
 from surgery.graph.edits import Edits, NewNode
 from surgery.graph.lineage import strip
-from surgery.graph.refresh_declarations import Redeclaration
-from surgery.graph.signature_edits import Ports
+from surgery.graph.refresh_declarations import RefreshedDeclarations
+from surgery.graph.signature_edits import SignatureEdits
 from surgery.graph.stamping import Place, Stamps
 from surgery.graph.traversal import reads
 from surgery.graph.values import Node, Refusal, Value
@@ -36,7 +36,7 @@ class Commit:
     def __init__(self, graph: GraphState, edits: Edits) -> None:
         self.graph = graph
         self.edits = edits
-        self.ports = Ports(graph, edits)
+        self.ports = SignatureEdits(graph, edits)
         self.stamps = Stamps(graph, edits)
 
     def run(self) -> tuple[list[str], list[ir.Node]]:
@@ -75,12 +75,12 @@ class Commit:
             strip(thing.metadata)
         return removed, added
 
-    def _redeclaration(self, edits: Edits) -> Redeclaration | None:
+    def _redeclaration(self, edits: Edits) -> RefreshedDeclarations | None:
         """Prepare to declare values anew; None where what was made in their place has their types and dims."""
         replaced = {old: new for old, new, _ in edits.replacements}
         facts = self.graph.facts
         stale = [value for value in edits.outdated if value not in replaced or not facts.agree(replaced[value], value)]
-        return Redeclaration(self.graph, stale) if stale else None
+        return RefreshedDeclarations(self.graph, stale) if stale else None
 
     def _adjust(self, edits: Edits) -> list[tuple[ir.Value, Place]]:
         """Set inputs, attributes and declarations of nodes that stay; return what lost a reader, and the reader."""

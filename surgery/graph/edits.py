@@ -37,7 +37,7 @@ class NewNode:
 
 
 @dataclass(frozen=True)
-class Claim:
+class PendingMapping:
     """A relation that names values; what new ones are called is known when the site is done."""
 
     end: End
@@ -80,7 +80,7 @@ class Edits:
     port_types: list[tuple[ir.Value, ir.TypeProtocol | None, Sequence[Dim] | None]] = field(default_factory=list)
     port_orders: dict[str, list[tuple[ir.Value, str | None]]] = field(default_factory=dict)
     output_names: dict[ir.Value, str] = field(default_factory=dict)
-    claims: list[Claim] = field(default_factory=list)
+    claims: list[PendingMapping] = field(default_factory=list)
     joins: list[Joined] = field(default_factory=list)
     pieces: list[Pieces] = field(default_factory=list)
     bindings: list[tuple[ir.Value, ir.TensorProtocol]] = field(default_factory=list)

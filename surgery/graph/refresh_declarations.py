@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _Known = tuple[ir.TypeProtocol | None, tuple[Dim, ...] | None]
 
 
-class Redeclaration:
+class RefreshedDeclarations:
     """Begun before a site is done: takes away what is declared of values and of all that is computed from them."""
 
     def __init__(self, graph: GraphState, starts: Iterable[ir.Value]) -> None:

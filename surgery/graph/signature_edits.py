@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from surgery.graph.state import GraphState
 
 
-class Ports:
+class SignatureEdits:
     """Does what one site wants of the inputs and outputs, and of names."""
 
     def __init__(self, graph: GraphState, edits: Edits) -> None:

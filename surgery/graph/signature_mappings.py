@@ -55,15 +55,15 @@ class Pieces:
     count: int
 
 
-Account = Relation | Joined | Pieces
+SignatureMapping = Relation | Joined | Pieces
 
 
-def pack(accounts: tuple[Account, ...]) -> list[dict[str, Any]]:
+def pack(accounts: tuple[SignatureMapping, ...]) -> list[dict[str, Any]]:
     """Give plain data, for another process."""
     return [{"kind": type(account).__name__, **vars(account)} for account in accounts]
 
 
-def unpack(packed: list[dict[str, Any]]) -> tuple[Account, ...]:
+def unpack(packed: list[dict[str, Any]]) -> tuple[SignatureMapping, ...]:
     """Read what `pack` has given."""
-    kinds: dict[str, type[Account]] = {"Relation": Relation, "Joined": Joined, "Pieces": Pieces}
+    kinds: dict[str, type[SignatureMapping]] = {"Relation": Relation, "Joined": Joined, "Pieces": Pieces}
     return tuple(kinds[item["kind"]](**{key: value for key, value in item.items() if key != "kind"}) for item in packed)

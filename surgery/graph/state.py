@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from surgery.graph.rename import rename_values
-from surgery.graph.signature_mappings import Account
-from surgery.shapes.table import Facts
+from surgery.graph.signature_mappings import SignatureMapping
+from surgery.shapes.table import ShapeTable
 from surgery.storage import Weights, residue_of, spill_tensor
 from surgery.storage.scopes import scopes, values
 
@@ -68,7 +68,7 @@ class GraphState:
         self.ir = model
         self.weights = weights
         self.limits = Limits()
-        self.facts = Facts(model)
+        self.facts = ShapeTable(model)
         self.begin(pass_name, skip)
         self.refresh()
 
@@ -79,7 +79,7 @@ class GraphState:
         self.sites: list[Site] = []
         self.refusals: list[Refused] = []
         self.renamed: dict[str, str] = {}
-        self.accounts: list[Account] = []
+        self.accounts: list[SignatureMapping] = []
         self.changed_nodes: list[ir.Node] = []
 
     def refresh(self) -> None:
@@ -213,7 +213,7 @@ class GraphState:
     def adopt(self, model: ir.Model) -> None:
         """Take another model in the place of this one, made from it by other means."""
         self.ir = model
-        self.facts = Facts(model)
+        self.facts = ShapeTable(model)
         self.refresh()
 
     def store(self, tensor: ir.TensorProtocol) -> ir.TensorProtocol:

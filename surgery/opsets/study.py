@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from surgery import storage
-from surgery.bridges.run_pass import transform
+from surgery.bridges.run_pass import run_pass
 from surgery.errors import SurgeryError, UsageError
 from surgery.graph.graph import Graph
 from surgery.graph.state import Refused
@@ -214,7 +214,7 @@ class _Road:
 
         def work() -> dict[str, Any]:
             try:
-                made = transform(declared, self.graph, options, contained=False)
+                made = run_pass(declared, self.graph, options, contained=False)
             except SurgeryError as error:
                 return {"refusals": _refusals(self.graph.refusals) or [["", error.todo or error.what]]}
             if made.proto is None:

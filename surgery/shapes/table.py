@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from surgery.shapes.inference import Inference
 
 
-class Facts:
+class ShapeTable:
     """A table from value to `Fact`, filled on first use and extended when nodes are added."""
 
     def __init__(self, model: ir.Model) -> None:

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from surgery.storage.background_save import SavingBeside as SavingBeside
+    from surgery.storage.background_save import BackgroundSave as BackgroundSave
     from surgery.storage.checkpoints import Checkpoint as Checkpoint
     from surgery.storage.checkpoints import Named as Named
     from surgery.storage.checkpoints import read_checkpoint as read_checkpoint
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from surgery.storage.wire import Reference as Reference
 
 _HOMES = {
-    "SavingBeside": "background_save",
+    "BackgroundSave": "background_save",
     "Checkpoint": "checkpoints",
     "Named": "checkpoints",
     "read_checkpoint": "checkpoints",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import onnx
 
 
-class SavingBeside:
+class BackgroundSave:
     """Writes a model in a thread from the start; `keep` puts it in place, and without that nothing is left of it.
 
     Takes what `save` takes. What goes wrong is raised by `keep`.

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery import storage
-from surgery.bridges.run_pass import Transformed, transform
+from surgery.bridges.run_pass import PassResult, run_pass
 from surgery.errors import BlockedError, SurgeryError, UsageError
 from surgery.graph import text
 from surgery.graph.graph import Graph
-from surgery.graph.signature_mappings import Account
+from surgery.graph.signature_mappings import SignatureMapping
 from surgery.registry import declare
 from surgery.testing.case import AFTER, Case, options_in, read_case
 
@@ -56,7 +56,7 @@ class Outcome:
     reasons: tuple[str, ...]
     weights: storage.Weights
     renamed: Mapping[str, str] = field(default_factory=dict)
-    accounts: tuple[Account, ...] = ()
+    accounts: tuple[SignatureMapping, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,9 @@ def run(
     """
     stored = storage.from_proto(model)
     graph = Graph(storage.ir_from_proto(stored.proto), weights=stored.weights)
-    made = Transformed(None, (), (), live=True)
+    made = PassResult(None, (), (), live=True)
     try:
-        made = transform(declared, graph, declared.bind(options, folder), timeout=timeout)
+        made = run_pass(declared, graph, declared.bind(options, folder), timeout=timeout)
     except BlockedError:
         made = replace(made, refusals=tuple(graph.refusals))
     after = storage.proto_from_ir(graph.ir, stored.weights) if made.proto is None else made.proto

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from surgery import storage
-from surgery.bridges.run_pass import Transformed, transform
+from surgery.bridges.run_pass import PassResult, run_pass
 from surgery.errors import BlockedError, PassError, SurgeryError, UsageError
 from surgery.graph.describe import contents, named, source, typed
 from surgery.graph.state import Site
@@ -23,7 +23,7 @@ from surgery.proto.summary import operators
 from surgery.registry.declare import suggestion
 from surgery.why.decision_trace import Decision
 from surgery.why.nearest import Candidate, absent_ops, candidates
-from surgery.why.tracing_graph import Declined, WatchedGraph
+from surgery.why.tracing_graph import Declined, TracingGraph
 from surgery.workers import default_memory
 from surgery.workers.fork import call_in_fork
 
@@ -286,16 +286,16 @@ def _explain(
     at: str | None,
     limit: int,
 ) -> Why:
-    graph = WatchedGraph(
+    graph = TracingGraph(
         storage.ir_from_proto(storage.without_alias(proto), weights), _package(declared), weights=weights
     )
     node = None if at is None else _find(graph, at)
     graph.tracer.asked = node
     label = "" if node is None else node.label
-    made = Transformed(None, (), (), live=True)
+    made = PassResult(None, (), (), live=True)
     # What blocks a pass as a whole has been refused, place by place.
     with suppress(BlockedError), nullcontext() if declared.match else graph.tracer.running():
-        made = transform(declared, graph, options, contained=False)
+        made = run_pass(declared, graph, options, contained=False)
     sites = tuple(site for site in made.sites if node is None or label in (site.anchor, *site.removed))
     why = Why(declared.name, declared.kind if declared.api == "Graph" else declared.api, label, sites)
     if declared.api != "Graph":
@@ -312,7 +312,7 @@ def _package(declared: Pass) -> str:
     return declared.module if declared.module.startswith("surgery.") else declared.module.partition(".")[0]
 
 
-def _find(graph: WatchedGraph, name: str) -> Node:
+def _find(graph: TracingGraph, name: str) -> Node:
     """Find a node by its name, its label or an output; UsageError suggests a near one."""
     names: dict[str, Node] = {}
     for node in graph.nodes():
@@ -324,7 +324,7 @@ def _find(graph: WatchedGraph, name: str) -> Node:
     return names[name]
 
 
-def _of_other_api(why: Why, before: onnx.ModelProto, made: Transformed) -> Why:
+def _of_other_api(why: Why, before: onnx.ModelProto, made: PassResult) -> Why:
     """Say no more than what changed and what the bridge to that API has to tell."""
     old, new = operators(before), operators(before if made.proto is None else made.proto)
     changed = {op: (old.get(op, 0), new.get(op, 0)) for op in sorted({*old, *new}) if old.get(op) != new.get(op)}
@@ -341,7 +341,7 @@ def _of_other_api(why: Why, before: onnx.ModelProto, made: Transformed) -> Why:
 
 
 def _of_pattern(
-    why: Why, graph: WatchedGraph, declared: Pass, options: Mapping[str, Any], node: Node | None, limit: int
+    why: Why, graph: TracingGraph, declared: Pass, options: Mapping[str, Any], node: Node | None, limit: int
 ) -> Why:
     if node is not None and node.ir.graph is None:
         return why
@@ -413,7 +413,7 @@ def _grouped(misses: Sequence[NearMiss]) -> list[NearMiss]:
 # Whole graphs
 
 
-def _of_graph(why: Why, graph: WatchedGraph, node: Node | None, limit: int) -> Why:
+def _of_graph(why: Why, graph: TracingGraph, node: Node | None, limit: int) -> Why:
     looked = dict(graph.looked)
     declined = [one for one in graph.declined if node is None or one.node == node]
     groups: dict[str, list[Declined]] = defaultdict(list)
@@ -429,7 +429,7 @@ def _of_graph(why: Why, graph: WatchedGraph, node: Node | None, limit: int) -> W
     return replace(why, refusals=refusals, silent=silent[:limit], looked=looked, remark=remark)
 
 
-def _silent(graph: WatchedGraph, sites: Sequence[Site], at: Node | None) -> Iterator[Silence]:
+def _silent(graph: TracingGraph, sites: Sequence[Site], at: Node | None) -> Iterator[Silence]:
     """Group the nodes that got neither a site nor a refusal by the line of code that let them be."""
     if any(not site.anchor for site in sites):
         return  # it changed the model as a whole

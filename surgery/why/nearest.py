@@ -12,7 +12,7 @@ from surgery.patterns.match import Bindings, Match, matches
 from surgery.patterns.plan import Plan, compile_pattern
 from surgery.patterns.rewrite import apply_match
 from surgery.why.near_misses import Fault, Grower, Partial, seeds
-from surgery.why.tracing_graph import Declined, WatchedGraph
+from surgery.why.tracing_graph import Declined, TracingGraph
 
 if TYPE_CHECKING:
     from surgery.registry.declare import Pass
@@ -57,7 +57,7 @@ class Candidate:
         return far, -self.matched, -depth
 
 
-def candidates(graph: WatchedGraph, declared: Pass, options: Mapping[str, Any], at: Node | None) -> list[Candidate]:
+def candidates(graph: TracingGraph, declared: Pass, options: Mapping[str, Any], at: Node | None) -> list[Candidate]:
     """List the places where a pass nearly fires on a graph that it has run over, the nearest first.
 
     With `at`, only what that node is part of, and every way in which it may be; else the best for each place.
@@ -75,7 +75,7 @@ def candidates(graph: WatchedGraph, declared: Pass, options: Mapping[str, Any], 
 
 
 def _refused(
-    graph: WatchedGraph, number: int, plan: Plan, declared: Pass, options: Mapping[str, Any]
+    graph: TracingGraph, number: int, plan: Plan, declared: Pass, options: Mapping[str, Any]
 ) -> Iterator[Candidate]:
     """Yield the matches that a boundary or a guard refuses."""
     if not plan.fits_in({op for op, nodes in graph.index.items() if nodes}):
@@ -109,7 +109,7 @@ def _escapes(plan: Plan, match: Match) -> Iterator[str]:
             yield f"{name} is '{value.name}', read by {listed(others)} too"
 
 
-def _partial(graph: WatchedGraph, plans: Sequence[Plan], covered: set[Node]) -> Iterator[Candidate]:
+def _partial(graph: TracingGraph, plans: Sequence[Plan], covered: set[Node]) -> Iterator[Candidate]:
     """Grow matches from the nodes that are no part of a refused match, those of rare operators first."""
     nodes = {op: [Node(graph, node) for node in found] for op, found in graph.index.items()}
     nearest: dict[Node, int] = {}
@@ -146,7 +146,7 @@ def _around(plan: Plan, node: Node) -> Iterator[Partial]:
             yield partial
 
 
-def absent_ops(graph: WatchedGraph, plan: Plan) -> set[str]:
+def absent_ops(graph: TracingGraph, plan: Plan) -> set[str]:
     """List the operators of a pattern that the model does not have, where no other may stand in their place."""
     lines = (line.ops for line in plan.nodes if not any(graph.index.get(op) for op in line.ops))
     return {"|".join(f"{domain}::{op}" if domain else op for domain, op in ops) for ops in lines}

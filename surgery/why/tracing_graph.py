@@ -17,7 +17,7 @@ from surgery.graph.describe import named, typed
 from surgery.graph.graph import Graph
 from surgery.graph.values import Node, Refusal, Value
 from surgery.shapes.facts import Fact, dims
-from surgery.shapes.table import Facts
+from surgery.shapes.table import ShapeTable
 from surgery.why.decision_trace import Tracer, deciding, is_of
 
 _MOST_UNKNOWN = 3
@@ -43,7 +43,7 @@ class Declined:
     outputs: tuple[str, ...] = ()
 
 
-class WatchedFacts(Facts):
+class WatchedFacts(ShapeTable):
     """Facts that remember which values they were asked about."""
 
     def __init__(self, model: ir.Model) -> None:
@@ -57,7 +57,7 @@ class WatchedFacts(Facts):
         return fact
 
 
-class WatchedGraph(Graph):
+class TracingGraph(Graph):
     """A graph that keeps an account: `looked` has the operators asked for and how many nodes there were of each.
 
     `package` is where the code of the pass stands.

@@ -36,10 +36,10 @@ from surgery.operators import traits
 from surgery.promises import Parity
 from surgery.runtime.engine import Outcome
 from surgery.runtime.rounding import FACTORS, reround
-from surgery.verification.comparing.compare import Rules, describe
+from surgery.verification.comparing.compare import ComparisonRules, describe
 from surgery.verification.comparing.details import Arbitration, Element
 from surgery.verification.comparing.distances import Case, Finding, Output, cases
-from surgery.verification.comparing.reference_run import Original
+from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.sets import TRIVIAL
 
@@ -78,15 +78,15 @@ class Ruling:
     run: Run | None = None
 
 
-class Arbiter:
+class Float64Arbiter:
     """Judges changed models by the original in float64, which runs once, when the first doubt comes up."""
 
-    def __init__(self, original: Original) -> None:
+    def __init__(self, original: ReferenceRun) -> None:
         self._original = original
         self._outcome: Outcome | None = None
         self._rounded: list[Outcome] | None = None
 
-    def doubt(self, rules: Rules) -> float:
+    def doubt(self, rules: ComparisonRules) -> float:
         """Return the share of the tolerance from which a result is worth a float64 run.
 
         A tolerance that the recipe gives, and that of a LOSSY promise, is taken at its word.
@@ -96,7 +96,7 @@ class Arbiter:
             return 1.0
         return CHEAP_DOUBT if original.cost(original.runs[0].binding) <= TRIVIAL else DOUBT
 
-    def judge(self, runs: Sequence[Run], results: Sequence[Any], rules: Rules) -> Ruling:
+    def judge(self, runs: Sequence[Run], results: Sequence[Any], rules: ComparisonRules) -> Ruling:
         """Compare the distances of the original's and the changed model's outputs from float64."""
         outcome = self._truth()
         if outcome.failure is not None:
@@ -110,7 +110,7 @@ class Arbiter:
         return ruling
 
     def _rule(
-        self, runs: Sequence[Run], results: Sequence[Any], rules: Rules, shares: bool, rerounded: Sequence[Outcome]
+        self, runs: Sequence[Run], results: Sequence[Any], rules: ComparisonRules, shares: bool, rerounded: Sequence[Outcome]
     ) -> Ruling:
         """Measure by what is known of the original: in float64, and with `rerounded` weights.
 

@@ -22,7 +22,7 @@ from surgery.verification.comparing.tolerance import BLOCK, Scales, Tolerance, b
 __all__ = [
     "Difference",
     "Pair",
-    "Rules",
+    "ComparisonRules",
     "Tolerance",
     "compare",
     "describe",
@@ -101,7 +101,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Rules:
+class ComparisonRules:
     """How to compare: the promise, the recipe's tolerance, the outputs of random operators.
 
     `precision` has the outputs that are computed in a narrower type than their own, `ranges` the least size that is
@@ -130,7 +130,7 @@ class Rules:
         return replace(found, whole=max(found.whole, least), floor=max(found.floor, least)) if least else found
 
 
-def compare(original: Mapping[str, Any], changed: Mapping[str, Any], rules: Rules, into: Difference) -> None:
+def compare(original: Mapping[str, Any], changed: Mapping[str, Any], rules: ComparisonRules, into: Difference) -> None:
     """Compare the outputs of one run by name; `into` collects what is found."""
     for name, expected in original.items():
         if name not in changed:
@@ -142,7 +142,7 @@ def compare(original: Mapping[str, Any], changed: Mapping[str, Any], rules: Rule
             into.give_up(f"output '{name}' is new")
 
 
-def exceeds(one: Any, other: Any, rules: Rules) -> bool:
+def exceeds(one: Any, other: Any, rules: ComparisonRules) -> bool:
     """Tell whether two values differ by more than the tolerance: `compare` without an account, ended by the first."""
     mine, theirs = list(tensors(one)), list(tensors(other))
     if len(mine) != len(theirs):
@@ -150,7 +150,7 @@ def exceeds(one: Any, other: Any, rules: Rules) -> bool:
     return any(_exceeds(a, b, rules) for a, b in zip(mine, theirs))
 
 
-def _exceeds(a: Array, b: Array, rules: Rules) -> bool:
+def _exceeds(a: Array, b: Array, rules: ComparisonRules) -> bool:
     if a.dtype == b.dtype and a.dtype.kind == "c":
         real = np.dtype(f"f{a.dtype.itemsize // 2}")
         return _exceeds(_parts(a, real), _parts(b, real), rules)
@@ -220,7 +220,7 @@ def describe(element: Element) -> str:
 
 
 def _compare_values(
-    name: str, item: tuple[int, ...], expected: Any, actual: Any, rules: Rules, into: Difference
+    name: str, item: tuple[int, ...], expected: Any, actual: Any, rules: ComparisonRules, into: Difference
 ) -> None:
     """Compare two tensors, sequences or optionals; `item` is the position in a sequence."""
     where = _title(name, item)
@@ -264,7 +264,7 @@ class Pair:
         return Element(self.name, self.item, index, _plain(x), _plain(y), ulp, self.binding)
 
 
-def _compare_tensors(pair: Pair, rules: Rules, into: Difference) -> None:
+def _compare_tensors(pair: Pair, rules: ComparisonRules, into: Difference) -> None:
     expected, actual = pair.expected, pair.actual
     if expected.dtype.kind == "c":
         real = np.dtype(f"f{expected.dtype.itemsize // 2}")
@@ -280,7 +280,7 @@ def _compare_tensors(pair: Pair, rules: Rules, into: Difference) -> None:
         into.give_up(f"{describe(element)} ({flat.size} of {expected.size} differ)", element)
 
 
-def _compare_floats(pair: Pair, rules: Rules, into: Difference) -> None:
+def _compare_floats(pair: Pair, rules: ComparisonRules, into: Difference) -> None:
     expected, actual = pair.expected, pair.actual
     tolerance = rules.tolerance(expected.dtype, pair.name)
     scales = rules.scales(pair.name, expected)

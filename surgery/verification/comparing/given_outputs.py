@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from surgery.verification.comparing.compare import Difference, Rules, compare
+from surgery.verification.comparing.compare import Difference, ComparisonRules, compare
 from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.given import REPRODUCED, GivenBinding
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     pass
 
 
-def held(runs: Sequence[Run], rules: Rules) -> list[Run]:
+def held(runs: Sequence[Run], rules: ComparisonRules) -> list[Run]:
     """Hold the outputs that came with sets against those of the original."""
     return [_held(run, run.binding, rules) if isinstance(run.binding, GivenBinding) else run for run in runs]
 
 
-def _held(run: Run, binding: GivenBinding, rules: Rules) -> Run:
+def _held(run: Run, binding: GivenBinding, rules: ComparisonRules) -> Run:
     expected = {name: value for name, value in binding.expected.items() if name in run.outputs}
     if not expected:
         return run

@@ -30,7 +30,7 @@ import numpy as np
 from surgery.operators.dtypes import Array
 from surgery.proto.randomness import origins
 from surgery.verification.comparing.compare import tensors
-from surgery.verification.comparing.reference_run import Original
+from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.inputs.sets import TRIVIAL
 
 LEAST_SEEDS, SEEDS = 64, 128
@@ -63,7 +63,7 @@ Sample = Mapping[str, Sequence[Any]]
 class Moments:
     """Compares the random outputs of changed models with those of one original."""
 
-    def __init__(self, original: Original) -> None:
+    def __init__(self, original: ReferenceRun) -> None:
         self._original = original
         self._sample: Sample | None = None
 

@@ -7,24 +7,24 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from surgery.promises import Parity
-from surgery.verification.comparing.arbiter import Arbiter, Ruling
+from surgery.verification.comparing.arbiter import Float64Arbiter, Ruling
 from surgery.verification.comparing.compare import Difference, compare
 from surgery.verification.comparing.details import Details, Status, Verdict
 from surgery.verification.comparing.metrics import Meter, tell
-from surgery.verification.comparing.reference_run import Original
+from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.spec import VerifySpec
 
 NOT_RUN, VACUOUS, NONDETERMINISTIC = "not-run", "vacuous", "nondeterministic"
 
 
-class Judge:
+class OutputJudge:
     """Gives verdicts on the outputs of changed models, beside those of one original."""
 
-    def __init__(self, original: Original, verify: VerifySpec) -> None:
+    def __init__(self, original: ReferenceRun, verify: VerifySpec) -> None:
         self._original = original
         self._verify = verify
-        self._arbiter = Arbiter(original)
+        self._arbiter = Float64Arbiter(original)
 
     def judge(
         self,

@@ -18,7 +18,7 @@ _CRASHES = 3
 """So many processes that died end a search."""
 
 
-class GaveUp(Exception):  # noqa: N818 - a way out of the search, not an error
+class SearchEnded(Exception):  # noqa: N818 - a way out of the search, not an error
     """There is no point in trying further inputs."""
 
 
@@ -64,7 +64,7 @@ class Probing:
     def search(self, plan: Plan, given: Given, draws: bool) -> Found:
         """Try what is given; then search, content with empty outputs only if nothing else can be had."""
         found = Found()
-        with suppress(GaveUp):
+        with suppress(SearchEnded):
             self._try(given)
             if draws:
                 self._search(plan, found)
@@ -88,7 +88,7 @@ class Probing:
             outcome = self.engine.run(self.original.skeleton, [binding.feed], keep=True)
             if outcome.crash is None and outcome.failure is not None:
                 self.gap = outcome.failure
-                raise GaveUp
+                raise SearchEnded
             result = outcome.failure or outcome.runs[0]
             given.accept(binding, result if isinstance(result, str) else None)
 
@@ -110,11 +110,11 @@ class Probing:
             self.crashes.append(outcome.crash)
             hopeless = outcome.crash.signal == "timeout" or not binding.dims
             if hopeless or len(self.crashes) == _CRASHES:
-                raise GaveUp
+                raise SearchEnded
             return outcome.crash.what
         if outcome.failure is not None:
             self.gap = outcome.failure
-            raise GaveUp
+            raise SearchEnded
         result = outcome.runs[0]
         if isinstance(result, str):
             return result

@@ -15,10 +15,10 @@ from surgery.promises import COMPARING, Parity
 from surgery.proto.randomness import Origins, counts_runs, origins
 from surgery.runtime.engine import Engine, EngineName, Outcome, Outputs
 from surgery.runtime.inference import Declared, General, declare, declare_by_names, element_types, inline
-from surgery.verification.comparing.compare import Rules
+from surgery.verification.comparing.compare import ComparisonRules
 from surgery.verification.comparing.given_outputs import held
 from surgery.verification.comparing.precision import may_be_narrower, narrowest
-from surgery.verification.comparing.probing import GaveUp, Probing
+from surgery.verification.comparing.probing import SearchEnded, Probing
 from surgery.verification.comparing.saturation import bounds, unit_ranges
 from surgery.verification.comparing.vacuity import Run, declares_empty, same, tensors, vacuous
 from surgery.verification.inputs.dim_constraints import dim_constraints
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _Dims = tuple[tuple[str, int], ...]
 
 
-class Original:
+class ReferenceRun:
     """The original model, run on inputs that it accepts.
 
     After `prepare`, either `problem` says why it cannot be run, or `runs` holds inputs and outputs. `engine` is
@@ -93,10 +93,10 @@ class Original:
             DataSpec(one.path, _present({**one.expected, **one.feed}), one.found, one.place) for one in self._given.sets
         )
 
-    def rules(self, promise: Parity) -> Rules:
+    def rules(self, promise: Parity) -> ComparisonRules:
         """Return how its outputs are compared under a promise."""
         spec, unsteady = self._verify, self.random | self.nondeterministic
-        return Rules(promise, spec.rtol, spec.atol, unsteady, self.precision, self.ranges)
+        return ComparisonRules(promise, spec.rtol, spec.atol, unsteady, self.precision, self.ranges)
 
     def begin(self) -> None:
         """Start to prepare, in a thread; `prepare` waits for it. The work is done in other processes."""
@@ -314,7 +314,7 @@ class Original:
 
     def _engine(self) -> Engine:
         if self._abandoned:
-            raise GaveUp
+            raise SearchEnded
         self._running = self.engine_for(self.engine)
         return self._running
 
@@ -400,7 +400,7 @@ class Original:
         self.nondeterministic = frozenset(unsteady) - self.random
         return bool(self.nondeterministic)
 
-    def beside(self, skeleton: bytes, runs: list[Run]) -> Original:
+    def beside(self, skeleton: bytes, runs: list[Run]) -> ReferenceRun:
         """Make an original of values inside this one, as if they were outputs; nothing is to be learned of it."""
         inner = copy.copy(self)
         inner.skeleton = skeleton

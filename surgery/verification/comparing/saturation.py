@@ -13,7 +13,7 @@ import numpy as np
 
 from surgery.operators.dtypes import is_float
 from surgery.promises import Parity
-from surgery.verification.comparing.compare import Rules
+from surgery.verification.comparing.compare import ComparisonRules
 
 if TYPE_CHECKING:
     import onnx
@@ -79,7 +79,7 @@ def bounds(model: onnx.ModelProto) -> dict[str, tuple[float, float]]:
     return found
 
 
-def saturated(values: Sequence[Any], limits: tuple[float, float], rules: Rules) -> bool:
+def saturated(values: Sequence[Any], limits: tuple[float, float], rules: ComparisonRules) -> bool:
     """Tell whether tensors have next to no element that can be told from the bounds: by its bits, or the tolerance."""
     total = between = 0
     for tensor in values:

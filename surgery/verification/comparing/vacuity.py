@@ -25,7 +25,7 @@ from surgery.operators.dtypes import is_float, smallest
 from surgery.promises import Parity
 from surgery.proto.randomness import Origins
 from surgery.runtime.engine import Outputs
-from surgery.verification.comparing.compare import Rules, exceeds, same_bits
+from surgery.verification.comparing.compare import ComparisonRules, exceeds, same_bits
 from surgery.verification.comparing.compare import tensors as tensors
 from surgery.verification.comparing.saturation import bounds, saturated
 from surgery.verification.comparing.tolerance import blocks
@@ -54,7 +54,7 @@ def vacuous(
     model: onnx.ModelProto,
     runs: list[Run],
     origins: Origins,
-    rules: Rules,
+    rules: ComparisonRules,
     limits: Mapping[str, tuple[float, float]] | None = None,
 ) -> dict[str, str]:
     """Name the outputs that prove nothing under a promise, each with the reason; `limits`: its `bounds`, if known."""
@@ -111,7 +111,7 @@ def _unusable(found: list[Any]) -> str | None:
     return "is always zero" if some_finite else NEVER_FINITE
 
 
-def _unmoved(name: str, sources: frozenset[str], groups: list[list[Run]], rules: Rules) -> str | None:
+def _unmoved(name: str, sources: frozenset[str], groups: list[list[Run]], rules: ComparisonRules) -> str | None:
     """Say that an output does not follow its inputs, looking at runs with the same dims."""
     tried = False
     for group in groups:
@@ -124,7 +124,7 @@ def _unmoved(name: str, sources: frozenset[str], groups: list[list[Run]], rules:
     return "does not change with the inputs" if tried else None
 
 
-def _differ(name: str, first: Run, second: Run, rules: Rules) -> bool:
+def _differ(name: str, first: Run, second: Run, rules: ComparisonRules) -> bool:
     one, other = first.outputs[name], second.outputs[name]
     return not same(one, other) if rules.promise is Parity.EXACT else exceeds(one, other, rules)
 

@@ -15,14 +15,14 @@ import onnx
 
 from surgery.promises import Parity
 from surgery.proto.extract import cut
-from surgery.verification.comparing.compare import Difference, Rules, compare
+from surgery.verification.comparing.compare import Difference, ComparisonRules, compare
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.inside.definitions import Definitions, differing
 from surgery.verification.inside.inner_values import form
 from surgery.verification.inside.recording import observe
 
 if TYPE_CHECKING:
-    from surgery.verification.comparing.reference_run import Original
+    from surgery.verification.comparing.reference_run import ReferenceRun
 
 _MOST = 8
 """Values that are looked at."""
@@ -32,10 +32,10 @@ _RUNS = 4
 
 
 def hidden(
-    original: Original, before: bytes, after: bytes, names: Sequence[str], promise: Parity, spec: VerifySpec
+    original: ReferenceRun, before: bytes, after: bytes, names: Sequence[str], promise: Parity, spec: VerifySpec
 ) -> str:
     """Say which of some values that differ in their region no output shows; empty when there is none."""
-    difference = _in_runs(original, before, after, names[:_MOST], Rules(promise, spec.rtol, spec.atol))
+    difference = _in_runs(original, before, after, names[:_MOST], ComparisonRules(promise, spec.rtol, spec.atol))
     if difference is not None and (difference.needed > 1.0 or (difference.bits and promise is Parity.EXACT)):
         return f"inside the models {difference.message.replace('output ', '', 1)}, and no output shows it"
     weights = _weights(Definitions(before), Definitions(after))
@@ -45,7 +45,7 @@ def hidden(
     return ""
 
 
-def _in_runs(original: Original, before: bytes, after: bytes, names: Sequence[str], rules: Rules) -> Difference | None:
+def _in_runs(original: ReferenceRun, before: bytes, after: bytes, names: Sequence[str], rules: ComparisonRules) -> Difference | None:
     """Compare values inside both models in some runs; None when that cannot be done."""
     sides = []
     feeds = [run.feed for run in original.runs[:_RUNS]]

@@ -15,10 +15,10 @@ from surgery.proto.extract import cut, describe, only
 from surgery.proto.randomness import Origins, origins
 from surgery.runtime.engine import Engine, EngineName
 from surgery.runtime.inference import declare
-from surgery.verification.comparing.compare import Difference, Rules, compare, tensors
+from surgery.verification.comparing.compare import Difference, ComparisonRules, compare, tensors
 from surgery.verification.comparing.details import Status, Verdict
-from surgery.verification.comparing.output_judge import Judge
-from surgery.verification.comparing.reference_run import Original
+from surgery.verification.comparing.output_judge import OutputJudge
+from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.comparing.vacuity import Run, same, vacuous
 from surgery.verification.inputs.sets import TRIVIAL
 from surgery.verification.inputs.spec import VerifySpec
@@ -49,7 +49,7 @@ class Setting:
     `vacuous` are the outputs that prove nothing there, each with the reason.
     """
 
-    original: Original
+    original: ReferenceRun
     verify: VerifySpec
     engine: EngineName
     runs: Sequence[Run]
@@ -127,7 +127,7 @@ class Inside:
         return {name: verdict for name, verdict in found.items() if verdict is not None}
 
     def _verdict(
-        self, judge: Judge, name: str, other: str, runs: Sequence[Run], mine: Observed, theirs: Observed
+        self, judge: OutputJudge, name: str, other: str, runs: Sequence[Run], mine: Observed, theirs: Observed
     ) -> Verdict | None:
         """Judge what the changed model calls `other` by what the original calls `name`."""
         if any(form(values[name]) != form(found[other]) for values, found in zip(mine, theirs)):
@@ -183,14 +183,14 @@ class Inside:
         found = {name: self._verdict(judge, name, name, self.runs, mine, given) for name in agreeing}
         return {name for name, verdict in found.items() if verdict is not None and not verdict.passed}
 
-    def _judge(self, names: Sequence[str], runs: list[Run]) -> Judge:
+    def _judge(self, names: Sequence[str], runs: list[Run]) -> OutputJudge:
         """Make a judge of values as if they were the outputs of the original."""
         skeleton = only(self.models[0], names).SerializeToString()
-        return Judge(self.setting.original.beside(skeleton, runs), self.setting.verify)
+        return OutputJudge(self.setting.original.beside(skeleton, runs), self.setting.verify)
 
-    def rules(self, promise: Parity) -> Rules:
+    def rules(self, promise: Parity) -> ComparisonRules:
         """Return how to compare under a promise."""
-        return Rules(promise, self.setting.verify.rtol, self.setting.verify.atol)
+        return ComparisonRules(promise, self.setting.verify.rtol, self.setting.verify.atol)
 
     def _observe(self, model: onnx.ModelProto, names: Sequence[str], runs: Sequence[Run]) -> Observed | None:
         """Run a model with some values as its only outputs; None when that does not work."""
@@ -210,7 +210,7 @@ def is_moved(name: str, first: Observed, second: Observed) -> bool:
     for one, other in zip(first, second):
         if all(is_float(tensor.dtype) for tensor in tensors(one[name])):
             total = Difference()
-            compare({name: one[name]}, {name: other[name]}, Rules(Parity.CLOSE), total)
+            compare({name: one[name]}, {name: other[name]}, ComparisonRules(Parity.CLOSE), total)
             if total.needed > 1.0:
                 return True
     return False

@@ -25,7 +25,7 @@ from surgery.verification.inside.trial import PROVED, Laboratory
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from surgery.verification.comparing.reference_run import Original
+    from surgery.verification.comparing.reference_run import ReferenceRun
 
 _ROUNDS = 4
 """How often regions are tried; each time those of what was not shown are larger."""
@@ -50,7 +50,7 @@ class Compared:
 class Regional:
     """Compares changed models with those that they were made of, at sizes that one original accepts."""
 
-    def __init__(self, original: Original, verify: VerifySpec) -> None:
+    def __init__(self, original: ReferenceRun, verify: VerifySpec) -> None:
         self._laboratory = Laboratory(original, verify)
         self._last: Definitions | None = None
 

@@ -16,9 +16,9 @@ from surgery.promises import Parity
 from surgery.proto.fingerprint import alike
 from surgery.proto.randomness import origins
 from surgery.verification.comparing.arbiter import DOUBT
-from surgery.verification.comparing.compare import Difference, Rules, compare, exceeds
+from surgery.verification.comparing.compare import Difference, ComparisonRules, compare, exceeds
 from surgery.verification.comparing.details import Status, Verdict
-from surgery.verification.comparing.output_judge import NOT_RUN, Judge
+from surgery.verification.comparing.output_judge import NOT_RUN, OutputJudge
 from surgery.verification.comparing.vacuity import ALWAYS_EMPTY, NEVER_FINITE, Run, same, vacuous
 from surgery.verification.inputs.plan import Binding, Plan
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
@@ -35,7 +35,7 @@ from surgery.verification.inside.values import Form, Point, UnknownError, Values
 if TYPE_CHECKING:
     import onnx
 
-    from surgery.verification.comparing.reference_run import Original
+    from surgery.verification.comparing.reference_run import ReferenceRun
 
 _NOT_NEGATIVE = frozenset({"Abs", "Exp", "ReduceL1", "ReduceL2", "ReduceSumSquare", "Relu", "Softplus", "Sqrt"})
 _UNIT = frozenset({"HardSigmoid", "Sigmoid", "Softmax"})
@@ -43,7 +43,7 @@ _UNIT = frozenset({"HardSigmoid", "Sigmoid", "Softmax"})
 PROVED = "computed by the same operators"
 """The message of a verdict for which nothing had to run."""
 
-_CLOSE = Rules(Parity.CLOSE)
+_CLOSE = ComparisonRules(Parity.CLOSE)
 
 _PERIOD = 131_071
 """The most elements that are drawn for one value; a prime."""
@@ -52,7 +52,7 @@ _PERIOD = 131_071
 class Laboratory:
     """Compares regions of changed models, at sizes that the original is known to accept."""
 
-    def __init__(self, original: Original, verify: VerifySpec) -> None:
+    def __init__(self, original: ReferenceRun, verify: VerifySpec) -> None:
         self._original = original
         self._verify = verify
         self._engine = original.engine_for("onnxruntime")
@@ -288,7 +288,7 @@ class Laboratory:
         self, region: Region, runs: list[Run], results: Sequence[Mapping[str, Any]], promise: Parity, *, few: bool
     ) -> dict[str, Verdict]:
         """Compare target by target, those of a `few` runs of one of many regions with less ado."""
-        judge = Judge(self._original.beside(region.before.SerializeToString(), runs), self._verify)
+        judge = OutputJudge(self._original.beside(region.before.SerializeToString(), runs), self._verify)
         verdicts = {}
         for name, output in zip(region.targets, region.outputs):
             mine = [replace(run, outputs={output: run.outputs[output]}) for run in runs]
@@ -302,7 +302,7 @@ class Laboratory:
         return verdicts
 
     def _difference(self, runs: Sequence[Run], results: Sequence[Mapping[str, Any]]) -> Difference:
-        rules, total = Rules(Parity.CLOSE, self._verify.rtol, self._verify.atol), Difference()
+        rules, total = ComparisonRules(Parity.CLOSE, self._verify.rtol, self._verify.atol), Difference()
         for run, values in zip(runs, results):
             compare(run.outputs, values, rules, total)
         return total
@@ -328,7 +328,7 @@ class Laboratory:
         for name, output in zip(region.targets, region.outputs):
             strict = promise if verdicts[name].status is Status.CLOSE else Parity.EXACT
             if strict not in empty:
-                rules = Rules(strict, self._verify.rtol, self._verify.atol)
+                rules = ComparisonRules(strict, self._verify.rtol, self._verify.atol)
                 empty[strict] = vacuous(region.before, runs, found, rules)
             why = empty[strict].get(output)
             if not verdicts[name].passed or why is None:

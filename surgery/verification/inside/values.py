@@ -22,7 +22,7 @@ from surgery.verification.inside.definitions import Definitions
 from surgery.verification.inside.shapes import follow
 
 if TYPE_CHECKING:
-    from surgery.verification.comparing.reference_run import Original
+    from surgery.verification.comparing.reference_run import ReferenceRun
 
 MOST_POINTS = 4
 """Choices of sizes for the dynamic dims that a region is tried with."""
@@ -109,7 +109,7 @@ class Point:
 class Values:
     """The values inside the models of a chain, which go by the names that they have in the original."""
 
-    def __init__(self, original: Original, engine: Engine) -> None:
+    def __init__(self, original: ReferenceRun, engine: Engine) -> None:
         self._original = original
         self._engine = engine
         self.points = _points(original.trials())

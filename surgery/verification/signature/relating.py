@@ -15,7 +15,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
 from surgery.errors import PassError
-from surgery.graph.signature_mappings import Account, Joined, Pieces, Relation
+from surgery.graph.signature_mappings import SignatureMapping, Joined, Pieces, Relation
 from surgery.proto.compose import compose, obstacle
 from surgery.proto.dataflow import Flow, bodies
 from surgery.proto.ports import Match, names_of, rename_values
@@ -142,7 +142,7 @@ class Settled:
         return model
 
 
-def settle(accounts: Iterable[Account], original: onnx.ModelProto, changed: onnx.ModelProto, match: Match) -> Settled:
+def settle(accounts: Iterable[SignatureMapping], original: onnx.ModelProto, changed: onnx.ModelProto, match: Match) -> Settled:
     """Settle what a pass says of its ends; `match` leads from the original to the model before the pass.
 
     An account of something that the original does not have is left out: the end that it is about is not compared.
@@ -165,7 +165,7 @@ class _Settling:
         numbers = [int(known[1]) for name in names_of(original.graph) if (known := _OURS.match(name))]
         self._first = max(numbers, default=-1) + 1
 
-    def all(self, accounts: Iterable[Account]) -> Settled:
+    def all(self, accounts: Iterable[SignatureMapping]) -> Settled:
         for number, account in enumerate(accounts, self._first):
             if isinstance(account, Joined):
                 self._join(account)

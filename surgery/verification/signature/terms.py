@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from surgery.graph.signature_mappings import Account
+from surgery.graph.signature_mappings import SignatureMapping
 from surgery.proto.dataflow import Flow
 from surgery.proto.ports import Match, rename, required, retype
 from surgery.proto.signature import Signature, signature
@@ -35,7 +35,7 @@ class Freed:
 
 
 @dataclass(frozen=True)
-class Terms:
+class SignatureView:
     """What models of one signature are compared with.
 
     `reference` is the original, seen through that signature; `match` says what its inputs and outputs are called now.
@@ -64,8 +64,8 @@ class Terms:
         return [port.name for port in self.signature.outputs if port.name not in known]
 
     def after(
-        self, model: onnx.ModelProto, found: Signature, renamed: Names, accounts: Iterable[Account], spec: VerifySpec
-    ) -> Terms:
+        self, model: onnx.ModelProto, found: Signature, renamed: Names, accounts: Iterable[SignatureMapping], spec: VerifySpec
+    ) -> SignatureView:
         """Return the terms for a model with another signature."""
         original = onnx_model(self.reference)
         settled = settle(accounts, original, model, self.match)
@@ -84,7 +84,7 @@ class Terms:
             before = see(settled.around(onnx_model(self.accepted)), model, match)
             accepted = before.SerializeToString(deterministic=True)
             verifier.accept(accepted)
-        return Terms(found, data, match, inputs, verifier, accepted, retyped, settled, freed, remarks)
+        return SignatureView(found, data, match, inputs, verifier, accepted, retyped, settled, freed, remarks)
 
     def inputs_for(self, model: onnx.ModelProto, spec: VerifySpec) -> tuple[InputsSpec, tuple[str, ...]]:
         """Return what is known of the inputs of a changed model under its own names, and what had to be left out."""

@@ -15,7 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from surgery.graph.signature_mappings import Account
+from surgery.graph.signature_mappings import SignatureMapping
 from surgery.promises import Change, Parity
 from surgery.proto.ports import by_name
 from surgery.proto.signature import Port, Signature, signature
@@ -24,13 +24,13 @@ from surgery.verification.comparing.output_judge import NOT_RUN
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.signature import intended as trial
 from surgery.verification.signature.relating import Settled
-from surgery.verification.signature.terms import Names, Terms, onnx_model, see
+from surgery.verification.signature.terms import Names, SignatureView, onnx_model, see
 from surgery.verification.verdict.verifier import Verifier
 
 if TYPE_CHECKING:
     import onnx
 
-Accounts = tuple[Account, ...]
+Accounts = tuple[SignatureMapping, ...]
 Model = tuple["onnx.ModelProto", bytes]
 
 _MOST_TOLD = 3
@@ -41,8 +41,8 @@ class _Next:
     """The terms for the model that `key` stands for, and those that the committed model is seen under beside it."""
 
     key: object
-    terms: Terms
-    before: Terms
+    terms: SignatureView
+    before: SignatureView
 
 
 class SignatureTracker:
@@ -58,7 +58,7 @@ class SignatureTracker:
         model = onnx.load_model_from_string(original)
         self.first = signature(model)
         self._spec = spec
-        self._terms = Terms(self.first, original, by_name(model, model), inputs, Verifier(original, inputs, spec))
+        self._terms = SignatureView(self.first, original, by_name(model, model), inputs, Verifier(original, inputs, spec))
         self._next: _Next | None = None
         self._committed = original
         self._seen: tuple[int, bytes, bytes] | None = None
@@ -145,7 +145,7 @@ class SignatureTracker:
             self._seen = id(self._terms), self._committed, aligned
         return self._seen[2]
 
-    def _at_other_sizes(self, terms: Terms, model: onnx.ModelProto, data: bytes) -> Verdict | None:
+    def _at_other_sizes(self, terms: SignatureView, model: onnx.ModelProto, data: bytes) -> Verdict | None:
         """Try dims that are open now and were a number, at which alone the two models are compared."""
         if not terms.freed:
             return None
@@ -210,7 +210,7 @@ class SignatureTracker:
         """
         return self._terms_of(model, renamed, accounts).problem(model) is not None
 
-    def _comparable(self, model: onnx.ModelProto, renamed: Names, accounts: Accounts = ()) -> Terms:
+    def _comparable(self, model: onnx.ModelProto, renamed: Names, accounts: Accounts = ()) -> SignatureView:
         """Return the terms for a changed model: the original's, or the committed one's where those are of no use."""
         terms = self._terms_of(model, renamed, accounts)
         problem = terms.problem(model)
@@ -229,7 +229,7 @@ class SignatureTracker:
         self._next = _Next(_key(model, renamed, accounts), found, before)
         return found
 
-    def _terms_of(self, model: onnx.ModelProto, renamed: Names, accounts: Accounts = ()) -> Terms:
+    def _terms_of(self, model: onnx.ModelProto, renamed: Names, accounts: Accounts = ()) -> SignatureView:
         """Return the terms for a model of this signature: those that hold, or new ones."""
         key = _key(model, renamed, accounts)
         if self._next is not None and self._next.key == key:
@@ -241,17 +241,17 @@ class SignatureTracker:
         self._next = _Next(key, self._terms.after(model, found, renamed, accounts, self._spec), self._terms)
         return self._next.terms
 
-    def _anew(self, model: onnx.ModelProto, data: bytes) -> Terms:
+    def _anew(self, model: onnx.ModelProto, data: bytes) -> SignatureView:
         """Return the terms under which this model itself is the original."""
         if self._next is None or self._next.key != data:
             self._forget_next()
             self._next = _Next(data, self._own_terms(model, data), self._terms)
         return self._next.terms
 
-    def _own_terms(self, model: onnx.ModelProto, data: bytes) -> Terms:
+    def _own_terms(self, model: onnx.ModelProto, data: bytes) -> SignatureView:
         inputs, remarks = self._terms.inputs_for(model, self._spec)
         verifier = Verifier(data, inputs, self._spec)
-        return Terms(signature(model), data, by_name(model, model), inputs, verifier, remarks=remarks)
+        return SignatureView(signature(model), data, by_name(model, model), inputs, verifier, remarks=remarks)
 
     def _forget_next(self) -> None:
         if self._next is not None and self._next.terms.verifier is not self._terms.verifier:

@@ -25,8 +25,8 @@ from surgery.proto.signature import signature
 from surgery.runtime.engine import FEW_WEIGHTS, Engine, EngineName, Outcome
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.moments import Moments
-from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS, Judge, describe, names
-from surgery.verification.comparing.reference_run import Original
+from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS, OutputJudge, describe, names
+from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.defaults import overridable, without_defaults
 from surgery.verification.inputs.given import beside_defaults
@@ -56,8 +56,8 @@ class Verifier:
 
     def __init__(self, original: bytes, inputs: InputsSpec | None = None, verify: VerifySpec | None = None) -> None:
         self._verify = verify or VerifySpec()
-        self._original = Original(original, inputs or InputsSpec(), self._verify)
-        self._judge = Judge(self._original, self._verify)
+        self._original = ReferenceRun(original, inputs or InputsSpec(), self._verify)
+        self._judge = OutputJudge(self._original, self._verify)
         self._moments = Moments(self._original)
         self._last: tuple[bytes, Sequence[Any]] | None = None
         self._compared: dict[Hashable, Compared] = {}
@@ -364,7 +364,7 @@ def _digest(before: bytes, candidate: bytes, promise: Parity) -> Hashable:
     return hashlib.sha256(before).digest(), hashlib.sha256(candidate).digest(), promise
 
 
-def _other_draws(original: Original, candidate: bytes) -> str:
+def _other_draws(original: ReferenceRun, candidate: bytes) -> str:
     """Say how the random draws behind the outputs differ; empty when they do not, or when there are none."""
     import onnx
 
