@@ -1,4 +1,4 @@
-"""What verification costs, beside the same done with plain `onnx.save` and sessions.
+"""What verification costs, next to the same done with plain `onnx.save` and sessions.
 
     python benchmarks/verification.py MODEL [--steps 10]
 

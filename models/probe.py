@@ -27,7 +27,7 @@ class Probe:
 
     @property
     def ok(self) -> bool:
-        """Tell whether the output is fit for comparing models by it."""
+        """Return whether the output is fit for comparing models by it."""
         low, high = STD_RANGE
         return self.finite and low <= self.std <= high and self.moved >= MOVED and self.rows >= MOVED
 

@@ -52,7 +52,7 @@ def node_models() -> list[tuple[str, bytes | Path]]:
 
 
 def _is_mine(path: Path) -> bool:
-    """Tell whether the file is there and no other user has put it there."""
+    """Return whether the file is there and no other user has put it there."""
     return path.is_file() and path.stat().st_uid == os.getuid()
 
 

@@ -5,12 +5,12 @@
     python tests/corpus_opsets.py --to 17 13 11            up or down to these
     python tests/corpus_opsets.py --to 17 13 11 --tools stamp
                                                            what `surgery opset` says that models can have as they stand
-    python tests/corpus_opsets.py --data FOLDER            models with test sets beside them, such as the folder
+    python tests/corpus_opsets.py --data FOLDER            models with test sets next to them, such as the folder
                                                            onnx/backend/test/data of an old wheel of onnx
 
 The models are a few where converters are known to be wrong (`opset_models`), those of onnx's backend tests, and the
 small ones of the project. Each conversion runs in plain ONNX Runtime without optimizations, on the model's own test
-set where it has one, beside the model as it was: right is the same signature and the same outputs up to rounding.
+set where it has one, next to the model as it was: right is the same signature and the same outputs up to rounding.
 Where ONNX Runtime does not run the model as it was, the outputs of the test set count; where it has no kernel for a
 new operator, onnx's reference evaluator runs it instead. A conversion is not judged when neither tells anything.
 Converters run without surgery's verification and in a process of their own, as they can crash. Exit code 1 when
@@ -95,7 +95,7 @@ def known_cases() -> Iterator[Case]:
 
 
 def file_cases(folder: Path = corpus.DATA) -> Iterator[Case]:
-    """Yield the models of a folder, with the first of the test sets that lie beside each."""
+    """Yield the models of a folder, with the first of the test sets that lie next to each."""
     for path in sorted(folder.rglob("*.onnx")):
         model = onnx.load(path)
         given = plain.sets_beside(path, [value.type for value in model.graph.input])

@@ -132,7 +132,7 @@ def _signature(model: onnx.ModelProto) -> list[list[tuple[str, bytes]]]:
 
 
 def serve(names: list[str], start: int, step: int) -> None:
-    """Judge every `step`-th model from `start`; write a line before each model and recipe, and one behind it."""
+    """Judge every `step`-th model from `start`; write a line before each model and recipe, and one after it."""
     loaded = [(name, recipes.load(name)) for name in names]
     judge = Judge()
     for number, (name, model) in enumerate(corpus.models()):
@@ -151,7 +151,7 @@ def _tell(**entries: Any) -> None:
 
 
 def answers(names: list[str], start: int, step: int) -> Iterator[dict[str, Any]]:
-    """Have a process judge; one that dies is a line about its model, and another one goes on behind it."""
+    """Have a process judge; one that dies is a line about its model, and another one goes on after it."""
     while True:
         last: dict[str, Any] = {}
         command = [sys.executable, __file__, "--recipes", *names, "--serve", str(start), str(step)]

@@ -1,7 +1,7 @@
 """What converts a model to another opset: surgery's pass, onnx's converter and onnxscript's, each as it is called.
 
 A converter is taken at its word, and `tests/corpus_opsets.py` judges it; only "verified" is surgery with its own
-parity run behind the pass. "stamp" is no converter: it holds `surgery opset` to what it says.
+parity run after the pass. "stamp" is no converter: it holds `surgery opset` to what it says.
 """
 
 from __future__ import annotations

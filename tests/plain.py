@@ -121,7 +121,7 @@ def difference(expected: Any, found: Any, *, values: bool = True) -> str:
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:
-    """Tell whether it is a float of any width or a complex number; the narrow ones are no numbers to numpy."""
+    """Return whether it is a float of any width or a complex number; the narrow ones are no numbers to numpy."""
     return dtype.kind in "fc" or (dtype.kind == "V" and "float" in dtype.name)
 
 
@@ -148,7 +148,7 @@ def _array(value: Any) -> Any:
 
 
 def sets_beside(path: Path, types: list[Any], what: str = "input") -> list[list[Any]]:
-    """Read the inputs, or the outputs, of the test sets that lie beside a model."""
+    """Read the inputs, or the outputs, of the test sets that lie next to a model."""
     readers = {
         "tensor_type": (onnx.TensorProto, numpy_helper.to_array),
         "sequence_type": (onnx.SequenceProto, numpy_helper.to_list),

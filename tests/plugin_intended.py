@@ -117,7 +117,7 @@ def rel_bytes(graph: Graph, *, mean: float = 0.5) -> None:
 
 @graph_pass("rel-softmax", changes=("outputs",))
 def rel_softmax(graph: Graph, *, axis: int = -1, said: bool = True, kept: bool = False) -> None:
-    """Give out the softmax of `y`, in its place or beside it."""
+    """Give out the softmax of `y`, in its place or next to it."""
     (y,) = (value for value in graph.outputs() if value.name == "y")
     if any(node.op == "Softmax" for node in y.consumers):
         return
@@ -168,7 +168,7 @@ def rel_free(model: onnx.ModelProto, *, axis: int = 0, dim: str = "n") -> onnx.M
 
 @graph_pass("int-join", parity=Parity.EXACT, changes=("inputs", "outputs"))
 def int_join(graph: Graph, *, path: str, wrong: str = "") -> None:
-    """Put another model behind the first output; wrongly behind the second one, or with Abs on top."""
+    """Put another model after the first output; wrongly after the second one, or with Abs on top."""
     if len(graph.outputs()) > 2:
         return
     y, z = graph.outputs()

@@ -53,15 +53,15 @@ def _broken(new: Builder, node: Node, how: How) -> Value:
 
 @graph_pass("wrong-without-sites", parity=Parity.EXACT)
 def wrong_without_sites(graph: Graph) -> None:
-    """Turn each Erf into Tanh behind the engine's back."""
+    """Turn each Erf into Tanh after the engine's back."""
     for node in graph.ir.graph:
         if node.op_type == "Erf":
             node.op_type = "Tanh"
 
 
-@graph_pass("wrong-beside-sites", parity=Parity.EXACT)
+@graph_pass("wrong-next to-sites", parity=Parity.EXACT)
 def wrong_beside_sites(graph: Graph) -> None:
-    """Rename the first output behind the engine's back, and drop an Identity as a site."""
+    """Rename the first output after the engine's back, and drop an Identity as a site."""
     graph.ir.graph.outputs[0].name = "renamed"
     for node in graph.nodes("Identity"):
         graph.replace(node.outputs[0], node.required_input(0))

@@ -14,7 +14,7 @@ def drop_relu(graph: Graph) -> None:
 
 @graph_pass("relu-to-abs", parity=Parity.EXACT)
 def relu_to_abs(graph: Graph) -> None:
-    """Make every Relu an Abs behind the engine's back, which is right where its input is never negative."""
+    """Make every Relu an Abs after the engine's back, which is right where its input is never negative."""
     for node in graph.ir.graph:
         if node.op_type == "Relu":
             node.op_type = "Abs"

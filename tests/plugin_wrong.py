@@ -16,7 +16,7 @@ def wrong_drop_relu(m: Match, new: Builder) -> Value:
 
 @graph_pass("wrong-rename-output", parity=Parity.EXACT)
 def wrong_rename_output(graph: Graph) -> None:
-    """Rename the first output behind the engine's back."""
+    """Rename the first output after the engine's back."""
     graph.ir.graph.outputs[0].name = "renamed"
 
 

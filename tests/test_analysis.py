@@ -73,7 +73,7 @@ def test_attention_has_two_products() -> None:
     assert macs(source, 23) == 2 * 4 * 6 * 10 * (8 + 16)
 
 
-def test_other_operations_are_counted_beside_the_products() -> None:
+def test_other_operations_are_counted_next_to_the_products() -> None:
     source = """g (float[2,3] x, float[3,5] w, float[5] b) => (float[2,5] y)
     { m = MatMul(x, w) a = Add(m, b) y = Softmax(a) }"""
     assert look(source).costs.flops.plain() == 2 * 30 + 10 + 5 * 10

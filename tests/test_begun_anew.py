@@ -103,7 +103,7 @@ def test_a_revised_piece_is_compared_with_the_piece() -> None:
     assert verdicts(result) == [("committed", "equal")] * 3
 
 
-def test_a_wrong_site_behind_such_a_piece_is_found(tmp_path: Path) -> None:
+def test_a_wrong_site_after_such_a_piece_is_found(tmp_path: Path) -> None:
     declare.load_plugin(str(Path(__file__).parent / "plugin_small_wrong.py"))
     recipe = recipe_of(f"[negate, {PIECE}, {{scale-relu: {{error: 0.5}}}}]")
     blame = bisect(text.parse(MODEL.replace("e = Exp(i)", "r = Relu(i) e = Neg(r)")), recipe, output=tmp_path / "repro")

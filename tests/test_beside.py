@@ -1,4 +1,4 @@
-"""What goes on beside the rest of a run: the original from the start on, and the result on its way to disk."""
+"""What goes on next to the rest of a run: the original from the start on, and the result on its way to disk."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def test_refusals_outnumber_rewrites() -> None:
 
 
 def needs_a_file(declared: declare.Pass) -> bool:
-    """An example in a docstring has no files beside it; the cases have."""
+    """An example in a docstring has no files next to it; the cases have."""
     return any(option.is_file and option.required for option in declared.options)
 
 

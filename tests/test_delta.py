@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from surgery.engine.delta_debugging import SearchLimit, Search
+from surgery.engine.delta_debugging import Search, SearchLimit
 from surgery.graph.state import Site
 
 

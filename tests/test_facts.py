@@ -176,7 +176,7 @@ def test_new_nodes_are_inferred_however_long_their_chain() -> None:
     assert unrelated.shape[1] != old[1], "two made-up symbols are never the same"
 
 
-def test_what_is_asked_before_a_node_is_added_is_known_behind_it() -> None:
+def test_what_is_asked_before_a_node_is_added_is_known_after_it() -> None:
     graph = graph_of("g (float[batch,3] x) => (float[n,m] y) { y = Neg(x) }")
     (node,) = graph.nodes("Neg")
     with graph.site(node) as new:
@@ -276,7 +276,7 @@ def test_a_declared_dim_that_looks_like_arithmetic_is_a_name() -> None:
     assert value(graph, "c").shape == ("2*n",) != Value(graph, other).shape
 
 
-def test_facts_behind_an_expand_that_went_are_those_of_what_is_there_now() -> None:
+def test_facts_after_an_expand_that_went_are_those_of_what_is_there_now() -> None:
     lines = """
         <int64[3] shape = {1, 4, 1}, float low = {-1}, float none = {0}>
         { e = Expand(x, shape) n = Not(e) w = Where(n, low, none) y = Add(z, w) }

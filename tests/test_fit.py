@@ -51,7 +51,7 @@ def test_a_column_that_is_too_small_for_its_type_is_refused() -> None:
         fit(array, factors, array)
 
 
-def test_a_small_number_beside_large_ones_is_not() -> None:
+def test_a_small_number_next_to_large_ones_is_not() -> None:
     array = weight(SIDE, 2, np.float16, "F")
     array[-1, 0] = 2.0**-20
     lost = float(array[-1, 0]) * 2.0**-5

@@ -128,7 +128,7 @@ def test_sets_of_inputs_are_used_as_far_as_they_fit(tmp_path: Path) -> None:
     assert result.steps[0].verdict and "'set.npz' do not fit the model any more" in result.steps[0].verdict.message
 
 
-def test_a_step_behind_an_intended_change_can_be_bisected() -> None:
+def test_a_step_after_an_intended_change_can_be_bisected() -> None:
     source = MODEL.replace("z = Neg(y)", "t = Tanh(y) z = Tanh(t)")
     recipe = recipes.parse("recipe: test\nsteps: [int-swap, {int-swap-honest: {old: Tanh, new: Exp}}]", "test.yaml")
     blame = bisect(text.parse(source), recipe)

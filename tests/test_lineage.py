@@ -11,7 +11,7 @@ from surgery.graph import lineage, text
 from surgery.graph.graph import Graph
 from surgery.graph.lineage import FROM_KEY, KEYS, MOST_LETTERS, PASS_KEY, Lineage
 from surgery.graph.values import Node
-from surgery.proto.summary import nodes
+from surgery.operators.subgraphs import nodes
 
 CHAIN = "g (float[n] x) => (float[n] y) { [first] a = Neg(x) [second] b = Abs(a) [third] y = Relu(b) }"
 WEIGHTED = """g (float[1,1,4,4] x) => (float[1,1,4,4] y)

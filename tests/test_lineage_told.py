@@ -14,7 +14,7 @@ from surgery.graph import text
 from surgery.graph.descent import descent
 from surgery.graph.entries import entries
 from surgery.graph.lineage import FROM_KEY, KEYS, PASS_KEY, Lineage
-from surgery.proto.summary import nodes
+from surgery.operators.subgraphs import nodes
 
 MODEL = """g (float[1,1,4,4] x) => (float[1,1,4,4] y)
 <float[1,1,1,1] w = {2}, float[1] s = {3}, float[1] h = {1}, float[1] mu = {0}, float[1] v = {1}>

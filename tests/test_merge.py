@@ -97,7 +97,7 @@ def test_all_that_a_model_can_have(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found["head/scores"], expected)
 
 
-def test_a_real_model_behind_itself_in_pieces(tmp_path: Path) -> None:
+def test_a_real_model_after_itself_in_pieces(tmp_path: Path) -> None:
     """What split has taken apart, merge puts together."""
     path = MODELS / "resnet-tiny.onnx"
     parts = surgery.split(path, tmp_path / "parts", parts=2)

@@ -1,4 +1,4 @@
-"""Conversions beside plain ONNX Runtime, without surgery's own verification: a share of `tests/corpus_opsets.py`.
+"""Conversions next to plain ONNX Runtime, without surgery's own verification: a share of `tests/corpus_opsets.py`.
 
 The models here are where other converters are wrong, or stop; then some of onnx's own, to opsets further on.
 """

@@ -43,7 +43,7 @@ unused (v) => (r) { r = Neg(v) }"""
 
 
 def frontiers(graph: onnx.GraphProto, op: str, every: int) -> list[list[str]]:
-    """List what is known behind each such operator and is read further on: what a piece that begins there is given."""
+    """List what is known after each such operator and is read further on: what a piece that begins there is given."""
     flow = Flow(graph)
     varying = {value.name for value in graph.input}
     for number in range(len(flow.nodes)):

@@ -198,7 +198,7 @@ def test_check_lists_all_mistakes_of_all_files(folder: Path, capsys: pytest.Capt
     assert fine["ok"] and fine["steps"] == 7
 
 
-def test_check_asks_for_trust_beside_other_mistakes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_asks_for_trust_next_to_other_mistakes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("rich.yaml").write_text(RICH.replace("steps:\n", "stesp: 1\nsteps:\n", 1))
     assert cli.main(["recipe", "check", "rich.yaml"]) == 2
     err = capsys.readouterr().err

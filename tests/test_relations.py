@@ -92,7 +92,7 @@ def test_a_relation_to_nothing_is_a_mistake_of_the_pass() -> None:
     assert "input 'x' is related to 'nobody', and the changed model has no such input" in step.message
 
 
-def test_an_exact_step_behind_a_relation_is_held_to_its_bits() -> None:
+def test_an_exact_step_after_a_relation_is_held_to_its_bits() -> None:
     head = "verify: {rtol: 1e-4, atol: 1e-4}"
     result = apply("[fold-affine, rel-bytes, rel-turned-output, drop-identity]", AFFINE, head=head)
     assert [step.status for step in result.steps] == ["committed"] * 4, [step.message for step in result.steps]

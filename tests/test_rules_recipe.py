@@ -27,7 +27,7 @@ def test_a_rule_is_a_pass_of_its_recipe() -> None:
     assert "swish" not in declare.passes()
 
 
-def test_rules_stand_before_or_behind_the_steps_and_in_repeats() -> None:
+def test_rules_stand_before_or_after_the_steps_and_in_repeats() -> None:
     text = (
         "steps:\n  - repeat: 2\n    steps: [{pass: swish, when: {nodes: '> 1'}}]\n" + recipe(SWISH).split("steps:")[0]
     )
@@ -132,11 +132,11 @@ def test_domains_opsets_and_reasons_arrive() -> None:
         ),
         (
             recipe("match: >\n  s = Sigmoid(x)\n  y = Mul(x, s)\nemit: y = x"),
-            ["3:12: the lines of 'match' run together here; write '|' behind the key and one node on each line below"],
+            ["3:12: the lines of 'match' run together here; write '|' after the key and one node on each line below"],
         ),
         (
             recipe("match: s = Sigmoid(x)\n  y = Mul(x, s)\nemit: y = x"),
-            ["3:12: the lines of 'match' run together here; write '|' behind the key and one node on each line below"],
+            ["3:12: the lines of 'match' run together here; write '|' after the key and one node on each line below"],
         ),
         (
             recipe(SWISH, name="Swish"),

@@ -228,7 +228,7 @@ def test_the_report_has_the_fields_that_others_build_on(model: Path) -> None:
     assert len({binding["dims"]["batch"] for binding in data["bindings"]}) >= 2
 
 
-def test_an_exact_step_behind_a_close_one_is_held_to_the_step_before(model: Path) -> None:
+def test_an_exact_step_after_a_close_one_is_held_to_the_step_before(model: Path) -> None:
     close = "{wrong-by-a-little: {error: 0.000001}}"
     right = apply(model, f"steps: [{close}, drop-identity]")
     assert [step.status for step in right.steps] == ["committed", "committed"]

@@ -93,7 +93,7 @@ def test_selects(value: Any, expected: list[str]) -> None:
         ({"pattern": "y = Exp(x)"}, "the pattern 'y = Exp(x)' fits nowhere"),
         ({"made_by": "fuse-c"}, "no node was made by 'fuse-c'; did you mean 'fuse-b' or 'fuse-a'?"),
         ({"from": "old/rleu"}, "no node comes from 'old/rleu'; did you mean 'old/relu'?"),
-        ({"between": {"from": "z", "to": "a"}}, "no node lies behind 'z' before 'a'"),
+        ({"between": {"from": "z", "to": "a"}}, "no node lies after 'z' before 'a'"),
         ({"between": {"from": "aa"}}, "there is no tensor 'aa'; did you mean 'a'?"),
         ({"op": "Mul", "name": "last"}, "no node meets all that the selector asks for"),
     ],

@@ -99,7 +99,7 @@ def test_a_name_that_is_taken_is_refused() -> None:
     assert [refused.reason for refused in step.refusals] == ["the name 'z' is taken"]
 
 
-def test_a_wrong_pass_is_found_behind_new_names() -> None:
+def test_a_wrong_pass_is_found_after_new_names() -> None:
     result = apply("steps: [sig-rename-wrong]")
     assert verdicts(result) == [("failed", "different")]
     result = apply("steps: [sig-rename, sig-rename-wrong]")
@@ -236,7 +236,7 @@ def test_bisect_leaves_out_the_guilty_sites_and_keeps_the_names() -> None:
     assert ports(result) == (["pixels", "s", "w", "unused"], ["scores", "z"])
 
 
-def test_bisect_names_the_site_behind_new_names(tmp_path: Path) -> None:
+def test_bisect_names_the_site_after_new_names(tmp_path: Path) -> None:
     recipe = recipes.parse("recipe: test\nsteps: [sig-rename-wrong]", "test.yaml")
     blame = bisect(text.parse(MODEL), recipe)
     assert [found.site.number for found in blame.guilty] == [3]
@@ -244,7 +244,7 @@ def test_bisect_names_the_site_behind_new_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("before", ["drop-identity", "sig-rename", "sig-drop-output", "initializers-from-inputs"])
-def test_bisect_writes_a_repro_behind_new_names(tmp_path: Path, before: str) -> None:
+def test_bisect_writes_a_repro_after_new_names(tmp_path: Path, before: str) -> None:
     recipe = recipes.parse(f"recipe: test\nsteps: [{before}, sig-rename-exp]", "test.yaml")
     blame = bisect(text.parse(MODEL), recipe, output=tmp_path / "repro")
     assert blame.folder is not None, blame.no_repro
@@ -280,7 +280,7 @@ def test_a_generator_may_go_on_making_what_is_no_input_any_more(tmp_path: Path) 
     assert ports(result)[0] == ["x"]
 
 
-def test_an_exact_step_behind_a_close_one_is_held_to_its_bits() -> None:
+def test_an_exact_step_after_a_close_one_is_held_to_its_bits() -> None:
     """The fused step rounds differently; what is exact after it must equal it, not the original, in new names too."""
     source = """<ir_version: 8, opset_import: ["" : 17]>
     g (float[N, 8] x, int64 unused) => (float[N, 3] y) <float[8, 3] w = {

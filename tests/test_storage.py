@@ -320,7 +320,7 @@ def test_unknown_fields_and_groups_are_kept() -> None:
 def test_a_truncated_file_never_passes_for_another_model(tmp_path: Path) -> None:
     model = corpus.everything()
     data = model.SerializeToString()
-    # The fields behind the graph may be missing without a trace: there is no end mark in protobuf.
+    # The fields after the graph may be missing without a trace: there is no end mark in protobuf.
     graph_end = data.index(model.graph.SerializeToString()) + model.graph.ByteSize()
     path = tmp_path / "m.onnx"
     for size in [*range(0, len(data), 307), *range(len(data) - 200, len(data), 3)]:

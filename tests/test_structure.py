@@ -36,7 +36,7 @@ def run(graph: Graph, name: str) -> None:
     bridges.apply(declared, graph, declared.bind({}))
 
 
-def test_a_skipped_site_leaves_no_reader_behind() -> None:
+def test_a_skipped_site_leaves_no_reader_after() -> None:
     graph = graph_of(BRANCHES)
     graph.skip = frozenset({1})
     value = graph.nodes("Relu")[0].outputs[0]

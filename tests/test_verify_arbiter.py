@@ -11,7 +11,7 @@ from surgery.promises import Parity
 from surgery.runtime.engine import Engine
 from surgery.verification.comparing import reference_run as original_module
 from surgery.verification.comparing.arbiter import Float64Arbiter
-from surgery.verification.comparing.compare import Pair, ComparisonRules
+from surgery.verification.comparing.compare import ComparisonRules, Pair
 from surgery.verification.comparing.distances import Case, Output
 from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.plan import Binding
@@ -107,7 +107,7 @@ def test_the_recipe_s_tolerance_is_taken_at_its_word():
     assert verdict.details is not None and verdict.details.float64 is None
 
 
-# Small beside large
+# Small next to large
 
 SPLIT = f"{_scalar('b', 1e6)} l = Mul(x, b)"
 PACKED = "(float[N,24] x) => (float[N,2,24] y)"

@@ -86,7 +86,7 @@ DECODER = """
 
 
 def test_a_decoder_with_a_cache_gets_lengths_that_add_up():
-    """ONNX Runtime takes several new positions behind a past for a batch of one only."""
+    """ONNX Runtime takes several new positions after a past for a batch of one only."""
     points = [entry["dims"] for entry in _prepared(DECODER).bindings if "refused" not in entry]
     assert all(point["total"] == point["past"] + point["sequence"] for point in points)
     for name in ("batch", "sequence", "past"):

@@ -67,7 +67,7 @@ def test_a_shape_with_a_default_is_given_legally():
     assert verdict(before, fixed).status == "different"
 
 
-def test_an_exact_step_behind_a_close_one_is_held_to_that():
+def test_an_exact_step_after_a_close_one_is_held_to_that():
     verifier = Verifier(model(SCALED))
     close = model(
         SCALED.replace("y = Mul(x, factor)", "e = Constant<value_float=1.0000001>() t = Mul(x, e) y = Mul(t, factor)")

@@ -11,7 +11,7 @@ import pytest
 
 from surgery.promises import Parity
 from surgery.verification.comparing import tolerance as tolerance_module
-from surgery.verification.comparing.compare import Difference, ComparisonRules, compare, ulps
+from surgery.verification.comparing.compare import ComparisonRules, Difference, compare, ulps
 from surgery.verification.comparing.details import Details, Element, Status
 from surgery.verification.comparing.metrics import Meter, measure
 from surgery.verification.comparing.tolerance import Scales, blocks
@@ -117,7 +117,7 @@ def test_nan_and_infinities_are_counted_and_the_first_is_shown():
     assert found.message == "output 'y'[0]: nan instead of 1"
 
 
-def test_a_misplaced_nan_is_told_even_beside_an_output_of_zeros():
+def test_a_misplaced_nan_is_told_even_next_to_an_output_of_zeros():
     found = _difference(_f32(0, 0), _f32(1, np.nan))
     assert found.hopeless
     assert found.message == "output 'y'[1]: nan instead of 0"

@@ -1,4 +1,4 @@
-"""Inputs that the user gives: read, fitted, preferred to what is drawn, and held against the outputs beside them."""
+"""Inputs that the user gives: read, fitted, preferred to what is drawn, and held against the outputs next to them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_set_of_arrays_is_fed_and_binds_the_dims(tmp_path: Path) -> None:
     }
 
 
-def test_drawn_sets_come_behind_the_given_ones(tmp_path: Path) -> None:
+def test_drawn_sets_come_after_the_given_ones(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", **arrays(3))
     characters = [item["character"] for item in _prepared(model(), _given(tmp_path / "a.npz", only=False)).bindings]
     assert characters[0] == "a.npz"
@@ -78,7 +78,7 @@ def test_sets_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
     assert [item["character"] for item in bindings] == ["a/test_data_set_0", "b/test_data_set_0"]
 
 
-def test_a_test_set_beside_the_model_is_found(tmp_path: Path) -> None:
+def test_a_test_set_next_to_the_model_is_found(tmp_path: Path) -> None:
     given = arrays()
     write_set(tmp_path / "test_data_set_0", given, expected(given))
     spec = with_sets_beside(InputsSpec(), tmp_path / "model.onnx")

@@ -187,7 +187,7 @@ def test_a_node_with_subgraphs_is_compared_by_its_outputs(branch, status):
     assert verdict.status == status, verdict
 
 
-def test_an_exact_step_behind_a_close_one_is_held_to_the_step_before_inside_too():
+def test_an_exact_step_after_a_close_one_is_held_to_the_step_before_inside_too():
     end = f"{_scalar('z', 0)} m = Abs(q) n = Mul(m, z) y = Exp(n)"
 
     def model(body: str) -> bytes:

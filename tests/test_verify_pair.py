@@ -204,7 +204,7 @@ def test_inputs_that_do_not_fit_are_refused() -> None:
         surgery.verify(model(), model(), inputs={"x": np.zeros((1, 5), np.float32), "i": np.zeros(1, np.int64)})
 
 
-def test_the_test_set_beside_the_first_model_is_used(tmp_path: Path) -> None:
+def test_the_test_set_next_to_the_first_model_is_used(tmp_path: Path) -> None:
     given = arrays()
     write_set(tmp_path / "test_data_set_0", given, {**expected(given), "y": given["x"]})
     onnx.save(model(), tmp_path / "a.onnx")

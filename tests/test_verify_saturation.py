@@ -72,7 +72,7 @@ def test_saturated_outputs_are_found(operator):
     assert not ordinary._original.vacuous[Parity.CLOSE]
 
 
-def test_an_error_behind_a_saturated_output_does_not_pass():
+def test_an_error_after_a_saturated_output_does_not_pass():
     before, after = (_model(f"t = {op}(x) {FAR.replace('x, c', 't, c')} y = Tanh(m)") for op in ("Sin", "Identity"))
     verdict = Verifier(before.SerializeToString()).verify(after.SerializeToString(), Parity.CLOSE)
     assert not verdict.passed, verdict

@@ -157,7 +157,7 @@ def test_a_mean_over_another_axis(bert: Model, number: int) -> None:
     miss = the_miss(explain(bert, "fuse-layer-norm"), 8)
     assert miss.reason == "the mean is not over the last axes"
     assert miss.where.startswith("idioms/_shared.py:")
-    assert "behind = [-2]" in miss.values and f"node = ReduceMean '{mean.name}'" in miss.values
+    assert "after = [-2]" in miss.values and f"node = ReduceMean '{mean.name}'" in miss.values
     axes = {bound.name: bound.contents for bound in miss.bindings}
     assert {axes["axes"], axes["mean_axes"]} == {"{1}", "{-1}"}
 
@@ -223,7 +223,7 @@ def test_a_convolution_whose_bias_is_computed() -> None:
     assert {bound.name: bound.contents for bound in miss.bindings}["b"] == "graph input 'b'"
 
 
-def test_batch_norms_of_a_resnet_behind_something_else() -> None:
+def test_batch_norms_of_a_resnet_after_something_else() -> None:
     model = onnx.load(MODELS / "resnet-tiny.onnx")
     norm = nodes(model, "BatchNormalization")[4]
     insert_before(model, norm, 0, helper.make_node("Relu", [], ["bent"], name="bend"))

@@ -30,7 +30,7 @@ def weights() -> Iterator[Weights]:
 
 
 def mapped(weights: Weights, path: Path, array: Array) -> Array:
-    """Store an array in a file of the model, behind other bytes, and return the view of it."""
+    """Store an array in a file of the model, after other bytes, and return the view of it."""
     path.write_bytes(bytes(64) + array.tobytes() + bytes(8))
     view = weights.open(path).view(64, array.nbytes)
     return np.frombuffer(view, array.dtype).reshape(array.shape)

@@ -44,7 +44,7 @@ head (float[batch, 8192] features) => (float[batch, 8192] best) { best = Softmax
 
 
 def build(folder: Path) -> Path:
-    """Write the model, unless it is there; beside it one in training mode on the same weights, and a small one."""
+    """Write the model, unless it is there; next to it one in training mode on the same weights, and a small one."""
     path = folder / "big.onnx"
     if not path.is_file():
         folder.mkdir(parents=True, exist_ok=True)

@@ -39,7 +39,7 @@ def _nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 
 def external_files(model: onnx.ModelProto, folder: Path) -> set[Path]:
-    """Return the files beside the model that hold its weights."""
+    """Return the files next to the model that hold its weights."""
     return {
         folder / entry.value
         for tensor in model.graph.initializer

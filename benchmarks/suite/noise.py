@@ -21,7 +21,7 @@ _LEAST = 16
 
 
 QUANTIZING = frozenset({"DynamicQuantizeLinear", "DynamicQuantizeLSTM", "QuantizeLinear", "QAttention"})
-"""Operators that round to a few steps while the model runs: one flip, which comes by chance, moves all behind it."""
+"""Operators that round to a few steps while the model runs: one flip, which comes by chance, moves all after it."""
 
 DRAWS = 6
 """How often a model with such operators is shaken, to see what a flip does to it."""

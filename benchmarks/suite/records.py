@@ -49,14 +49,14 @@ class Record:
 
 
 class Folder:
-    """Records kept as JSON, one file each, with the model beside it where that is wanted."""
+    """Records kept as JSON, one file each, with the model next to it where that is wanted."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
         self.path.mkdir(parents=True, exist_ok=True)
 
     def model(self, model: str, tool: str) -> Path:
-        """Say where the model that a tool made is kept; in a folder of its own, for weights beside it."""
+        """Say where the model that a tool made is kept; in a folder of its own, for weights next to it."""
         return self.path / _stem(model, tool) / "model.onnx"
 
     def load(self, model: str, tool: str, key: Mapping[str, str]) -> Record | None:

@@ -42,7 +42,7 @@ class Tool:
             return ""
 
     def command(self, source: Path, target: Path) -> list[str]:
-        """Say what to run; the recipe, if there is one, is written beside the target."""
+        """Say what to run; the recipe, if there is one, is written next to the target."""
         recipe = target.with_suffix(".yaml")
         if self.recipe:
             recipe.write_text(self.recipe)

@@ -7,7 +7,7 @@ from surgery import Node, Refusal, Value
 
 @dataclass(frozen=True)
 class Core:
-    """The parts of one attention: [batch, heads, sequence, size] each; `keys` may stand behind a Transpose."""
+    """The parts of one attention: [batch, heads, sequence, size] each; `keys` may stand after a Transpose."""
 
     queries: Value
     keys: "Side"
@@ -49,7 +49,7 @@ def core(softmax: Node) -> Core | None:
 def only_reader(value: Value) -> Node | None:
     """Return the one node of the same graph that reads a value, None when it is not alone."""
     readers = value.consumers
-    if len(readers) != 1 or value.is_output or readers[0].ir.graph is not value.ir.graph:
+    if len(readers) != 1 or value.is_output or readers[0].scope is not value.scope:
         return None
     return readers[0]
 
@@ -78,7 +78,7 @@ def _behind_guard(probabilities: Value) -> Value:
 
 
 def _scores(value: Value) -> tuple[Node, float, Value | None] | None:
-    """Return the product of queries and keys, the factor behind it, and what is added to it."""
+    """Return the product of queries and keys, the factor after it, and what is added to it."""
     producer = value.producer
     if producer is None:
         return None
@@ -150,7 +150,7 @@ def heads(side: Side) -> Heads | None:
 
 
 def keeps(reshape: Node, leading: int) -> bool:
-    """Tell whether a Reshape leaves the first dims as they are."""
+    """Return whether a Reshape leaves the first dims as they are."""
     wanted, before, after = reshape.required_input(1), reshape.required_input(0).shape, reshape.outputs[0].shape
     elements = wanted.elements if wanted.is_constant and not reshape.attr("allowzero") else None
     for axis in range(leading):
@@ -208,7 +208,7 @@ def flat_apart(apart: Value) -> Heads | None:
 
 
 def flat_behind(context: Value) -> Node | None:
-    """Return the Reshape behind the Transpose that puts the heads side by side again."""
+    """Return the Reshape after the Transpose that puts the heads side by side again."""
     turn = only_reader(context)
     if turn is None or turn.op != "Transpose" or turn.attr("perm") != [0, 2, 1, 3]:
         return None

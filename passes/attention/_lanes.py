@@ -1,4 +1,4 @@
-"""Parts of one tensor that go the same way: the parallel nodes behind a Split, matched step by step.
+"""Parts of one tensor that go the same way: the parallel nodes after a Split, matched step by step.
 
 A `Bundle` holds one value for each part, side by side along `axis`. From the bundle of the parts themselves each
 tuple of nodes that does the same with the values of bundles, and otherwise reads the same values, gives further
@@ -31,7 +31,7 @@ class Bundle:
 class Step:
     """Parallel nodes that become one: how to make it from the merged inputs, and the bundles that come out.
 
-    `behind` holds for each part the permutation that is still to be done behind the Split, None for none.
+    `behind` holds for each part the permutation that is still to be done after the Split, None for none.
     """
 
     nodes: tuple[Node, ...]
@@ -41,7 +41,7 @@ class Step:
 
     @property
     def saved(self) -> int:
-        """How many nodes go, the Splits behind them not counted."""
+        """How many nodes go, the Splits after them not counted."""
         return len(self.nodes) - 1 - sum(perm is not None for perm in self.behind)
 
 
@@ -84,7 +84,7 @@ def follow(start: Bundle) -> Lanes:
 
 def _step(reader: Node, bundle: Bundle, lanes: Lanes) -> Step | None:
     rule = RULES.get(reader.op)
-    if rule is None or reader.ir.graph is not bundle.values[0].ir.graph:
+    if rule is None or reader.scope is not bundle.values[0].scope:
         return None
     nodes = [reader]
     for position in range(1, len(bundle.values)):
@@ -100,8 +100,8 @@ def _step(reader: Node, bundle: Bundle, lanes: Lanes) -> Step | None:
 
 
 def _alike(first: Node, other: Node, position: int, lanes: Lanes, taken: Sequence[Node]) -> bool:
-    """Tell whether a node does for the part at `position` what the first node does for the first part."""
-    if other.op != first.op or other in taken or other in lanes.paired or other.ir.graph is not first.ir.graph:
+    """Return whether a node does for the part at `position` what the first node does for the first part."""
+    if other.op != first.op or other in taken or other in lanes.paired or other.scope is not first.scope:
         return False
     if len(other.inputs) != len(first.inputs) or len(other.outputs) != len(first.outputs):
         return False
@@ -131,7 +131,7 @@ def _equal(one: Value | None, other: Value | None) -> bool:
 
 
 def _attributes(node: Node) -> dict[str, Any]:
-    return {name: node.attr(name) for name in sorted(node.ir.attributes)}
+    return {name: node.attr(name) for name in sorted(node.attributes)}
 
 
 Rule = Callable[[tuple[Node, ...], list[Bundle | None]], Step | None]
@@ -146,7 +146,7 @@ def _same(node: Node) -> Callable[[Builder, list[Value | None]], tuple[Value, ..
     """Make the node again over the merged inputs."""
 
     def make(new: Builder, inputs: list[Value | None]) -> tuple[Value, ...]:
-        return new.nodes(node.op, *inputs, outputs=len(node.outputs), attributes=dict(node.ir.attributes))
+        return new.nodes(node.op, *inputs, outputs=len(node.outputs), attributes=dict(node.attributes))
 
     return make
 
@@ -162,7 +162,7 @@ def _elementwise(nodes: tuple[Node, ...], bundles: list[Bundle | None]) -> Step 
 
 
 def _broadcasts_along(value: Value | None, bundle: Bundle) -> bool:
-    """Tell whether a common operand says the same to all parts: its dim along the axis is 1, or it has none."""
+    """Return whether a common operand says the same to all parts: its dim along the axis is 1, or it has none."""
     extents = None if value is None else value.shape
     if extents is None or len(extents) > bundle.rank:
         return False
@@ -184,7 +184,7 @@ def _along_another_axis(nodes: tuple[Node, ...], bundles: list[Bundle | None]) -
 
 
 def _fit(first: Bundle, others: list[Bundle | None]) -> bool:
-    """Tell whether bundles are cut alike."""
+    """Return whether bundles are cut alike."""
     kind = first.axis, first.rank, first.sizes
     return all(other is None or (other.axis, other.rank, other.sizes) == kind for other in others)
 
@@ -244,7 +244,7 @@ def heads(
     """Return the shape that cuts all parts at once, the axis of the heads, and how many each part has.
 
     Each target must be: dims that regroup all but the last dim of the part, the number of heads, and dims that
-    all parts share. A -1 may stand for the heads or a dim behind them where the dims in front are those of the part.
+    all parts share. A -1 may stand for the heads or a dim after them where the dims in front are those of the part.
     """
     filled = [_filled(target, size, node, parts.rank) for target, size, node in zip(targets, parts.sizes, nodes)]
     length = len(targets[0])

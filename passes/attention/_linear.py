@@ -12,7 +12,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Linear:
-    """One layer: `result` is what comes out behind the bias, `width` its last dim."""
+    """One layer: `result` is what comes out after the bias, `width` its last dim."""
 
     node: Node
     weight: Value
@@ -38,7 +38,7 @@ class Linear:
 
 
 def linear(node: Node) -> Linear | None:
-    """Read a MatMul, with an Add of one number for each output behind it, or a Gemm; None when it is none."""
+    """Read a MatMul, with an Add of one number for each output after it, or a Gemm; None when it is none."""
     weight, extents = node.input(1), None
     if weight is not None and weight.is_constant:
         extents = weight.static_shape
@@ -55,9 +55,9 @@ def linear(node: Node) -> Linear | None:
 
 
 def _added(product: Value, width: int) -> tuple[Value, Value] | None:
-    """Return the bias behind a product and the sum, when nothing else reads the product."""
+    """Return the bias after a product and the sum, when nothing else reads the product."""
     readers = product.consumers
-    if len(readers) != 1 or readers[0].op != "Add" or product.is_output or readers[0].ir.graph is not product.ir.graph:
+    if len(readers) != 1 or readers[0].op != "Add" or product.is_output or readers[0].scope is not product.scope:
         return None
     other = next((value for value in readers[0].inputs if value is not None and value != product), None)
     if other is None or not _is_bias(other, width, product.rank):
@@ -66,7 +66,7 @@ def _added(product: Value, width: int) -> tuple[Value, Value] | None:
 
 
 def _is_bias(value: Value, width: int, rank: int | None) -> bool:
-    """Tell whether a constant holds one number for each output, or one for all, and enlarges nothing."""
+    """Return whether a constant holds one number for each output, or one for all, and enlarges nothing."""
     extents = value.static_shape if value.is_constant else None
     if extents is None or value.size not in (1, width) or any(extent != 1 for extent in extents[:-1]):
         return False

@@ -9,7 +9,7 @@ COMBINES = {"Add", "Concat", "Max", "Min", "Mul", "Sub"}
 
 
 def is_finite(mask: Value) -> bool:
-    """Tell whether a mask surely holds no infinity: made by selecting and moving from finite constants.
+    """Return whether a mask surely holds no infinity: made by selecting and moving from finite constants.
 
     Sums and products of finite values count as finite.
     """
@@ -49,7 +49,7 @@ def _above(value: Value) -> list[Value] | None:
 def clamped(mask: Value, new: Builder) -> Value:
     """Raise the lowest number of the type, which runtimes take for "masked", so that it stays a number.
 
-    A row of scores that all have the same very low number added is uniform behind Softmax; a row that is masked
+    A row of scores that all have the same very low number added is uniform after Softmax; a row that is masked
     gives zeros. Half of the lowest number swallows each score as the whole does.
     """
     dtype = mask.dtype
@@ -79,7 +79,7 @@ def for_all_queries(mask: Value, like: Value, queries: Value, axis: int, new: Bu
 
 
 def fits(mask: Value, batch: object, count: int, queries: object, keys: object) -> bool:
-    """Tell whether a mask broadcasts to [batch, count, queries, keys], one row for all queries included."""
+    """Return whether a mask broadcasts to [batch, count, queries, keys], one row for all queries included."""
     extents = mask.shape
     if extents is None or not 2 <= len(extents) <= 4:
         return False

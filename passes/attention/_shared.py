@@ -24,12 +24,12 @@ def rewrite_cores(graph: Graph, since: int, rewrite: Callable[[Node, Core, Masks
     for node in graph.nodes("Softmax"):
         if node.opset < since:
             continue
-        masks, ready = prepared[node.ir.graph], Masks()
+        masks, ready = prepared[node.scope], Masks()
         with graph.site(node) as new:
             found = core(node)
             if found is not None:
                 ready = rewrite(node, found, masks, new)
-        if node.ir.graph is None:
+        if node.is_removed:
             masks |= ready
 
 

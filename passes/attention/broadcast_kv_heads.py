@@ -51,7 +51,7 @@ def _broadcast(softmax: Node, found: Core, masks: Masks, new: Builder) -> Masks:
     join = flat_behind(found.context)
     flat = None if join is None or not keeps(join, 2) else join.outputs[0].shape
     whole = flat is not None and len(flat) == 3 and isinstance(flat[2], int)
-    new.require(whole, "the heads are not put side by side behind the values")
+    new.require(whole, "the heads are not put side by side after the values")
     assert extents is not None and join is not None and flat is not None
     sequence = extents[2] if isinstance(extents[2], int) else -1
     groups = [0, keys.count, keys.times, sequence, extents[3]]

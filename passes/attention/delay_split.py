@@ -18,7 +18,7 @@ def delay_split(graph: Graph) -> None:
     Slice, Split and Softmax along another axis, and the Reshape that cuts the last dim into heads, where the parts
     become whole heads of one tensor. So queries, keys and values of a packed projection are cut into heads and
     transposed at once, and queries and keys are rotated at once. Where one part of several wants another
-    permutation than the rest it is transposed once more behind the Split.
+    permutation than the rest it is transposed once more after the Split.
 
     Neighbouring parts may go together while others leave; it is done where it saves nodes.
 
@@ -38,12 +38,12 @@ def delay_split(graph: Graph) -> None:
     todo = deque(graph.nodes("Split"))
     while todo:
         node = todo.popleft()
-        if node.ir.graph is None or len(node.outputs) < 2 or not _may_go_together(node):
+        if node.is_removed or len(node.outputs) < 2 or not _may_go_together(node):
             continue
         made: list[Value] = []
         with graph.site(node) as new:
             made = _delay(node, new)
-        todo.extend(p for value in made if (p := value.producer) is not None and p.ir.graph is not None)
+        todo.extend(p for value in made if (p := value.producer) is not None and not p.is_removed)
 
 
 def _may_go_together(node: Node) -> bool:

@@ -136,6 +136,6 @@ def _hand_on(context: Value, result: Value, *, flat: bool, new: Builder) -> None
         new.replace(join.outputs[0], result)
         return
     elements = wanted.elements if wanted.is_constant else ()
-    new.require(elements is not None and 0 not in elements[2:], "the Reshape behind the heads copies a dim of theirs")
-    attributes = dict(join.ir.attributes)
+    new.require(elements is not None and 0 not in elements[2:], "the Reshape after the heads copies a dim of theirs")
+    attributes = dict(join.attributes)
     new.replace(join.outputs[0], new.node("Reshape", result, wanted, attributes=attributes))

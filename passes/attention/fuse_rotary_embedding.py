@@ -44,10 +44,10 @@ def fuse_rotary_embedding(graph: Graph) -> None:
         found = _rotation(node) if node.opset >= 23 else None
         if found is None:
             continue
-        caches, ready = prepared[node.ir.graph], dict[Value, Value]()
+        caches, ready = prepared[node.scope], dict[Value, Value]()
         with graph.site(node) as new:
             ready = _fuse(found, node, caches, new)
-        if node.ir.graph is None:
+        if node.is_removed:
             caches |= ready
 
 
@@ -136,7 +136,7 @@ def _fuse(found: Rotation, add: Node, caches: dict[Value, Value], new: Builder) 
 
 
 def _fits(factors: Value, shape: tuple[int | str | None, ...]) -> bool:
-    """Tell whether cos or sin is [batch or 1, 1, sequence, size]."""
+    """Return whether cos or sin is [batch or 1, 1, sequence, size]."""
     extents = factors.shape
     if extents is None or len(extents) != 4 or None in (*extents, *shape):
         return False
@@ -144,7 +144,7 @@ def _fits(factors: Value, shape: tuple[int | str | None, ...]) -> bool:
 
 
 def _repeats(value: Value) -> bool:
-    """Tell whether the two halves along the last axis are surely the same."""
+    """Return whether the two halves along the last axis are surely the same."""
     for _ in range(8):
         if value.is_constant:
             array = value.constant
@@ -200,5 +200,5 @@ def _rotated(found: Rotation, cos: Value, sin: Value, new: Builder) -> Value:
     reshape = turn.required_input(0).producer
     assert reshape is not None
     flat = new.node("RotaryEmbedding", cut.flat, cos, sin, num_heads=cut.count)
-    again = new.node("Reshape", flat, reshape.required_input(1), attributes=dict(reshape.ir.attributes))
+    again = new.node("Reshape", flat, reshape.required_input(1), attributes=dict(reshape.attributes))
     return new.node("Transpose", again, perm=[0, 2, 1, 3])

@@ -36,10 +36,10 @@ def pack_matmuls(graph: Graph) -> None:
     groups: dict[Hashable, list[Node]] = {}
     for node in graph.nodes("MatMul", "Gemm"):
         source = node.input(0)
-        if source is not None and not source.is_constant and len(source.ir.uses()) > 1:
-            groups.setdefault((source, node.ir.graph, *_factors(node)), []).append(node)
+        if source is not None and not source.is_constant and source.reads > 1:
+            groups.setdefault((source, node.scope, *_factors(node)), []).append(node)
     for nodes in groups.values():
-        layers = [layer for node in nodes if node.ir.graph is not None and (layer := linear(node)) is not None]
+        layers = [layer for node in nodes if not node.is_removed and (layer := linear(node)) is not None]
         if len(layers) > 1:
             with graph.site(layers[0].node) as new:
                 _pack(layers, new)
@@ -49,7 +49,7 @@ def _factors(node: Node) -> tuple[Hashable, ...]:
     """Return what Gemms must agree in to be packed."""
     if node.op == "MatMul":
         return (node.op,)
-    attributes = node.ir.attributes
+    attributes = node.attributes
     if any(attribute.is_ref() for attribute in attributes.values()):
         return (node.op, node)
     return (node.op, *(node.attr(name) for name in ("alpha", "beta", "transA", "transB")))
@@ -57,10 +57,10 @@ def _factors(node: Node) -> tuple[Hashable, ...]:
 
 def _pack(layers: list[Linear], new: Builder) -> None:
     first = layers[0].node
-    alone = all(len(layer.weight.ir.uses()) == 1 and not layer.weight.is_output for layer in layers)
+    alone = all(layer.weight.reads == 1 and not layer.weight.is_output for layer in layers)
     new.require(alone, "a weight is read elsewhere too, and would be stored twice")
     new.require(_pays(layers), "no node would be saved")
-    new.require(first.opset >= 11, "before opset 11 Split counts no axis from behind")
+    new.require(first.opset >= 11, "before opset 11 Split counts no axis from the end")
     source = first.required_input(0)
     biased = any(layer.bias is not None for layer in layers)
     biases = new.constant(np.concatenate([layer.biases for layer in layers]), "packed_bias") if biased else None
@@ -72,7 +72,7 @@ def _pack(layers: list[Linear], new: Builder) -> None:
             source,
             new.constant(weights.T if turned else weights, "packed_weight"),
             biases,
-            attributes=dict(first.ir.attributes),
+            attributes=dict(first.attributes),
         )
     else:
         packed = new.node("MatMul", source, new.constant(weights, "packed_weight"))
@@ -88,7 +88,7 @@ def _pays(layers: list[Linear]) -> bool:
 
 
 def _forms_heads(value: Value) -> bool:
-    """Tell whether all that reads a value is a Reshape in front of a Transpose."""
+    """Return whether all that reads a value is a Reshape in front of a Transpose."""
     readers: list[Any] = value.consumers
     return (
         len(readers) == 1

@@ -12,5 +12,5 @@ FEWEST = 16
 
 
 def is_quick(source: Value, axis: int) -> bool:
-    """Tell whether what lies behind an axis, and is moved in one piece, is large enough."""
+    """Return whether what lies after an axis, and is moved in one piece, is large enough."""
     return prod(dim for dim in (source.shape or ())[axis + 1 :] if isinstance(dim, int)) >= FEWEST

@@ -31,7 +31,7 @@ class Plan:
 
     @property
     def fails_on_empty(self) -> bool:
-        """Whether a Reshape has to infer a dim beside one that it copies, which may be 0."""
+        """Whether a Reshape has to infer a dim next to one that it copies, which may be 0."""
         return any(0 in shape and -1 in shape for shape in (self.before, self.after) if shape is not None)
 
     @property
@@ -106,7 +106,7 @@ def _complete(source: Value, way: Way, start: Sequence[Extent], end: Sequence[Ex
 
 
 def _is_whole(last: Grouping, pieces: list[list[Axis]]) -> bool:
-    """Tell whether each final dim lies within one piece, so that a Reshape in front can make it."""
+    """Return whether each final dim lies within one piece, so that a Reshape in front can make it."""
     piece_of = {leaf: number for number, piece in enumerate(pieces) for leaf in piece}
     return all(len({piece_of[leaf] for leaf in leaves([group])}) < 2 for group in last)
 
@@ -125,7 +125,7 @@ def _both(first: Grouping, last: Grouping) -> Way | None:
 
 
 def _transpose_first(first: Grouping, after: list[Axis]) -> Way:
-    """A Transpose of the source's dims, those of extent 1 in their places; a Reshape behind it does the rest."""
+    """A Transpose of the source's dims, those of extent 1 in their places; a Reshape after it does the rest."""
     parts = [leaves([group]) for group in first]
     place = {leaf: number for number, leaf in enumerate(after)}
     order = iter(sorted((i for i, part in enumerate(parts) if part), key=lambda i: place[parts[i][0]]))

@@ -10,12 +10,8 @@ MOVEMENTS = ("Transpose", *VIEWS)
 
 
 def is_known_movement(node: Node) -> bool:
-    """Tell whether a node arranges elements in a way that does not depend on its other inputs."""
-    if (
-        node.op not in MOVEMENTS
-        or node.opset < 5
-        or any(attribute.is_ref() for attribute in node.ir.attributes.values())
-    ):
+    """Return whether a node arranges elements in a way that does not depend on its other inputs."""
+    if node.op not in MOVEMENTS or node.opset < 5 or any(attribute.is_ref() for attribute in node.attributes.values()):
         return False
     return node.op in ("Transpose", "Flatten") or axes_of(node) is not None
 
@@ -36,8 +32,8 @@ def constant_ints(value: Value | None) -> tuple[int, ...] | None:
 
 
 def has_parameters(node: Node) -> bool:
-    """Tell whether an attribute is a parameter of the function around the node, so that its value is not known."""
-    return any(attribute.is_ref() for attribute in node.ir.attributes.values())
+    """Return whether an attribute is a parameter of the function around the node, so that its value is not known."""
+    return any(attribute.is_ref() for attribute in node.attributes.values())
 
 
 def new_split(source: Value, axis: int, lengths: list[int], opset: int, new: Builder) -> tuple[Value, ...]:

@@ -20,7 +20,7 @@ SMALL = 1 << 12
 
 
 def turns(node: Node) -> bool:
-    """Tell whether a node does the same in another order of the axes."""
+    """Return whether a node does the same in another order of the axes."""
     if has_parameters(node) or node.opset < (13 if node.op in ALONG_AN_AXIS else 7):
         return False
     return node.is_unary or node.is_broadcasting or node.op in ALONG_AN_AXIS
@@ -33,7 +33,7 @@ def operands(node: Node) -> list[Value]:
 
 
 def stays(value: Value, rank: int) -> bool:
-    """Tell whether an operand is one number, which has no axes to turn."""
+    """Return whether an operand is one number, which has no axes to turn."""
     return value.rank == 0 or (value.tensor is not None and value.tensor.size == 1 and (value.rank or 0) <= rank)
 
 
@@ -46,7 +46,7 @@ class Region:
     made: dict[Value, Value] = field(default_factory=dict)
 
     def grow(self, first: Node) -> bool:
-        """Take in what is connected to a node; tell whether all of it can be turned."""
+        """Take in what is connected to a node; return whether all of it can be turned."""
         pending = [first]
         while pending:
             node = pending.pop()
@@ -57,7 +57,7 @@ class Region:
                 return False
             near = [value.producer for value in operands(node) if not stays(value, len(self.perm))]
             near += node.outputs[0].consumers
-            pending += [n for n in near if n is not None and n.ir.graph is first.ir.graph and self._joins(n)]
+            pending += [n for n in near if n is not None and n.scope is first.scope and self._joins(n)]
         return True
 
     def _joins(self, node: Node) -> bool:
@@ -88,7 +88,7 @@ class Region:
         return node.attr("perm") or list(range(len(self.perm)))[::-1]
 
     def _leaves(self, value: Value) -> bool:
-        """Tell whether something outside, other than Transposes, reads a value of the region."""
+        """Return whether something outside, other than Transposes, reads a value of the region."""
         outside = [node for node in value.consumers if node not in self.nodes]
         return value.is_output or any(node.op != "Transpose" or has_parameters(node) for node in outside)
 
@@ -129,7 +129,7 @@ class Region:
         if node.outputs[0] in self.made:
             return
         turned = {value: self._turned(value, node, new) for value in operands(node)}
-        attributes = dict(node.ir.attributes)
+        attributes = dict(node.attributes)
         if node.op in ALONG_AN_AXIS:
             attributes["axis"] = self.perm[node.attr("axis")]
         inputs = [turned.get(value, value) if value is not None else None for value in node.inputs]
@@ -162,7 +162,7 @@ def push(graph: Graph, transpose: Node, settled: set[Node]) -> None:
     rank = transpose.outputs[0].rank
     perm = transpose.attr("perm") or list(range(rank or 0))[::-1]
     for reader in transpose.outputs[0].consumers:
-        if reader in settled or reader.ir.graph is not transpose.ir.graph or not turns(reader):
+        if reader in settled or reader.scope is not transpose.scope or not turns(reader):
             continue
         if rank != len(perm) or transpose.outputs[0] not in operands(reader) or reader.outputs[0].rank != rank:
             continue

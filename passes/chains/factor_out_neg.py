@@ -1,4 +1,4 @@
-"""Signs of joined pieces, moved into the factor behind."""
+"""Signs of joined pieces, moved into the factor after."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ class _Product:
     pieces: tuple[Value, ...]
     signs: tuple[int, ...]
     behind: int
-    """How many axes lie behind the one that is joined."""
+    """How many axes lie after the one that is joined."""
 
     @property
     def key(self) -> Any:
         """What has to agree for two products to share the factor with the signs."""
-        return self.factor, self.signs, self.behind, self.node.ir.graph, self.concat.outputs[0].dtype
+        return self.factor, self.signs, self.behind, self.node.scope, self.concat.outputs[0].dtype
 
 
 def _product(node: Node, position: int) -> _Product | None:
@@ -93,7 +93,7 @@ def _product(node: Node, position: int) -> _Product | None:
 
 def _is_only_for(value: Value, reader: Node) -> bool:
     maker = value.producer
-    same_scope = maker is not None and maker.ir.graph is reader.ir.graph
+    same_scope = maker is not None and maker.scope is reader.scope
     return same_scope and not value.is_output and value.consumers == [reader]
 
 
@@ -106,5 +106,5 @@ def _rewrite(graph: Graph, products: list[_Product]) -> None:
         signed = new.node("Mul", first.factor, new.constant(signs, "signs"))
         for product in products:
             place = new.at(product.node)
-            joined = place.node("Concat", *product.pieces, attributes=product.concat.ir.attributes)
+            joined = place.node("Concat", *product.pieces, attributes=product.concat.attributes)
             new.replace(product.node.outputs[0], place.node("Mul", joined, signed))

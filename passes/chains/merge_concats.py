@@ -39,8 +39,8 @@ def _flat(node: Node, axis: int) -> list[Value | None]:
 
 
 def _goes_with(inner: Node, reader: Node, axis: int) -> bool:
-    """Tell whether a node is a Concat along the same axis that only one other reads."""
-    if inner.op != "Concat" or inner.ir.graph is not reader.ir.graph:
+    """Return whether a node is a Concat along the same axis that only one other reads."""
+    if inner.op != "Concat" or inner.scope is not reader.scope:
         return False
     value = inner.outputs[0]
     if value.is_output or value.consumers != [reader]:

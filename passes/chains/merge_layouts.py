@@ -22,7 +22,7 @@ def merge_layouts(graph: Graph) -> None:
     Reshape splits it. Where a dim cannot be named by a number, a copy (0) or one -1, and where the parts do not
     fit, as in 6·4 read as 4·6, the chain stays. What others read stays, and counts as nothing saved.
 
-    A Transpose that exchanges axes of extent 1 only becomes a Reshape: no element moves. A -1 is put beside a 0
+    A Transpose that exchanges axes of extent 1 only becomes a Reshape: no element moves. A -1 is put next to a 0
     only where the chain has a -1 as well, for of an empty tensor such a dim can't be inferred.
 
     Example:
@@ -36,7 +36,7 @@ def merge_layouts(graph: Graph) -> None:
     todo = deque(graph.nodes(*MOVEMENTS))
     while todo:
         last = todo.popleft()
-        if last.ir.graph is None or not is_known_movement(last) or _goes_on(last):
+        if last.is_removed or not is_known_movement(last) or _goes_on(last):
             continue
         before = len(graph.changed_nodes)
         source = None
@@ -51,7 +51,7 @@ def merge_layouts(graph: Graph) -> None:
 
 
 def _goes_on(last: Node) -> bool:
-    """Tell whether the chain goes on behind a node: its one reader moves elements, too."""
+    """Return whether the chain goes on after a node: its one reader moves elements, too."""
     value = last.outputs[0]
     readers = value.consumers
     return not value.is_output and len(readers) == 1 and is_known_movement(readers[0])
@@ -89,15 +89,15 @@ def _chains(last: Node) -> Iterator[tuple[Value, int, int]]:
         source = node.required_input(0)
         yield source, length, leaving
         producer = source.producer
-        if producer is None or producer.ir.graph is not last.ir.graph or not is_known_movement(producer):
+        if producer is None or producer.scope is not last.scope or not is_known_movement(producer):
             return
-        shared = shared or source.is_output or len(source.ir.uses()) > 1
+        shared = shared or source.is_output or source.reads > 1
         leaving += not shared
         node = producer
 
 
 def _infers(node: Node) -> bool:
-    """Tell whether a Reshape leaves one dim to be inferred."""
+    """Return whether a Reshape leaves one dim to be inferred."""
     return node.op == "Reshape" and -1 in (axes_of(node) or ())
 
 

@@ -52,7 +52,7 @@ def _merge(node: Node, reader: Node, new: Builder) -> None:
     reduced = {axis % len(shape) for axis in axes} if shape else set()
     other = [dim if axis not in reduced else 1 for axis, dim in enumerate(shape) if not (keeps and axis in reduced)]
     new.require(None not in wanted and list(wanted) == other, "more changes than the axes of the reduction")
-    attributes = {**node.ir.attributes, "keepdims": int(not keeps)}
+    attributes = {**node.attributes, "keepdims": int(not keeps)}
     new.replace(reader.outputs[0], new.at(node).node(node.op, *node.inputs, attributes=attributes))
 
 

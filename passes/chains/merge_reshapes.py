@@ -29,7 +29,7 @@ def merge_reshapes(graph: Graph) -> None:
     while todo:
         first = todo.popleft()
         readers = first.outputs[0].consumers
-        if first.ir.graph is None or not readers or any(reader.op not in VIEWS for reader in readers):
+        if first.is_removed or not readers or any(reader.op not in VIEWS for reader in readers):
             continue
         before = len(graph.changed_nodes)
         source = first.input(0)
@@ -59,7 +59,7 @@ def _merged(first: Node, second: Node, new: Builder) -> Value | None:
         return None
     if second.op == "Reshape":
         copies = shape is None or (0 in shape and not second.attr("allowzero"))
-        return None if copies else new.node("Reshape", source, second.input(1), attributes=second.ir.attributes)
+        return None if copies else new.node("Reshape", source, second.input(1), attributes=second.attributes)
     inner = axes_of(first)
     if second.op == "Flatten" or not inner or not shape or min(*inner, *shape) < 0:
         return None

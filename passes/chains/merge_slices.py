@@ -23,7 +23,7 @@ def merge_slices(graph: Graph) -> None:
     Right because axes are cut independently of one another: one Slice can name them all. Along the same axis the
     second one counts from where the first one begins, when both take steps of 1 and count from the front; or, where
     the extent of the axis is known, in whatever way. All bounds have to be constant. When something else reads the
-    first Slice it stays, and so do those behind it.
+    first Slice it stays, and so do those after it.
 
     Example:
         g (float[M,N] x) => (float[K,L] y)
@@ -37,7 +37,7 @@ def merge_slices(graph: Graph) -> None:
     while todo:
         first = todo.popleft()
         readers = first.outputs[0].consumers
-        if first.ir.graph is None or first.outputs[0].is_output or not readers:
+        if first.is_removed or first.outputs[0].is_output or not readers:
             continue
         before = len(graph.changed_nodes)
         if all(reader.op == "Slice" for reader in readers):

@@ -11,7 +11,7 @@ def merge_transposes(graph: Graph) -> None:
 
     Right because axis j of the outer result is axis p1[p2[j]] of the input, and no element is computed. A
     missing permutation reverses the axes; two of those cancel whatever the rank. A Transpose that something else
-    reads as well stays, and then only those behind it go that cancel it, for otherwise no node would be saved.
+    reads as well stays, and then only those after it go that cancel it, for otherwise no node would be saved.
 
     Example:
         g (float[N,3,4] x) => (float[3,4,N] y) {
@@ -30,7 +30,7 @@ def merge_transposes(graph: Graph) -> None:
         with graph.site(first) as new:
             _merge(first, source, readers, new)
         before = source.producer
-        if first.ir.graph is None and before is not None and before.op == "Transpose":
+        if first.is_removed and before is not None and before.op == "Transpose":
             todo.append(before)  # it has other readers now
 
 

@@ -53,7 +53,7 @@ def moves_to_gather(graph: Graph) -> None:
     todo = deque(graph.nodes(*ENDS))
     while todo:
         last = todo.popleft()
-        if last.ir.graph is None or not _moves(last) or _goes_on(last):
+        if last.is_removed or not _moves(last) or _goes_on(last):
             continue
         with graph.site(last) as new:
             best = max(_plans(last), key=lambda plan: plan.saved, default=None)
@@ -113,16 +113,16 @@ class Rows:
 
 
 def _goes_on(last: Node) -> bool:
-    """Tell whether the chain goes on behind a node."""
+    """Return whether the chain goes on after a node."""
     value = last.outputs[0]
     readers = value.consumers
-    if value.is_output or len(readers) != 1 or readers[0].ir.graph is not last.ir.graph:
+    if value.is_output or len(readers) != 1 or readers[0].scope is not last.scope:
         return False
     return _moves(readers[0]) and (readers[0].op == "Concat" or readers[0].input(0) == value)
 
 
 def _moves(node: Node) -> bool:
-    """Tell whether a node hands elements of its input through, by constant choices."""
+    """Return whether a node hands elements of its input through, by constant choices."""
     if node.op in CHOICES and has_parameters(node):
         return False
     match node.op:
@@ -157,13 +157,13 @@ def _plans(last: Node) -> Iterator[Rows]:
             yield rows
         producer = source.producer
         readers = [maker for maker in set(slices) if maker is not None] or [node]
-        if producer is None or producer.ir.graph is not last.ir.graph or not _is_read_by(source, readers):
+        if producer is None or producer.scope is not last.scope or not _is_read_by(source, readers):
             return
         node = producer
 
 
 def _is_read_by(value: Value, readers: list[Node]) -> bool:
-    """Tell whether nothing else reads a value."""
+    """Return whether nothing else reads a value."""
     return not value.is_output and all(reader in readers for reader in value.consumers)
 
 

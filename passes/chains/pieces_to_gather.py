@@ -15,7 +15,7 @@ def pieces_to_gather(graph: Graph) -> None:
     Right because each result is a list of positions along one axis of the value, of known extent, and so is the
     whole; Gather takes elements by such a list. Where it is all positions in order, the value itself takes the
     place of the result. This is how a roll is exported: the end of an axis is put in front of its beginning.
-    Gather moves what lies behind the axis in one piece; where that is small the pieces stay, for many small moves
+    Gather moves what lies after the axis in one piece; where that is small the pieces stay, for many small moves
     are slow. So they do where something else reads them, since then no node is saved.
 
     Example:
@@ -45,7 +45,7 @@ def pieces_to_gather(graph: Graph) -> None:
 
 def _positions(node: Node) -> tuple[Value, int, int, list[int]] | None:
     """Return the value, the axis, its extent and the positions that a Concat joins; None when it joins others."""
-    if len(node.inputs) < 2 or node.opset < 4 or node.ir.attributes["axis"].is_ref():
+    if len(node.inputs) < 2 or node.opset < 4 or node.attributes["axis"].is_ref():
         return None
     positions: list[int] = []
     cuts: list[Piece] = []
@@ -62,7 +62,7 @@ def _positions(node: Node) -> tuple[Value, int, int, list[int]] | None:
 
 
 def _leave_with(node: Node) -> bool:
-    """Tell whether all that the pieces of a Concat come from is read by it alone."""
+    """Return whether all that the pieces of a Concat come from is read by it alone."""
     makers = dict.fromkeys(part.producer for part in node.inputs if part is not None)
     pieces = [value for maker in makers if maker is not None for value in maker.outputs]
     return not any(value.is_output or any(reader != node for reader in value.consumers) for value in pieces)

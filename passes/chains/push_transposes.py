@@ -11,7 +11,7 @@ def push_transposes(graph: Graph) -> None:
 
     Right because such an operator does with each element what it does in whichever order the axes stand; an axis that
     it names stands elsewhere then. All operators that read one another's values are turned together: a Transpose in
-    front of them goes, one behind them that undoes it goes too, and where something else comes in or goes out a
+    front of them goes, one after them that undoes it goes too, and where something else comes in or goes out a
     Transpose has to be put. That is done only when fewer nodes are left, so that it ends. Small constants are turned
     themselves. A kernel may compute the last elements of a buffer in another way than those before them, so that the
     Log of elements in another order can differ in its last bit. Before opset 7 operands are broadcast in another way,

@@ -20,9 +20,9 @@ def repeat_to_gather(m: Match, new: Builder) -> Value:
     """Turn an added axis that is expanded and joined with its neighbour into one Gather.
 
     Right because the expansion repeats elements, and Gather takes them by a list of positions: each n times in a
-    row when the added axis stands behind the one it joins, all of them n times when it stands in front. The axis
+    row when the added axis stands after the one it joins, all of them n times when it stands in front. The axis
     and the expansion have to be of known extent; all other axes keep theirs, which may be symbolic. This is how the
-    heads of keys and values are repeated in grouped attention. What lies behind the axis is moved in one piece; it
+    heads of keys and values are repeated in grouped attention. What lies after the axis is moved in one piece; it
     must not be small.
 
     Example:

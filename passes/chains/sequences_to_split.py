@@ -30,7 +30,7 @@ def _split(node: Node, new: Builder) -> None:
     sequence, readers = node.outputs[0], node.outputs[0].consumers
     taken = [constant_ints(reader.input(1)) for reader in readers if reader.op == "SequenceAt"]
     alone = not sequence.is_output and len(taken) == len(readers) > 0
-    alone = alone and all(reader.ir.graph is node.ir.graph for reader in readers)
+    alone = alone and all(reader.scope is node.scope for reader in readers)
     # A position is one number; ONNX Runtime takes the first of several.
     alone = alone and all(item is not None and len(item) == 1 for item in taken)
     new.require(alone, "the sequence is read in another way than by constant positions")

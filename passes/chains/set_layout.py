@@ -100,7 +100,7 @@ def _turn_output(graph: Graph, name: str, perm: list[int], back: list[int]) -> N
         new.add_output(made, name)
         if made != source:
             new.relate_output(name, f"y = Transpose<perm={perm}>(x)", x=port)
-    if maker is not None and maker.ir.graph is not None and turns(maker):
+    if maker is not None and not maker.is_removed and turns(maker):
         turn(graph, Region(back), maker, set())
 
 
@@ -119,5 +119,5 @@ def _transposed(value: Value, axes: list[int], new: Builder) -> Value:
 
 
 def _permuted(value: Value, perm: list[int]) -> list[int | str | None]:
-    dims = [dim if isinstance(dim, int) else dim.value for dim in value.ir.shape or ()]
+    dims = [dim if isinstance(dim, int) else dim.value for dim in value.declared_shape or ()]
     return [dims[axis] for axis in perm]

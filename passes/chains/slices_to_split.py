@@ -42,7 +42,7 @@ def _by_axis(readers: Sequence[Node]) -> dict[int, list[tuple[Node, Piece]]]:
     """Sort the Slices that are blocks by their axis, leaving out those of other scopes than the first."""
     found: dict[int, list[tuple[Node, Piece]]] = {}
     for reader in readers:
-        cut = piece_of(reader.outputs[0]) if reader.ir.graph is readers[0].ir.graph else None
+        cut = piece_of(reader.outputs[0]) if reader.scope is readers[0].scope else None
         if cut is not None and cut.is_block:
             found.setdefault(cut.axis, []).append((reader, cut))
     return found

@@ -241,7 +241,7 @@ def _is_unit(node: Node, position: int) -> bool:
 
 
 def _keeps_shape(node: Node, position: int) -> bool:
-    """Tell whether the result surely has the shape of the other operand."""
+    """Return whether the result surely has the shape of the other operand."""
     constant, kept = node.required_input(position), node.required_input(1 - position)
     if node.opset < 7:
         # There the second operand is broadcast to the first, and only on demand.

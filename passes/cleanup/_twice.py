@@ -12,7 +12,7 @@ def same_again(node: Node) -> Value | None:
     """Repeat an operator that changes nothing the second time, with the same bounds if it has any."""
     data = node.required_input(0)
     before = data.producer
-    if before is None or before.ir.domain or before.opset != node.opset:
+    if before is None or before.domain or before.opset != node.opset:
         return None
     if before.op != node.op:
         return data if {before.op, node.op} <= WHOLE or (node.op in WHOLE and before.op == "Sign") else None

@@ -56,11 +56,11 @@ def _merge(graph: Graph, scope: Any, operands: dict[Any, Hashable]) -> None:
         elif node.has_subgraphs:
             # What stands in front of the node is computed before its subgraphs run.
             levels.extend(_nodes(graph, subgraph) for subgraph in _subgraphs(node))
-        elif node.ir.graph is not None:
+        elif not node.is_removed:
             key = _key(node, operands)
             alike = [one for level in levels for one in level.seen.get(key, ())]
             # One that was kept goes when all that read it were copies themselves.
-            first = next((one for one in alike if one.ir.graph is not None and _same(one, node)), None)
+            first = next((one for one in alike if not one.is_removed and _same(one, node)), None)
             if first is None:
                 levels[-1].seen.setdefault(key, []).append(node)
             else:
@@ -72,7 +72,7 @@ def _nodes(graph: Graph, scope: Any) -> _Level:
 
 
 def _subgraphs(node: Node) -> Iterator[Any]:
-    for attribute in node.ir.attributes.values():
+    for attribute in node.attributes.values():
         if attribute.type.name == "GRAPH" and not attribute.is_ref():
             yield attribute.value
         elif attribute.type.name == "GRAPHS" and not attribute.is_ref():
@@ -85,24 +85,24 @@ def _replace(graph: Graph, node: Node, first: Node) -> None:
         new.require(not node.is_random, "the operator is random")
         new.require(_is_known(graph, node), "the operator is not of the ONNX standard")
         for old, kept in pairs:
-            taken = kept.is_output or kept.ir.graph is not old.ir.graph
+            taken = kept.is_output or kept.scope is not old.scope
             new.require(not (old.is_output and taken), "both results are outputs, each with a name of its own")
         for old, kept in pairs:
             new.replace(old, kept)
 
 
 def _is_known(graph: Graph, node: Node) -> bool:
-    """Tell whether a node calls standard operators only, through functions of the model at any depth."""
+    """Return whether a node calls standard operators only, through functions of the model at any depth."""
     pending, called = [node], set()
     while pending:
         here = pending.pop()
-        identifier = here.ir.op_identifier()
-        function = graph.ir.functions.get(identifier)
+        identifier = here.identifier
+        function = graph.functions.get(identifier)
         if function is not None:
             if identifier not in called:
                 called.add(identifier)
                 pending.extend(Node(graph, inner) for inner in function.all_nodes())
-        elif here.ir.domain not in STANDARD:
+        elif here.domain not in STANDARD:
             return False
     return True
 
@@ -115,8 +115,8 @@ def _key(node: Node, operands: dict[Any, Hashable]) -> Hashable:
     described = [_operand(node.graph, value, operands) for value in inputs]
     read = frozenset(described) if node.commutes and len(described) == 2 else tuple(described)
     outputs = tuple(bool(value.name) for value in node.ir.outputs)
-    attributes = tuple(sorted((name, _plain(item)) for name, item in node.ir.attributes.data.items()))
-    return node.ir.op_identifier(), read, outputs, attributes
+    attributes = tuple(sorted((name, _plain(item)) for name, item in node.attributes.data.items()))
+    return node.identifier, read, outputs, attributes
 
 
 def _operand(graph: Any, value: Any, operands: dict[Any, Hashable]) -> Hashable:
@@ -162,11 +162,11 @@ def _bytes(tensor: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 
 def _same(one: Node, other: Node) -> bool:
-    """Tell whether the large tensors of two nodes that look alike are equal."""
-    for name, attribute in one.ir.attributes.data.items():
+    """Return whether the large tensors of two nodes that look alike are equal."""
+    for name, attribute in one.attributes.data.items():
         if attribute.is_ref() or attribute.type.name not in ("TENSOR", "TENSORS"):
             continue
-        mine, its = attribute.value, other.ir.attributes[name].value
+        mine, its = attribute.value, other.attributes[name].value
         pairs = [(mine, its)] if attribute.type.name == "TENSOR" else zip(mine, its)
         if not all(a is b or np.array_equal(_bytes(a), _bytes(b)) for a, b in pairs):
             return False

@@ -74,7 +74,7 @@ def _is_float(value: Value) -> bool:
 
 
 def _keeps_sign(op: str, unit: Value) -> bool:
-    """Tell whether a -0.0 stays what it is: of floats, only -0.0 + -0.0 and -0.0 - 0.0 give -0.0."""
+    """Return whether a -0.0 stays what it is: of floats, only -0.0 + -0.0 and -0.0 - 0.0 give -0.0."""
     array = unit.constant
     if op not in ("Add", "Sub") or array is None or array.dtype.kind in "iu":
         return True

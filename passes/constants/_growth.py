@@ -27,7 +27,7 @@ class Room:
         self._left = min(max_growth, max(share, LEAST_ROOM)) - self._noted
 
     def has(self, growth: int) -> bool:
-        """Tell whether the file may grow by so many bytes more."""
+        """Return whether the file may grow by so many bytes more."""
         return growth <= max(self._left, 0)
 
     def take(self, growth: int) -> None:

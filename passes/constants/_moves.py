@@ -1,4 +1,4 @@
-"""Weights behind Transpose, Reshape and the like, as views over the weights: nothing is read before it is stored."""
+"""Weights after Transpose, Reshape and the like, as views over the weights: nothing is read before it is stored."""
 
 from collections.abc import Callable
 from typing import Any

@@ -34,11 +34,11 @@ def dedupe_initializers(graph: Graph) -> None:
     """
     around = {scope: holder.scope for scope, holder in graph.holders().items()}
     found = [Value(graph, value) for scope in graph.scopes for value in scope.initializers.values()]
-    used = [value for value in found if value.is_used and value.ir.const_value is not None]
+    used = [value for value in found if value.is_used and value.held is not None]
     for equal in _equal(used):
         kept: dict[Any, Value] = {}
         for value in equal:
-            scope = value.ir.graph
+            scope = value.scope
             first = next((kept[outer] for outer in _outwards(scope, around) if outer in kept), None)
             if first is None:
                 if not value.is_overridable:
@@ -74,7 +74,7 @@ def _equal(values: list[Value]) -> Iterable[list[Value]]:
 
 
 def _kind(value: Value) -> Hashable:
-    tensor = value.ir.const_value
+    tensor = value.held
     return None if tensor is None else (tensor.dtype, tuple(tensor.shape))
 
 
@@ -105,7 +105,7 @@ def _chunks(data: Bytes) -> Iterator[Bytes]:
 
 def _bytes(value: Value) -> Bytes:
     """Return the bytes of a tensor, over the mapped file where it lies in one."""
-    tensor = value.ir.const_value
+    tensor = value.held
     array = np.asarray(tensor.numpy() if tensor is not None else 0)
     if array.dtype == object:
         # The lengths keep texts apart that are the same when joined.

@@ -95,7 +95,7 @@ def _can_hold(graph: Graph, node: Node) -> bool:
 
     Runtimes take such an input for a constant; but what calls a body gives it no more inputs than it had.
     """
-    return graph.ir.ir_version >= 4 or node.scope is graph.ir.graph
+    return graph.ir.ir_version >= 4 or node.scope is graph.main
 
 
 def _lift(graph: Graph, node: Node) -> None:
@@ -119,7 +119,7 @@ class _Folding:
         self.known: dict[Value, Array | None] = {}
 
     def round(self) -> bool:
-        """Fold what can be folded now; tell whether another round may find more."""
+        """Fold what can be folded now; return whether another round may find more."""
         self._find_known()
         wanted = self._wanted()
         before = len(self.stays)
@@ -127,7 +127,7 @@ class _Folding:
         news = False
         for value in wanted:
             node = value.producer
-            if node is None or node.ir.graph is None:
+            if node is None or node.is_removed:
                 continue
             teaches = self._teaches(value)
             with self.graph.site(node) as new:
@@ -153,14 +153,14 @@ class _Folding:
             self.known.update(contents if len(known) < len(contents) and self._is_foldable(node) else known)
 
     def _is_foldable(self, node: Node) -> bool:
-        """Tell whether all operands are known and the operator may be computed beforehand; if not, say why."""
+        """Return whether all operands are known and the operator may be computed beforehand; if not, say why."""
         if not all(value is None or value in self.known or value.is_constant for value in node.inputs):
             return False
         foldable = False
         with self.graph.site(node) as new:
             new.require(not node.is_random, "the operator is random")
             new.require(not node.has_subgraphs, "control flow is left as it is")
-            new.require(node.ir.domain in STANDARD, "the operator is not of the ONNX standard")
+            new.require(node.domain in STANDARD, "the operator is not of the ONNX standard")
             new.require(
                 not self.keep_dequantize or node.op != "DequantizeLinear", "the dequantized constant would be larger"
             )
@@ -169,7 +169,7 @@ class _Folding:
                 "a runtime may leave out the rounding to half precision",
             )
             new.require(
-                not any(attribute.is_ref() for attribute in node.ir.attributes.values()),
+                not any(attribute.is_ref() for attribute in node.attributes.values()),
                 "an attribute is a parameter of the function",
             )
             foldable = True
@@ -199,7 +199,7 @@ class _Folding:
         return sorted((value for value in prices if value.producer not in self.stays), key=prices.__getitem__)
 
     def _is_wanted(self, value: Value) -> bool:
-        """Tell whether something reads a known value that is not known itself."""
+        """Return whether something reads a known value that is not known itself."""
         if value.is_output:
             return True
         return any(not all(v in self.known for v in reader.outputs if v.name) for reader in value.consumers)
@@ -215,7 +215,7 @@ class _Folding:
         return dict(zip(values, compute(values, given=given)))
 
     def _teaches(self, value: Value) -> bool:
-        """Tell whether the contents of a value, of which inference has none, may tell it more of what reads them."""
+        """Return whether the contents of a value, of which inference has none, may tell it more of what reads them."""
         if self.known[value] is not None or value.dtype is None or not value.dtype.is_integer():
             return False
         if value.size is not None and value.size > MOST_ELEMENTS:

@@ -18,7 +18,7 @@ def asked(graph: Graph, anchor: Node | None = None) -> Iterator[Builder]:
 
 def main_nodes(graph: Graph) -> list[Node]:
     """List the nodes of the main graph, in order."""
-    return [node for node in graph.nodes() if node.scope is graph.ir.graph]
+    return [node for node in graph.nodes() if node.scope is graph.main]
 
 
 def outermost(graph: Graph, nodes: list[Node]) -> list[Node]:
@@ -27,7 +27,7 @@ def outermost(graph: Graph, nodes: list[Node]) -> list[Node]:
     found: set[Node] = set()
     for node in nodes:
         place = node
-        while place.scope is not graph.ir.graph:
+        while place.scope is not graph.main:
             if place.scope not in holders:
                 raise UsageError(f"'{node.label}' stands in a function", todo="run inline-functions before this step")
             place = holders[place.scope]

@@ -48,7 +48,7 @@ def free(graph: Graph, freed: Sequence[Freed]) -> Outcome:
     ports = list(dict.fromkeys(one.port for one in freed))
     nodes = graph.below(ports)
     values = [value for node in [*nodes, *_inside(graph, nodes)] for value in node.outputs if value.name]
-    before = [value for value in values if value.ir.shape is not None or value.is_output]
+    before = [value for value in values if value.declared_shape is not None or value.is_output]
     was = Sizes(sizes, {value: value.shape for value in [*ports, *values]})
     with graph.site() as new:
         for port in ports:

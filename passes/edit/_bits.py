@@ -10,7 +10,7 @@ _ROWS = 256
 
 
 def same_bits(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
-    """Tell whether two arrays of the same type and shape hold the same bits; texts are compared as such."""
+    """Return whether two arrays of the same type and shape hold the same bits; texts are compared as such."""
     if one.dtype == object:
         return bool(one.reshape(-1).tolist() == other.reshape(-1).tolist())
     if not other.flags.c_contiguous:

@@ -69,29 +69,29 @@ def families(graph: Graph, blocks: Sequence[Sequence[Node]]) -> list[Family]:
 def between(graph: Graph, block: Sequence[Node]) -> Node | None:
     """Find a node outside a block that reads of it and is read by it, at some distance; None when there is none."""
     inside = {node.ir for node in block}
-    order = {node: place for place, node in enumerate(graph.ir.graph)}
+    order = {node: place for place, node in enumerate(graph.main)}
     first, last = min(order[node] for node in inside), max(order[node] for node in inside)
     below: set[Any] = set()
-    for node in list(graph.ir.graph)[first : last + 1]:
+    for node in list(graph.main)[first : last + 1]:
         above = {value.producer() for value in node.inputs if value is not None}
         if node not in inside and not above.isdisjoint(inside | below):
             below.add(node)
         elif node in inside and not above.isdisjoint(below):
-            return next(Node(graph, other) for other in graph.ir.graph if other in above & below)
+            return next(Node(graph, other) for other in graph.main if other in above & below)
     return None
 
 
 def _main(graph: Graph) -> list[Node]:
-    return [Node(graph, node) for node in graph.ir.graph]
+    return graph.main_nodes()
 
 
 def _kind(node: Node) -> Hashable:
     """Say what a node is, but for where its inputs come from. One with subgraphs is like no other."""
     if node.has_subgraphs:
         return id(node.ir)
-    attributes = tuple(sorted((name, _content(attribute)) for name, attribute in node.ir.attributes.items()))
+    attributes = tuple(sorted((name, _content(attribute)) for name, attribute in node.attributes.items()))
     given = tuple(value is not None for value in node.ir.inputs)
-    return node.ir.op_identifier(), attributes, given, tuple(bool(value.name) for value in node.ir.outputs)
+    return node.identifier, attributes, given, tuple(bool(value.name) for value in node.ir.outputs)
 
 
 def _content(attribute: Any) -> str:
@@ -103,7 +103,7 @@ def _content(attribute: Any) -> str:
 
 
 def _crossing(nodes: Sequence[Node]) -> np.ndarray[Any, Any]:
-    """Count, for each place between two nodes, the values that are made before it and read behind it."""
+    """Count, for each place between two nodes, the values that are made before it and read after it."""
     order = {node.ir: place for place, node in enumerate(nodes)}
     ends: dict[Any, int] = {}
     for node in nodes:

@@ -7,7 +7,7 @@ Dim = int | str | None
 
 def declared(value: Value) -> list[Dim] | None:
     """Return the dims that a value declares; None without a shape."""
-    shape = value.ir.shape
+    shape = value.declared_shape
     return None if shape is None else [dim if isinstance(dim, int) else dim.value for dim in shape]
 
 

@@ -16,7 +16,7 @@ class Region:
 
     def read(self) -> list[Value]:
         """List what the nodes read from outside, but constants, in the order in which they read it."""
-        main = self.graph.ir.graph
+        main = self.graph.main
         values = dict.fromkeys(Value(self.graph, v) for node in self.nodes for v in _reads(node.ir) if v.graph is main)
         return [value for value in values if not value.is_constant and not self._makes(value)]
 

@@ -131,7 +131,7 @@ def _require_dim(wish: Wish) -> None:
 
 
 def _is_expression(dim: str) -> bool:
-    """Tell whether a dim is arithmetic over others, as `2*sequence` is."""
+    """Return whether a dim is arithmetic over others, as `2*sequence` is."""
     return not dim.isidentifier() and any(sign in dim for sign in "+*/()%")
 
 

@@ -25,7 +25,7 @@ def embed_postprocessing(
 
     The output is made of what it was in this order: the activation, a factor, bounds, and then the index of the
     largest along the axis, or the `k` largest with their indices. It keeps its name; the indices of the largest are a
-    new output behind it, `<name>_indices`.
+    new output after it, `<name>_indices`.
 
     Right by the definition of these operators of ONNX. Of equal values the first counts.
 

@@ -57,7 +57,7 @@ def import_weights(
         for target, name in targets.items():
             tensor = tensors.tensor(name)
             elements = tensor.numpy().T if target in turned else tensor.numpy()
-            held = target.ir.const_value
+            held = target.held
             if held is not None and not same_bits(held.numpy(), elements):
                 new.set_tensor(target, elements if target in turned else tensor)
 
@@ -87,7 +87,7 @@ def _require_alike(target: Value, name: str, tensors: Checkpoint, turned: bool) 
 
 def _dims(value: Value) -> tuple[int, ...]:
     """Give the dims of the tensor that an initializer holds."""
-    tensor = value.ir.const_value
+    tensor = value.held
     return () if tensor is None else tuple(tensor.shape.numpy())
 
 

@@ -39,7 +39,7 @@ def insert_after(
     position: int = 0,
     keeps: Keeps = "nothing",
 ) -> None:
-    """Put an operator behind tensors, or behind nodes: all that read the tensor read what the operator makes of it.
+    """Put an operator after tensors, or after nodes: all that read the tensor read what the operator makes of it.
 
     An output of the model keeps its name, and is what the operator makes. Types and dims that follow are declared
     anew, those of outputs of the model too. What the model computes is another thing then, unless you say by `keeps`
@@ -48,10 +48,10 @@ def insert_after(
     Options:
         op: The operator, with its domain where that is not the default: Clip, com.acme::Foo.
         tensors: The tensors of the main graph, by name or glob.
-        nodes: The nodes behind which it goes, in the place of `tensors`.
+        nodes: The nodes after which it goes, in the place of `tensors`.
         output: Of these nodes, which output, counted from 0.
         attributes: Attributes of the operator.
-        operands: What it reads beside the tensor, in order: a number or a list of them, of the type of the tensor;
+        operands: What it reads next to the tensor, in order: a number or a list of them, of the type of the tensor;
             `{int64: [0, -1]}` for another type; the name of a tensor; null for one that is left out.
         position: Which input of the operator the tensor is, counted from 0.
         keeps: What stays of the results as you say, and is verified; by default nothing is compared.
@@ -100,7 +100,7 @@ def insert_before(
         nodes: The nodes.
         input: Which input of these nodes, counted from 0.
         attributes: Attributes of the operator.
-        operands: What it reads beside the tensor, see `insert-after`.
+        operands: What it reads next to the tensor, see `insert-after`.
         position: Which input of the operator the tensor is, counted from 0.
         keeps: What stays of the results as you say, and is verified; by default nothing is compared.
 
@@ -136,12 +136,12 @@ def _first_reader(graph: Graph, value: Value) -> Node:
 
 
 def _followers(graph: Graph) -> dict[Node, Node | None]:
-    """Say for each node what stands behind it, where something new goes; None for the end of the main graph."""
+    """Say for each node what stands after it, where something new goes; None for the end of the main graph."""
     found: dict[Node, Node | None] = {}
     for scope in graph.scopes:
         nodes = [Node(graph, node) for node in scope]
         # Only the main graph has an end to add to; elsewhere the nodes are put in order later.
-        found |= dict(zip(nodes, [*nodes[1:], None if scope is graph.ir.graph else nodes[-1]])) if nodes else {}
+        found |= dict(zip(nodes, [*nodes[1:], None if scope is graph.main else nodes[-1]])) if nodes else {}
     return found
 
 

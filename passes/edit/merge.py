@@ -17,7 +17,7 @@ def merge(
     prefix: str = "",
     keep: TensorNames | None = None,
 ) -> None:
-    """Put another model behind this one, or beside it.
+    """Put another model after this one, or next to it.
 
     Right because each part computes what it did; compared is both models, composed by other means, on inputs that are
     legal for both. Weights stay in their files until the result is saved. A function that both have under one name with
@@ -32,7 +32,7 @@ def merge(
     Options:
         model: the other model, an .onnx file.
         connect: inputs of the other model, one or several, by the tensor of this one that goes into them.
-        mode: `chain` puts the other model behind this one, `parallel` beside it.
+        mode: `chain` puts the other model after this one, `parallel` next to it.
         prefix: what all names of the other model begin with from then on, such as `head/`.
         keep: outputs that stay though they go into the other model.
     """
@@ -52,8 +52,8 @@ def merge(
         for value in fed if mode == "chain" else ():
             if value not in kept:
                 new.drop_output(value)
-        for key, text in other.graph.ir.metadata_props.items():
-            if key not in graph.ir.metadata_props:
+        for key, text in other.graph.metadata.items():
+            if key not in graph.metadata:
                 new.set_metadata(key, text)
 
 

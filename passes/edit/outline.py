@@ -18,7 +18,7 @@ def outline(
     inputs of the function, and what is read outside becomes outputs. `inline-functions` undoes it.
 
     Blocks are found by the names of their nodes, or else by themselves: as the longest runs of nodes, in the order of
-    the file, that repeat one behind the other. `canonical-order` helps where the file has them in disorder. Blocks that
+    the file, that repeat one after the other. `canonical-order` helps where the file has them in disorder. Blocks that
     differ from the others, and nodes with subgraphs, stay as they are.
 
     Example:
@@ -32,7 +32,7 @@ def outline(
 
     Options:
         blocks: how the names of the nodes of a block begin, with one `*` that tells blocks apart: `encoder/layer.*`.
-        name: the name of the function; a further one has a number behind it.
+        name: the name of the function; a further one has a number after it.
         domain: the domain of the functions.
         min_nodes: how many nodes a block has at least, where blocks are found by themselves.
     """

@@ -29,7 +29,7 @@ def set_outputs(graph: Graph, *, outputs: TensorNames) -> None:
 
 @graph_pass("add-outputs", parity=Parity.EXACT, changes=("outputs",))
 def add_outputs(graph: Graph, *, outputs: TensorNames) -> None:
-    """Let tensors of the model be outputs of it too, behind those that it has.
+    """Let tensors of the model be outputs of it too, after those that it has.
 
     Right because nothing else changes: each new output has the value that this tensor has in the model, with the type
     and the dims that are known of it. One that is an output already stays where it is.

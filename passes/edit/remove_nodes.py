@@ -27,7 +27,7 @@ def remove_nodes(
         g (float[2] x) => (float[2] y) <float low = {0}> { a = Exp(x) b = Clip(a, low) y = Neg(b) }
     """
     for node in outer(graph, graph.select(nodes)):
-        if node.ir.graph is None:
+        if node.is_removed:
             continue  # it went with one that read it
         with asked(graph, node) as new:
             _short_circuit(node, new, connect)

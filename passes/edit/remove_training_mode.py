@@ -48,7 +48,7 @@ def _normalization_trains(node: Node) -> bool:
 def _use_stored_statistics(node: Node, new: Builder) -> None:
     read = [value.name for value in node.outputs[1:] if value.is_used]
     new.require(not read, f"the statistics are read: {', '.join(read)}")
-    given = {name: node.attr(name) for name in node.ir.attributes if name not in ("training_mode", "is_test")}
+    given = {name: node.attr(name) for name in node.attributes if name not in ("training_mode", "is_test")}
     mode = {"is_test": 1} if node.opset < 7 else {}
     kept = new.node("BatchNormalization", *node.inputs, name=node.name or None, attributes={**given, **mode})
     new.replace(node.outputs[0], kept)

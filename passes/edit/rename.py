@@ -26,7 +26,7 @@ def rename(
     A new name must be free, or be given up by what has it; two dims do not become one, for that would say that they
     are equal. An old name that the model does not have is an error, and then nothing is renamed.
 
-    Old names may be globs, whose wildcards stand for the same letters in the new name, `{encoder/*: enc/*}`, or behind
+    Old names may be globs, whose wildcards stand for the same letters in the new name, `{encoder/*: enc/*}`, or after
     `re:` regular expressions, with their groups in the new name, `{'re:layer(\d+)': 'block\1'}`.
 
     Example:

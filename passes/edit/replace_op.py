@@ -70,7 +70,7 @@ def replace_op(
                 if old != operand:
                     new.set_input(node, index, operand)
             for key, made in wanted.items():
-                if made is None or made != node.ir.attributes.get(key):
+                if made is None or made != node.attributes.get(key):
                     new.set_attribute(node, key, made)
             for output in node.outputs[:count]:
                 new.outdates(output)
@@ -78,8 +78,8 @@ def replace_op(
 
 def _attributes(node: Node, op: str, given: dict[str, Written], renames: Renames) -> dict[str, Any]:
     """Return what becomes of each attribute, None for one that goes."""
-    called = renames.of("attribute", node.ir.attributes)
-    held = {called.get(key, key): attribute for key, attribute in node.ir.attributes.items()}
+    called = renames.of("attribute", node.attributes)
+    held = {called.get(key, key): attribute for key, attribute in node.attributes.items()}
     absent = next((key for key, value in given.items() if value is None and key not in held), None)
     if absent is not None:
         raise UsageError(f"there is no attribute '{absent}' to drop", where=f"node '{node.label}'")

@@ -120,9 +120,9 @@ def _of_file(graph: Graph, file: FilePath) -> _Part:
 
 def _of_function(graph: Graph, name: str) -> _Part:
     domain, _, short = name.rpartition("::")
-    found = graph.ir.functions.get((domain, short, ""))
+    found = graph.functions.get((domain, short, ""))
     if found is None:
-        known = ", ".join(f"{domain}::{short}" for domain, short, _ in graph.ir.functions) or "none"
+        known = ", ".join(f"{domain}::{short}" for domain, short, _ in graph.functions) or "none"
         raise UsageError(f"the model has no function '{name}'", todo=f"it has {known}")
     inputs = [value.name or "" for value in found.inputs]
     outputs = [value.name or "" for value in found.outputs]

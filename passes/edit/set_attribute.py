@@ -39,7 +39,7 @@ def set_attribute(
     with asked(graph) as new:
         for node in graph.select(nodes):
             made = typed_attribute(node, name, value)
-            held = node.ir.attributes.get(name)
+            held = node.attributes.get(name)
             if made is None or held is None or (held.type, held.value) != (made.type, made.value):
                 new.set_attribute(node, name, made)
                 for output in node.outputs:

@@ -39,7 +39,7 @@ def set_dtype(graph: Graph, *, inputs: dict[str, str] | None = None, outputs: di
 
 
 def _take(graph: Graph, port: Value, kind: str) -> None:
-    """Put a Cast behind an input."""
+    """Put a Cast after an input."""
     wanted, known = data_type(kind), port.dtype
     _require_castable(graph, port, kind)
     if port.is_overridable:

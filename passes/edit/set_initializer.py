@@ -45,9 +45,9 @@ def set_initializer(
     if (value is None) == (file is None):
         raise UsageError("give a value or a file, one of them")
     if dtype is not None and (file is not None or "dtype" not in allow):
-        raise UsageError("dtype is for a value whose type may be another one", todo="write 'allow: [dtype]' beside it")
+        raise UsageError("dtype is for a value whose type may be another one", todo="write 'allow: [dtype]' next to it")
     target = graph.tensors([name], among=list(_constants(graph)), kind="initializer or Constant")[0]
-    held: Any = target.ir.const_value if target.ir.is_initializer() else target.tensor
+    held: Any = target.held if target.is_initializer else target.tensor
     if file is not None:
         made = _from_file(graph, file, entry, name)
     else:
@@ -61,16 +61,16 @@ def set_initializer(
         return
     with asked(graph) as new:
         new.outdates(target)
-        if target.ir.is_initializer():
+        if target.is_initializer:
             new.set_tensor(target, made)
         elif (node := target.producer) is not None:
-            for attribute in node.ir.attributes:
+            for attribute in node.attributes:
                 new.set_attribute(node, attribute, None)
             new.set_attribute(node, "value", made)
 
 
 def _same(held: Any, made: Any) -> bool:
-    """Tell whether two tensors are the same to the bit."""
+    """Return whether two tensors are the same to the bit."""
     alike = (held.dtype, tuple(held.shape)) == (made.dtype, tuple(made.shape))
     return alike and same_bits(held.numpy(), made.numpy())
 

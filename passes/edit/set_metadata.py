@@ -51,7 +51,7 @@ def set_metadata(
         _check_count(graph, labels_of, names)
     entries = {**(metadata or {}), **({} if names is None else {labels_key: json.dumps(names, ensure_ascii=False)})}
     for key, text in entries.items():
-        if text is None and key not in graph.ir.metadata_props:
+        if text is None and key not in graph.metadata:
             raise UsageError(f"the model has no metadata '{key}' to remove")
     fields = {
         "producer_name": producer,
@@ -62,7 +62,7 @@ def set_metadata(
     }
     with asked(graph) as new:
         for key, text in entries.items():
-            if graph.ir.metadata_props.get(key) != text:
+            if graph.metadata.get(key) != text:
                 new.set_metadata(key, text)
         _set_fields(graph, fields, new)
         ports = [*graph.inputs(), *graph.outputs()]

@@ -52,7 +52,7 @@ def require_gelu(m: Match) -> None:
 
 
 def is_plain(constant: Value, x: Value) -> bool:
-    """Tell whether a constant has one element and leaves the shape of `x`, whatever that is."""
+    """Return whether a constant has one element and leaves the shape of `x`, whatever that is."""
     tensor = constant.tensor
     if tensor is None or tensor.size != 1:
         return False
@@ -188,7 +188,7 @@ def over_normalized(new: Builder, given: Value | None, source: Value, axis: int)
 
 
 def _spreads(shape: tuple[int, ...], normalized: tuple[int, ...], rank: int) -> bool:
-    """Tell whether an array of that shape is one of the normalized dims, up to broadcasting."""
+    """Return whether an array of that shape is one of the normalized dims, up to broadcasting."""
     lead = max(0, len(shape) - len(normalized))
     pairs = zip(shape[lead:][::-1], normalized[::-1])
     return len(shape) <= rank and all(dim == 1 for dim in shape[:lead]) and all(a in (1, b) for a, b in pairs)

@@ -41,7 +41,7 @@ class Matrices:
             self.matrices[node.outputs[0]] = self._matrix(node.required_input(0), node)
             return
         inputs = [self._operand(node, position) for position in range(len(node.inputs))]
-        attributes = {**node.ir.attributes, **rule.attributes}
+        attributes = {**node.attributes, **rule.attributes}
         made = place.nodes(node.op, *inputs, outputs=len(node.outputs), name=node.name, attributes=attributes)
         self.matrices.update((value, matrix) for value, matrix in zip(node.outputs, made) if value.is_used)
 

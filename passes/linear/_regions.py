@@ -49,7 +49,7 @@ class Stack:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the value is needed as it is, beside the matrix."""
+        """Whether the value is needed as it is, next to the matrix."""
         return self.others > 0
 
     @property
@@ -104,10 +104,10 @@ class Regions:
         return [node.required_input(position) for position in self.rules[node].stacked]
 
     def follows(self, node: Node, value: Value) -> bool:
-        """Tell whether a node outside of all regions may as well read the matrix of a value."""
+        """Return whether a node outside of all regions may as well read the matrix of a value."""
         if node in self.units and self.units[node].inside:
             return False
-        return node.op == "Reshape" and node.input(0) == value and node.ir.graph is value.ir.graph
+        return node.op == "Reshape" and node.input(0) == value and node.scope is value.scope
 
     def gain(self, nodes: Iterable[Node]) -> int:
         """Return how many nodes go when a region takes matrices, what computes a shape not counted."""

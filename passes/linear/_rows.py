@@ -55,7 +55,7 @@ def row_wise(node: Node) -> RowWise | None:
         return None
     stacked = [node.input(position) for position in found.stacked]
     values = [value for value in stacked if value is not None] + [out for out in node.outputs if out.is_used]
-    if any(value.ir.graph is not node.ir.graph for value in values):
+    if any(value.scope is not node.scope for value in values):
         return None
     shapes = [dims_of(value) for value in values]
     if any(dims is None for dims in shapes):

@@ -11,12 +11,12 @@ from ._rows import Dims
 
 
 def is_explicit(reshape: Node) -> bool:
-    """Tell whether the result of a Reshape follows from the shape it is given and the number of elements alone."""
+    """Return whether the result of a Reshape follows from the shape it is given and the number of elements alone."""
     shape = reshape.required_input(1)
     elements = shape.elements or (0,)
     if shape.is_constant:
         return 0 not in elements
-    # What -1 stands for beside an extent that happens to be 0 is anybody's guess.
+    # What -1 stands for next to an extent that happens to be 0 is anybody's guess.
     return reshape.opset >= 14 and bool(reshape.attr("allowzero")) and not {0, -1} & set(elements)
 
 
@@ -30,7 +30,7 @@ class Targets:
     def __init__(self, graph: Graph, anchor: Node, first: Value, new: Builder) -> None:
         self.new = new
         self.opset = anchor.opset
-        inputs = [] if graph.in_function(anchor) else [Value(graph, value) for value in graph.ir.graph.inputs]
+        inputs = [] if graph.in_function(anchor) else [Value(graph, value) for value in graph.main.inputs]
         self.sources = [(value, value.shape) for value in (*inputs, first)]
         self.made = 0
         self._values: dict[object, Value] = {}

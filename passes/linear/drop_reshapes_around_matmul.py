@@ -10,7 +10,7 @@ def drop_reshapes_around_matmul(graph: Graph) -> None:
     """Turn Reshape, MatMul or Gemm, Reshape into MatMul, or MatMul and Add.
 
     Right because MatMul by a matrix takes its left operand row by row, by however many axes the rows are counted:
-    the Reshape in front only makes a matrix of [..., k], and the one behind gives the rows their axes back. A Gemm
+    the Reshape in front only makes a matrix of [..., k], and the one after gives the rows their axes back. A Gemm
     must be A·B + C as it stands, and C a vector that every row meets. It becomes two nodes, so the Reshape in
     front must serve the Gemm alone. Whole networks are better off as matrices: see flatten-batch.
 
@@ -47,7 +47,7 @@ def _require_rows(front: Node, node: Node, back: Node, new: Builder) -> None:
         return
     new.require(front.scope is node.scope is back.scope, "the Reshapes stand in another graph")
     new.require(len(matrix) == len(product) == 2 and matrix[-1] == stack[-1], "the Reshape in front mixes rows")
-    new.require(product[-1] == result[-1] and stack[:-1] == result[:-1], "the Reshape behind gives the rows other axes")
+    new.require(product[-1] == result[-1] and stack[:-1] == result[:-1], "the Reshape after gives the rows other axes")
 
 
 def _lift(front: Node, node: Node, back: Node, new: Builder) -> None:

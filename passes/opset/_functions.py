@@ -23,9 +23,9 @@ class Calls:
 
     def follow(self) -> None:
         """Note the types of the values of all functions that are called in one way only."""
-        functions = self.graph.ir.functions
+        functions = self.graph.functions
         for node in self.graph.nodes() if functions else ():
-            if not self.graph.in_function(node) and node.ir.op_identifier() in functions:
+            if not self.graph.in_function(node) and node.identifier in functions:
                 self._enter(node)
 
     def _kind(self, value: Value | None) -> str | None:
@@ -35,8 +35,8 @@ class Calls:
 
     def _enter(self, node: Node) -> None:
         """Bind the inputs of a function, and walk its body; where calls disagree nothing is known of it."""
-        identifier = node.ir.op_identifier()
-        function = self.graph.ir.functions[identifier]
+        identifier = node.identifier
+        function = self.graph.functions[identifier]
         kinds = tuple(self._kind(value) for value in node.inputs)
         kinds += (None,) * (len(function.inputs) - len(kinds))
         if identifier in self._seen:
@@ -53,17 +53,17 @@ class Calls:
             self._note(made, self.known.kinds.get(Value(self.graph, body)))
 
     def _walk(self, node: Node) -> None:
-        if node.ir.op_identifier() in self.graph.ir.functions:
+        if node.identifier in self.graph.functions:
             self._enter(node)
             return
         for value, kind in zip(node.outputs, self._results(node)):
             self._note(value, kind)
 
     def _results(self, node: Node) -> Sequence[str | None]:
-        version = None if node.ir.domain else _schemas.version_at(node.op, node.opset)
+        version = None if node.domain else _schemas.version_at(node.op, node.opset)
         if version is None:
             return [None] * len(node.outputs)
-        call = Call(node.op, version, node.inputs, node.ir.attributes, len(node.outputs), node)
+        call = Call(node.op, version, node.inputs, node.attributes, len(node.outputs), node)
         try:
             return _types.results(call, [self._kind(value) for value in node.inputs])
         except Refusal:  # the type is a parameter of the function

@@ -18,7 +18,7 @@ _DEFAULTS_SINCE = 4
 
 def highest(graph: Graph) -> int:
     """Return the newest opset of the default domain that the model or one of its functions imports."""
-    return max(graph.opset, *(function.opset_imports.get("", 0) for function in graph.ir.functions.values()), 0)
+    return max(graph.opset, *(function.opset_imports.get("", 0) for function in graph.functions.values()), 0)
 
 
 def downgrade(graph: Graph, new: Builder, target: int, lower_ir_version: bool) -> list[tuple[Node | None, str]]:
@@ -26,10 +26,10 @@ def downgrade(graph: Graph, new: Builder, target: int, lower_ir_version: bool) -
     blockers: list[tuple[Node | None, str]] = []
     known = Known()
     Calls(graph, known).follow()
-    functions = graph.ir.functions
+    functions = graph.functions
     for node in graph.nodes():
-        call = (node.ir.domain, node.ir.op_type, node.ir.overload)
-        if node.ir.domain or call in functions or node.opset <= target:
+        call = node.identifier
+        if node.domain or call in functions or node.opset <= target:
             continue
         try:
             _take(node, Lowering(node, new.at(node), target, known))
@@ -48,7 +48,7 @@ def downgrade(graph: Graph, new: Builder, target: int, lower_ir_version: bool) -
 
 def _lower_ir_version(graph: Graph, new: Builder, version: int) -> str:
     """Lower the IR version; say why not where the model has what came later."""
-    if version < _FUNCTIONS_SINCE and graph.ir.functions:
+    if version < _FUNCTIONS_SINCE and graph.functions:
         return f"IR version {version} has no model-local functions; inline-functions takes them out"
     if version < _DEFAULTS_SINCE:
         return f"in IR version {version} each initializer is an input"
@@ -60,7 +60,7 @@ def _take(node: Node, place: Lowering) -> None:
     version = _schemas.version_at(node.op, node.opset)
     if version is None:
         raise Refusal(f"opset {node.opset} has no {node.op}")
-    call = Call(node.op, version, node.inputs, node.ir.attributes, len(node.outputs), node)
+    call = Call(node.op, version, node.inputs, node.attributes, len(node.outputs), node)
     made = place.lower(call)
     if node.op == "Scan":
         _declare_states(node, place)
@@ -75,7 +75,7 @@ def _take(node: Node, place: Lowering) -> None:
 
 def _declare_states(node: Node, place: Lowering) -> None:
     """Write down the dims of what the body of a Scan makes: ONNX Runtime asks for them, and infers them less well."""
-    for value in node.ir.attributes["body"].as_graph().outputs:
+    for value in node.attributes["body"].as_graph().outputs:
         known = Value(node.graph, value)
         if value.shape is None and known.shape is not None and value.producer() is not None:
             place.new.declare(known, known.type, known.shape)
@@ -94,11 +94,11 @@ def _edit(node: Node, call: Call, place: Lowering) -> None:
     """Write what became of a node into it."""
     draft = Draft(node, place.new, place.target, {})
     draft.op, draft.inputs, draft.outputs = call.op, list(call.inputs), call.outputs
-    for name in node.ir.attributes:
+    for name in node.attributes:
         if name not in call.attributes:
             draft.take(name)
     for name, value in call.attributes.items():
-        if value is not node.ir.attributes.get(name):
+        if value is not node.attributes.get(name):
             draft.set(name, value)
     draft.commit()
 
@@ -116,5 +116,5 @@ def replace_outputs(node: Node, made: Sequence[Value], place: Lowering) -> None:
 
 def _declare(old: Value, new: Value, place: Lowering) -> None:
     """Let an output of a subgraph be declared as the one was in whose place it comes: Scan asks for its shape."""
-    if old.is_output and place.anchor.scope is not place.anchor.graph.ir.graph and new.producer is None:
+    if old.is_output and place.anchor.scope is not place.anchor.graph.main and new.producer is None:
         place.new.declare(new, old.type, old.shape)

@@ -144,7 +144,7 @@ def _windows(call: Call, place: Lowering) -> Iterator[tuple[int | None, int, int
     for axis, (size, stride, dilation, extent) in enumerate(zip(sizes, strides, dilations, extents)):
         reach = (size - 1) * dilation + 1
         if not isinstance(extent, int):
-            # The last window starts less than a stride behind the last that is whole.
+            # The last window starts less than a stride after the last that is whole.
             none_outside = pads[rank + axis] + stride <= reach
             place.require(none_outside, f"windows of {call.op} may start in the padding at the end")
             yield None, 0, 0

@@ -85,7 +85,7 @@ class Call:
         if name not in self.attributes:
             return _forms.form(self.op, self.version).defaults.get(name) if default is None else default
         held = self.attributes[name]
-        is_old = self.node is not None and held is self.node.ir.attributes.get(name)
+        is_old = self.node is not None and held is self.node.attributes.get(name)
         return self.node.attr(name) if self.node is not None and is_old else held
 
     def take(self, name: str, default: Any = None) -> Any:
@@ -106,7 +106,7 @@ class Call:
         return value
 
     def is_read(self, index: int) -> bool:
-        """Tell whether anything may read an output."""
+        """Return whether anything may read an output."""
         return index < self.outputs and (self.node is None or self.node.outputs[index].is_used)
 
     def first(self, count: int) -> list[Value | None]:
@@ -115,7 +115,7 @@ class Call:
 
 
 class Known:
-    """What is known of values beside what the graph knows: types, ranks, the elements of constants that are new."""
+    """What is known of values besides what the graph knows: types, ranks, the elements of constants that are new."""
 
     def __init__(self) -> None:
         self.kinds: dict[Value, str] = {}
@@ -298,7 +298,7 @@ class Lowering:
         return None
 
     def _is_allowed(self, call: Call) -> bool:
-        """Tell whether the version of the target takes a call in its types."""
+        """Return whether the version of the target takes a call in its types."""
         try:
             return not self.types(call)[0]
         except Refusal:

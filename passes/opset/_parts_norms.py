@@ -40,7 +40,7 @@ def _rms_normalization(call: Call, place: Lowering) -> Result:
 
 @part("GroupNormalization")
 def group_normalization(call: Call, place: Lowering) -> Value:
-    """Take each group of channels for one of InstanceNormalization; scale and bias are put on behind it.
+    """Take each group of channels for one of InstanceNormalization; scale and bias are put on after it.
 
     They are given per channel, before opset 21 per group.
     """
@@ -61,7 +61,7 @@ def group_normalization(call: Call, place: Lowering) -> Value:
 
 @part("InstanceNormalization")
 def _instance_normalization(call: Call, place: Lowering) -> Result:
-    """(x - mean) / √(variance + epsilon) · scale + bias over the axes behind the channels."""
+    """(x - mean) / √(variance + epsilon) · scale + bias over the axes after the channels."""
     x, rank = call.input(0), place.rank(call.input(0))
     axes = place.integers(range(2, rank), "axes")
     centred = place.node("Sub", x, place.node("ReduceMean", x, axes))

@@ -50,7 +50,7 @@ def version_at(op: str, opset: int) -> int | None:
 
 
 def next_version(op: str, version: int, opset: int) -> int | None:
-    """Return the first version of an operator behind `version` and up to `opset`."""
+    """Return the first version of an operator after `version` and up to `opset`."""
     return min((other for other in all_schemas().get(op, {}) if version < other <= opset), default=None)
 
 
@@ -68,7 +68,7 @@ def transitions() -> Iterator[tuple[str, int, int]]:
 
 
 def has_attribute(op: str, version: int, name: str) -> bool:
-    """Tell whether a version of an operator has an attribute."""
+    """Return whether a version of an operator has an attribute."""
     return name in all_schemas()[op][version].attributes
 
 

@@ -45,7 +45,7 @@ def adapter(*ops: str, to: int) -> Callable[[Adapter], Adapter]:
 
 
 def is_handled(op: str, version: int) -> bool:
-    """Tell whether there is an adapter that leads to this version of the operator."""
+    """Return whether there is an adapter that leads to this version of the operator."""
     return (op, version) in _ADAPTERS
 
 
@@ -72,7 +72,7 @@ class Draft:
         self.op = node.op
         self.inputs = node.inputs
         self.outputs = len(node.outputs)
-        self._attributes: dict[str, Any] = dict(node.ir.attributes)
+        self._attributes: dict[str, Any] = dict(node.attributes)
         self._after: list[Callable[[Value], Value]] = []
 
     def require(self, condition: object, reason: str) -> None:
@@ -82,7 +82,7 @@ class Draft:
     # Attributes
 
     def has(self, name: str) -> bool:
-        """Tell whether the attribute is given."""
+        """Return whether the attribute is given."""
         return name in self._attributes
 
     def attr(self, name: str, default: Any = None) -> Any:
@@ -90,7 +90,7 @@ class Draft:
         if name not in self._attributes:
             return default
         held = self._attributes[name]
-        return self.node.attr(name) if held is self.node.ir.attributes.get(name) else held
+        return self.node.attr(name) if held is self.node.attributes.get(name) else held
 
     def take(self, name: str, default: Any = None) -> Any:
         """Return an attribute like `attr`, and drop it."""
@@ -121,7 +121,7 @@ class Draft:
         return self._kinds.get(value) or _types.spelt(value.type)
 
     def is_read(self, index: int) -> bool:
-        """Tell whether anything reads an output."""
+        """Return whether anything reads an output."""
         return index < self.outputs and self.node.outputs[index].is_used
 
     def wrap(self, function: Callable[[Value], Value]) -> None:
@@ -149,7 +149,7 @@ class Draft:
 
     def commit(self) -> None:
         """Write the draft into the site: edit the node where it stands, or put another one in its place."""
-        node, before = self.node, self.node.ir.attributes
+        node, before = self.node, self.node.attributes
         if self.op != node.op or self.outputs != len(node.outputs) or self._after:
             self._replace()
             return
@@ -184,10 +184,10 @@ def upgrade(graph: Graph, new: Builder, target: int) -> list[tuple[Node, str]]:
     made: dict[tuple[Any, ...], Value] = {}
     known = Known()
     Calls(graph, known).follow()
-    functions = graph.ir.functions
+    functions = graph.functions
     for node in graph.nodes():
-        call = (node.ir.domain, node.ir.op_type, node.ir.overload)
-        if node.ir.domain or call in functions or node.opset == target:
+        call = node.identifier
+        if node.domain or call in functions or node.opset == target:
             continue
         try:
             _convert(Draft(node, new.at(node), target, made, known.kinds))

@@ -55,4 +55,4 @@ def decompose(graph: Graph, *, ops: Sequence[str]) -> None:
 def _call(node: Node) -> Call:
     version = _schemas.version_at(node.op, node.opset)
     assert version is not None
-    return Call(node.op, version, node.inputs, node.ir.attributes, len(node.outputs), node)
+    return Call(node.op, version, node.inputs, node.attributes, len(node.outputs), node)

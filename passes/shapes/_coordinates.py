@@ -108,7 +108,7 @@ _RULES: dict[str, Callable[[Node, int], Grid | None]] = {
 
 
 def counts_up(value: Value, total: Extent | None) -> bool:
-    """Tell whether a tensor holds 0, 1, 2 ... in the order of its elements, `total` of them."""
+    """Return whether a tensor holds 0, 1, 2 ... in the order of its elements, `total` of them."""
     found = grid(value)
     if found is None or found.offset != 0 or total is None:
         return False

@@ -52,9 +52,9 @@ class Sources:
 def find_sources(graph: Graph, places: Mapping[Node, int]) -> Sources:
     """List the graph inputs, then in the order of the nodes the tensors of which a Shape is taken."""
     found = Sources()
-    for value in (Value(graph, item) for item in graph.ir.graph.inputs):
+    for value in (Value(graph, item) for item in graph.main.inputs):
         shape = value.shape
-        if shape is not None and not value.ir.is_initializer():
+        if shape is not None and not value.is_initializer:
             found.add(value, shape, -1)
     for node in sorted((node for node in graph.nodes("Shape") if node in places), key=places.__getitem__):
         data, elements = node.input(0), node.outputs[0].elements

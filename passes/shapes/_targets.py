@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from surgery import Node, Refusal, Value
 
 COPY, INFER = 0, -1
-"""What an element of a Reshape's shape may be beside an extent."""
+"""What an element of a Reshape's shape may be next to an extent."""
 
 _RESHAPES = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 

@@ -33,7 +33,7 @@ def infer_shapes(graph: Graph) -> None:
 
 
 def _declare(graph: Graph, value: Value) -> None:
-    declared, known = _plain(value.ir.shape), _known(graph, value)
+    declared, known = _plain(value.declared_shape), _known(graph, value)
     same_rank = declared is None or known is None or len(declared) == len(known)
     dims = tuple(map(_finer, declared, known)) if declared is not None and known is not None and same_rank else known
     dims = declared if dims is None else dims

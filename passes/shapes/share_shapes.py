@@ -76,7 +76,7 @@ class _Sharing:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.nodes = [Node(graph, node) for node in graph.ir.graph]
+        self.nodes = graph.main_nodes()
         self.places = {node: place for place, node in enumerate(self.nodes)}
         self.sources = find_sources(graph, self.places)
         self.computing = {node: None for node in self.nodes if _only_computes(node)}
@@ -151,7 +151,7 @@ class _Sharing:
 
 
 def _only_computes(node: Node) -> bool:
-    """Tell whether all that a node gives are shapes that are known."""
+    """Return whether all that a node gives are shapes that are known."""
     return all(not value.is_output and not value.is_constant and value.elements is not None for value in node.outputs)
 
 
@@ -160,7 +160,7 @@ def _key(value: Value) -> tuple[object, ...]:
 
 
 def _is_plain(value: Value) -> bool:
-    """Tell whether a value is what Shape gives, or one element of it."""
+    """Return whether a value is what Shape gives, or one element of it."""
     return value.dtype is not None and value.dtype.name == "INT64" and value.rank in (0, 1)
 
 

@@ -67,7 +67,7 @@ def simplify_indices(graph: Graph) -> None:
 
 
 def _takes_all(node: Node, indices: Value) -> bool:
-    """Tell whether the indices name every place of what is gathered from, in order."""
+    """Return whether the indices name every place of what is gathered from, in order."""
     shape = node.required_input(0).shape
     if not shape:
         return False
@@ -77,7 +77,7 @@ def _takes_all(node: Node, indices: Value) -> bool:
 
 
 def _names_places(indices: Value, shape: tuple[int | str | None, ...]) -> bool:
-    """Tell whether index tuples are the coordinates themselves, in order and of the same extents."""
+    """Return whether index tuples are the coordinates themselves, in order and of the same extents."""
     joined, places = indices.producer, indices.shape
     if joined is None or joined.op != "Concat" or places is None or joined.attr("axis") not in (-1, len(places) - 1):
         return False

@@ -16,8 +16,8 @@ def inside_out(graph: Graph, *ops: str) -> Iterator[Node]:
     seen: set[Node] = set()
     while nodes := [node for node in graph.nodes(*ops) if node not in seen]:
         seen.update(nodes)
-        # What stands inside comes behind what is around it.
-        yield from (node for node in reversed(nodes) if node.ir.graph is not None)
+        # What stands inside comes after what is around it.
+        yield from (node for node in reversed(nodes) if not node.is_removed)
 
 
 def known_scalar(value: Value) -> bool | int | None:
@@ -29,7 +29,7 @@ def known_scalar(value: Value) -> bool | int | None:
 
 
 def same_graphs(one: Any, other: Any) -> bool:
-    """Tell whether two subgraphs compute the same: node by node, in the same order, with constants equal by bits."""
+    """Return whether two subgraphs compute the same: node by node, in the same order, with constants equal by bits."""
     return _same_bodies(one, other, {})
 
 

@@ -11,12 +11,12 @@ def canonical_order(graph: Graph) -> None:
     """Put nodes, initializers and declared types in an order that depends on what is computed alone.
 
     Two files of one model that differ in these orders become equal byte by byte, which keeps version control and
-    caches quiet. Right because every node still stands behind what it reads.
+    caches quiet. Right because every node still stands after what it reads.
 
     The order is that of a depth-first walk from the outputs, in their order: what the first operand of a node needs,
     then what its second operand needs, then the node itself. So a value is made shortly before it is read, and few
     values are alive at a time; an order by depth would keep a value of each branch. What a subgraph captures counts as
-    operands of the node that holds it, behind its own. Nodes that no output needs come last, by the names of what they
+    operands of the node that holds it, after its own. Nodes that no output needs come last, by the names of what they
     make. Initializers stand in the order in which they are first read, then by name. Takes linear time, but for names.
 
     Example:
@@ -24,7 +24,7 @@ def canonical_order(graph: Graph) -> None:
     """
     walk = _Walk(graph)
     with graph.site() as new:
-        # What stands inside comes behind what is around it, and is needed first.
+        # What stands inside comes after what is around it, and is needed first.
         for scope in reversed(graph.scopes):
             nodes = walk.order(scope)
             new.arrange(scope, nodes, walk.initializers(scope, nodes))
@@ -48,7 +48,7 @@ class _Walk:
         self._visit(scope, iter(sorted(dead, key=_name)), done)
         outputs = (Value(self.graph, value) for value in scope.outputs)
         read = dict.fromkeys([*(value for node in done for value in self._reads(node)), *outputs])
-        self.captured[scope] = {value: None for value in read if value.ir.graph is not scope}
+        self.captured[scope] = {value: None for value in read if value.scope is not scope}
         return list(done)
 
     def initializers(self, scope: Any, nodes: list[Node]) -> list[Value]:
@@ -58,7 +58,7 @@ class _Walk:
         return [*read, *sorted(held - read.keys(), key=lambda value: value.name)]
 
     def _visit(self, scope: Any, starts: Iterator[Node], done: dict[Node, None]) -> None:
-        """Add nodes to those that are done, each behind what it needs."""
+        """Add nodes to those that are done, each after what it needs."""
         seen = set(done)
         stack: list[tuple[Node | None, Iterator[Node]]] = [(None, starts)]
         while stack:
@@ -76,7 +76,7 @@ class _Walk:
         """Yield the nodes of a graph that make values."""
         for value in values:
             maker = value.producer
-            if maker is not None and maker.ir.graph is scope:
+            if maker is not None and maker.scope is scope:
                 yield maker
 
     def _reads(self, node: Node) -> Iterator[Value]:

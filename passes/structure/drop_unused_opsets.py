@@ -16,9 +16,9 @@ def drop_unused_opsets(graph: Graph) -> None:
         <ir_version: 10, opset_import: ["" : 21, "com.acme" : 1]>
         g (float[2] x) => (float[2] y) { y = Relu(x) }
     """
-    used = {node.ir.domain for node in graph.nodes()} | {""}
+    used = {node.domain for node in graph.nodes()} | {""}
     unused: list[tuple[Any, str]] = [(None, domain) for domain in graph.ir.opset_imports if domain not in used]
-    for function in graph.ir.functions.values():
+    for function in graph.functions.values():
         inner = {node.domain for node in function.all_nodes()} | {""}
         unused += [(function, domain) for domain in function.opset_imports if domain not in inner]
     if unused:

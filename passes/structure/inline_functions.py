@@ -42,21 +42,21 @@ class _Inlining:
         self.graph = graph
         self.keep = keep
         self.room = max_nodes - sum(len(scope) for scope in graph.scopes)
-        functions = graph.ir.functions.values()
+        functions = graph.functions.values()
         self.owners = {scope: f for f in functions for scope in (f.graph, *f.graph.subgraphs())}
 
     def replace_calls(self, identifier: tuple[str, str, str]) -> None:
         """Replace the calls of a function, in whose own body that is done already."""
-        function = self.graph.ir.functions[identifier]
+        function = self.graph.functions[identifier]
         domain, name, _ = identifier
-        calls = [call for call in self.graph.nodes(f"{domain}::{name}") if call.ir.op_identifier() == identifier]
+        calls = [call for call in self.graph.nodes(f"{domain}::{name}") if call.identifier == identifier]
         size = sum(1 for _ in function.all_nodes())
         for call in calls:
             with self.graph.site(call) as new:
                 new.require(domain not in self.keep and f"{domain}::{name}" not in self.keep, "the function is kept")
                 new.require(size <= self.room, "the model would have more than max_nodes nodes")
                 self._import(call, function, new)
-                outputs = new.inline(function, call.inputs, {**function.attributes, **call.ir.attributes})
+                outputs = new.inline(function, call.inputs, {**function.attributes, **call.attributes})
                 for old, value in zip(call.outputs, outputs):
                     if old.name:
                         new.replace(old, value)
@@ -65,7 +65,7 @@ class _Inlining:
     def _import(self, call: Node, function: Any, new: Builder) -> None:
         """Import what the body needs; refuse where another version is imported."""
         around = self.graph.imports_of(call.ir)
-        needed = {node.domain for node in function.all_nodes() if node.op_identifier() not in self.graph.ir.functions}
+        needed = {node.domain for node in function.all_nodes() if node.op_identifier() not in self.graph.functions}
         for domain in sorted(needed):
             version = function.opset_imports.get(domain)
             name = domain or "ai.onnx"
@@ -78,8 +78,8 @@ class _Inlining:
 
 
 def _callees_first(graph: Graph) -> Iterator[tuple[str, str, str]]:
-    """Yield the identifiers of all functions, each behind those that it calls."""
-    functions = graph.ir.functions
+    """Yield the identifiers of all functions, each after those that it calls."""
+    functions = graph.functions
     done: set[Any] = set()
     for start in functions:
         stack = [(start, iter(_calls(graph, start)))] if start not in done else []
@@ -96,5 +96,5 @@ def _callees_first(graph: Graph) -> Iterator[tuple[str, str, str]]:
 
 
 def _calls(graph: Graph, identifier: Any) -> list[Any]:
-    body = graph.ir.functions[identifier]
-    return list(dict.fromkeys(n.op_identifier() for n in body.all_nodes() if n.op_identifier() in graph.ir.functions))
+    body = graph.functions[identifier]
+    return list(dict.fromkeys(n.op_identifier() for n in body.all_nodes() if n.op_identifier() in graph.functions))

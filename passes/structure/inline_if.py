@@ -11,7 +11,7 @@ _BRANCHES = ("then_branch", "else_branch")
 def inline_if(graph: Graph) -> None:
     """Put the nodes of a branch in the place of an If that always takes it, or whose branches are the same.
 
-    Right because a branch is evaluated with the values around it, and so are its nodes when they stand beside the
+    Right because a branch is evaluated with the values around it, and so are its nodes when they stand next to the
     If; a random operator is still evaluated once. The condition is known when it is a constant or when it follows
     from shapes that inference proves; of those an If that goes may make more known. An initializer that a caller can
     override is not constant. Two branches are the same when they hold the same operators in the same order, with
@@ -27,7 +27,7 @@ def inline_if(graph: Graph) -> None:
         }
     """
     while _round(graph):
-        # Of what stood behind an If little was known: shapes that decide the next one may be known now.
+        # Of what stood after an If little was known: shapes that decide the next one may be known now.
         graph.facts.forget()
 
 
@@ -35,7 +35,7 @@ def _round(graph: Graph) -> bool:
     """Look at each If once; return whether one went."""
     before = sum(not site.skipped for site in graph.sites)
     for node in inside_out(graph, "If"):
-        if any(name not in node.ir.attributes for name in _BRANCHES):
+        if any(name not in node.attributes for name in _BRANCHES):
             continue  # no valid If, as the checker says
         with graph.site(node) as new:
             _inline(node, new)
@@ -43,7 +43,7 @@ def _round(graph: Graph) -> bool:
 
 
 def _inline(node: Node, new: Builder) -> None:
-    branches = {name: node.ir.attributes[name].as_graph() for name in _BRANCHES}
+    branches = {name: node.attributes[name].as_graph() for name in _BRANCHES}
     taken = known_scalar(node.required_input(0))
     if taken is None:
         new.require(same_graphs(*branches.values()), "the condition is not known, and the branches differ")

@@ -59,7 +59,7 @@ class Iterations:
 
 
 def _loop(node: Node) -> Iterations:
-    body = node.ir.attributes["body"].as_graph()
+    body = node.attributes["body"].as_graph()
     carried: list[Value | None] = list(node.inputs[2:])
     collected = len(node.outputs) - len(carried)
 
@@ -73,7 +73,7 @@ def _loop(node: Node) -> Iterations:
 def _scan(node: Node) -> Iterations:
     if node.opset < 9:
         raise Refusal("before opset 9 a Scan runs over a batch")
-    body, count = node.ir.attributes["body"].as_graph(), node.attr("num_scan_inputs")
+    body, count = node.attributes["body"].as_graph(), node.attr("num_scan_inputs")
     operands = [node.required_input(index) for index in range(len(node.inputs))]
     carried, scanned = operands[: len(operands) - count], operands[len(operands) - count :]
     collected = len(node.outputs) - len(carried)

@@ -1,4 +1,4 @@
-"""Layers: operators whose result is linear in constants, so that a factor and a shift behind them can go inside."""
+"""Layers: operators whose result is linear in constants, so that a factor and a shift after them can go inside."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -87,7 +87,7 @@ def _operands(op: str, constant: Array, is_first: bool) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class Layer:
-    """A MatMul, Gemm, convolution or normalization; `add` is the Add of a constant behind one without a bias."""
+    """A MatMul, Gemm, convolution or normalization; `add` is the Add of a constant after one without a bias."""
 
     node: Node
     add: Node | None = None
@@ -137,7 +137,7 @@ class Layer:
         return 2 if self.node.op == "Gemm" else self.result.rank
 
     def _reaches(self, array: Array) -> bool:
-        """Tell whether an operand has no more axes than the result."""
+        """Return whether an operand has no more axes than the result."""
         return array.ndim <= len(self.extents) or (self.rank is not None and array.ndim <= self.rank)
 
     def by_channel(self, array: Array) -> Array:
@@ -169,13 +169,13 @@ def layer_above(value: Value) -> Layer | None:
         node = None if data is None else data.producer
         if node is None or data is None or other is None or not other.is_constant or node.op != "MatMul":
             continue
-        if len(data.ir.uses()) == 1 and not data.is_output and node.scope is producer.scope and _is_float(node):
+        if data.reads == 1 and not data.is_output and node.scope is producer.scope and _is_float(node):
             return Layer(node, producer)
     return None
 
 
 def _is_float(node: Node) -> bool:
-    """Tell whether a layer has a floating-point weight; until opset 20 that of GroupNormalization is for groups."""
+    """Return whether a layer has a floating-point weight; until opset 20 that of GroupNormalization is for groups."""
     if node.op == "GroupNormalization" and node.opset < 21:
         return False
     weight = node.input(1)
@@ -194,7 +194,7 @@ def take_in(layer: Layer, factor: Array, shift: Array, new: Builder) -> None:
 
 
 def shift_behind(layer: Layer, vector: Array) -> Array:
-    """Arrange a shift by channel as the operand of an Add behind a layer without bias."""
+    """Arrange a shift by channel as the operand of an Add after a layer without bias."""
     return fit_each(_spread(layer, vector), _weight_like(layer))
 
 

@@ -63,7 +63,7 @@ class Region:
     constants: tuple[Taken, ...] = ()
 
     def is_closed(self, end: Node) -> bool:
-        """Tell whether nothing but the factor itself reads what carries it."""
+        """Return whether nothing but the factor itself reads what carries it."""
         for node in self.nodes:
             is_part = node.op == "Split" and self.values.get(node.required_input(0)) is not None
             if not is_part and any(value.is_used and value not in self.values for value in node.outputs):
@@ -153,7 +153,7 @@ def _search(
 
 
 def _may_carry(value: Value, producer: Node, reader: Node) -> bool:
-    """Tell whether a value looks like one that can carry the factor, before anything above it is looked at."""
+    """Return whether a value looks like one that can carry the factor, before anything above it is looked at."""
     if producer.op not in HANDING_ON | PARAMETERS or producer.scope is not reader.scope or value.is_output:
         return False
     return all(other == reader or other.op in HANDING_ON for other in value.consumers)
@@ -216,7 +216,7 @@ def _taken(wanted: _Wanted) -> Taken | None:
     tensor = value.tensor
     if tensor is None or tensor.dtype.name not in ("BFLOAT16", "DOUBLE", "FLOAT", "FLOAT16"):
         return None
-    if tensor.nbytes > SMALL and (len(value.ir.uses()) > 1 or value.is_output):
+    if tensor.nbytes > SMALL and (value.reads > 1 or value.is_output):
         return None
     # The scalars of an activation tell a runtime which one it is.
     if tensor.size == 1 and node.op in ("Div", "Mul"):

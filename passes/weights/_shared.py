@@ -91,12 +91,12 @@ def own_constant(value: Value, reason: str) -> Array:
     """Return the elements of a constant that may be changed for one reader; refuse for `reason` if it is none.
 
     What others read too would have to be copied; that is done as long as the file does not grow. One number for each
-    channel is little beside a weight, and takes the place of those that are folded in.
+    channel is little next to a weight, and takes the place of those that are folded in.
     """
     tensor = value.tensor
     if tensor is None:
         raise Refusal(reason)
-    if tensor.nbytes > SMALL and len(tensor.shape) > 1 and (len(value.ir.uses()) > 1 or value.is_output):
+    if tensor.nbytes > SMALL and len(tensor.shape) > 1 and (value.reads > 1 or value.is_output):
         raise Refusal("the weight is read elsewhere too, and a copy would make the file grow")
     return tensor.numpy()
 

@@ -89,6 +89,6 @@ def _wanted(node: Node) -> tuple[Dim, ...]:
     directions = 2 if node.attr("direction", "forward") == "bidirectional" else 1
     # The matrix of DynamicQuantizeLSTM lies the other way round, and it has no default.
     hidden: Dim = node.attr("hidden_size")
-    if hidden is None and recurrence is not None and len(recurrence) == 3 and not node.ir.domain:
+    if hidden is None and recurrence is not None and len(recurrence) == 3 and not node.domain:
         hidden = recurrence[2]
     return (batch, directions, hidden) if batch_first else (directions, batch, hidden)

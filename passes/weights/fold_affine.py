@@ -1,4 +1,4 @@
-"""Factors and shifts behind linear layers and normalizations."""
+"""Factors and shifts after linear layers and normalizations."""
 
 from collections import deque
 
@@ -30,7 +30,7 @@ def fold_affine(graph: Graph) -> None:
     todo = deque(graph.nodes(*OPERATORS))
     while todo:
         node = todo.popleft()
-        found = None if node.ir.graph is None else _layer_in_front(node)
+        found = None if node.is_removed else _layer_in_front(node)
         if found is None:
             continue
         sites = len(graph.sites)
@@ -58,7 +58,7 @@ def _data(node: Node) -> Value | None:
 def _fold(layer: Layer, node: Node, new: Builder) -> None:
     result = layer.result
     new.require(layer.node.scope is node.scope, "the chain crosses the boundary of a subgraph")
-    new.require(not result.is_output and len(result.ir.uses()) == 1, "the layer is read by others")
+    new.require(not result.is_output and result.reads == 1, "the layer is read by others")
     change = affine(node)
     if change is None:
         return

@@ -37,7 +37,7 @@ def fold_affine_before(graph: Graph, *, keep_gelu: bool = False) -> None:
     todo = deque(graph.nodes(*OPERATORS))
     while todo:
         node = todo.popleft()
-        readers = [] if node.ir.graph is None else node.outputs[0].consumers
+        readers = [] if node.is_removed else node.outputs[0].consumers
         if are_layers(readers, node.outputs[0]):
             with graph.site(node) as new:
                 change = affine(node)
@@ -65,7 +65,7 @@ def _fold(change: Affine, readers: list[Node], keep_gelu: bool, new: Builder) ->
 
 
 def _ends_an_idiom(data: Value) -> bool:
-    """Tell whether a value comes from a product or a quotient of computed values, as in Gelu and in RMSNorm."""
+    """Return whether a value comes from a product or a quotient of computed values, as in Gelu and in RMSNorm."""
     for _ in range(LONGEST):
         producer = data.producer
         if producer is not None and producer.op in RESHAPES:
@@ -115,7 +115,7 @@ def _fold_half(change: Affine, product: Node, new: Builder) -> None:
     side, value = change.node.outputs[0], product.outputs[0]
     readers = value.consumers
     new.require(not value.is_output and not side.is_output, "the value in front of the layer is an output")
-    new.require(len(side.ir.uses()) == 1, "the factor is read by others")
+    new.require(side.reads == 1, "the factor is read by others")
     new.require(
         all(node.scope is product.scope for node in (change.node, *readers)),
         "the chain crosses the boundary of a subgraph",

@@ -49,7 +49,7 @@ def _fold(clip: Node, product: Node, new: Builder) -> None:
     kind = data.dtype
     new.require(kind is not None and kind.name in ("FLOAT", "FLOAT16"), "HardSigmoid is not computed in this type")
     new.require(line.shape is not None and line.shape == data.shape, "the constant may enlarge the result")
-    private = all(len(value.ir.uses()) == 1 and not value.is_output for value in (line, cut)) and not result.is_output
+    private = all(value.reads == 1 and not value.is_output for value in (line, cut)) and not result.is_output
     new.require(private, "a value in between is read by others")
     readers = result.consumers
     new.require(

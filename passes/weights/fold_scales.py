@@ -1,4 +1,4 @@
-"""Factors far behind the weights that can hold them."""
+"""Factors far after the weights that can hold them."""
 
 import numpy as np
 

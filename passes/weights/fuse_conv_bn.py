@@ -1,4 +1,4 @@
-"""BatchNormalization behind a convolution."""
+"""BatchNormalization after a convolution."""
 
 from surgery import Builder, Match, Parity, Value, pattern_pass
 
@@ -32,4 +32,4 @@ def fuse_conv_bn(m: Match, new: Builder) -> Value:
     folded = fold_batch_norm(conv, m.node("y"))
     weight = new.constant(folded.weight, m.w.name)
     bias = new.constant(folded.bias, f"{m.w.name}_bias" if m.b is None else m.b.name)
-    return new.node(conv.op, m.x, weight, bias, attributes=conv.ir.attributes)
+    return new.node(conv.op, m.x, weight, bias, attributes=conv.attributes)

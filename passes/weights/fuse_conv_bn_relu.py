@@ -67,7 +67,7 @@ def _fold(conv: Node, norm: Node, new: Builder) -> None:
     old_weight, old_bias = conv.required_input(1), conv.input(2)
     weight = new.constant(folded.weight, old_weight.name)
     bias = new.constant(folded.bias, f"{old_weight.name}_bias" if old_bias is None else old_bias.name)
-    fused = new.node(conv.op, conv.input(0), weight, bias, attributes=conv.ir.attributes)
+    fused = new.node(conv.op, conv.input(0), weight, bias, attributes=conv.attributes)
     new.replace(norm.outputs[0], fused)
 
 
@@ -80,7 +80,7 @@ def _fuse(conv: Node, activation: Node, new: Builder) -> None:
     fused = new.node(
         "com.microsoft::FusedConv",
         *conv.inputs,
-        attributes=conv.ir.attributes,
+        attributes=conv.attributes,
         activation=activation.op,
         activation_params=_parameters(activation, new),
     )

@@ -57,4 +57,4 @@ def _sum(gemm: Node, bias: Array) -> Array:
 
 
 def _without_beta(gemm: Node) -> dict[str, object]:
-    return {name: value for name, value in gemm.ir.attributes.items() if name != "beta"}
+    return {name: value for name, value in gemm.attributes.items() if name != "beta"}

@@ -54,7 +54,7 @@ def _fuse(node: Node, places: list[int], new: Builder) -> None:
         new.require(alone, "the transposed matrix is read by others")
         operands[place], flips[place] = transpose.required_input(0), True
     transposed = [bool(node.attr(name) if node.op == "Gemm" else 0) for name in ("transA", "transB")]
-    attributes = dict(node.ir.attributes) | {
+    attributes = dict(node.attributes) | {
         name: int(before != flip) or None for name, before, flip in zip(("transA", "transB"), transposed, flips)
     }
     new.replace(node.outputs[0], new.node("Gemm", *operands, *node.inputs[2:], attributes=attributes))

@@ -97,7 +97,7 @@ def _move_up(transpose: Node, graph: Graph) -> None:
 
 
 def _move_down(matmul: Node, graph: Graph) -> None:
-    """Move a Transpose in front of a layer behind it."""
+    """Move a Transpose in front of a layer after it."""
     readers = matmul.outputs[0].consumers
     layer = layer_above(readers[0].outputs[0]) if len(readers) == 1 and readers[0].op == "Add" else None
     activation = None if layer is None or layer.node != matmul else _activation(matmul.required_input(0), matmul)
@@ -179,5 +179,5 @@ def _activate(activation: Activation, value: Value, new: Builder) -> Value:
     made = {activation.entry: value}
     for node in activation.nodes:
         inputs = [None if operand is None else made.get(operand, operand) for operand in node.inputs]
-        value = made[node.outputs[0]] = new.node(node.op, *inputs, attributes=node.ir.attributes)
+        value = made[node.outputs[0]] = new.node(node.op, *inputs, attributes=node.attributes)
     return value

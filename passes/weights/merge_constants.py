@@ -34,19 +34,19 @@ def merge_constants(graph: Graph) -> None:
     todo = deque(graph.nodes(*ELEMENTWISE))
     while todo:
         node = todo.popleft()
-        outer = None if node.ir.graph is None else affine(node)
+        outer = None if node.is_removed else affine(node)
         inner = None if outer is None or outer.data.producer is None else _elementwise(outer.data.producer)
         if outer is None or inner is None or not _fits(inner, outer):
             continue
         with graph.site(node) as new:
             new.require(inner.node.scope is node.scope, "the chain crosses the boundary of a subgraph")
-            alone = len(outer.data.ir.uses()) == 1 and not outer.data.is_output
+            alone = outer.data.reads == 1 and not outer.data.is_output
             new.require(alone, "the value in between is read by others")
             steps = any(reader.op in STEPPING for reader in node.outputs[0].consumers)
             new.require(not steps, "the result is rounded to steps, and its last digit may decide")
             merged = _merge(inner, outer, new)
             new.replace(node.outputs[0], merged)
-        if node.ir.graph is None:
+        if node.is_removed:
             todo.extend([*merged.consumers, *filter(None, [merged.producer])])
 
 
@@ -55,7 +55,7 @@ def _elementwise(node: Node) -> Affine | None:
 
 
 def _fits(inner: Affine, outer: Affine) -> bool:
-    """Tell whether one operator can do what both do."""
+    """Return whether one operator can do what both do."""
     factors = all(not step.shifts for step in (inner, outer))
     shifts = all(bool((np.abs(step.factor) == 1).all()) and step.factor.size == 1 for step in (inner, outer))
     return factors or shifts

@@ -29,7 +29,7 @@ class Operand:
     def source(self) -> Operand | None:
         """What stands in front of the Transpose that makes the operand, when nothing else reads that."""
         node = self.value.producer
-        if node is None or node.op != "Transpose" or self.value.is_output or len(self.value.ir.uses()) > 1:
+        if node is None or node.op != "Transpose" or self.value.is_output or self.value.reads > 1:
             return None
         perm = node.attr("perm") or list(range(len(self.labels)))[::-1]
         return Operand(node.required_input(0), "".join(self.labels[perm.index(axis)] for axis in range(len(perm))))

@@ -14,7 +14,7 @@ from surgery.bisection import reproduction
 from surgery.bisection.folder import check_folder, clear, write
 from surgery.bisection.reproduction import NoRepro, Repro
 from surgery.engine.candidate import Candidate
-from surgery.engine.delta_debugging import SearchLimit, Guilty, Search
+from surgery.engine.delta_debugging import Guilty, Search, SearchLimit
 from surgery.engine.pipeline import Abort, Pipeline
 from surgery.engine.records import Observer, StepRecord
 from surgery.graph.state import Site

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from surgery.operators.subgraphs import nodes
 from surgery.proto.dataflow import Flow
 from surgery.proto.extract import cut, describe
 from surgery.proto.fingerprint import trace
-from surgery.proto.summary import nodes
 
 if TYPE_CHECKING:
     import onnx

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from surgery.promises import Parity
 from surgery.runtime.engine import Engine, Outcome
 from surgery.runtime.reference import external_tensors, length
-from surgery.verification.comparing.compare import Difference, ComparisonRules, compare
+from surgery.verification.comparing.compare import ComparisonRules, Difference, compare
 
 if TYPE_CHECKING:
     import onnx
@@ -31,7 +31,7 @@ class Shown:
     actual: Mapping[str, Any] | None = None
 
     def is_like(self, other: Shown) -> bool:
-        """Tell whether another difference is of the same nature, but for numbers and names."""
+        """Return whether another difference is of the same nature, but for numbers and names."""
         return self.kind == other.kind and (self.kind == "values" or _gist(self.message) == _gist(other.message))
 
 

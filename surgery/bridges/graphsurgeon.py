@@ -19,6 +19,7 @@ from onnx_graphsurgeon.logger import G_LOGGER
 from surgery.bridges.lazy_tensors import Lender
 from surgery.bridges.preserve import Remains, tensors_of
 from surgery.errors import PassError
+from surgery.operators.subgraphs import graphs
 from surgery.storage import Weights
 
 _OVERRIDABLE_FROM = 4
@@ -64,13 +65,10 @@ def _shown(skeleton: onnx.ModelProto) -> tuple[onnx.ModelProto, frozenset[str]]:
 
 def _hide_types(graph: onnx.GraphProto) -> None:
     """Clear, in a graph and its subgraphs, the types of values that would come back as others."""
-    for entry in (*graph.input, *graph.output, *graph.value_info):
-        if not _holds(entry):
-            entry.ClearField("type")
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                _hide_types(attribute.g)
+    for scope in graphs(graph):
+        for entry in (*scope.input, *scope.output, *scope.value_info):
+            if not _holds(entry):
+                entry.ClearField("type")
 
 
 def _holds(entry: onnx.ValueInfoProto) -> bool:

@@ -71,7 +71,7 @@ def _rules(thing: Any) -> list[Any]:
 
 
 def _is(kind: type, name: str) -> bool:
-    """Tell whether a class is, or comes from, one of onnxscript's rewriter."""
+    """Return whether a class is, or comes from, one of onnxscript's rewriter."""
     return any(base.__name__ == name and base.__module__.startswith("onnxscript.") for base in kind.__mro__)
 
 

@@ -1,4 +1,4 @@
-"""What onnx-graphsurgeon leaves behind of a model, remembered by its objects and put back behind the pass.
+"""What onnx-graphsurgeon leaves behind of a model, remembered by its objects and put back after the pass.
 
 What the pass did not change is written as it came, field by field; what it made new is written as onnx-graphsurgeon
 says. Objects are told by their identity, so that a pass may rename, move and reorder them.
@@ -255,7 +255,7 @@ class Remains:
                 yield messages[tensor.name]
 
     def _is_unchanged(self, tensor: gs.Tensor) -> bool:
-        """Tell whether a tensor came with the model, and has the type and the shape that it had."""
+        """Return whether a tensor came with the model, and has the type and the shape that it had."""
         known = self._looks.get(id(tensor))
         return known is not None and known[1] == _look(tensor)
 
@@ -332,7 +332,7 @@ def _drop_annotations(graph: onnx.GraphProto, scope: _Scope) -> None:
 
 
 def _list_initializers(graph: onnx.GraphProto, before: onnx.GraphProto) -> None:
-    """List each initializer as an input: those that were, where they were, and new ones behind."""
+    """List each initializer as an input: those that were, where they were, and new ones after."""
     entries = {entry.name: entry for entry in graph.input}
     old = {entry.name: entry for entry in before.input}
     listed = [tensor.name for tensor in graph.initializer] + [tensor.values.name for tensor in graph.sparse_initializer]

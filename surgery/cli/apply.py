@@ -37,7 +37,7 @@ def add_output_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs"
         "--layout",
         choices=["keep", "single", "external"],
         default="keep",
-        help="weights inside the file, in FILE.data beside it, or as the input has them (default: keep)",
+        help="weights inside the file, in FILE.data next to it, or as the input has them (default: keep)",
     )
     parser.add_argument(
         "--on-failure",

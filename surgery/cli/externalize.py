@@ -1,4 +1,4 @@
-"""Write a model with its weights in files beside it, as a model above 2 GB must have them.
+"""Write a model with its weights in files next to it, as a model above 2 GB must have them.
 
 The model stays as it is; the opposite is embed.
 """

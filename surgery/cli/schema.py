@@ -42,7 +42,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _is_ours(path: Path, title: str) -> bool:
-    """Tell whether a file is such a schema, which may be written anew whenever a pass was installed."""
+    """Return whether a file is such a schema, which may be written anew whenever a pass was installed."""
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError):

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--layout",
         choices=["keep", "single", "external"],
         default="keep",
-        help="weights inside the files, in FILE.data beside them, or as the input has them (default: keep)",
+        help="weights inside the files, in FILE.data next to them, or as the input has them (default: keep)",
     )
     _verification.add_arguments(parser)
 

@@ -4,7 +4,7 @@ Each file <pass>/<situation>.onnxtxt below cases or tests/cases is run: the resu
 file expects and with the original in ONNX Runtime, and the pass runs a second time. Over the whole run every pass of
 the project must fire in a case, and every reason to refuse must be shown by one.
 
-The passes are those of --plugin, of the .py files beside the folder of cases, and of installed packages. To name a
+The passes are those of --plugin, of the .py files next to the folder of cases, and of installed packages. To name a
 folder here is to trust the Python in it: it is imported. Each pass runs in a process of its own, so that what crashes
 or hangs is a line of the report.
 
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "places",
         metavar="DIR",
         nargs="*",
-        help="a project, a folder of cases, or a case file; the Python beside it is imported (default: .)",
+        help="a project, a folder of cases, or a case file; the Python next to it is imported (default: .)",
     )
     parser.add_argument(
         "--plugin", metavar="FILE", action="append", default=[], help="a .py file, or a module, with passes"

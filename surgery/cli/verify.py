@@ -1,7 +1,7 @@
 """Run two models in ONNX Runtime on the same inputs and compare their outputs.
 
 A is taken as right: both get the inputs of A, and B has to give the outputs of A, to take all that A takes, and to pass
-the checker where A does. A folder test_data_set_0 beside A is used too.
+the checker where A does. A folder test_data_set_0 next to A is used too.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _specs(arguments: argparse.Namespace) -> tuple[InputsSpec, VerifySpec]:
-    """Read what the recipe says, and what the flags say beside it."""
+    """Read what the recipe says, and what the flags say besides it."""
     from surgery import recipe as recipes
     from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 

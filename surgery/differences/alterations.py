@@ -80,7 +80,7 @@ def _without_trailing(values: list[Value | None]) -> list[Value | None]:
 
 
 def _may_be_the_same(matching: Matching, before: Value | None, after: Value | None) -> bool:
-    """Tell whether two operands correspond, or differ because of what is told elsewhere."""
+    """Return whether two operands correspond, or differ because of what is told elsewhere."""
     if before is None or after is None:
         return before is after
     first, second = matching.before, matching.after
@@ -89,7 +89,7 @@ def _may_be_the_same(matching: Matching, before: Value | None, after: Value | No
 
 
 def _kept(matching: Matching, side: Side, other: Side, value: Value) -> bool:
-    """Tell whether a value is in both models, whoever reads it."""
+    """Return whether a value is in both models, whoever reads it."""
     if value in side.makers:
         return side.makers[value][0] in matching.twins
     there = matching.scope_between(side, value[0]), value[1]

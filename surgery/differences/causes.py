@@ -85,7 +85,7 @@ class _Causes:
                 self.dropped[self.heads[entry][0]].append(entry)
 
     def _goes_along(self, entry: Entry) -> bool:
-        """Tell whether a node was needed by one change only, which takes it along."""
+        """Return whether a node was needed by one change only, which takes it along."""
         heads = self.heads.get(entry, ())
         return len(heads) == 1 and heads[0] not in self.matching.twins
 
@@ -132,7 +132,7 @@ class _Causes:
         return root not in self.other.scopes
 
     def _is_above(self, entry: Entry, now: Value) -> bool:
-        """Tell whether a value stands for an operand of a node, or of those above it that are gone too."""
+        """Return whether a value stands for an operand of a node, or of those above it that are gone too."""
         maker, _ = self.other.makers.get(now, (None, 0))
         group = self.matching.group_of.get(maker) if maker is not None else None
         pending, seen = [entry], {entry}

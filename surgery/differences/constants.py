@@ -60,7 +60,7 @@ class Constant:
         return payload_bytes(self.tensor)
 
     def equals(self, other: Constant) -> bool:
-        """Tell whether another one has the same type, dims and elements, bit by bit."""
+        """Return whether another one has the same type, dims and elements, bit by bit."""
         return equal(self.tensor, self.weights, other.tensor, other.weights)
 
     def distance(self, other: Constant) -> Distance | None:

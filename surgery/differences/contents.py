@@ -61,7 +61,7 @@ def pieces(tensor: onnx.TensorProto, weights: Weights) -> Iterator[bytes]:
 
 
 def equal(a: onnx.TensorProto, of_a: Weights, b: onnx.TensorProto, of_b: Weights) -> bool:
-    """Tell whether two tensors have the same type, dims and elements, bit by bit."""
+    """Return whether two tensors have the same type, dims and elements, bit by bit."""
     if (a.data_type, a.dims) != (b.data_type, b.dims):
         return False
     if is_external(a) and is_external(b) and external_reference(a) == external_reference(b):

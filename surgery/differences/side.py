@@ -124,7 +124,7 @@ class Side:
                     yield self.owners[scope]
 
     def given_back(self, entry: Entry) -> bool:
-        """Tell whether the model, or a function, gives what a node makes to its caller."""
+        """Return whether the model, or a function, gives what a node makes to its caller."""
         return any(
             scope not in self.owners
             for value in self.outputs[entry]
@@ -133,7 +133,7 @@ class Side:
         )
 
     def is_constant(self, value: Value) -> bool:
-        """Tell whether a value is an initializer that no caller can override, or made by a Constant."""
+        """Return whether a value is an initializer that no caller can override, or made by a Constant."""
         if value in self.makers:
             return self.makers[value][0].op in ("Constant", CONSTANT)
         # Up to IR version 3, each initializer had to be an input as well.

@@ -1,7 +1,7 @@
 """Signs: what tells a node of one model from the others and is the same for its counterpart in the other model.
 
 Signs are numbers given out in one table for both models, since signs that hold one another would grow with the graph.
-A node that is matched already is told by its match alone, so that what stands behind it, or before it, is found
+A node that is matched already is told by its match alone, so that what stands after it, or before it, is found
 whatever lies on its far side.
 """
 
@@ -84,7 +84,7 @@ def backward(side: Side, numbers: Numbers, scope_of: ScopeOf, identify: Identify
 
 
 def local(side: Side, numbers: Numbers, scope_of: ScopeOf, *, around: bool) -> dict[Entry, int]:
-    """Tell each open node by itself and the constants that it reads; if `around`, by the operators beside it too."""
+    """Tell each open node by itself and the constants that it reads; if `around`, by the operators next to it too."""
     signs: dict[Entry, int] = {}
     for entry in side.open:
         read: list[Hashable] = []

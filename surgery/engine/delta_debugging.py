@@ -1,9 +1,9 @@
 """Delta debugging over the sites of a pass: which of them make it fail, in few runs.
 
-A site depends on the sites before it and on none behind it, and it is numbered when it is its turn. So what is tried
+A site depends on the sites before it and on none after it, and it is numbered when it is its turn. So what is tried
 first is to stop early: without all sites above number k, the first k are the very same sites with the very same
 numbers, and binary search finds the first k with which the pass fails. That site is refused, and the search goes on
-behind it, where refusing it may have changed what follows. What is refused in the end is, site by site, what made a
+after it, where refusing it may have changed what follows. What is refused in the end is, site by site, what made a
 pass fail that held without it.
 """
 
@@ -86,7 +86,7 @@ class Search(Generic[T]):
         if not _applied(self._failed):
             raise SearchLimit("the pass reports no sites, so that it cannot be split")
         if not self._run(self._beyond(0)).ok:
-            raise SearchLimit("it fails even without its sites, by what it does beside them")
+            raise SearchLimit("it fails even without its sites, by what it does next to them")
         trial = self._failed
         while not trial.ok:
             refused = [guilty.site.number for guilty in self.found]
@@ -131,7 +131,7 @@ class Search(Generic[T]):
         return needed, trial
 
     def _next(self, refused: Sequence[int], failed: T) -> Guilty[T]:
-        """Find the first site, behind those refused, with which the pass fails."""
+        """Find the first site, after those refused, with which the pass fails."""
         start = refused[-1] if refused else 0
         rest = [site for site in _applied(failed) if site.number > start]
         if not rest:

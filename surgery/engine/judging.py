@@ -253,7 +253,7 @@ class Verifying:
 
         That is for the mode "end", where steps are not compared one by one, and for steps that were compared in the
         region of their change; those are shown already where the whole cannot show anything, but that it runs. Returns
-        the verdict and what is wrong by it; None where there is nothing to compare, or nothing to say beside `end`.
+        the verdict and what is wrong by it; None where there is nothing to compare, or nothing to say besides `end`.
         """
         if not self._is_open or state.data == self._base:
             return None

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from surgery.engine.candidate import Candidate, State
 from surgery.engine.committed import CommittedModel
-from surgery.engine.delta_debugging import MOST_RUNS, SearchLimit, Guilts, Search
+from surgery.engine.delta_debugging import MOST_RUNS, Guilts, Search, SearchLimit
 from surgery.engine.expectations import expectations
 from surgery.engine.judging import Judge
 from surgery.engine.records import Expectation, Journal, RefusedSite, StepRecord, StepStatus

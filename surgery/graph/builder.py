@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from surgery.graph.copy import Copier, function_of
-from surgery.graph.edits import FIRST_WITH_FUNCTIONS, PendingMapping, Edits, ModelField, NewNode
+from surgery.graph.edits import FIRST_WITH_FUNCTIONS, Edits, ModelField, NewNode, PendingMapping
 from surgery.graph.signature_mappings import End, Pieces
 from surgery.graph.values import Node, Refusal, Value
 from surgery.shapes.facts import Dim
@@ -342,7 +342,7 @@ class Builder:
 
             new.relate_input(x, "x = Transpose<perm=[0, 3, 1, 2]>(now)", now=new_input)
 
-        An identifier is the name of a tensor, or what is given for it by keyword: a value, a name, an array. Behind the
+        An identifier is the name of a tensor, or what is given for it by keyword: a value, a name, an array. After the
         last line of `text` nothing of the changed model is run: verification puts these nodes before the model as it
         was, and draws inputs that are legal for both. `inverse`, in the same words, makes the inputs of now from those
         before, for sets of inputs that a user gives; without it those are left out.

@@ -17,7 +17,7 @@ from surgery.graph.stamping import Place, Stamps
 from surgery.graph.traversal import reads
 from surgery.graph.values import Node, Refusal, Value
 from surgery.shapes.facts import declarable
-from surgery.storage.scopes import subgraphs, values
+from surgery.storage.scopes import bodies, subgraphs, values
 
 if TYPE_CHECKING:
     from surgery.graph.state import GraphState
@@ -401,7 +401,7 @@ def _is_sparse_constant(node: ir.Node) -> bool:
 
 
 def _are_twins(one: ir.Value, other: ir.Value) -> bool:
-    """Tell whether two values are the same output of the same operator, on the same values but for constants."""
+    """Return whether two values are the same output of the same operator, on the same values but for constants."""
     mine, its = one.producer(), other.producer()
     if mine is None or its is None or one.index() != other.index() or mine.op_identifier() != its.op_identifier():
         return False
@@ -428,18 +428,12 @@ def _make_one_type(one: ir.Attr, other: ir.Attr) -> bool:
 def discard(edits: Edits) -> None:
     """Let the copies of subgraphs that a site made read nothing, for they will not be part of the graph."""
     copies = [attribute for made in edits.nodes if made.like is not None for attribute in made.attributes.values()]
-    pending = [graph for attribute in copies for graph in _graphs(attribute)]
+    pending = [graph for attribute in copies for graph in bodies(attribute)]
     while pending:
         for node in pending.pop():
             for index in range(len(node.inputs)):
                 node.replace_input_with(index, None)
             pending.extend(subgraphs(node))
-
-
-def _graphs(attribute: ir.Attr) -> list[ir.Graph]:
-    if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
-        return [attribute.as_graph()]
-    return list(attribute.as_graphs()) if attribute.type == ir.AttributeType.GRAPHS and not attribute.is_ref() else []
 
 
 def _attribute(name: str, content: Any) -> ir.Attr:

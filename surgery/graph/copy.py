@@ -41,7 +41,7 @@ def function_of(
 
 
 def _unique(names: Iterable[str]) -> Iterator[str]:
-    """Yield names, with a number behind those that were there before."""
+    """Yield names, with a number after those that were there before."""
     seen: set[str] = set()
     for name in names:
         free = next(wish for wish in chain([name], (f"{name}_{n}" for n in count(1))) if wish not in seen)

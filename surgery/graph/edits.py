@@ -18,7 +18,7 @@ FIRST_WITH_FUNCTIONS = 8
 
 
 ModelField = Literal["producer_name", "producer_version", "domain", "model_version", "doc_string"]
-"""What a model says of itself beside its metadata."""
+"""What a model says of itself besides its metadata."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Edits:
 
     @property
     def of_model(self) -> bool:
-        """Whether they concern the inputs and outputs, names, or the order of things, beside nodes and constants."""
+        """Whether they concern the inputs and outputs, names, or the order of things, besides nodes and constants."""
         return any(
             (
                 self.ports,

@@ -132,7 +132,7 @@ def _constant(value: ir.Value) -> ir.TensorProtocol | None:
 
 
 def _cone(values: Sequence[ir.Value], known: Mapping[ir.Value, ir.TensorProtocol]) -> list[ir.Node]:
-    """List the nodes that the values need, each behind what it reads."""
+    """List the nodes that the values need, each after what it reads."""
     order: dict[ir.Node, None] = {}
     opened: set[ir.Node] = set()
     stack = [node for value in values if not _is_leaf(value, known) and (node := value.producer()) is not None]

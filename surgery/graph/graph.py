@@ -58,6 +58,10 @@ class Graph(GraphState):
             found.extend(Node(self, node) for node in self.index.get((domain, op_type), ()))
         return found
 
+    def main_nodes(self) -> list[Node]:
+        """List the nodes of the main graph in their order."""
+        return _Nodes(Node(self, node) for node in self.main)
+
     def select(self, selector: Selector) -> list[Node]:
         """List the nodes that an option of the type `NodeSelector` selects; UsageError when there are none.
 
@@ -131,7 +135,7 @@ class Graph(GraphState):
         return [value for value in found if not value.is_overridable]
 
     def in_function(self, node: Node) -> bool:
-        """Tell whether a node stands in the body of a model-local function."""
+        """Return whether a node stands in the body of a model-local function."""
         return node.scope in self.function_scopes
 
     def uncalled(self) -> list[ir.Function]:
@@ -241,7 +245,7 @@ class _Nodes(list[Node]):
 
 
 def _in_order(scope: ir.Graph) -> bool:
-    """Tell whether each node stands behind the producers, within the scope, of what it reads."""
+    """Return whether each node stands after the producers, within the scope, of what it reads."""
     seen: set[ir.Node] = set()
     for node in scope:
         for value in reads(node):

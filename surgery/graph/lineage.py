@@ -37,7 +37,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 class Lineage:
     """The passes that a node went through, in order, and the original nodes that it stands for.
 
-    Beside `origins` there are at least `more` others, which are not listed.
+    Next to `origins` there are at least `more` others, which are not listed.
     """
 
     passes: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What an edit says of a changed model beside its graph: how what it takes and gives follows from the model before.
+"""What an edit says of a changed model besides its graph: how what it takes and gives follows from the model before.
 
 Verification runs the model before with these around it. They are data, so that a pass in a fork can hand them over.
 """

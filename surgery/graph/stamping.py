@@ -5,8 +5,8 @@ and what became dead above them. A node that now reads something else, or has an
 well. Where nothing went, a new node comes from the node that it was put before.
 Of several new nodes at one place, a Softmax comes from the Softmax that went.
 
-Two kinds of nodes are no origins, though they go. A Constant computes nothing. And beside nodes that compute the data
-of the model, those that compute extents, indices or conditions (int64 and bool), and what only they read, are no more
+Two kinds of nodes are no origins, though they go. A Constant computes nothing. And where nodes compute the data of the
+model, those that compute extents, indices or conditions (int64 and bool), and what only they read, are no more
 than operands: the Shape, Gather and Concat before a Reshape. A constant carries a lineage only where no node does: a
 weight that was folded together with the node that reads it has the lineage of that node.
 """
@@ -31,7 +31,7 @@ Place = ir.Node | None
 """Where in a site something is made: the node that it stands before, or the very node that is edited."""
 
 Parent = tuple[str, Lineage]
-"""What a node hands down, behind its operator."""
+"""What a node hands down, after its operator."""
 
 _EXTENTS = ("Shape", "Size")
 _OPERANDS = (ir.DataType.INT64, ir.DataType.BOOL)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -133,6 +133,21 @@ class GraphState:
         return self.ir.opset_imports if graph is None else self._opsets.get(graph, self.ir.opset_imports)
 
     @property
+    def main(self) -> ir.Graph:
+        """The main graph."""
+        return self.ir.graph
+
+    @property
+    def metadata(self) -> MutableMapping[str, str]:
+        """The metadata of the model."""
+        return self.ir.metadata_props
+
+    @property
+    def functions(self) -> MutableMapping[ir.OperatorIdentifier, ir.Function]:
+        """The model-local functions."""
+        return self.ir.functions
+
+    @property
     def scopes(self) -> list[ir.Graph]:
         """The main graph, subgraphs at any depth, function bodies."""
         if self._nested:
@@ -150,7 +165,7 @@ class GraphState:
         return name
 
     def is_free(self, name: str) -> bool:
-        """Tell whether no value and no node of the model has this name."""
+        """Return whether no value and no node of the model has this name."""
         return name not in self._taken()
 
     def names(self) -> frozenset[str]:
@@ -190,7 +205,7 @@ class GraphState:
             self.function_scopes.add(subgraph)
 
     def keeps_lists(self, scope: ir.Graph) -> bool:
-        """Tell whether what is declared of values stands in an order of its own in the file."""
+        """Return whether what is declared of values stands in an order of its own in the file."""
         residue = residue_of(self._owners().get(scope, scope))
         return residue is not None and residue.has_order
 

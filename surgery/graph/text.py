@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from surgery.errors import SurgeryError
+from surgery.operators.subgraphs import subgraphs
 from surgery.shapes.facts import dims
 from surgery.storage.scopes import scopes
 
@@ -83,11 +84,8 @@ def _strip_nodes(nodes: Iterable[onnx.NodeProto], declarations: bool = False) ->
         node.ClearField("name")
         node.ClearField("doc_string")
         del node.metadata_props[:]
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                _strip(attribute.g, declarations)
-            for graph in attribute.graphs:
-                _strip(graph, declarations)
+        for graph in subgraphs(node):
+            _strip(graph, declarations)
 
 
 def canonical(model: ir.Model) -> str:

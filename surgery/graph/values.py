@@ -165,6 +165,26 @@ class Value(_View):
         return self.graph.facts.of(self.ir).data
 
     @property
+    def scope(self) -> onnx_ir.Graph | None:
+        """The graph that it belongs to."""
+        return self.ir.graph
+
+    @property
+    def held(self) -> onnx_ir.TensorProtocol | None:
+        """The tensor of an initializer, which is only a default where a caller can override it."""
+        return self.ir.const_value
+
+    @property
+    def declared_shape(self) -> onnx_ir.Shape | None:
+        """The shape that the model declares."""
+        return self.ir.shape
+
+    @property
+    def is_initializer(self) -> bool:
+        """Whether it is an initializer of its graph."""
+        return self.ir.is_initializer()
+
+    @property
     def is_input(self) -> bool:
         """Whether it is an input of its graph (the main graph, a subgraph or a function)."""
         return self.ir.is_graph_input()
@@ -263,6 +283,31 @@ class Node(_View):
         return f"{self.ir.domain}::{self.ir.op_type}" if self.ir.domain else self.ir.op_type
 
     @property
+    def domain(self) -> str:
+        """The domain of the operator; empty for the default one."""
+        return self.ir.domain
+
+    @property
+    def identifier(self) -> onnx_ir.OperatorIdentifier:
+        """What the operator or function is found by: domain, name, overload."""
+        return self.ir.op_identifier()
+
+    @property
+    def attributes(self) -> Any:
+        """The attributes as onnx-ir has them, by name; see `attr` for their values."""
+        return self.ir.attributes
+
+    @property
+    def subgraphs(self) -> Sequence[onnx_ir.Graph]:
+        """The graphs that its attributes hold."""
+        return subgraphs(self.ir)
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether it stands in no graph any more."""
+        return self.ir.graph is None
+
+    @property
     def inputs(self) -> list[Value | None]:
         """The inputs; an omitted optional input is None."""
         return [None if value is None else Value(self.graph, value) for value in self.ir.inputs]
@@ -292,7 +337,7 @@ class Node(_View):
         return self.graph.opset_of(self.ir)
 
     def has_attr(self, name: str) -> bool:
-        """Tell whether the attribute is given."""
+        """Return whether the attribute is given."""
         return name in self.ir.attributes
 
     def attr(self, name: str, default: Any = None) -> Any:
@@ -371,7 +416,7 @@ class Node(_View):
         return None if low is None or high is None else (low, high)
 
     def _may_drop(self) -> bool:
-        """Tell whether this is a Dropout in training mode, or in a mode that is not known.
+        """Return whether this is a Dropout in training mode, or in a mode that is not known.
 
         The mode is the attribute is_test before opset 7, and the third input since opset 12.
         """

@@ -67,7 +67,7 @@ class _Scope:
         return Activations(self.peak, self.at, self.total, self.unknown)
 
     def _ends(self) -> dict[int, list[ir.Value]]:
-        """List behind which node which values are needed no more."""
+        """List after which node which values are needed no more."""
         last: dict[ir.Value, int] = {}
         for number, node in enumerate(self.nodes):
             if node.op_type in _SAME_MEMORY and node.domain == "" and node.inputs and node.inputs[0] is not None:

@@ -71,7 +71,7 @@ def _ports(graph: Graph) -> Iterator[Finding]:
 
 
 def _is_constant(value: Value) -> bool:
-    """Tell whether what an output is computed from comes to an end without an input or a random operator."""
+    """Return whether what an output is computed from comes to an end without an input or a random operator."""
     seen: set[ir.Value] = set()
     pending = [value.ir]
     while pending:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from surgery import storage
 from surgery.graph.entries import function_name
-from surgery.proto.summary import data_files, nodes, operators, reads
+from surgery.operators.subgraphs import nodes, reads, subgraphs
+from surgery.proto.summary import data_files, operators
 
 if TYPE_CHECKING:
     import onnx
@@ -118,9 +119,7 @@ def _parameters(proto: onnx.ModelProto) -> dict[str, int]:
 
     graphs = [proto.graph]
     for node in nodes(proto):
-        for attribute in node.attribute:
-            graphs += [attribute.g] if attribute.HasField("g") else []
-            graphs += attribute.graphs
+        graphs += subgraphs(node)
     counts: Counter[str] = Counter()
     for graph in graphs:
         for tensor in graph.initializer:

@@ -101,7 +101,7 @@ def _problem(node: Node, kernels: Mapping[tuple[str, str], list[Kernel]]) -> str
 
 
 def _takes(types: Mapping[str, list[str]], node: Node) -> bool:
-    """Tell whether a kernel takes the types of a node, as far as these are known."""
+    """Return whether a kernel takes the types of a node, as far as these are known."""
     for parameter, actual in _types(node).items():
         allowed = types.get(parameter)
         if allowed is None or not actual or actual in allowed:
@@ -147,7 +147,7 @@ def _formal(op: str, opset: int, domain: str) -> tuple[tuple[tuple[str, ...], bo
 
 @cache
 def _has_body(op: str, opset: int, domain: str) -> bool:
-    """Tell whether the specification defines an operator by others."""
+    """Return whether the specification defines an operator by others."""
     import onnx.defs
 
     try:

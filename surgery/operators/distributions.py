@@ -17,7 +17,7 @@ ORDINARY = ("normal", "edges", "wide", "image", "coarse", "small", "near")
 """Kinds of data. "normal" is Gaussian; "edges" mixes in zeros of both signs, ±1, ±6, tiny and large values, and the
 ends of ranges; "wide" spans five orders of magnitude; "image" lies in [0, 1); "coarse" has few whole numbers, so
 that many are equal; "small" lies around the size at which an epsilon matters; "near" lies close by the constants that
-the graph compares with, on both sides. Beside these, "special" has NaN and infinities, for outputs that nothing
+the graph compares with, on both sides. Next to these, "special" has NaN and infinities, for outputs that nothing
 else moves."""
 
 _EDGES = np.array([100.0, 0.0, 1.0, -1.0, 0.5, -100.0, -0.0, 2.0, -2.0, -0.5, 6.0, -6.0, 3.0, -3.0, 1e-6, 1e-30, -1e-6])
@@ -87,7 +87,7 @@ def _repeated(values: Array, seed: int) -> Array:
 
 
 def _near(marks: Marks, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Draw values on and beside the marks."""
+    """Draw values on and next to the marks."""
     places = rng.choice(np.array(marks), shape)
     away = rng.choice(_RELATIVE, shape) * rng.uniform(-1, 1, shape)
     return np.asarray(places + np.where(places == 0, 1.0, np.abs(places)) * away)

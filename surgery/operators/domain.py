@@ -23,7 +23,7 @@ class Domain:
 
     `mask` asks for a 1 in each row, so that no row is masked out whole. `marks` are elements at
     which what the graph computes changes its course, and `sizes` magnitudes below which it does; they say nothing of
-    what is legal. `also` are integers that are legal beside the others.
+    what is legal. `also` are integers that are legal next to the others.
     """
 
     low: float | None = None
@@ -55,7 +55,7 @@ class Domain:
         return Domain(low, high, mask=self.mask or other.mask)
 
     def allows(self, item: Any) -> bool:
-        """Tell whether an element is legal."""
+        """Return whether an element is legal."""
         if self.choices is not None:
             return item in self.choices
         if isinstance(item, str):

@@ -89,12 +89,12 @@ def smallest(dtype: np.dtype[Any]) -> float:
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:
-    """Tell whether elements are real floating-point numbers, those of ml_dtypes included."""
+    """Return whether elements are real floating-point numbers, those of ml_dtypes included."""
     return dtype.kind == "f" or (dtype in _FLOATS)
 
 
 def is_integer(dtype: np.dtype[Any]) -> bool:
-    """Tell whether elements are integers, those of 4 and 2 bits included."""
+    """Return whether elements are integers, those of 4 and 2 bits included."""
     return dtype.kind in "iu" or dtype in _SMALL_INTEGERS
 
 

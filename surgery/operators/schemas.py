@@ -34,7 +34,7 @@ def newest_opset() -> int:
 
 
 def is_defined(domain: str) -> bool:
-    """Tell whether ONNX itself defines the operators of a domain."""
+    """Return whether ONNX itself defines the operators of a domain."""
     return domain in _versions()
 
 

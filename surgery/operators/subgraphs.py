@@ -1,4 +1,4 @@
-"""The subgraphs of a graph, as messages: the one walk over what the attributes of nodes hold."""
+"""The one walk over the nodes and subgraphs of a model as a message."""
 
 from __future__ import annotations
 
@@ -9,6 +9,20 @@ if TYPE_CHECKING:
     import onnx
 
 
+def bodies(attribute: onnx.AttributeProto) -> Sequence[onnx.GraphProto]:
+    """List the graphs in an attribute."""
+    if attribute.HasField("g"):
+        return [*attribute.graphs, attribute.g]
+    graphs: Sequence[onnx.GraphProto] = attribute.graphs
+    return graphs
+
+
+def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """Yield the graphs in the attributes of a node."""
+    for attribute in node.attribute:
+        yield from bodies(attribute)
+
+
 def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     """Yield a graph and its subgraphs at any depth."""
     pending = [graph]
@@ -16,13 +30,29 @@ def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
         current = pending.pop()
         yield current
         for node in current.node:
-            for attribute in node.attribute:
-                pending.extend(bodies(attribute))
+            pending.extend(subgraphs(node))
 
 
-def bodies(attribute: onnx.AttributeProto) -> Sequence[onnx.GraphProto]:
-    """List the graphs in an attribute."""
-    if attribute.HasField("g"):
-        return [*attribute.graphs, attribute.g]
-    graphs: Sequence[onnx.GraphProto] = attribute.graphs
-    return graphs
+def nested(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Yield nodes, each with those of its subgraphs after it."""
+    stack = [*reversed(nodes)]
+    while stack:
+        node = stack.pop()
+        yield node
+        for graph in subgraphs(node):
+            stack.extend(reversed(graph.node))
+
+
+def nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """Yield every node of a model: main graph, functions, subgraphs at any depth."""
+    yield from nested(model.graph.node)
+    for function in model.functions:
+        yield from nested(function.node)
+
+
+def reads(node: onnx.NodeProto) -> Iterator[str]:
+    """Yield the names that a node and its subgraphs read; those of values that the subgraphs make are among them."""
+    for inner in nested([node]):
+        yield from (name for name in inner.input if name)
+        for graph in subgraphs(inner):
+            yield from (value.name for value in graph.output)

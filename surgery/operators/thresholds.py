@@ -1,7 +1,7 @@
 """Values of a graph input at which what the graph computes changes its course.
 
 Knees of activations, bounds of Clip, thresholds of comparisons, the ends of a quantized range: read off attributes and
-constants, and carried back through copies, sums and products with constants to the graph input. Beside them the
+constants, and carried back through copies, sums and products with constants to the graph input. Next to them the
 sizes at which an epsilon decides. Source of the knees: the formulas of the ONNX operator specification.
 """
 

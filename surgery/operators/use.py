@@ -153,7 +153,7 @@ class Use:
         return str(self.node.input[self.index])
 
     def has(self, index: int) -> bool:
-        """Tell whether the node has an input."""
+        """Return whether the node has an input."""
         return index < len(self.node.input) and bool(self.node.input[index])
 
     def shape(self, index: int | None = None) -> Shape | None:

@@ -90,7 +90,7 @@ class Match:
 
     @staticmethod
     def broadcasts_to(small: Value, large: Value) -> bool:
-        """Tell whether combining the two elementwise surely gives the shape of `large`."""
+        """Return whether combining the two elementwise surely gives the shape of `large`."""
         inner, outer = small.shape, large.shape
         if inner is None or outer is None or len(inner) > len(outer):
             return False
@@ -158,7 +158,7 @@ def _fit_attributes(pattern: NodePattern, node: Node, bound: Bindings) -> bool:
 
 
 def same_attribute(attribute: Attribute, actual: Any) -> bool:
-    """Tell whether an attribute holds the value that the pattern asks for."""
+    """Return whether an attribute holds the value that the pattern asks for."""
     expected = attribute.value
     if isinstance(expected, tuple):
         return actual is not None and list(expected) == list(actual)
@@ -197,7 +197,7 @@ def _fit_operand(operand: Operand, value: Value | None, bound: Bindings) -> bool
 
 
 def fits_literal(operand: Operand, value: Value | None) -> bool:
-    """Tell whether a value is a constant with the elements that the pattern asks for."""
+    """Return whether a value is a constant with the elements that the pattern asks for."""
     tensor = value.tensor if value is not None else None
     if tensor is None or not (tensor.dtype.is_floating_point() or tensor.dtype.is_integer()):
         return False

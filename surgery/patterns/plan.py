@@ -38,7 +38,7 @@ class Plan:
         return tuple(f"{domain}::{op}" if domain else op for domain, op in self.nodes[self.anchor].ops)
 
     def fits_in(self, present: Container[tuple[str, str]]) -> bool:
-        """Tell whether each line finds an operator among those that are present, as pairs of domain and operator."""
+        """Return whether each line finds an operator among those that are present, as pairs of domain and operator."""
         return all(any(op in present for op in node.ops) for node in self.nodes)
 
 

@@ -136,7 +136,7 @@ def _check_boundary(plan: Plan, match: Match) -> None:
 
 
 def _leads_back(outputs: Iterable[Value], nodes: set[Any]) -> bool:
-    """Tell whether a matched node depends on a pattern output through nodes outside the match."""
+    """Return whether a matched node depends on a pattern output through nodes outside the match."""
     stack = [consumer for value in outputs for consumer in value.consumers if consumer.ir not in nodes]
     seen = set(stack)
     while stack:

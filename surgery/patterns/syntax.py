@@ -146,7 +146,7 @@ class Line:
 
     @property
     def position(self) -> int:
-        """Where the next token begins, from 0; the end of the line behind the last one."""
+        """Where the next token begins, from 0; the end of the line after the last one."""
         return self.tokens[self.next][2] if self.next < len(self.tokens) else len(self.line)
 
     @property

@@ -38,7 +38,7 @@ def obstacle(first: onnx.ModelProto, second: onnx.ModelProto, connect: Mapping[s
 def compose(
     first: onnx.ModelProto, second: onnx.ModelProto, connect: Mapping[str, str], prefix: str = ""
 ) -> onnx.ModelProto:
-    """Put a second model behind or beside a first one; `connect` says which input of it takes which value of the first.
+    """Put a second model after or next to a first one; `connect` says which input of it takes which value of the first.
 
     All names of the second get the prefix, those of functions and dims where both models have them. Its other inputs
     and all its outputs are some of the result; an input with a default keeps that, and is none any more.

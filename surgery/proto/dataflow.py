@@ -10,6 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from surgery.operators.subgraphs import subgraphs
+
 if TYPE_CHECKING:
     import onnx
 
@@ -80,7 +82,7 @@ def ends_of(node: onnx.NodeProto) -> Ends:
 def reads(node: onnx.NodeProto) -> Iterator[str]:
     """Yield the names that a node reads: its inputs, and what its subgraphs capture."""
     yield from (name for name in node.input if name)
-    for body in bodies(node):
+    for body in subgraphs(node):
         yield from captures(body)
 
 
@@ -92,11 +94,3 @@ def captures(graph: onnx.GraphProto) -> Iterator[str]:
         yield from (name for name in reads(node) if name not in own)
         own.update(node.output)
     yield from (output.name for output in graph.output if output.name not in own)
-
-
-def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """Yield the subgraphs of a node."""
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs

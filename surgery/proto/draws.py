@@ -9,11 +9,11 @@ comparison with RandomUniformLike.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from surgery.operators.subgraphs import bodies
+from surgery.operators.subgraphs import subgraphs
 from surgery.proto.randomness import SHAPE_ONLY, gives_zero, is_random, is_zero
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class _Walk:
             function = self.functions.get((node.domain, node.op_type))
             if function is not None:
                 self._call(function, node, marks, depth)
-            elif any(_bodies(node)):
+            elif any(graph.output for graph in subgraphs(node)):
                 self._require_settled(node, marks)
             else:
                 self._mark(node, marks)
@@ -112,12 +112,7 @@ class _Walk:
             calls = (inner.domain, inner.op_type) in self.functions
             if calls or is_random(inner) or any(marks.get(name) for name in inner.input):
                 raise _Undecided
-            for body in _bodies(inner):
+            for body in subgraphs(inner):
                 if any(marks.get(output.name) for output in body.output):
                     raise _Undecided
                 pending.extend(body.node)
-
-
-def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    for attribute in node.attribute:
-        yield from (graph for graph in bodies(attribute) if graph.output)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from surgery.errors import UsageError
 from surgery.operators.dtypes import dtype_of
-from surgery.proto.dataflow import Flow, bodies
+from surgery.operators.subgraphs import subgraphs
+from surgery.proto.dataflow import Flow
 
 if TYPE_CHECKING:
     import onnx
@@ -130,5 +131,5 @@ def called(model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> list[onnx
         if key in known and key not in found:
             found.add(key)
             pending.extend(known[key].node)
-        pending.extend(inner for body in bodies(node) for inner in body.node)
+        pending.extend(inner for body in subgraphs(node) for inner in body.node)
     return [function for key, function in known.items() if key in found]

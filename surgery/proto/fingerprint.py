@@ -7,7 +7,7 @@ nodes are one, and a weight that lies elsewhere is the same weight.
 
 A node of the changed model whose number the original does not have is *changed*, a node of the original whose number
 the changed model does not have is *removed*. Where a changed node makes a value with a name that the original has
-too, that value is supposed to be the original's, so that the nodes behind it count as they were: what is supposed has
+too, that value is supposed to be the original's, so that the nodes after it count as they were: what is supposed has
 to be shown by comparing the values.
 """
 
@@ -22,7 +22,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from surgery.operators import traits
-from surgery.proto.dataflow import Flow, bodies, captures
+from surgery.operators.subgraphs import subgraphs
+from surgery.proto.dataflow import Flow, captures
 from surgery.proto.extract import called
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def operation(models: Sequence[onnx.ModelProto], nodes: Sequence[onnx.NodeProto]
         bare = type(node)()
         bare.CopyFrom(node)
         places = [position for position, name in enumerate(node.input) if name]
-        captured = list(dict.fromkeys(name for body in bodies(node) for name in captures(body)))
+        captured = list(dict.fromkeys(name for body in subgraphs(node) for name in captures(body)))
         values = {f"/{position}": numbers.of(("place", position)) for position in places}
         values |= {name: numbers.of(("captured", position)) for position, name in enumerate(captured)}
         for position in places:
@@ -169,7 +170,7 @@ def _parts(numbers: _Numbers, model: onnx.ModelProto) -> tuple[object, ...]:
 
 
 def _touched(flow: Flow, numbers: Iterable[int]) -> set[str]:
-    """Name the values that nodes, and all nodes behind them, make."""
+    """Name the values that nodes, and all nodes after them, make."""
     own = [name for number in numbers for name in flow.makes(number)]
     return {*own, *(name for number in flow.below(own) for name in flow.makes(number))}
 
@@ -406,11 +407,11 @@ def _definition(function: onnx.FunctionProto) -> bytes:
 
 
 def _draws(node: onnx.NodeProto, functions: Iterable[onnx.FunctionProto]) -> bool:
-    """Tell whether a node, or anything that it runs, may draw random numbers."""
+    """Return whether a node, or anything that it runs, may draw random numbers."""
     pending: list[Any] = [node, *(inner for function in functions for inner in function.node)]
     while pending:
         current = pending.pop()
         if current.op_type in traits.RANDOM or (current.op_type == "Dropout" and len(current.input) > 2):
             return True
-        pending.extend(inner for body in bodies(current) for inner in body.node)
+        pending.extend(inner for body in subgraphs(current) for inner in body.node)
     return False

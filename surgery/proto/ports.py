@@ -110,7 +110,7 @@ def narrowed(first: onnx.ModelProto, second: onnx.ModelProto, match: Match) -> l
 
 
 def _pins(port: Port, other: Port) -> bool:
-    """Tell whether an input has a rank or a size that it had not."""
+    """Return whether an input has a rank or a size that it had not."""
     if other.dims is None:
         return False
     if port.dims is None or len(port.dims) != len(other.dims):
@@ -119,7 +119,7 @@ def _pins(port: Port, other: Port) -> bool:
 
 
 def _ties(port: Port, other: Port, known: dict[str, tuple[str, str | int]]) -> bool:
-    """Tell whether dims that were free of each other have one name now; `known` has what each name stood for."""
+    """Return whether dims that were free of each other have one name now; `known` has what each name stood for."""
     found = False
     for axis, (before, now) in enumerate(zip(port.dims or (), other.dims or ())):
         if isinstance(now, str):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from surgery.operators import traits
-from surgery.operators.subgraphs import bodies, graphs
+from surgery.operators.subgraphs import graphs, subgraphs
 
 if TYPE_CHECKING:
     import onnx
@@ -79,7 +79,7 @@ def _follow(walk: _Walk, nodes: Iterable[onnx.NodeProto], marks: dict[str, int],
         if op in _DRAWING and is_random(node, walk.off):
             walk.operators.add(op)
             mark |= RANDOM
-        inner = [graph for attribute in node.attribute for graph in bodies(attribute) if graph.output]
+        inner = [graph for graph in subgraphs(node) if graph.output]
         if inner:
             marks.update(zip(node.output, _from_bodies(walk, node, inner, marks, depth)))
             continue
@@ -149,7 +149,7 @@ def _settle(
 
 
 def is_random(node: onnx.NodeProto, off: Set[str] = frozenset()) -> bool:
-    """Tell whether a node draws random numbers; `off` names the values known to be zero or false.
+    """Return whether a node draws random numbers; `off` names the values known to be zero or false.
 
     An operator with a seed draws the same numbers in each session. Dropout draws when it may be in training mode,
     with a ratio that is not zero.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery import storage
+from surgery.operators.subgraphs import nodes
 
 if TYPE_CHECKING:
     import onnx
@@ -66,30 +67,6 @@ def operators(proto: onnx.ModelProto) -> dict[str, int]:
     for (domain, op), count in found.items():
         counts[op if domain in ("", "ai.onnx") else f"{domain}::{op}"] += count
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-
-
-def nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """Yield every node of a model: main graph, subgraphs at any depth, functions."""
-    stack = [node for function in reversed(proto.functions) for node in reversed(function.node)]
-    stack.extend(reversed(proto.graph.node))
-    while stack:
-        node = stack.pop()
-        yield node
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                stack.extend(reversed(attribute.g.node))
-            for graph in attribute.graphs:
-                stack.extend(reversed(graph.node))
-
-
-def reads(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield the names that a node and its subgraphs read; those of values that the subgraphs make are among them."""
-    yield from (name for name in node.input if name)
-    for attribute in node.attribute:
-        for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-            for inner in graph.node:
-                yield from reads(inner)
-            yield from (value.name for value in graph.output)
 
 
 def data_files(proto: onnx.ModelProto, path: Path) -> list[Path]:

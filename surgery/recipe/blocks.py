@@ -9,7 +9,7 @@ _LONGEST_LINE = 160
 
 
 def runs_together(node: Scalar) -> bool:
-    """Say whether YAML has joined several lines into one, as it does for all texts but those behind `|`."""
+    """Say whether YAML has joined several lines into one, as it does for all texts but those after `|`."""
     return node.style != "|" and sum(bool(line.strip()) for line in node.source) > 1 + (node.style == ">")
 
 

@@ -54,7 +54,7 @@ def _recipe(fields: Mapping[str, Field]) -> dict[str, Any]:
 
 
 def sections(draft: Draft) -> dict[str, Any]:
-    """Describe the parts of a recipe beside its steps."""
+    """Describe the parts of a recipe besides its steps."""
     return {
         "inputs": mapping(inputs_fields(draft)),
         "tensor": {**mapping(tensor_fields(draft)), "minProperties": 1, "maxProperties": 1},
@@ -115,7 +115,7 @@ def _required(declared: Pass) -> list[str]:
 
 
 def _short(declared: Pass) -> Schema:
-    """Describe what stands behind the name of a pass."""
+    """Describe what stands after the name of a pass."""
     if not declared.options:
         return _NOTHING
     options = defined(f"pass:{declared.name}")
@@ -123,7 +123,7 @@ def _short(declared: Pass) -> Schema:
 
 
 def _withs(known: tuple[Pass, ...]) -> Iterable[dict[str, Any]]:
-    """Tie `with` to the pass that stands beside it."""
+    """Tie `with` to the pass that stands next to it."""
     for declared in known:
         if declared.options:
             then = {"properties": {"with": defined(f"pass:{declared.name}")}}
@@ -187,7 +187,7 @@ def _options(known: Iterable[Pass]) -> dict[str, Any]:
 
 
 def option_schema(option: Option, prefix: str) -> dict[str, Any]:
-    """Describe what an option takes; what it defines beside stands under `$defs`, with a prefix to the names."""
+    """Describe what an option takes; what it defines next to stands under `$defs`, with a prefix to the names."""
     from pydantic import TypeAdapter
     from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 

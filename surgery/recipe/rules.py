@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _DOMAIN = re.compile(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*")
 _TEXT: Schema = {"type": "string", "pattern": r"\S"}
-_BLOCK = "write '|' behind the key and one node on each line below"
+_BLOCK = "write '|' after the key and one node on each line below"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The parts of a recipe beside its steps and inputs: verify, expect, when, output."""
+"""The parts of a recipe besides its steps and inputs: verify, expect, when, output."""
 
 from __future__ import annotations
 

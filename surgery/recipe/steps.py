@@ -22,7 +22,7 @@ WORDS = (*KINDS, *_BESIDE, "steps")
 
 
 class StepReader:
-    """Reads steps into a draft; `use` gives the recipe that stands behind the key of that name."""
+    """Reads steps into a draft; `use` gives the recipe that stands after the key of that name."""
 
     def __init__(self, draft: Draft, use: Use) -> None:
         self.draft = draft
@@ -59,7 +59,7 @@ class StepReader:
         kinds = [(key, name) for key, name in keys if name in KINDS]
         if len({name for _, name in kinds}) > 1:
             first, (second, other) = kinds[0][1], next(pair for pair in kinds if pair[1] != kinds[0][1])
-            self.draft.problem(second, f"'{other}' cannot stand beside '{first}'; a step is one of them")
+            self.draft.problem(second, f"'{other}' cannot stand next to '{first}'; a step is one of them")
         kind = kinds[0][1] if kinds else self._misspelt(node)
         if kind == "pass":
             return self._long(node)
@@ -154,7 +154,7 @@ class StepReader:
         return options, keys
 
     def _short(self, node: Table) -> Step | None:
-        """Read `name: options`. Other keys beside the name are mistakes, and nearly always one of two."""
+        """Read `name: options`. Other keys besides the name are mistakes, and nearly always one of two."""
         at, value = next((pair for pair in node.pairs if key_text(pair[0]) not in _BESIDE), (None, None))
         if at is None or value is None:
             self.draft.problem(node, "this step has no 'pass', 'use' or 'repeat'")
@@ -176,16 +176,16 @@ class StepReader:
             return
         if text in _BESIDE:
             long = f"write 'pass: {name}' and put its options under 'with'"
-            self.draft.problem(key, f"'{text}' cannot stand beside {quoted(name)}; {long}")
+            self.draft.problem(key, f"'{text}' cannot stand next to {quoted(name)}; {long}")
             reads: dict[str, Read] = {**self._beside(), "with": lambda node: self._options(node, "with")}
             if not is_null(value):
                 reads[text](value)
         elif is_null(given):
-            self.draft.problem(key, f"{quoted(text)} stands beside {quoted(name)}, not in it; indent it further")
+            self.draft.problem(key, f"{quoted(text)} stands next to {quoted(name)}, not in it; indent it further")
             options.setdefault(text, plain(value))
             keys.setdefault(text, key)
         elif text != name:
-            self.draft.problem(key, f"{quoted(text)} cannot stand beside {quoted(name)}; begin each step with '- '")
+            self.draft.problem(key, f"{quoted(text)} cannot stand next to {quoted(name)}; begin each step with '- '")
 
     def use_fields(self) -> dict[str, Field]:
         """Say what a step takes that runs another recipe."""
@@ -222,7 +222,7 @@ class StepReader:
         if "steps" not in found and not node.open:
             self.draft.problem(node, "'repeat' needs 'steps', the list of what to repeat")
         if "repeat" not in names and not any(nearest(str(name), ("repeat",)) for name in names) and not node.open:
-            self.draft.problem(node, f"'steps' needs 'repeat' beside it: {UNTIL_STABLE}, or a number of rounds")
+            self.draft.problem(node, f"'steps' needs 'repeat' next to it: {UNTIL_STABLE}, or a number of rounds")
         if "repeat" not in found or "steps" not in found:
             return None
         (times,) = found.pop("repeat")

@@ -20,7 +20,7 @@ _WIDTH = 100
 
 @dataclass(frozen=True)
 class Remarked:
-    """A value with a comment beside it."""
+    """A value with a comment next to it."""
 
     value: Any
     remark: str
@@ -86,7 +86,7 @@ def _indented(lines: list[str]) -> list[str]:
 
 
 def _needs_lines(value: Any) -> bool:
-    """Tell whether something in a value cannot stand between braces and brackets, or should not."""
+    """Return whether something in a value cannot stand between braces and brackets, or should not."""
     if isinstance(value, Mapping):
         return STEPS in value or _needs_lines([*value.values()])
     if isinstance(value, list | tuple):
@@ -95,7 +95,7 @@ def _needs_lines(value: Any) -> bool:
 
 
 def _is_literal(value: Any) -> bool:
-    """Tell whether a text is written as a block: it has several lines, and nothing that a block would change."""
+    """Return whether a text is written as a block: it has several lines, and nothing that a block would change."""
     if not isinstance(value, str) or "\n" not in value:
         return False
     lines = value.removesuffix("\n").split("\n")
@@ -125,7 +125,7 @@ def _scalar(value: Any) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """Tell whether a text needs no quotes, on lines of its own or between brackets."""
+    """Return whether a text needs no quotes, on lines of its own or between brackets."""
     return _PLAIN.fullmatch(text) is not None and "," not in text and isinstance(resolve(text), str)
 
 

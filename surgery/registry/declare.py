@@ -409,7 +409,7 @@ def get(name: str) -> Pass | None:
 
 
 def _is_alone() -> bool:
-    """Tell whether only the standard passes are to be had so far: none is installed, nobody has declared another."""
+    """Return whether only the standard passes are to be had so far: none is installed, nobody has declared another."""
     global _alone
     _alone = _alone or not (discovery.has_installed() or any(not one.is_standard for one in _PASSES.values()))
     return _alone

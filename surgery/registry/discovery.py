@@ -74,7 +74,7 @@ def _files() -> dict[str, str]:
 
 
 def has_installed() -> bool:
-    """Tell whether any installed package brings passes."""
+    """Return whether any installed package brings passes."""
     return bool(_entries())
 
 
@@ -210,7 +210,7 @@ def version(distribution: str) -> str:
 
 
 def is_installed(distribution: str) -> bool:
-    """Tell whether a distribution is installed."""
+    """Return whether a distribution is installed."""
     try:
         importlib.metadata.distribution(distribution)
     except importlib.metadata.PackageNotFoundError:

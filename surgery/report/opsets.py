@@ -52,7 +52,7 @@ def _others(found: Study) -> Iterator[str]:
 def _remark(found: Study) -> Iterator[str]:
     reached = [one.release.ir_version for one in found.candidates if one.is_reached]
     if any(version is not None and version < found.ir_version for version in reached):
-        yield f"releases are those for the IR version beside them; downgrade-opset keeps {found.ir_version}"
+        yield f"releases are those for the IR version next to them; downgrade-opset keeps {found.ir_version}"
         yield "unless told otherwise: --set lower_ir_version=true"
 
 

@@ -150,7 +150,7 @@ def _messages(steps: Sequence[StepRecord]) -> Iterator[RenderableType]:
             place = f"{step.where}: " if step.where else ""
             text = Text.assemble((f"{step.name}: ", STATUS_STYLES[step.status]), f"{place}{step.message}")
             yield Padding(text, (0, 0, 0, 2))
-        # An exact step behind one that rounds otherwise is as far from the original as that one.
+        # An exact step after one that rounds otherwise is as far from the original as that one.
         elif step.verdict is not None and step.verdict.status is Status.CLOSE and step.verdict.details != known:
             known = step.verdict.details
             text = Text.assemble((f"{step.name}: ", STATUS_STYLES[step.status]), (distance(step.verdict), "dim"))

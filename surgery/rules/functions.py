@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from surgery.graph.builder import Builder
     from surgery.graph.graph import Graph
 
-# The parser of ONNX reads functions only behind a graph; both lines are taken off again in its messages.
+# The parser of ONNX reads functions only after a graph; both lines are taken off again in its messages.
 _HEAD = '<ir_version: 10, opset_import: ["" : 21]>\nnone () => () {}\n'
 
 
 def parse_functions(text: str) -> tuple[FunctionProto, ...]:
-    """Parse functions, one behind the other; PatternError shows the place."""
+    """Parse functions, one after the other; PatternError shows the place."""
     import onnx.parser
 
     body = "\n".join("" if line.lstrip().startswith("#") else line for line in text.splitlines())

@@ -102,7 +102,7 @@ def _fold(function: Callable[[Iterable[Any]], Any]) -> Callable[..., Any]:
 
 
 def is_number(item: Any) -> bool:
-    """Tell whether something can be calculated with."""
+    """Return whether something can be calculated with."""
     return isinstance(item, int | float)
 
 

@@ -61,7 +61,7 @@ class Scope(Protocol):
 
 
 def expand(scope: Scope, node: onnx.NodeProto) -> bool:
-    """Add nodes that compute the same to a scope; tell whether that can be done."""
+    """Add nodes that compute the same to a scope; return whether that can be done."""
     import onnx.helper
 
     build = _EXPANSIONS.get(node.op_type)

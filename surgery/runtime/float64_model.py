@@ -59,7 +59,7 @@ _BITS = "BitCast"
 """The operator that means the bits of its input, and not the number."""
 
 _LAZY = frozenset({"Gather", "GatherElements", "GatherND"})
-"""Operators that read little of a large table, which is cast behind them."""
+"""Operators that read little of a large table, which is cast after them."""
 
 
 class UnavailableError(Exception):
@@ -273,7 +273,7 @@ class Scope:
         self.nodes.append(node)
 
     def _sets_type(self, node: onnx.NodeProto) -> bool:
-        """Set the output type of an operator that takes it from an attribute, or from another input; tell whether."""
+        """Set the output type of an operator that takes it from an attribute, or from another input; return whether."""
         import onnx.helper
 
         if node.op_type in ("Constant", "CastLike", "ConstantOfShape"):

@@ -10,27 +10,23 @@ the Cast from the start.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from surgery.operators.subgraphs import bodies, graphs
+from surgery.operators.subgraphs import graphs, reads
 
 if TYPE_CHECKING:
     import onnx
 
-_GRAPHS = frozenset({5, 10})
-"""GRAPH and GRAPHS, by their number in `AttributeProto.AttributeType`."""
-
 
 def defer(graph: onnx.GraphProto) -> None:
     """Move each node that depends on no input of the graph to just before its first reader, in place."""
-    nodes = [(node, list(_reads(node))) for node in graph.node]
+    nodes = [(node, list(reads(node))) for node in graph.node]
     moving = {value.name for value in graph.input}
     waiting: dict[str, tuple[onnx.NodeProto, list[str]]] = {}
     later: set[int] = set()
-    for node, reads in nodes:
-        if moving.isdisjoint(reads):
-            waiting.update((name, (node, reads)) for name in node.output if name)
+    for node, operands in nodes:
+        if moving.isdisjoint(operands):
+            waiting.update((name, (node, operands)) for name in node.output if name)
             later.add(id(node))
         else:
             moving.update(name for name in node.output if name)
@@ -38,9 +34,9 @@ def defer(graph: onnx.GraphProto) -> None:
         return
     ordered: list[onnx.NodeProto] = []
     done: set[int] = set()
-    for node, reads in [*(item for item in nodes if id(item[0]) not in later), *nodes]:
+    for node, operands in [*(item for item in nodes if id(item[0]) not in later), *nodes]:
         if id(node) not in done:
-            _emit(node, reads, waiting, ordered, done)
+            _emit(node, operands, waiting, ordered, done)
     del graph.node[:]
     graph.node.extend(ordered)
 
@@ -91,14 +87,3 @@ def _emit(
         if id(current) not in done:
             done.add(id(current))
             ordered.append(current)
-
-
-def _reads(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield the names that a node reads, and those that its subgraphs may read from outside."""
-    yield from filter(None, node.input)
-    for attribute in node.attribute:
-        if attribute.type in _GRAPHS:
-            for graph in bodies(attribute):
-                yield from (output.name for output in graph.output)
-                for inner in graph.node:
-                    yield from _reads(inner)

@@ -2,7 +2,7 @@
 
 On the CPU the runtime has few float16 kernels. It computes in float32 with casts around each node, and then drops
 casts that follow one another, with the rounding that they stand for: a float16 detour in a float32 model leaves no
-trace, and dropping an Identity between two float16 nodes changes the last bits. Two Identity nodes behind each 16-bit
+trace, and dropping an Identity between two float16 nodes changes the last bits. Two Identity nodes after each 16-bit
 result, which have kernels, keep the casts apart (a single one would be run in float32 with its neighbours): every
 value is rounded as the model says.
 """
@@ -37,7 +37,7 @@ _BROADCASTING = 7
 
 
 def hold(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model with a barrier behind each 16-bit float; the same model when it has none."""
+    """Return the model with a barrier after each 16-bit float; the same model when it has none."""
     import onnx.inliner
     import onnx.shape_inference
 
@@ -80,7 +80,7 @@ def reround(model: onnx.ModelProto, factor: float) -> onnx.ModelProto | None:
     """Round each 16-bit weight of the main graph once more, in place; None for a model that has none.
 
     What folds a constant into such a weight has to round it too. That moves a result by more than the roundings
-    behind the weight do, for it is the same error at each place where the weight is used.
+    after the weight do, for it is the same error at each place where the weight is used.
     """
     import onnx.helper
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surgery.operators.dtypes import ONNX_TYPES, Array, pack_nibbles, spread, type_of_name, unpack_nibbles
-from surgery.operators.subgraphs import bodies
+from surgery.operators.subgraphs import nodes
 from surgery.runtime.ordering import defer, settle_casts
 from surgery.runtime.rounding import hold
 from surgery.workers import stage
@@ -184,7 +184,7 @@ def _share_arena() -> None:
 
 @cache
 def _shrinking() -> onnxruntime.RunOptions:
-    """Give the options of a run after which the arena lets go of what is free: others run beside this process.
+    """Give the options of a run after which the arena lets go of what is free, for the other workers.
 
     What it had asked for at once goes at once, and stays while an output of the run lies in it.
     """
@@ -315,22 +315,10 @@ def _require_unchanged(model: onnx.ModelProto, old: int, new: int) -> None:
     """Raise unless each operator of the default domain that the model uses is the same in both opsets."""
     import onnx.defs
 
-    for op in sorted({node.op_type for node in _all_nodes(model) if node.domain in ("", "ai.onnx")}):
+    for op in sorted({node.op_type for node in list(nodes(model)) if node.domain in ("", "ai.onnx")}):
         known = onnx.defs.has(op) and new <= onnx.defs.onnx_opset_version()
         if not known or onnx.defs.get_schema(op, new, "").since_version > old:
             raise ValueError(f"No Op registered for {op} with domain_version of {new}")
-
-
-def _all_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
-    nodes: list[onnx.NodeProto] = []
-    pending = [*model.graph.node, *(node for function in model.functions for node in function.node)]
-    while pending:
-        node = pending.pop()
-        nodes.append(node)
-        for attribute in node.attribute:
-            for graph in bodies(attribute):
-                pending.extend(graph.node)
-    return nodes
 
 
 def run_once(

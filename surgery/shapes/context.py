@@ -128,7 +128,7 @@ class Context(ShapeInferenceContext):  # type: ignore[misc]
         return symbol
 
     def is_wild(self, item: Element) -> bool:
-        """Tell whether an element has a wild symbol in it."""
+        """Return whether an element has a wild symbol in it."""
         if isinstance(item, int) or not self.wild:
             return False
         return not self.wild.isdisjoint(names(item.value or ""))

@@ -62,7 +62,7 @@ _DEEPEST_CALL = 32
 """Calls of functions within functions that are followed; each takes several frames of the stack."""
 
 _FOLLOWED_NODES = 10_000
-"""Nodes of function bodies that are looked at, beside four for each node of the main graph: calls within calls can
+"""Nodes of function bodies that are looked at, besides four for each node of the main graph: calls within calls can
 come to 2^29."""
 
 
@@ -139,7 +139,7 @@ class Inference:
             return {value: self._fact(context, value, before[value]) for value in [*node.outputs, *values(inner)]}
 
     def is_made_up(self, dim: str) -> bool:
-        """Tell whether a dim is known only by a symbol that inference made up."""
+        """Return whether a dim is known only by a symbol that inference made up."""
         return any(self._main.is_generated_symbol(name) for name in names(dim))
 
     def _forget_declarations(self, graph: ir.Graph) -> None:
@@ -153,7 +153,7 @@ class Inference:
                 value.const_value = None
 
     def _is_default(self, value: ir.Value) -> bool:
-        """Tell whether a caller can replace an initializer."""
+        """Return whether a caller can replace an initializer."""
         return value.is_initializer() and value.is_graph_input() and self._model.ir_version >= 4
 
     def _can_infer(self, node: ir.Node) -> bool:
@@ -226,7 +226,7 @@ class Inference:
                 context.forget(value)
 
     def _follows(self, node: ir.Node, calls: tuple[Any, ...]) -> bool:
-        """Tell whether a node is the call of a function that is worth entering: not too deep, not too often."""
+        """Return whether a node is the call of a function that is worth entering: not too deep, not too often."""
         function = self._model.functions.get(_call(node))
         if function is None or _call(node) in calls or len(calls) >= _DEEPEST_CALL or self._budget <= 0:
             return False

@@ -64,7 +64,7 @@ def _broadcast(context: Context, node: ir.Node) -> None:
 
 
 def _at_most(one: ir.SymbolicDim, other: ir.SymbolicDim) -> bool:
-    """Tell whether one dim never exceeds another; broadcast together they then give the other."""
+    """Return whether one dim never exceeds another; broadcast together they then give the other."""
     import sympy  # type: ignore[import-untyped]
 
     if one == other:
@@ -207,7 +207,7 @@ def _loop(context: Context, node: ir.Node) -> None:
 
 
 def _runs_to_the_end(context: Context, node: ir.Node, body: ir.Graph) -> bool:
-    """Tell whether no condition can end a Loop before its count."""
+    """Return whether no condition can end a Loop before its count."""
     first = node.inputs[1]
     if first is not None and _truth(first) is not True:
         return False

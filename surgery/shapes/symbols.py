@@ -190,7 +190,7 @@ def _of_integers(operation: str, one: int, other: int) -> int | None:
 
 
 def at_least(expression: Any, bound: int) -> bool:
-    """Tell whether an expression is surely no smaller than a number.
+    """Return whether an expression is surely no smaller than a number.
 
     Each symbol is written as 1 + n, with n at least 0: then the coefficients must not be negative.
     """

@@ -1,4 +1,4 @@
-"""What shape inference knows about the values of a model, kept beside the model.
+"""What shape inference knows about the values of a model, kept next to the model.
 
 The engine is onnx-shape-inference: symbolic dims (sympy) and the symbolic contents of shape tensors; see
 `surgery.shapes.inference`. It writes into the IR as it goes, so its findings are harvested into a table and the IR is
@@ -56,19 +56,19 @@ class ShapeTable:
             value.shape = other.shape.copy()
 
     def differ(self, value: ir.Value, other: ir.Value) -> bool:
-        """Tell whether two values are known to have different shapes, as before and behind an Expand."""
+        """Return whether two values are known to have different shapes, as before and after an Expand."""
         known = self._inference is not None
         here, there = (dims(self.of(one).shape if known else symbolic(one.shape)) for one in (value, other))
         return here is not None and there is not None and here != there
 
     def agree(self, value: ir.Value, other: ir.Value) -> bool:
-        """Tell whether two values are known to be of one type and of the same dims."""
+        """Return whether two values are known to be of one type and of the same dims."""
         mine, its = self.of(value), self.of(other)
         known = mine.type is not None and mine.shape is not None
         return known and mine.type == its.type and dims(mine.shape) == dims(its.shape)
 
     def settle(self, nodes: Iterable[ir.Node]) -> None:
-        """Look anew at nodes that read a value of another shape than before, and behind them as far as that reaches."""
+        """Look anew at nodes that read a value of another shape than before, and after them as far as that reaches."""
         pending = deque(nodes)
         while pending:
             node = pending.popleft()
@@ -89,7 +89,7 @@ class ShapeTable:
             self._table.pop(value, None)
 
     def is_made_up(self, dim: str) -> bool:
-        """Tell whether a dim is known only by a symbol that inference made up, as the size of a NonZero."""
+        """Return whether a dim is known only by a symbol that inference made up, as the size of a NonZero."""
         return self._inference is not None and self._inference.is_made_up(dim)
 
     def forget(self) -> None:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from surgery.proto.dataflow import Flow, bodies
+from surgery.operators.subgraphs import subgraphs
+from surgery.proto.dataflow import Flow
 
 if TYPE_CHECKING:
     import onnx
@@ -151,7 +152,7 @@ def _called(model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> list[onn
         if key in known and key not in called:
             called.add(key)
             pending.extend(known[key].node)
-        pending.extend(inner for body in bodies(node) for inner in body.node)
+        pending.extend(inner for body in subgraphs(node) for inner in body.node)
     return [item for key, item in known.items() if key in called]
 
 

@@ -75,7 +75,7 @@ def balanced_cuts(
 
 
 def _crossings(source: Source) -> list[tuple[str, ...]]:
-    """List, for the place behind each node, the tensors that are made before it and read after it."""
+    """List, for the place after each node, the tensors that are made before it and read after it."""
     flow = source.flow
     needed = flow.above(flow.outputs) - source.constants
     last = {name: max((n for n in numbers if n in needed), default=-1) for name, numbers in flow.readers.items()}

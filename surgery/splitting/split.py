@@ -96,7 +96,7 @@ def split(
     `at` names tensors of the main graph, or globs: each is a cut, and so is a list of them. `parts` asks for so many
     pieces instead, of much the same size by `balance`, cut where little crosses. Each piece has the weights that it
     reads; tensors keep their names, so that a piece is fed by name what the model is given and earlier pieces made.
-    A plan of that, `<model>.pieces.json`, is written beside the pieces. Without a folder nothing is written.
+    A plan of that, `<model>.pieces.json`, is written next to the pieces. Without a folder nothing is written.
 
     Raises a `SurgeryError` for bad input. A negative verdict is no exception: look at `Split.ok`.
     """

@@ -1,4 +1,4 @@
-"""Write pieces: all of them complete beside their places first, then put in place, and the plan last."""
+"""Write pieces: all of them complete next to their places first, then put in place, and the plan last."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def write(
 def _fill(
     folder: Path, models: Mapping[str, onnx.ModelProto], weights: storage.Weights, layout: storage.Layout
 ) -> list[str]:
-    """Save all models into a folder, and return the names of the files, those of weights behind their model."""
+    """Save all models into a folder, and return the names of the files, those of weights after their model."""
     saved = (storage.save(model, folder / name, weights, layout=layout) for name, model in models.items())
     return [path.name for paths in saved for path in paths]
 

@@ -57,7 +57,7 @@ class Adapter:
                 self._attribute(attribute)
 
     def attribute(self, attribute: ir.Attr) -> ir.Attr | None:
-        """Return the attribute that was held back behind this one; None when it is its own."""
+        """Return the attribute that was held back after this one; None when it is its own."""
         if not self._held or attribute.type != ir.AttributeType.STRING:
             return None
         held = self._held.get(attribute.value)
@@ -66,7 +66,7 @@ class Adapter:
         return ir.Attr(attribute.name, *held, doc_string=attribute.doc_string)
 
     def tensor(self, tensor: ir.TensorProtocol, weights: Weights | None) -> ir.TensorProtocol | None:
-        """Return the sparse tensor behind a stand-in, and the mapped one for an external one; None for others."""
+        """Return the sparse tensor after a stand-in, and the mapped one for an external one; None for others."""
         if isinstance(tensor, ir.ExternalTensor):
             return stored(tensor, weights)
         if self._sparse:
@@ -156,7 +156,7 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def _holds(proto: onnx.TypeProto, *, top: bool) -> bool:
-    """Tell whether onnx_ir can hold a type. Inside another one, it must have an element type."""
+    """Return whether onnx_ir can hold a type. Inside another one, it must have an element type."""
     which = proto.WhichOneof("value")
     if which in ("tensor_type", "sparse_tensor_type"):
         tensor = getattr(proto, which)

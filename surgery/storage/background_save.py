@@ -1,4 +1,4 @@
-"""Save a model beside other work, before it is sure that it is wanted."""
+"""Save a model in parallel with other work, before it is sure that it is wanted."""
 
 from __future__ import annotations
 

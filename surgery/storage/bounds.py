@@ -6,11 +6,12 @@ A file of a few hundred bytes can ask for gigabytes or for hours. Whoever reads 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from onnx import FunctionProto, ModelProto, NodeProto, TensorProto
 
+from surgery.operators.subgraphs import nested
 from surgery.storage.tensors import STRING, all_tensors, is_external, payload_size
 
 MOST_NODES: Final = 500_000
@@ -81,29 +82,19 @@ def _called(model: ModelProto) -> int:
     return _sum(model.graph.node, functions, counts)
 
 
-def _sum(nodes: object, functions: dict[tuple[str, str], FunctionProto], counts: dict[tuple[str, str], int]) -> int:
-    return sum(counts.get((node.domain, node.op_type), 1) for node in _deep(nodes))
+def _sum(
+    nodes: Sequence[NodeProto], functions: dict[tuple[str, str], FunctionProto], counts: dict[tuple[str, str], int]
+) -> int:
+    return sum(counts.get((node.domain, node.op_type), 1) for node in nested(nodes))
 
 
-def _calls(nodes: object, functions: dict[tuple[str, str], FunctionProto]) -> list[tuple[str, str]]:
-    found = dict.fromkeys((node.domain, node.op_type) for node in _deep(nodes))
+def _calls(nodes: Sequence[NodeProto], functions: dict[tuple[str, str], FunctionProto]) -> list[tuple[str, str]]:
+    found = dict.fromkeys((node.domain, node.op_type) for node in nested(nodes))
     return [key for key in found if key in functions]
 
 
-def _deep(nodes: object) -> Iterator[NodeProto]:
-    """Yield nodes and those of their subgraphs."""
-    pending = [nodes]
-    while pending:
-        for node in pending.pop():  # type: ignore[attr-defined]
-            yield node
-            for attribute in node.attribute:
-                if attribute.HasField("g"):
-                    pending.append(attribute.g.node)
-                pending += [graph.node for graph in attribute.graphs]
-
-
-def _names(nodes: object) -> Iterator[tuple[str, str]]:
-    for node in _deep(nodes):
+def _names(nodes: Sequence[NodeProto]) -> Iterator[tuple[str, str]]:
+    for node in nested(nodes):
         yield "node", node.name
         yield "operator", node.op_type
         for name in node.output:

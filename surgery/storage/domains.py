@@ -5,10 +5,11 @@ The specification knows both, and so does ONNX Runtime; onnx's checker, its infe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 import onnx
+
+from surgery.operators.subgraphs import nested
 
 ALIAS: Final = "ai.onnx"
 _WRITTEN: Final = bytes([len(ALIAS)]) + ALIAS.encode()
@@ -34,7 +35,7 @@ def without_alias(proto: onnx.ModelProto) -> onnx.ModelProto:
     for items in (copy.opset_import, *(function.opset_import for function in copy.functions)):
         _merge(items)
     for body in (copy.graph, *copy.functions):
-        for node in _nodes(body):
+        for node in nested(body.node):
             if node.domain == ALIAS:
                 node.domain = ""
     return copy
@@ -47,12 +48,3 @@ def _merge(imports: Any) -> None:
         imports.remove(item)
     for item in found[:1]:
         item.domain = ""
-
-
-def _nodes(body: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
-    waiting: list[Any] = [body]
-    while waiting:
-        for node in waiting.pop().node:
-            yield node
-            for attribute in node.attribute:
-                waiting += [attribute.g] if attribute.HasField("g") else attribute.graphs

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from surgery import storage
 from surgery.errors import UsageError
+from surgery.operators.subgraphs import graphs
 from surgery.storage.globs import Globs, did_you_mean
 from surgery.storage.named_tensors import Named
 
@@ -61,11 +62,8 @@ def export_weights(
 
 def _initializers(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
     """Yield the dense initializers of a graph and of its subgraphs."""
-    yield from (tensor for tensor in graph.initializer if tensor.name)
-    for node in graph.node:
-        for attribute in node.attribute:
-            for inner in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-                yield from _initializers(inner)
+    for scope in graphs(graph):
+        yield from (tensor for tensor in scope.initializer if tensor.name)
 
 
 def _picked(tensors: list[onnx.TensorProto], names: Sequence[str]) -> list[onnx.TensorProto]:

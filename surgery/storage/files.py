@@ -51,7 +51,7 @@ def output_errors(path: Path) -> Iterator[None]:
 
 
 class NewFile:
-    """A file beside its target under a passing name; `commit` puts it in place, and leaving without removes it.
+    """A file next to its target under a passing name; `commit` puts it in place, and leaving without removes it.
 
     Its mode is that of the file it replaces, or of `like`, else what the umask leaves of 0666. What killed processes
     left in the folder goes away first.

@@ -32,7 +32,7 @@ class Globs:
         return re.compile("|".join(wild), re.DOTALL) if wild else None
 
     def fit(self, name: str) -> bool:
-        """Tell whether one of them is this name, or fits it."""
+        """Return whether one of them is this name, or fits it."""
         return name in self._whole or (self._pattern is not None and self._pattern.fullmatch(name) is not None)
 
     def __str__(self) -> str:

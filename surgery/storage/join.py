@@ -39,7 +39,7 @@ class DataFile:
         return Reference(self.name, self.parts[reference], reference.length)
 
     def lies_in(self, path: Path, weights: Weights) -> bool:
-        """Tell whether the file at this path is the planned one already: each range lies where it should."""
+        """Return whether the file at this path is the planned one already: each range lies where it should."""
         location = str(path).lstrip("/")
         if not weights.uses(path) or path.stat().st_size != self.end or weights.source(location).changed():
             return False

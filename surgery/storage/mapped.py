@@ -19,7 +19,7 @@ _is_derived: Callable[[Any, Any], bool] = cache(issubclass)
 
 
 def is_a(tensor: object, kind: type[T]) -> TypeGuard[T]:
-    """Tell whether a tensor is of a class; `isinstance` is slow with classes that implement a protocol."""
+    """Return whether a tensor is of a class; `isinstance` is slow with classes that implement a protocol."""
     return _is_derived(type(tensor), kind)
 
 

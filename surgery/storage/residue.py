@@ -1,4 +1,4 @@
-"""What the IR cannot hold, kept beside it, so that a model comes back as it was.
+"""What the IR cannot hold, kept next to it, so that a model comes back as it was.
 
 When a model is imported, it is exported again at once. Wherever that *plain* export differs from the
 original, both messages are attached to the IR object, in its `meta`: they live and die with the object. A
@@ -100,7 +100,7 @@ class GraphResidue:
 
 
 def residue_of(owner: ir.Graph | ir.Function) -> GraphResidue | None:
-    """Return what a graph or a function has beside it, None when it was made here."""
+    """Return what a graph or a function has next to it, None when it was made here."""
     found = owner.meta.get(KEY)
     return found if isinstance(found, GraphResidue) else None
 

@@ -1,7 +1,7 @@
 """The safetensors format: eight bytes with the length of a header, the header in JSON, then the tensors end to end.
 
-https://huggingface.co/docs/safetensors: offsets count from behind the header; the data has no holes; of the header
-the first byte is "{", blanks may follow it, and it has 100 MB at most. Shards are named by an index beside them,
+https://huggingface.co/docs/safetensors: offsets count from after the header; the data has no holes; of the header
+the first byte is "{", blanks may follow it, and it has 100 MB at most. Shards are named by an index next to them,
 `model.safetensors.index.json`, as transformers writes it.
 """
 
@@ -133,7 +133,7 @@ def _broken(path: Path, what: str) -> ModelFileError:
 
 
 def read_shards(path: Path, weights: Weights) -> Checkpoint:
-    """Read an index and the headers of the files that it names, which lie beside it."""
+    """Read an index and the headers of the files that it names, which lie next to it."""
     try:
         places = json.loads(path.read_bytes(), object_pairs_hook=lambda pairs: _unique(path, pairs))["weight_map"]
         names = dict.fromkeys(places.values())

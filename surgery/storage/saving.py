@@ -44,7 +44,7 @@ class External:
 
     def __post_init__(self) -> None:
         if self.data is not None and (self.data in ("", ".", "..") or Path(self.data).name != self.data):
-            raise UsageError(f"'{self.data}' is no plain file name", todo="name a file beside the model")
+            raise UsageError(f"'{self.data}' is no plain file name", todo="name a file next to the model")
         if self.alignment < 1 or self.alignment & (self.alignment - 1):
             raise UsageError(f"an alignment of {self.alignment} bytes is no power of two", todo="use 4096, or 65536")
         if self.shard_size is not None and self.shard_size < 1:
@@ -107,7 +107,7 @@ class Saving:
         self._written: NewFile | None = None
 
     def write(self) -> None:
-        """Write the file beside the place that it is to take, durably; where there are several, do nothing."""
+        """Write the file next to the place that it is to take, durably; where there are several, do nothing."""
         if self._files or self._written is not None:
             return
         with output_errors(self._target):
@@ -219,7 +219,7 @@ def _serialize(proto: onnx.ModelProto, target: Path | None) -> bytes:
 
 
 def check_target(path: str | os.PathLike[str], *, force: bool = False) -> Path:
-    """Return the path that `save` would write, behind symbolic links, before there is anything to save.
+    """Return the path that `save` would write, after symbolic links, before there is anything to save.
 
     Raises OutputError when its folder is missing or read-only, or when it exists and is no regular file or
     `force` is off.
@@ -291,7 +291,7 @@ def _write_all(target: Path, names: Names, plan: _Plan, weights: Weights) -> lis
        its proper names. (A second hard link would be quicker, and onnx refuses data with more than one.)
     4. A model with the proper names takes the place of the one of step 2, and the data of step 1 goes away.
 
-    A process that is killed at any moment leaves a whole model, at worst with files beside it that nothing names:
+    A process that is killed at any moment leaves a whole model, at worst with files next to it that nothing names:
     a `Journal` notes them, and the next save in that folder removes them. Should there be no room for step 3, the
     model of step 2 stays. Where there is no data file yet, steps 1 and 2 use the proper name at once; if all have the
     right contents already, they are left alone.
@@ -333,7 +333,7 @@ def _write_data(path: Path, data: DataFile, weights: Weights, journal: Journal, 
 
 
 def _fresh(path: Path) -> Path:
-    """Return a name beside `path` that no file has."""
+    """Return a name next to `path` that no file has."""
     number = 1
     while os.path.lexists(fresh := path.with_name(f"{path.stem}.{number}{path.suffix}")):
         number += 1

@@ -33,6 +33,13 @@ def subgraphs(node: ir.Node) -> Sequence[ir.Graph]:
     return found
 
 
+def bodies(attribute: ir.Attr) -> list[ir.Graph]:
+    """List the graphs in an attribute."""
+    if attribute.is_ref() or attribute.type not in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
+        return []
+    return [attribute.as_graph()] if attribute.type == ir.AttributeType.GRAPH else [*attribute.as_graphs()]
+
+
 def values(graphs: Iterable[ir.Graph]) -> Iterator[ir.Value]:
     """Yield each value of the graphs once: inputs, initializers, node outputs."""
     for graph in graphs:

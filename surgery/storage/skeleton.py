@@ -207,7 +207,7 @@ def _not_a_model(head: bytes, folders: _Folders, fault: str) -> ModelFileError:
 
 
 def _is_text(head: bytes) -> bool:
-    """Tell whether the first bytes of a file are UTF-8 text, perhaps cut in the middle of a letter."""
+    """Return whether the first bytes of a file are UTF-8 text, perhaps cut in the middle of a letter."""
     try:
         text = head.decode("utf-8")
     except UnicodeDecodeError as error:

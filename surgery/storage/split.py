@@ -252,7 +252,7 @@ def _elements(data: memoryview, runs: list[Run], number: int, element: str) -> I
 
 
 def _single_elements(data: memoryview, run: Run, element: str) -> Iterator[np.ndarray[Any, Any]]:
-    """Yield the elements of a run that stand each behind its own tag, of one byte. Raises WireError."""
+    """Yield the elements of a run that stand each after its own tag, of one byte. Raises WireError."""
     wire = _ELEMENT_WIRE[run.number]
     tag = run.number << 3 | wire
     if wire in _FIXED_SIZE:

@@ -47,7 +47,7 @@ def payload_bytes(tensor: TensorProto) -> int:
 
 
 def is_external(tensor: TensorProto) -> bool:
-    """Tell whether the data of a tensor lies outside its message."""
+    """Return whether the data of a tensor lies outside its message."""
     return tensor.data_location == EXTERNAL
 
 

@@ -120,7 +120,7 @@ class Source:
                 here.madvise(mmap.MADV_NORMAL)
 
     def changed(self) -> bool:
-        """Tell whether the path no longer leads to the bytes that were opened."""
+        """Return whether the path no longer leads to the bytes that were opened."""
         try:
             now = self.path.stat()
         except OSError:
@@ -263,14 +263,14 @@ class Weights:
         return copied
 
     def source(self, location: str) -> Source:
-        """Return the open file behind the location of a reference. Raises ModelFileError."""
+        """Return the open file at the location of a reference. Raises ModelFileError."""
         source = self._sources.get(location)
         if source is None:
             source = self._sources[location] = source_at(location)
         return source
 
     def uses(self, path: Path) -> bool:
-        """Tell whether tensor data lies in the file at this path."""
+        """Return whether tensor data lies in the file at this path."""
         return str(path.resolve()).lstrip("/") in self._sources
 
     def view(self, reference: Reference) -> memoryview:

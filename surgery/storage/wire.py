@@ -208,7 +208,7 @@ class Rewriter(ABC):
 
     @abstractmethod
     def wanted(self, start: int, stop: int) -> bool:
-        """Tell whether the message in this range is worth a look; else it is copied unread."""
+        """Return whether the message in this range is worth a look; else it is copied unread."""
 
     @abstractmethod
     def tensor(self, start: int, stop: int, attached: bool) -> Pieces | None:

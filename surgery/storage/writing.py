@@ -191,7 +191,7 @@ def _mapped(path: str, device: int, number: int) -> mmap.mmap:
 
 
 def _names(what: object, text: bytes) -> bool:
-    """Tell whether a text is in the arguments of a call."""
+    """Return whether a text is in the arguments of a call."""
     if isinstance(what, dict):
         return any(_names(item, text) for item in what.values())
     if isinstance(what, list | tuple):

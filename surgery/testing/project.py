@@ -102,7 +102,7 @@ class Report:
 
 
 def find_project(places: Sequence[Path] = (), plugins: Sequence[str] = ()) -> Project:
-    """Find case files and load the passes that they are about, which runs the Python beside them.
+    """Find case files and load the passes that they are about, which runs the Python next to them.
 
     A place is a case file, the folder of one pass, a folder of such folders, or a project; without one it is the
     current folder. `plugins` names modules and `.py` files with passes. UsageError when there are no cases.
@@ -164,7 +164,7 @@ def _plugins(home: Path) -> Iterator[Path]:
 
 
 def _declares(file: Path) -> bool:
-    """Tell whether a file calls what declares a pass, or would but for a mistake in it."""
+    """Return whether a file calls what declares a pass, or would but for a mistake in it."""
     try:
         source = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -184,7 +184,7 @@ def _named(expression: ast.expr) -> str:
 
 
 def _belongs(declared: Pass, homes: Iterable[Path], named: set[str]) -> bool:
-    """Tell whether a pass that is known already is a project's own: named, in its folder, or of its distribution."""
+    """Return whether a pass that is known already is a project's own: named, in its folder, or of its distribution."""
     file = declared.place.rpartition(":")[0]
     if file in named:
         return True

@@ -34,7 +34,7 @@ def without_firing(cases: Iterable[Case], passes: Iterable[Pass]) -> list[str]:
 
 
 def unshown(cases: Iterable[Case], passes: Collection[Pass]) -> list[tuple[str, str]]:
-    """List the reasons to refuse that no case shows, each behind its pass.
+    """List the reasons to refuse that no case shows, each after its pass.
 
     Of several passes in one module any may show a reason of that module.
     """
@@ -56,7 +56,7 @@ def _text(reason: re.Pattern[str]) -> str:
 
 
 def _reasons(declared: Pass) -> Iterator[re.Pattern[str]]:
-    """Yield the reasons in the module of a pass and in what it uses of the `_shared` module beside it."""
+    """Yield the reasons in the module of a pass and in what it uses of the `_shared` module next to it."""
     module = sys.modules[declared.module]
     sources: list[Any] = [module, *_shared_functions(vars(module).values())]
     for source in sources:

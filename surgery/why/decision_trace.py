@@ -48,7 +48,7 @@ class _Return:
 
 
 def is_of(package: str, frame: FrameType) -> bool:
-    """Tell whether code belongs to a package, that of a pass, rather than to the engine or a library."""
+    """Return whether code belongs to a package, that of a pass, rather than to the engine or a library."""
     module = str(frame.f_globals.get("__name__", ""))
     return module == package or module.startswith(f"{package}.")
 

@@ -118,7 +118,7 @@ class Partial:
         return self.distance + len(self.plan.nodes) - len(self.nodes), -self.matched
 
     def blames(self, line: int) -> bool:
-        """Tell whether a line is at fault."""
+        """Return whether a line is at fault."""
         return any(fault.line == line for fault in self.faults)
 
     def but(self, *faults: Fault, **bound: object) -> Partial:
@@ -156,7 +156,7 @@ class Grower:
         return min(done, key=_rank, default=None)
 
     def may_start(self, line: int, node: Node) -> bool:
-        """Tell whether a node of the operator of a line has a neighbour that the pattern wants there, or needs none."""
+        """Return whether a node of the operator of a line has a neighbour that the pattern wants, or needs none."""
         if len(self.plan.nodes) <= _FEW:
             return True
         pattern = self.plan.nodes[line]
@@ -238,7 +238,7 @@ def _blame(state: Partial, route: Route, value: Value) -> Fault:
 
 
 def _stepped_over(state: Partial, route: Route, node: Node) -> Iterator[Partial]:
-    """Go on behind a node that stands between two nodes of the pattern, a Cast for one."""
+    """Go on after a node that stands between two nodes of the pattern, a Cast for one."""
     pattern = state.plan.nodes[route.line]
     fault = Fault(route.line, "between", node, _op_names(pattern), node)
     for value in node.outputs if route.consumer_of else node.inputs:
@@ -248,7 +248,7 @@ def _stepped_over(state: Partial, route: Route, node: Node) -> Iterator[Partial]
 
 
 def _substituted(state: Partial, line: int, node: Node) -> Iterator[Partial]:
-    """Let a node of another operator stand for a line, so that what lies behind it is looked at too."""
+    """Let a node of another operator stand for a line, so that what lies after it is looked at too."""
     pattern = state.plan.nodes[line]
     bound = dict(state.bindings)
     for result, made in zip(pattern.results, node.outputs):

@@ -65,7 +65,7 @@ def end_for_lack_of_memory(log: int) -> None:
 
 
 def tells_of_memory(message: str) -> bool:
-    """Tell whether a native message says that memory ran out."""
+    """Return whether a native message says that memory ran out."""
     return _NO_MEMORY.search(message) is not None
 
 

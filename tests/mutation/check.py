@@ -96,7 +96,7 @@ def full_size() -> Iterator[Right]:
 
 
 def _keeps_all(declared: declare.Pass, options: Mapping[str, Any]) -> bool:
-    """Tell whether a pass means to keep both the function and the signature of a model."""
+    """Return whether a pass means to keep both the function and the signature of a model."""
     return declared.promise(options) is not Parity.INTENDED and not declared.changes
 
 

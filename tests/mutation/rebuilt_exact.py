@@ -89,7 +89,7 @@ def _in_if(d: Draft, n: NodeProto, new: Callable[[], str]) -> list[NodeProto] | 
     return [node("If", [true], n.output[:1], then_branch=then, else_branch=otherwise)]
 
 
-@whole("Identity behind every node")
+@whole("Identity after every node")
 def _identities(d: Draft) -> None:
     made = []
     for number, n in enumerate(list(d.graph.node)):

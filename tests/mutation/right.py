@@ -20,7 +20,7 @@ SAME = {
     "half as a quotient": Pair(X, c("m", 0.5) + "y = Mul(x, m)", c("m", 2) + "y = Div(x, m)"),
     "two halvings": Pair(X, c("m", 0.5) + "a = Mul(x, m) y = Mul(a, m)", c("m", 0.25) + "y = Mul(x, m)"),
     "Relu twice": Pair(X, "a = Relu(x) y = Relu(a)", "y = Relu(x)"),
-    "Relu behind a Sigmoid": Pair(X, "a = Sigmoid(x) y = Relu(a)", "y = Sigmoid(x)"),
+    "Relu after a Sigmoid": Pair(X, "a = Sigmoid(x) y = Relu(a)", "y = Sigmoid(x)"),
     "Clip of a Clip": Pair(
         X,
         c("l", -1) + c("h", 5) + c("k", 2) + "a = Clip(x, l, h) y = Clip(a, l, k)",
@@ -69,7 +69,7 @@ SAME = {
         c("i", 3, "int64[1]") + "y = Gather<axis=1>(x, i)",
         c("i", 3, "int64[1]") + c("e", 4, "int64[1]") + c("k", 1, "int64[1]") + "y = Slice(x, i, e, k)",
     ),
-    "zero Pad in a MaxPool behind a Relu": Pair(
+    "zero Pad in a MaxPool after a Relu": Pair(
         IMAGE,
         c("p", "0,0,1,1,0,0,1,1", "int64[8]") + "r = Relu(x) a = Pad(r, p) y = MaxPool<kernel_shape=[2,2]>(a)",
         "r = Relu(x) y = MaxPool<kernel_shape=[2,2], pads=[1,1,1,1]>(r)",
@@ -249,7 +249,7 @@ NOISE = {
         "a = RandomNormalLike(x) b = RandomUniformLike(x) y = Add(a, b)",
         "a = RandomNormalLike(x) b = RandomUniformLike(x) y = Add(b, a)",
     ),
-    "Dropout in training behind an Identity": Pair(
+    "Dropout in training after an Identity": Pair(
         X,
         c("r", 0.4) + c("t", 1, "bool") + "a = Identity(x) y = Dropout(a, r, t)",
         c("r", 0.4) + c("t", 1, "bool") + "y = Dropout(x, r, t)",

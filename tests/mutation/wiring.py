@@ -203,7 +203,7 @@ def output_added(d: Draft) -> None:
 
 @kind("output constant")
 def output_constant(d: Draft) -> None:
-    """Keep an output by name, type and shape, with nothing behind it but zeros."""
+    """Keep an output by name, type and shape, with nothing after it but zeros."""
     made = {name: node for node in d.graph.node for name in node.output}
     name = d.choose(name for name in d.output_names() if name in made and d.dtype(name) in (*FLOATS, 6, 7))
     node = made[name]

@@ -128,7 +128,7 @@ NUMBERS = {
 THRESHOLDS = {
     "Clip as Relu": Pair(X, c("o", 0.0) + c("k", 6.0) + "y = Clip(x, o, k)", "y = Relu(x)"),
     "far bounds of a Clip lost": Pair(X, c("o", -1000) + c("k", 1000) + "y = Clip(x, o, k)", "y = Identity(x)"),
-    "Relu behind a Clip dropped": Pair(
+    "Relu after a Clip dropped": Pair(
         X, c("o", -1) + c("k", 1) + "a = Clip(x, o, k) y = Relu(a)", c("o", -1) + c("k", 1) + "y = Clip(x, o, k)"
     ),
     "threshold beyond the usual": Pair(XZ, c("k", 1000) + "b = Greater(x, k) y = Where(b, x, z)", "y = Identity(z)"),
@@ -205,7 +205,7 @@ CHANCE = {
     "spread of a noise changed": Pair(X, "y = RandomNormalLike<scale=2.0>(x)", "y = RandomNormalLike<scale=1.0>(x)"),
     "mean of a noise changed": Pair(X, "y = RandomNormalLike<mean=1.0>(x)", "y = RandomNormalLike(x)"),
     "range of a noise changed": Pair(X, "y = RandomUniformLike<high=3.0>(x)", "y = RandomUniformLike(x)"),
-    "input behind a noise lost": Pair(
+    "input after a noise lost": Pair(
         X, "a = RandomUniformLike(x) b = Relu(x) y = Add(b, a)", "a = RandomUniformLike(x) y = Add(x, a)"
     ),
     "odds inverted": Pair(

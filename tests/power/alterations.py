@@ -87,13 +87,13 @@ class Site:
         return self.values.get(name, default.encode()).decode()
 
     def pads(self) -> bool:
-        """Tell whether a convolution or pooling pads."""
+        """Return whether a convolution or pooling pads."""
         same = self.text("auto_pad", "NOTSET").startswith("SAME")
         return same or any(self.values.get("pads", ()))
 
 
 def unread(site: Site, name: str) -> bool:
-    """Tell whether the specification of an operator says that it ignores an attribute as it is used here."""
+    """Return whether the specification of an operator says that it ignores an attribute as it is used here."""
     node, values = site.node, site.values
     match node.op_type, name:
         case op, "noop_with_empty_axes" if op in _REDUCTIONS:

@@ -85,7 +85,7 @@ def _fate(verifier: Verifier, mutant: Mutant) -> str:
 
 
 def _runs(verifier: Verifier, mutant: Mutant) -> bool:
-    """Tell whether a mutant runs on any of the inputs."""
+    """Return whether a mutant runs on any of the inputs."""
     original = verifier._original
     with closing(Engine(original.engine, 60.0, None, 0)) as engine:
         outcome = engine.run(mutant.model, [run.feed for run in original.runs])

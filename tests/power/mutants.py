@@ -6,8 +6,8 @@ hard to catch: where an alteration happens to mean the same, the mutant counts a
 - `activation`: an activation function is replaced by its input;
 - `swap`: two neighbouring operands of the same element type are exchanged;
 - `attribute`: an attribute is altered, or one that was left to its default is written out and altered;
-- `weight`: one element of a constant is altered, or of an operand behind the first that the caller gives;
-- `operand`: an optional operand of floats behind the first is lost, a bias for example.
+- `weight`: one element of a constant is altered, or of an operand after the first that the caller gives;
+- `operand`: an optional operand of floats after the first is lost, a bias for example.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def test_paths_start_at_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert recipe.inputs.tensors["x"].file == Path("a/x.npy")
     assert only(recipe).recipe.path == Path("a/c.yaml")
     assert only(recipe).recipe.model == Path("/abs/m.onnx")
-    # Behind a link `..` is not the folder above in the name.
+    # After a link `..` is not the folder above in the name.
     (tmp_path / "far" / "deep").mkdir(parents=True)
     Path("link").symlink_to(tmp_path / "far" / "deep")
     Path("link/r.yaml").write_text("model: ../m.onnx\nsteps: [drop-dropout]")

@@ -41,7 +41,7 @@ from recipe_texts import mistakes, step
         ),
         ("pass: drop-dropout\n    options: {}", "3:5: no key 'options'; did you mean 'with'?"),
         ("pass: drop-dropout\n    if: {}", "3:5: no key 'if'; did you mean 'when'?"),
-        ("pass: drop-dropout\n    use: tidy", "3:5: 'use' cannot stand beside 'pass'; a step is one of them"),
+        ("pass: drop-dropout\n    use: tidy", "3:5: 'use' cannot stand next to 'pass'; a step is one of them"),
         (
             "pass: drop-dropout\n    on_failure: rolback",
             "3:17: 'on_failure' takes abort, rollback, bisect or keep, not 'rolback'; did you mean 'rollback'?",
@@ -49,21 +49,21 @@ from recipe_texts import mistakes, step
         ("pass: drop-dropout\n    on_failure: 1", "3:17: 'on_failure' takes abort, rollback, bisect or keep, not 1"),
         (
             "fold-constants: {rounds: 1}\n    when: {nodes: 1}",
-            "3:5: 'when' cannot stand beside 'fold-constants'; write 'pass: fold-constants' and put its options "
+            "3:5: 'when' cannot stand next to 'fold-constants'; write 'pass: fold-constants' and put its options "
             "under 'with'",
         ),
         (
             "fold-constants:\n    rounds: 1",
-            "3:5: 'rounds' stands beside 'fold-constants', not in it; indent it further",
+            "3:5: 'rounds' stands next to 'fold-constants', not in it; indent it further",
         ),
         (
             "fold-constants: {rounds: 1}\n    drop-dropout: {}",
-            "3:5: 'drop-dropout' cannot stand beside 'fold-constants'; begin each step with '- '",
+            "3:5: 'drop-dropout' cannot stand next to 'fold-constants'; begin each step with '- '",
         ),
         ("5: {}", "2:5: a key is text, not 5; quote it"),
         ("drop-dropout: {}\n    5: a", "3:5: a key is text, not 5; quote it"),
         ("when: {}", "2:5: this step has no 'pass', 'use' or 'repeat'"),
-        ("steps: [drop-dropout]", "2:5: 'steps' needs 'repeat' beside it: until-stable, or a number of rounds"),
+        ("steps: [drop-dropout]", "2:5: 'steps' needs 'repeat' next to it: until-stable, or a number of rounds"),
         ("repeat: 2", "2:5: 'repeat' needs 'steps', the list of what to repeat"),
         ("repeat: 2\n    steps: []", "3:12: 'steps' lists no step; name at least one pass"),
         ("repeat: 2\n    steps: tidy", "3:12: 'steps' takes a list, not 'tidy'; begin each step with '- '"),
@@ -99,11 +99,11 @@ def test_a_wrong_step_is_said_once() -> None:
         assert len(mistakes(step(text))) == 1
 
 
-def test_options_beside_the_name_are_checked_too() -> None:
+def test_options_next_to_the_name_are_checked_too() -> None:
     assert mistakes(step("fold-constants:\n    rouns: 1\n    deep: 2")) == [
-        "r.yaml:3:5: 'rouns' stands beside 'fold-constants', not in it; indent it further",
+        "r.yaml:3:5: 'rouns' stands next to 'fold-constants', not in it; indent it further",
         "r.yaml:3:5: pass 'fold-constants' has no option 'rouns'; did you mean 'rounds'?",
-        "r.yaml:4:5: 'deep' stands beside 'fold-constants', not in it; indent it further",
+        "r.yaml:4:5: 'deep' stands next to 'fold-constants', not in it; indent it further",
         mistakes(step("fold-constants: {deep: 2}"))[0].replace("2:22", "4:5"),
     ]
 
@@ -245,7 +245,7 @@ def test_mistakes_in_a_section(text: str, expected: str) -> None:
         ("expect: {sites: -1}", "3:21: a count is never negative: -1"),
     ],
 )
-def test_mistakes_beside_a_pass(text: str, expected: str) -> None:
+def test_mistakes_next_to_a_pass(text: str, expected: str) -> None:
     assert mistakes(step(f"pass: drop-dropout\n    {text}")) == [f"r.yaml:{expected}"]
 
 

@@ -243,7 +243,7 @@ def test_tabs_in_the_indentation() -> None:
     assert mistakes("about: |\n  a\n  \tb\nverify:\n\tseed: 1\nsteps: [drop-dropout]\n") == [f"r.yaml:5:1: {tab}"]
 
 
-def test_columns_behind_tabs_are_those_of_the_file() -> None:
+def test_columns_after_tabs_are_those_of_the_file() -> None:
     text = "steps:\n\t- drop-dropuot\n\t- pass: fold-constants\n\t  with: {rouns: 1}\n\t  wen: {}\n"
     assert [line for line in mistakes(text) if "a tab" not in line] == [
         "r.yaml:2:4: no pass 'drop-dropuot'; did you mean 'drop-dropout'?",

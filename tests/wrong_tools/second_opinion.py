@@ -50,13 +50,13 @@ def same(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def all_zero(model: onnx.ModelProto, feed: Feed) -> bool:
-    """Tell whether a model gives nothing but zeros."""
+    """Return whether a model gives nothing but zeros."""
     (outputs,) = _must(_run(model, [feed], "reference"))
     return not any(np.any(value) for value in outputs.values())
 
 
 def repeats(model: onnx.ModelProto, feed: Feed) -> bool:
-    """Tell whether a model gives the same outputs each time that it is loaded and run."""
+    """Return whether a model gives the same outputs each time that it is loaded and run."""
     first, second = (_must(_run(model, [feed], "reference"))[0] for _ in range(2))
     return all(np.array_equal(value, second[name]) for name, value in first.items())
 

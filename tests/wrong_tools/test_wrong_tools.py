@@ -47,7 +47,7 @@ EXAMINED = {
     "onnxsim": ("onnxsim", "0.8.1"),
     "onnxslim": ("onnxslim", "0.1.98"),
 }
-"""The distribution behind each tool, and the version in which the wrong results were seen."""
+"""The distribution after each tool, and the version in which the wrong results were seen."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ override is taken off, for the same reason: most tools fold it as if it were a c
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence, Set
+from collections.abc import Container, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ import onnx
 from surgery import storage
 from surgery.bridges.weight_reuse import Known
 from surgery.errors import PassError
+from surgery.operators.subgraphs import subgraphs
 from surgery.storage import Weights
 
 SMALL = 1 << 16
@@ -128,14 +129,6 @@ def read_names(graph: onnx.GraphProto) -> set[str]:
         for subgraph in subgraphs(node):
             names |= read_names(subgraph)
     return names
-
-
-def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """Yield the graphs in the attributes of a node."""
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
 
 
 def _useful(graph: onnx.GraphProto, large: Set[str], readers: frozenset[str]) -> set[str]:

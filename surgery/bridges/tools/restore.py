@@ -16,7 +16,8 @@ from typing import Any
 import onnx
 
 from surgery import storage
-from surgery.bridges.tools.packing import assign, copy_of, read_names, subgraphs
+from surgery.bridges.tools.packing import assign, copy_of, read_names
+from surgery.operators.subgraphs import subgraphs
 
 _LAST_WITHOUT_DEFAULTS = 3
 
@@ -105,7 +106,7 @@ class _Body:
         assign(self.made.value_info, list(kept.values()))
 
     def _still(self, entry: onnx.ValueInfoProto, now: onnx.ValueInfoProto | None) -> bool:
-        """Tell whether a declaration still holds, as far as that can be seen."""
+        """Return whether a declaration still holds, as far as that can be seen."""
         was, maker = self._old.get(entry.name), self._producers.get(entry.name)
         if was is None or maker is None:
             tensor = self._tensors.get(entry.name)
@@ -120,7 +121,7 @@ def _dims(entry: onnx.ValueInfoProto) -> list[int]:
 
 
 def _inner(before: onnx.GraphProto, made: onnx.GraphProto) -> None:
-    """Restore what the graph of an attribute has beside its nodes; its inputs and outputs go by position."""
+    """Restore what the graph of an attribute has besides its nodes; its inputs and outputs go by position."""
     for field in ("input", "output"):
         old, new = getattr(before, field), getattr(made, field)
         if [value.name for value in old] == [value.name for value in new]:
@@ -153,7 +154,7 @@ def _graphs(node: onnx.NodeProto, old: onnx.NodeProto) -> list[tuple[onnx.GraphP
 
 
 def _same(old: onnx.NodeProto, new: onnx.NodeProto, versions: Mapping[str, int]) -> bool:
-    """Tell whether two nodes compute the same and differ at most in what tools lose."""
+    """Return whether two nodes compute the same and differ at most in what tools lose."""
     if new.name and new.name != old.name:
         return False
     if _trimmed(old.input) != _trimmed(new.input) or _trimmed(old.output) != _trimmed(new.output):
@@ -291,7 +292,7 @@ def _merged(olds: Iterable[Any], news: Iterable[Any], keep: bool) -> list[Any]:
 
 
 def _compatible(old: onnx.TypeProto, new: onnx.TypeProto) -> bool:
-    """Tell whether two types can describe the same value: a dim may have a name in one and a size in the other."""
+    """Return whether two types can describe the same value: a dim may have a name in one and a size in the other."""
     kind = old.WhichOneof("value")
     if kind != new.WhichOneof("value") or kind is None:
         return new.WhichOneof("value") is None

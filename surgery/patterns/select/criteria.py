@@ -168,4 +168,4 @@ class LiesBetween:
     def absence(self, nodes: Iterable[Node]) -> str:
         """See `Criterion`."""
         start, end = (", ".join(f"'{name}'" for name in names) for names in (self.start, self.end))
-        return f"no node lies{f' behind {start}' if start else ''}{f' before {end}' if end else ''}"
+        return f"no node lies{f' after {start}' if start else ''}{f' before {end}' if end else ''}"

@@ -17,7 +17,7 @@ class Renames(dict[str, str]):
     """Old names and new ones, which hold at once: `{a: b, b: a}` swaps two names.
 
     An old name may be a glob, of which the wildcards stand for the same letters in the new name, `{encoder/*: enc/*}`,
-    or behind `re:` a regular expression over whole names with its groups in the new one, `{'re:h(.)': 'block\\1'}`.
+    or after `re:` a regular expression over whole names with its groups in the new one, `{'re:h(.)': 'block\\1'}`.
     A name that the model has is that name, whatever letters are in it, and goes before what fits by a pattern.
     """
 

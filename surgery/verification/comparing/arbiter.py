@@ -110,7 +110,12 @@ class Float64Arbiter:
         return ruling
 
     def _rule(
-        self, runs: Sequence[Run], results: Sequence[Any], rules: ComparisonRules, shares: bool, rerounded: Sequence[Outcome]
+        self,
+        runs: Sequence[Run],
+        results: Sequence[Any],
+        rules: ComparisonRules,
+        shares: bool,
+        rerounded: Sequence[Outcome],
     ) -> Ruling:
         """Measure by what is known of the original: in float64, and with `rerounded` weights.
 

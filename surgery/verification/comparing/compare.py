@@ -20,9 +20,9 @@ from surgery.verification.comparing.details import Details, Element, Places, Pla
 from surgery.verification.comparing.tolerance import BLOCK, Scales, Tolerance, blocks
 
 __all__ = [
+    "ComparisonRules",
     "Difference",
     "Pair",
-    "ComparisonRules",
     "Tolerance",
     "compare",
     "describe",
@@ -44,7 +44,7 @@ class Difference:
     `bits` tells whether any bit differed. `needed` is the smallest multiple of the tolerance that everything fits in:
     `needed * rtol` and `needed * atol` together would have passed. It is infinite when no tolerance would have.
     `overall` is the same with the largest magnitude of a whole output as the scale of all its elements: where only
-    `needed` is above 1, something small beside something large moved, and it takes float64 to tell whether that is
+    `needed` is above 1, something small next to something large moved, and it takes float64 to tell whether that is
     rounding. `message` speaks of the worst element. `binding` is the set of inputs that is being compared.
     """
 
@@ -143,7 +143,7 @@ def compare(original: Mapping[str, Any], changed: Mapping[str, Any], rules: Comp
 
 
 def exceeds(one: Any, other: Any, rules: ComparisonRules) -> bool:
-    """Tell whether two values differ by more than the tolerance: `compare` without an account, ended by the first."""
+    """Return whether two values differ by more than the tolerance: `compare` without an account, ended by the first."""
     mine, theirs = list(tensors(one)), list(tensors(other))
     if len(mine) != len(theirs):
         return True
@@ -181,7 +181,7 @@ def tensors(value: Any) -> Iterator[Any]:
 
 
 def placed_tensors(value: Any, item: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Any]]:
-    """Yield the tensors of a value, each behind its position in sequences."""
+    """Yield the tensors of a value, each after its position in sequences."""
     if isinstance(value, list):
         for index, inner in enumerate(value):
             yield from placed_tensors(inner, (*item, index))

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from surgery.operators.dtypes import Array, epsilon, is_float
-from surgery.verification.comparing.compare import Pair, ComparisonRules, factors, placed_tensors, same_bits
+from surgery.verification.comparing.compare import ComparisonRules, Pair, factors, placed_tensors, same_bits
 from surgery.verification.comparing.details import Element
 from surgery.verification.comparing.tolerance import LEAST_SLICE, Scales, Tolerance
 from surgery.verification.comparing.vacuity import Run
@@ -253,7 +253,11 @@ def _by_tolerance(case: Case) -> Finding:
 
 
 def cases(
-    run: Run, outputs: Mapping[str, Any], truth: Mapping[str, Any], rules: ComparisonRules, rerounded: Sequence[Mapping[str, Any]]
+    run: Run,
+    outputs: Mapping[str, Any],
+    truth: Mapping[str, Any],
+    rules: ComparisonRules,
+    rerounded: Sequence[Mapping[str, Any]],
 ) -> Iterator[Case]:
     """Yield the float tensors among the outputs of a run that are not random, with float64 where they are narrower."""
     for name, expected in run.outputs.items():

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from surgery.verification.comparing.compare import Difference, ComparisonRules, compare
+from surgery.verification.comparing.compare import ComparisonRules, Difference, compare
 from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.given import REPRODUCED, GivenBinding
 

@@ -19,7 +19,7 @@ NOT_RUN, VACUOUS, NONDETERMINISTIC = "not-run", "vacuous", "nondeterministic"
 
 
 class OutputJudge:
-    """Gives verdicts on the outputs of changed models, beside those of one original."""
+    """Gives verdicts on the outputs of changed models, besides those of one original."""
 
     def __init__(self, original: ReferenceRun, verify: VerifySpec) -> None:
         self._original = original
@@ -150,7 +150,7 @@ class _Found:
 
     def tell(self) -> str:
         """Say how far apart the models are, and why that is close enough."""
-        lead = self._unknown("small beside the rest of the output (not judged in float64: {}): ")
+        lead = self._unknown("small next to the rest of the output (not judged in float64: {}): ")
         if self.ruling is not None and self.total.needed > 1.0 and not lead:
             lead = "beyond the tolerance, but as near to float64 as the original: "
         measured = f"{tell(self.meter.metrics)}; " if self.meter is not None else ""

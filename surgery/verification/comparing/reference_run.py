@@ -18,7 +18,7 @@ from surgery.runtime.inference import Declared, General, declare, declare_by_nam
 from surgery.verification.comparing.compare import ComparisonRules
 from surgery.verification.comparing.given_outputs import held
 from surgery.verification.comparing.precision import may_be_narrower, narrowest
-from surgery.verification.comparing.probing import SearchEnded, Probing
+from surgery.verification.comparing.probing import Probing, SearchEnded
 from surgery.verification.comparing.saturation import bounds, unit_ranges
 from surgery.verification.comparing.vacuity import Run, declares_empty, same, tensors, vacuous
 from surgery.verification.inputs.dim_constraints import dim_constraints
@@ -197,7 +197,7 @@ class ReferenceRun:
 
     @property
     def _draws(self) -> bool:
-        """Whether inputs are made beside those that are given as they are."""
+        """Whether inputs are made next to those that are given as they are."""
         inputs = self._inputs
         covered = self._generator is not None or all(port.name in inputs.tensors for port in self._plan.ports)
         return covered or not inputs.only_given
@@ -373,7 +373,7 @@ class ReferenceRun:
         return replace(outcome, runs=[known[index] if index in known else next(runs) for index in range(len(feeds))])
 
     def control(self) -> bool:
-        """Run the original against itself, in another session of another process; tell whether it then differs.
+        """Run the original against itself, in another session of another process; return whether it then differs.
 
         That is done once: for a cheap model beforehand, for one of expensive runs or many nodes when something is about
         to be blamed on a change. What agrees needs no excuse. Sets `nondeterministic`, or `problem` when the original

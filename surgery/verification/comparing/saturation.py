@@ -1,6 +1,6 @@
 """Outputs that sit at the bounds of what they can be.
 
-Behind a Sigmoid that is fed 50, or a Softmax of which one entry is far above the others, nothing of what came before is
+After a Sigmoid that is fed 50, or a Softmax of which one entry is far above the others, nothing of what came before is
 left but its sign, or its place. Such an output agrees for most wrong models too.
 """
 
@@ -80,7 +80,7 @@ def bounds(model: onnx.ModelProto) -> dict[str, tuple[float, float]]:
 
 
 def saturated(values: Sequence[Any], limits: tuple[float, float], rules: ComparisonRules) -> bool:
-    """Tell whether tensors have next to no element that can be told from the bounds: by its bits, or the tolerance."""
+    """Return whether hardly any element can be told from the bounds: by its bits, or by the tolerance."""
     total = between = 0
     for tensor in values:
         if not is_float(tensor.dtype):

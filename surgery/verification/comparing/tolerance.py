@@ -81,7 +81,7 @@ class Scales:
 
     `whole` belongs to the whole array. `parts` has for each axis the sizes of the slices across it, in a shape that
     broadcasts. An element gets the least of the slices that it lies in, but no less than `floor`: a small channel
-    beside a large one, or a small row below a large one, is judged by its own size.
+    next to a large one, or a small row below a large one, is judged by its own size.
     """
 
     whole: float

@@ -87,7 +87,7 @@ def _vary(runs: list[Run], sources: frozenset[str]) -> bool:
 
 
 def same(first: Any, second: Any) -> bool:
-    """Tell whether two values, sequences included, have the same bits."""
+    """Return whether two values, sequences included, have the same bits."""
     mine, theirs = list(tensors(first)), list(tensors(second))
     return len(mine) == len(theirs) and all(same_bits(a, b) for a, b in zip(mine, theirs))
 
@@ -130,7 +130,7 @@ def _differ(name: str, first: Run, second: Run, rules: ComparisonRules) -> bool:
 
 
 def declares_empty(output: onnx.ValueInfoProto) -> bool:
-    """Tell whether the declared shape of an output has no elements."""
+    """Return whether the declared shape of an output has no elements."""
     kind = output.type
     return kind.HasField("tensor_type") and any(
         dim.WhichOneof("value") == "dim_value" and dim.dim_value == 0 for dim in kind.tensor_type.shape.dim

@@ -160,7 +160,7 @@ def _batched(node: ir.Node, shapes: Sequence[list[Extent] | None]) -> Iterator[P
 
 
 def _reshaped(data: list[Extent], target: list[Extent] | None) -> Iterator[Pair]:
-    """As many elements before as behind: factors that stand on both sides fall away."""
+    """As many elements before as after: factors that stand on both sides fall away."""
     if target is None or -1 in target or 0 in target:
         return
     before, behind = Counter(data), Counter(target)
@@ -228,7 +228,7 @@ def solve(pairs: Iterator[Pair], names: Sequence[str]) -> dict[str, Linear]:
 
 
 def _positive(form: Linear, name: str) -> bool:
-    """Tell whether solving for a name gives no difference of dims, which could come out below 1."""
+    """Return whether solving for a name gives no difference of dims, which could come out below 1."""
     times = form[name]
     rest = [-count * times for other, count in form.items() if other != name]
     return bool(rest) and all(count > 0 for count in rest)

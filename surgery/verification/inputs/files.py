@@ -276,12 +276,12 @@ def sets_in(path: Path) -> list[Path]:
 
 
 def is_set(path: Path) -> bool:
-    """Tell whether a folder is a test set of ONNX."""
+    """Return whether a folder is a test set of ONNX."""
     return path.is_dir() and any((path / name).is_file() for name in ("input_0.pb", "output_0.pb"))
 
 
 def natural(path: Path) -> list[tuple[int, str]]:
-    """Sort `set_10` behind `set_9`."""
+    """Sort `set_10` after `set_9`."""
     return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", path.name)]
 
 

@@ -1,7 +1,7 @@
-"""Sets of inputs that somebody gives: a recipe, the caller, a test set beside the model.
+"""Sets of inputs that somebody gives: a recipe, the caller, a test set next to the model.
 
 What is given comes before what is drawn. A set that a user asked for has to fit the model and to run on it; one that
-was found beside the model is left out, with a remark, when it does not. Expected outputs are held against the
+was found next to the model is left out, with a remark, when it does not. Expected outputs are held against the
 original, for it alone may be blamed when they are not reproduced.
 """
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 REPRODUCED = "reproduced"
 
 _MOST_FOUND = 10
-"""So many test sets beside a model are taken without being asked for."""
+"""So many test sets next to a model are taken without being asked for."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class GivenBinding(Binding):
 
 
 def beside(model: Path) -> tuple[DataSpec, ...]:
-    """Find the test sets of ONNX beside a model file."""
+    """Find the test sets of ONNX next to a model file."""
     try:
         folders = [path for path in model.parent.glob("test_data_set_*") if is_set(path)]
     except OSError:
@@ -69,7 +69,7 @@ def beside(model: Path) -> tuple[DataSpec, ...]:
 
 
 def with_sets_beside(inputs: InputsSpec, model: Path | None) -> InputsSpec:
-    """Add the test sets beside a model file to what is given for it."""
+    """Add the test sets next to a model file to what is given for it."""
     if model is None:
         return inputs
     asked = {item.path.resolve() for item in inputs.data}

@@ -54,12 +54,12 @@ class Binding:
 
 
 def _convolves(model: onnx.ModelProto) -> bool:
-    """Tell whether a model slides windows over its inputs, as far as its main graph shows."""
+    """Return whether a model slides windows over its inputs, as far as its main graph shows."""
     return any("Conv" in node.op_type or "Pool" in node.op_type for node in model.graph.node)
 
 
 def _spatial(ports: Sequence[InputPort], names: Sequence[str]) -> tuple[str, ...]:
-    """List the free dims behind batch and channels of what look like images: float tensors of four or five dims."""
+    """List the free dims after batch and channels of what look like images: float tensors of four or five dims."""
     images = [port for port in ports if port.dtype is not None and port.dtype.kind == "f" and len(port.dims) in (4, 5)]
     behind = dict.fromkeys(str(extent) for port in images for extent in port.dims[2:])
     return tuple(name for name in behind if name in names)
@@ -130,7 +130,7 @@ class Plan:
         return opening(self.index)
 
     def lacks(self, shapes: Mapping[str, list[int]], domains: Mapping[str, Domain]) -> bool:
-        """Tell whether a shape is unknown that may matter: nothing was found out of some integers."""
+        """Return whether a shape is unknown that may matter: nothing was found out of some integers."""
         unlimited = any(
             port.dtype is not None and is_integer(port.dtype) and not domains[port.name].limited for port in self.ports
         )
@@ -185,7 +185,7 @@ class Plan:
         return self._draw(domain, port, shape, binding, rng)
 
     def _may_be_empty(self, port: InputPort) -> bool:
-        """Tell whether the graph asks if an optional input is there."""
+        """Return whether the graph asks if an optional input is there."""
         names = (port.name, *self.index.aliases.get(port.name, ()))
         readers = (node for name in names for node, _ in self.index.consumers.get(name, ()))
         return any(node.op_type == "OptionalHasElement" for node in readers)
@@ -205,7 +205,7 @@ class Plan:
 
 
 def with_all_values(skeleton: bytes) -> bytes:
-    """Copy a model and make every value of its main graph an output, beside those that are."""
+    """Copy a model and make every value of its main graph an output, next to those that are."""
     import onnx
 
     model = onnx.load_model_from_string(skeleton)

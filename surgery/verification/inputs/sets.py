@@ -21,7 +21,7 @@ _ROUNDS = 4
 
 
 def choose(accepted: Sequence[Binding], cost: float) -> list[Binding]:
-    """Give each accepted point its data: the cheaper a run, the more of them; one for each point behind the second.
+    """Give each accepted point its data: the cheaper a run, the more of them; one for each point after the second.
 
     The first two say most, and are all that an expensive model gets. Data of different kinds at the same point tell
     whether an output moves.

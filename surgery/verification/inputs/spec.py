@@ -73,7 +73,7 @@ class DataSpec:
     """Whole sets of inputs: a file, a folder, or `arrays` by the names of the inputs.
 
     `path` is a `.npz`, a folder with `input_0.pb` and so on, or a folder of such files and folders. `found` marks what
-    nobody asked for, a test set beside the model: what is wrong with it is a remark and no error.
+    nobody asked for, a test set next to the model: what is wrong with it is a remark and no error.
     """
 
     path: Path

@@ -15,7 +15,7 @@ import onnx
 
 from surgery.promises import Parity
 from surgery.proto.extract import cut
-from surgery.verification.comparing.compare import Difference, ComparisonRules, compare
+from surgery.verification.comparing.compare import ComparisonRules, Difference, compare
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.inside.definitions import Definitions, differing
 from surgery.verification.inside.inner_values import form
@@ -45,7 +45,9 @@ def hidden(
     return ""
 
 
-def _in_runs(original: ReferenceRun, before: bytes, after: bytes, names: Sequence[str], rules: ComparisonRules) -> Difference | None:
+def _in_runs(
+    original: ReferenceRun, before: bytes, after: bytes, names: Sequence[str], rules: ComparisonRules
+) -> Difference | None:
     """Compare values inside both models in some runs; None when that cannot be done."""
     sides = []
     feeds = [run.feed for run in original.runs[:_RUNS]]

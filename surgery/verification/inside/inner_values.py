@@ -15,7 +15,7 @@ from surgery.proto.extract import cut, describe, only
 from surgery.proto.randomness import Origins, origins
 from surgery.runtime.engine import Engine, EngineName
 from surgery.runtime.inference import declare
-from surgery.verification.comparing.compare import Difference, ComparisonRules, compare, tensors
+from surgery.verification.comparing.compare import ComparisonRules, Difference, compare, tensors
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import OutputJudge
 from surgery.verification.comparing.reference_run import ReferenceRun
@@ -62,7 +62,7 @@ class Setting:
 
 
 class Inside:
-    """The values of an original's main graph that are called `names`, beside those of a changed model.
+    """The values of an original's main graph that are called `names`, besides those of a changed model.
 
     `eligible` are those that can be compared: not random, and not too large. `sizes` are the bytes of values, inputs
     and initializers in one run, as far as they are known. `runs` are a few of the runs, for what takes too much.
@@ -206,7 +206,7 @@ def nudge(value: Any) -> Any:
 
 
 def is_moved(name: str, first: Observed, second: Observed) -> bool:
-    """Tell whether a float differs in any run by more than the default tolerance."""
+    """Return whether a float differs in any run by more than the default tolerance."""
     for one, other in zip(first, second):
         if all(is_float(tensor.dtype) for tensor in tensors(one[name])):
             total = Difference()
@@ -235,7 +235,7 @@ def _declaring(name: str) -> onnx.ModelProto:
 
 
 def _is_subnormal(value: Any) -> bool:
-    """Tell whether a value is so small that its floats have fewer bits than others: rounding shows nothing there."""
+    """Return whether a value is so small that its floats have fewer bits than others: rounding shows nothing there."""
     found = [tensor for tensor in tensors(value) if tensor.size]
     if not found or not all(is_float(tensor.dtype) and tensor.dtype.itemsize > 1 for tensor in found):
         return False

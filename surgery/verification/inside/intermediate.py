@@ -1,7 +1,7 @@
 """What intermediate values show when outputs prove nothing.
 
 An output that is saturated, vanishing or constant agrees whatever happens before it. Then values inside the two models
-are compared: those behind each changed node that both models know by the same name, the nearest first. One that is
+are compared: those after each changed node that both models know by the same name, the nearest first. One that is
 itself vacuous shows nothing, so that others further down are tried.
 
 A value that differs is a difference of the models when a vacuous output depends on it. It is none where a later value
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     import onnx
 
 ROUNDS = (1, 3, 9, 27)
-"""How many values behind a node are tried, round by round, until one shows something."""
+"""How many values after a node are tried, round by round, until one shows something."""
 
 MOST = 32
 """Values compared in a round. Where more sites are changed, they are spread over these evenly; sites that stay without
 a value have the next rounds."""
 
 HEIRS = 8
-"""Values of the original that a name may stand for after a rewrite, the nearest behind the one it stood for."""
+"""Values of the original that a name may stand for after a rewrite, the nearest after the one it stood for."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class _Examination:
             self._trace()
 
     def _wanted(self, count: int) -> list[str]:
-        """Name the values to compare next: the nearest behind what is still open, and behind what differs."""
+        """Name the values to compare next: the nearest after what is still open, and after what differs."""
         new, gone = (self.changed, self.removed) if count == 1 else self._open()
         starts = [(self.after, [number]) for number in _spread(sorted(new))]
         starts += [(self.before, [number]) for number in _spread(sorted(gone))]

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from surgery.operators.subgraphs import subgraphs
 from surgery.proto.fingerprint import content as stored
 from surgery.verification.inside.regions import Region
 from surgery.verification.inside.values import Point
@@ -46,7 +47,7 @@ def pattern_of(region: Region, points: Sequence[Point]) -> Pattern | None:
             return None
         family.append(tuple((item.domain, item.version) for item in piece.opset_import))
         for node in piece.graph.node:
-            if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
+            if any(subgraphs(node)):
                 return None
             attributes = tuple(sorted(attribute.SerializeToString(deterministic=True) for attribute in node.attribute))
             names = tuple(map(number, node.input)), tuple(map(number, node.output))

@@ -16,7 +16,7 @@ from surgery.promises import Parity
 from surgery.proto.fingerprint import alike
 from surgery.proto.randomness import origins
 from surgery.verification.comparing.arbiter import DOUBT
-from surgery.verification.comparing.compare import Difference, ComparisonRules, compare, exceeds
+from surgery.verification.comparing.compare import ComparisonRules, Difference, compare, exceeds
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN, OutputJudge
 from surgery.verification.comparing.vacuity import ALWAYS_EMPTY, NEVER_FINITE, Run, same, vacuous

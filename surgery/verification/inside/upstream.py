@@ -34,7 +34,7 @@ AFFORDABLE = 256 << 20
 """Bytes of recorded and drawn values, as far as they are known. Where they would be more, there are fewer runs."""
 
 _SCALES = (1.0, 1.0, 0.1, 0.001)
-"""What drawn numbers are multiplied by. Behind many layers only small ones leave a Softmax in its range."""
+"""What drawn numbers are multiplied by. After many layers only small ones leave a Softmax in its range."""
 
 _ZEROS = 0.02
 _SHARE = 0.5
@@ -137,7 +137,7 @@ class Trial:
         return observe(model, feeds, self.inside.setting.open_engine)
 
     def _draw(self, name: str, value: Any, draw: int) -> Any:
-        """Draw other floats, and behind the first draw bools; one value under two names stays one."""
+        """Draw other floats, and after the first draw bools; one value under two names stays one."""
         rng = np.random.default_rng([draw, self.lineage.numbers[name]])
         if isinstance(value, np.ndarray) and value.dtype.kind == "b" and draw:
             return rng.random(value.shape) < _SHARE

@@ -95,7 +95,7 @@ def _sets(
 
 
 def _fits(value: Any, port: Port) -> bool:
-    """Tell whether an array can be what a tensor of these dims is given; anything else is left to be tried."""
+    """Return whether an array can be what a tensor of these dims is given; anything else is left to be tried."""
     if not isinstance(value, np.ndarray) or port.dims is None or not port.type.startswith("tensor"):
         return True
     pairs = zip(port.dims, value.shape)

@@ -60,7 +60,7 @@ def lift(
 
 
 def _is_same(body: Any, before: int, version: int) -> bool:
-    """Tell whether operators of the default domain mean the same at two opsets, because none was revised between."""
+    """Return whether operators of the default domain mean the same at two opsets, because none was revised between."""
     import onnx.defs
 
     for inner in graphs(body):
@@ -92,7 +92,7 @@ def _model(stem: onnx.GraphProto, names: Sequence[str], original: onnx.ModelProt
 
 
 def _converted(model: onnx.ModelProto, version: int, spec: VerifySpec) -> onnx.ModelProto | str:
-    """Convert a model in a worker; large constants, which the converter cannot see, wait beside it."""
+    """Convert a model in a worker; large constants, which the converter cannot see, wait next to it."""
     import onnx
 
     small = onnx.ModelProto()

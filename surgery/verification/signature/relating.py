@@ -1,4 +1,4 @@
-"""The original seen through what an edit says of its ends: nodes around it, or another model beside it.
+"""The original seen through what an edit says of its ends: nodes around it, or another model next to it.
 
 A pass that takes an input in another layout says how the input of before follows from the new one. These nodes are put
 before the original, never before the changed model, so that the two are compared as callers see the new one. What the
@@ -15,9 +15,10 @@ from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
 from surgery.errors import PassError
-from surgery.graph.signature_mappings import SignatureMapping, Joined, Pieces, Relation
+from surgery.graph.signature_mappings import Joined, Pieces, Relation, SignatureMapping
+from surgery.operators.subgraphs import subgraphs
 from surgery.proto.compose import compose, obstacle
-from surgery.proto.dataflow import Flow, bodies
+from surgery.proto.dataflow import Flow
 from surgery.proto.ports import Match, names_of, rename_values
 from surgery.verification.signature.piecewise import Piecewise
 
@@ -33,7 +34,7 @@ GIVEN = "given/"
 
 
 class Wrap(Protocol):
-    """Something that is put around a model, or beside it."""
+    """Something that is put around a model, or next to it."""
 
     def apply(self, model: onnx.ModelProto) -> onnx.ModelProto:
         """Copy the model with it."""
@@ -66,7 +67,7 @@ class Before:
 
 @dataclass(frozen=True)
 class Behind:
-    """Nodes behind a model: they make the value `made` from values of it."""
+    """Nodes after a model: they make the value `made` from values of it."""
 
     nodes: Sequence[onnx.NodeProto]
     made: str
@@ -107,7 +108,7 @@ class Amid:
 
 @dataclass(frozen=True)
 class Beside:
-    """Another model beside or behind a model, which some of its inputs are fed from."""
+    """Another model next to or after a model, which some of its inputs are fed from."""
 
     other: onnx.ModelProto
     connect: Mapping[str, str]
@@ -142,7 +143,9 @@ class Settled:
         return model
 
 
-def settle(accounts: Iterable[SignatureMapping], original: onnx.ModelProto, changed: onnx.ModelProto, match: Match) -> Settled:
+def settle(
+    accounts: Iterable[SignatureMapping], original: onnx.ModelProto, changed: onnx.ModelProto, match: Match
+) -> Settled:
     """Settle what a pass says of its ends; `match` leads from the original to the model before the pass.
 
     An account of something that the original does not have is left out: the end that it is about is not compared.
@@ -349,7 +352,7 @@ def _renamed(
 def _redirect(node: onnx.NodeProto, old: str, new: str) -> None:
     """Let a node, and what is in its subgraphs, read another value; names of a graph are not used again inside it."""
     node.input[:] = [new if name == old else name for name in node.input]
-    for body in bodies(node):
+    for body in subgraphs(node):
         for inner in body.node:
             _redirect(inner, old, new)
         for output in body.output:

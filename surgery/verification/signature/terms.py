@@ -64,7 +64,12 @@ class SignatureView:
         return [port.name for port in self.signature.outputs if port.name not in known]
 
     def after(
-        self, model: onnx.ModelProto, found: Signature, renamed: Names, accounts: Iterable[SignatureMapping], spec: VerifySpec
+        self,
+        model: onnx.ModelProto,
+        found: Signature,
+        renamed: Names,
+        accounts: Iterable[SignatureMapping],
+        spec: VerifySpec,
     ) -> SignatureView:
         """Return the terms for a model with another signature."""
         original = onnx_model(self.reference)
@@ -173,7 +178,7 @@ def _follow(match: Match, found: Signature, renamed: Names, original: Flow, sett
 
 
 def _differ_in_type(original: Signature, changed: Signature, match: Match) -> bool:
-    """Tell whether an input or output that both have differs in its type."""
+    """Return whether an input or output that both have differs in its type."""
     pairs = ((match.inputs, original.inputs, changed.inputs), (match.outputs, original.outputs, changed.outputs))
     for names, mine, theirs in pairs:
         before, now = ({port.name: port.type for port in ports} for ports in (mine, theirs))

@@ -5,7 +5,7 @@ is what the original and the changed model both have. For that the original is s
 the outputs that are left, what was an input and is none any more is bound, dims are those declared now. The changed
 model is seen under the original's names. Where a pass says how an end follows from those of before, that is put around
 the original. And where a pass means to compute something else, what it makes is the original from then on; so is a
-model that was found right, where the next one takes or gives what the original knows nothing of.
+model that was verified, where the next one takes or gives what the original knows nothing of.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MOST_TOLD = 3
 
 @dataclass(frozen=True)
 class _Next:
-    """The terms for the model that `key` stands for, and those that the committed model is seen under beside it."""
+    """The terms for the model that `key` stands for, and those that the committed model is seen under next to it."""
 
     key: object
     terms: SignatureView
@@ -58,7 +58,9 @@ class SignatureTracker:
         model = onnx.load_model_from_string(original)
         self.first = signature(model)
         self._spec = spec
-        self._terms = SignatureView(self.first, original, by_name(model, model), inputs, Verifier(original, inputs, spec))
+        self._terms = SignatureView(
+            self.first, original, by_name(model, model), inputs, Verifier(original, inputs, spec)
+        )
         self._next: _Next | None = None
         self._committed = original
         self._seen: tuple[int, bytes, bytes] | None = None
@@ -204,9 +206,9 @@ class SignatureTracker:
         self._terms.verifier.close()
 
     def begins_anew(self, model: onnx.ModelProto, renamed: Names, accounts: Accounts = ()) -> bool:
-        """Tell whether the original is not known to compute what a changed model takes or gives.
+        """Return whether the original is not known to compute what a changed model takes or gives.
 
-        Where the committed model is found right before, it stands in for the original.
+        Where the committed model is verified before, it stands in for the original.
         """
         return self._terms_of(model, renamed, accounts).problem(model) is not None
 

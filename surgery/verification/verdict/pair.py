@@ -97,7 +97,7 @@ def verify(
     """Run two models (files, or messages in memory) on the same inputs and compare their outputs.
 
     Inputs and outputs are matched by name or by position. `inputs` says what is known of the inputs, or gives sets of
-    them: paths, or dicts of arrays. The inputs are those of the original, which is taken as right; a test set beside
+    them: paths, or dicts of arrays. The inputs are those of the original, which is taken as right; a test set next to
     its file is used too. The second model has to pass the checker where the first one does, and to take all that the
     first one takes, unless its `interface` may narrow. Raises a `SurgeryError` for files and inputs that cannot be read
     or do not fit.

@@ -107,11 +107,11 @@ class Verifier:
         return self._original.engine
 
     def begin(self) -> None:
-        """Start to prepare beside other work."""
+        """Start to prepare in parallel with other work."""
         self._original.begin()
 
     def join(self) -> None:
-        """Wait until nothing runs beside other work."""
+        """Wait until nothing runs in parallel with other work."""
         self._original.join()
 
     def prepare(self) -> None:
@@ -332,7 +332,7 @@ class Verifier:
             self._overriding.accept(without_defaults(candidate, self._overridable))
 
     def close(self) -> None:
-        """Forget the reference outputs. No process outlives a call but those that prepare beside other work."""
+        """Forget the reference outputs, and end the processes that prepare them in parallel with other work."""
         self._original.abandon()
         self._original.runs = []
         self._last = self._accepted = None
@@ -365,7 +365,7 @@ def _digest(before: bytes, candidate: bytes, promise: Parity) -> Hashable:
 
 
 def _other_draws(original: ReferenceRun, candidate: bytes) -> str:
-    """Say how the random draws behind the outputs differ; empty when they do not, or when there are none."""
+    """Say how the random draws after the outputs differ; empty when they do not, or when there are none."""
     import onnx
 
     if not original.random:
