@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from surgery.graph.values import Value as Value
     from surgery.inspection.inspect import inspect as inspect
     from surgery.patterns import Match as Match
-    from surgery.patterns.select import NodeSelector as NodeSelector
-    from surgery.patterns.select import Renames as Renames
-    from surgery.patterns.select import TensorNames as TensorNames
+    from surgery.patterns.renames import Renames as Renames
+    from surgery.patterns.selector import NodeSelector as NodeSelector
+    from surgery.patterns.tensor_names import TensorNames as TensorNames
     from surgery.promises import Parity as Parity
     from surgery.registry.declare import FilePath as FilePath
     from surgery.registry.declare import Keeps as Keeps
@@ -75,13 +75,13 @@ _HOMES = {
     "Keeps": "registry.declare",
     "Match": "patterns",
     "Node": "graph.values",
-    "NodeSelector": "patterns.select",
+    "NodeSelector": "patterns.selector",
     "Parity": "promises",
     "Refusal": "graph.values",
-    "Renames": "patterns.select",
+    "Renames": "patterns.renames",
     "RuleText": "rules.option",
     "Size": "registry.declare",
-    "TensorNames": "patterns.select",
+    "TensorNames": "patterns.tensor_names",
     "UsageError": "errors",
     "Value": "graph.values",
     "add_pass": "bridges.objects",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from surgery.patterns.select.selector import texts
+from surgery.patterns.selector import texts
 
 
 class TensorNames(tuple[str, ...]):
