@@ -310,11 +310,23 @@ def _keep(call: Call, before: int | None) -> None:
     if before is None:
         raise Refusal(f"{call.op} came with opset {call.version}, and no smaller operators are known for it")
     new, old = _forms.form(call.op, call.version), _forms.form(call.op, before)
-    since = f"came with opset {call.version}"
     gone = [name for name in call.attributes if name not in old.defaults]
     for name in gone:
         if new.defaults.get(name) is None or call.attr(name) != new.defaults[name]:
-            raise Refusal(f"attribute {name} of {call.op} {since}")
+            raise Refusal(f"attribute {name} of {call.op} came with opset {call.version}")
+    _require_ports(call, new, old)
+    for name in gone:
+        del call.attributes[name]
+    for name, default in old.defaults.items():
+        if name in new.defaults and new.defaults[name] not in (None, default):
+            call.attributes.setdefault(name, new.defaults[name])
+    if not old.inputs or not old.inputs[-1].is_variadic:
+        del call.inputs[len(old.inputs) :]
+
+
+def _require_ports(call: Call, new: _forms.Form, old: _forms.Form) -> None:
+    """Refuse a call with inputs or outputs that the older form lacks, or without one that it needs."""
+    since = f"came with opset {call.version}"
     for index in range(len(old.inputs), len(call.inputs)):
         if call.inputs[index] is not None and not old.inputs[-1].is_variadic:
             raise Refusal(f"input {new.inputs[index].name} of {call.op} {since}")
@@ -325,10 +337,3 @@ def _keep(call: Call, before: int | None) -> None:
     for index in range(len(old.outputs), call.outputs):
         if call.is_read(index) and not old.outputs[-1].is_variadic:
             raise Refusal(f"output {new.outputs[index].name} of {call.op} {since}")
-    for name in gone:
-        del call.attributes[name]
-    for name, default in old.defaults.items():
-        if name in new.defaults and new.defaults[name] not in (None, default):
-            call.attributes.setdefault(name, new.defaults[name])
-    if not old.inputs or not old.inputs[-1].is_variadic:
-        del call.inputs[len(old.inputs) :]

@@ -114,11 +114,10 @@ def _search(
 ) -> Iterator[Region]:
     """Yield the ways to let all that is wanted carry a factor; the nearest first."""
     steps[0] -= 1
-    if wanted and wanted[0] in hopeless:
-        return
     if not wanted:
         yield region
-    if not wanted or steps[0] < 0 or len(region.values) > LARGEST:
+        return
+    if wanted[0] in hopeless or steps[0] < 0 or len(region.values) > LARGEST:
         return
     first, rest = wanted[0], wanted[1:]
     value, span = first.value, first.span
@@ -132,14 +131,7 @@ def _search(
             yield from _search(rest, region, steps, hopeless)
         return
     producer = value.producer
-    if (
-        producer is None
-        or producer.op not in HANDING_ON | PARAMETERS
-        or producer.scope is not first.reader.scope
-        or value.is_output
-    ):
-        return
-    if any(reader != first.reader and reader.op not in HANDING_ON for reader in value.consumers):
+    if producer is None or not _may_carry(value, producer, first.reader):
         return
     grown = {**region.values, value: span}
     for inputs in _ways(producer, value, span):

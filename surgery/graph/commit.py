@@ -84,6 +84,19 @@ class Commit:
 
     def _adjust(self, edits: Edits) -> list[tuple[ir.Value, Place]]:
         """Set inputs, attributes and declarations of nodes that stay; return what lost a reader, and the reader."""
+        orphans = self._set_inputs(edits)
+        self._set_operators(edits)
+        for value, tensor in edits.contents:
+            tensor.name = value.name
+            value.const_value = self.graph.store(tensor)
+            if value in edits.outdated:
+                value.type, value.shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy())
+            self.graph.facts.forget()
+        for value, kind, dims in edits.declarations:
+            value.type, value.shape = kind, None if dims is None else ir.Shape(declarable(dims))
+        return orphans
+
+    def _set_inputs(self, edits: Edits) -> list[tuple[ir.Value, Place]]:
         orphans: list[tuple[ir.Value, Place]] = []
         for node, index, replacement in edits.inputs:
             previous = node.inputs[index] if index < len(node.inputs) else None
@@ -96,6 +109,9 @@ class Commit:
         for node in dict.fromkeys(node for node, _, _ in edits.inputs):
             while node.inputs and node.inputs[-1] is None:
                 node.resize_inputs(len(node.inputs) - 1)
+        return orphans
+
+    def _set_operators(self, edits: Edits) -> None:
         for node, op, outputs in edits.operators:
             self.graph.index[node.domain, node.op_type].pop(node, None)
             node.domain, _, node.op_type = op.rpartition("::")
@@ -113,15 +129,6 @@ class Commit:
                     self.graph.enter(subgraph, self._scope(node))
             self.graph.changed_nodes.append(node)
             self.graph.facts.drop(node)
-        for value, tensor in edits.contents:
-            tensor.name = value.name
-            value.const_value = self.graph.store(tensor)
-            if value in edits.outdated:
-                value.type, value.shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy())
-            self.graph.facts.forget()
-        for value, kind, dims in edits.declarations:
-            value.type, value.shape = kind, None if dims is None else ir.Shape(declarable(dims))
-        return orphans
 
     def _rename_changed(self, edits: Edits) -> None:
         """Call values otherwise that hold something else from now on."""
@@ -177,6 +184,16 @@ class Commit:
                 raise Refusal(f"the model has a function {function.domain}::{function.name} already")
         for old, new, _ in edits.replacements:
             self._check_replacement(old, new)
+        self._check_unread(edits)
+        for value, tensor in edits.contents:
+            known = value.const_value
+            alike = known is not None and (known.dtype, list(known.shape)) == (tensor.dtype, list(tensor.shape))
+            if not alike and (known is None or value not in edits.outdated):
+                raise Refusal(f"{value.name} is no initializer, or of another type or other dims")
+        self.ports.check()
+
+    def _check_unread(self, edits: Edits) -> None:
+        """Refuse to remove what stays read."""
         leaving = set(edits.removals)
         replaced = {old for old, _, _ in edits.replacements}
 
@@ -195,12 +212,6 @@ class Commit:
         for value in edits.drops:
             if is_read(value) or Value(self.graph, value).is_overridable:
                 raise Refusal(f"{value.name} is still read, or a caller can set it")
-        for value, tensor in edits.contents:
-            known = value.const_value
-            alike = known is not None and (known.dtype, list(known.shape)) == (tensor.dtype, list(tensor.shape))
-            if not alike and (known is None or value not in edits.outdated):
-                raise Refusal(f"{value.name} is no initializer, or of another type or other dims")
-        self.ports.check()
 
     def _check_replacement(self, old: ir.Value, new: ir.Value) -> None:
         if old is new:

@@ -45,18 +45,7 @@ def floats(
         case "wide":
             return np.asarray(values * 10.0 ** rng.uniform(-3, 2, shape))
         case "edges":
-            mixed = np.where(rng.random(shape) < 0.5, rng.choice(_EDGES, shape), values)
-            if mixed.size < 2 * _EDGES.size:
-                mixed = np.resize(np.roll(_EDGES, -seed * _DEALT), shape)
-            if marks:
-                mixed = np.where(rng.random(shape) < 0.3, _near(marks, rng, shape), mixed)
-            # Whatever the dice say: only a negative zero tells x from x + 0.
-            if mixed.size > 1:
-                mixed.reshape(-1)[rng.integers(mixed.size)] = -0.0
-            if seed % 4 == 3 and mixed.ndim > 1 and mixed.shape[-2] > 1:
-                # A row of nothing: what is divided by its length, its sum or its spread.
-                mixed[..., 0, :] = 0.0
-            return mixed
+            return _mixed_with_edges(values, rng, marks, seed)
         case "coarse":
             return _repeated(np.copysign(rng.integers(-2, 3, shape), values), seed)
         case "small":
@@ -71,6 +60,23 @@ def floats(
             return values
     # A few exact zeros, for everything that treats them apart.
     return np.where(rng.random(shape) < 0.02, 0.0, values)
+
+
+def _mixed_with_edges(values: Array, rng: np.random.Generator, marks: Marks, seed: int) -> Array:
+    """Put values at which operators change their course among others."""
+    shape = values.shape
+    mixed = np.where(rng.random(shape) < 0.5, rng.choice(_EDGES, shape), values)
+    if mixed.size < 2 * _EDGES.size:
+        mixed = np.resize(np.roll(_EDGES, -seed * _DEALT), shape)
+    if marks:
+        mixed = np.where(rng.random(shape) < 0.3, _near(marks, rng, shape), mixed)
+    # Whatever the dice say: only a negative zero tells x from x + 0.
+    if mixed.size > 1:
+        mixed.reshape(-1)[rng.integers(mixed.size)] = -0.0
+    if seed % 4 == 3 and mixed.ndim > 1 and mixed.shape[-2] > 1:
+        # A row of nothing: what is divided by its length, its sum or its spread.
+        mixed[..., 0, :] = 0.0
+    return mixed
 
 
 def _repeated(values: Array, seed: int) -> Array:

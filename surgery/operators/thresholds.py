@@ -114,20 +114,25 @@ def _onward(use: Use, affine: Affine) -> Iterable[tuple[str, Affine]]:
     if op not in ("Add", "Sub", "Mul", "Div") or len(node.input) != 2:
         return []
     constant = _number(use, 1 - use.index)
-    if constant is None or (op in ("Mul", "Div") and constant == 0):
-        return []
-    match op, use.index:
+    found = None if constant is None else _combined(op, use.index, affine, constant)
+    return [] if found is None else [(output, found)]
+
+
+def _combined(op: str, index: int, affine: Affine, constant: float) -> Affine | None:
+    """Return what comes of a value as an operand of an operator whose other operand is a constant."""
+    scale, offset = affine
+    match op, index:
         case "Add", _:
-            return [(output, (scale, offset + constant))]
+            return scale, offset + constant
         case "Sub", 0:
-            return [(output, (scale, offset - constant))]
+            return scale, offset - constant
         case "Sub", _:
-            return [(output, (-scale, constant - offset))]
-        case "Mul", _:
-            return [(output, (scale * constant, offset * constant))]
-        case "Div", 0:
-            return [(output, (scale / constant, offset / constant))]
-    return []
+            return -scale, constant - offset
+        case "Mul", _ if constant:
+            return scale * constant, offset * constant
+        case "Div", 0 if constant:
+            return scale / constant, offset / constant
+    return None
 
 
 _CARRIES_FLOATS = {op: frozenset({0}) for op in ("MaxPool", "GlobalMaxPool", "Dropout", "LeakyRelu", "PRelu")}

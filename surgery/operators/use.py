@@ -75,12 +75,16 @@ class Index:
                 if attribute.name == "value" and attribute.HasField("t") and node.op_type == "Constant":
                     self.constants[node.output[0]] = attribute.t
                 for body in bodies(attribute):
-                    if node.op_type in _WITH_BODY:
-                        for outer, inner in zip(node.input, body.input):
-                            self.aliases[outer].append(inner.name)
-                        for result, outer in zip(body.output[_WITH_BODY[node.op_type] :], node.output):
-                            self.aliases[result.name].append(outer)
+                    self._alias(node, body)
                     self._scan(body, depth + (node.op_type != "If"))
+
+    def _alias(self, node: onnx.NodeProto, body: onnx.GraphProto) -> None:
+        """Note which values a node hands into a subgraph and out of it."""
+        if node.op_type in _WITH_BODY:
+            for outer, inner in zip(node.input, body.input):
+                self.aliases[outer].append(inner.name)
+            for result, outer in zip(body.output[_WITH_BODY[node.op_type] :], node.output):
+                self.aliases[result.name].append(outer)
 
 
 @dataclass(frozen=True)
@@ -289,8 +293,13 @@ def _onward(use: Use) -> Iterable[tuple[str, int, tuple[int, int], bool]]:
         return [(node.output[0], scale * size, (low * size, high * size), False)]
     if op == "Neg":
         return [(node.output[0], -scale, (-high, -low), use.flat)]
-    if op not in ("Add", "Sub", "Mul") or len(node.input) != 2:
-        return []
+    return [] if op not in ("Add", "Sub", "Mul") or len(node.input) != 2 else _computed(use)
+
+
+def _computed(use: Use) -> list[tuple[str, int, tuple[int, int], bool]]:
+    """Say what comes of an operand of Add, Sub or Mul whose other operand is constant."""
+    node, op = use.node, use.node.op_type
+    scale, (low, high) = use.scale, use.offset
     other = use.constant(1 - use.index)
     if other is None or other.size == 0 or other.dtype.kind not in "iu":
         return []

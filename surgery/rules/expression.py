@@ -208,15 +208,9 @@ class ExpressionLine(Line):
                 found = self.condition()
             self.expect(")")
             return found
-        if self.kind == "number":
-            text = self.take("number", "a number")
-            if len(text) > LONGEST_NUMBER:
-                self.fail("too long a number", self.tokens[start][2])
-            return Constant(int(text) if text.isdigit() else float(text), **self.place(start))
-        if self.kind == "string":
-            return Constant(self.take("string", "a string")[1:-1], **self.place(start))
-        if self.peek() in ("true", "false"):
-            return Constant(self.take("name", "a name") == "true", **self.place(start))
+        literal = self._literal()
+        if literal is not None:
+            return Constant(literal, **self.place(start))
         if self.peek() in _WORDS:
             self.fail(f"'{self.peek()}' cannot stand here")
         name = self.take("name", "a name, a number, a list or a function")
@@ -227,6 +221,18 @@ class ExpressionLine(Line):
         if name == "inf":
             return Constant(float("inf"), **self.place(start))
         return Name(name, **self.place(start))
+
+    def _literal(self) -> Any:
+        """Take a number, a text or a truth value; None where none of these stands."""
+        start = self.next
+        if self.kind == "number":
+            text = self.take("number", "a number")
+            if len(text) > LONGEST_NUMBER:
+                self.fail("too long a number", self.tokens[start][2])
+            return int(text) if text.isdigit() else float(text)
+        if self.kind == "string":
+            return self.take("string", "a string")[1:-1]
+        return self.take("name", "a name") == "true" if self.peek() in ("true", "false") else None
 
     def _items(self, closing: str) -> tuple[Expression, ...]:
         items: list[Expression] = []

@@ -315,18 +315,7 @@ class Scope:
         self, node: onnx.NodeProto, schema: Schema | None, inputs: list[str], outputs: list[str]
     ) -> dict[str, bool]:
         """Say for each type variable that stands for floats whether it can be float64."""
-        kinds: dict[str, str] = {}
-        for name, key in (*zip(node.input, inputs), *zip(node.output, outputs)):
-            value = self.values.get(name)
-            if name and value is not None:
-                kinds.setdefault(key, value.kind)
-        for name, key in zip(node.output, outputs):
-            # What inference does not know of an operator outside the standard, its schema tells.
-            if name and name not in self.values and key in kinds:
-                self.values[name] = Value(kinds[key])
-            elif name and name not in self.values and "(" in key:
-                self.values[name] = Value(key)
-                kinds[key] = key
+        kinds = self._kinds(node, inputs, outputs)
         floats = [key for key, kind in kinds.items() if widened(kind) != kind]
         if schema is None:
             return dict.fromkeys(floats, False)
@@ -349,6 +338,22 @@ class Scope:
             if not actual[key][1] & told:
                 result[key] = all(result.values())
         return result
+
+    def _kinds(self, node: onnx.NodeProto, inputs: list[str], outputs: list[str]) -> dict[str, str]:
+        """Return the types that the type variables of a node stand for, and note those of its outputs."""
+        kinds: dict[str, str] = {}
+        for name, key in (*zip(node.input, inputs), *zip(node.output, outputs)):
+            value = self.values.get(name)
+            if name and value is not None:
+                kinds.setdefault(key, value.kind)
+        for name, key in zip(node.output, outputs):
+            # What inference does not know of an operator outside the standard, its schema tells.
+            if name and name not in self.values and key in kinds:
+                self.values[name] = Value(kinds[key])
+            elif name and name not in self.values and "(" in key:
+                self.values[name] = Value(key)
+                kinds[key] = key
+        return kinds
 
     def _kind(self, name: str) -> Value:
         return self.values.get(name, _UNKNOWN)

@@ -97,6 +97,10 @@ class Exporter:
             self._attribute(out.attribute.add(), attribute)
         if entries := node.metadata_props:
             _entries(out.metadata_props, entries)
+        self._odd_parts(out, node)
+
+    def _odd_parts(self, out: onnx.NodeProto, node: ir.Node) -> None:
+        """Export what hardly any node has."""
         for configuration in node.device_configurations:
             out.device_configurations.append(serde.serialize_node_device_configuration(configuration))
         if self._restore:
@@ -250,7 +254,11 @@ class Exporter:
             out.type = _NUMBERS[kind]
         if attribute.is_ref():
             out.ref_attr_name = attribute.ref_attr_name or ""
-        elif kind in _SCALARS:
+        else:
+            self._attribute_value(out, kind, value)
+
+    def _attribute_value(self, out: onnx.AttributeProto, kind: ir.AttributeType, value: Any) -> None:
+        if kind in _SCALARS:
             setattr(out, _SCALARS[kind], value)
         elif kind in _LISTS:
             getattr(out, _LISTS[kind]).extend(value)

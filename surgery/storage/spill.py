@@ -12,6 +12,7 @@ from onnx_ir import serde
 
 from surgery.storage.mapped import SparseTensor, StoredTensor, is_a, stored
 from surgery.storage.residue import KEY
+from surgery.storage.scopes import bodies
 from surgery.storage.tensors import PAYLOAD_FIELDS, payload_size
 from surgery.storage.weights import Weights
 from surgery.storage.wire import Reference
@@ -58,25 +59,26 @@ def _rewrite_attributes(attributes: Any, tensor: Any, attribute: Any, waiting: l
         kind = held.type
         if kind not in _HOLDING:
             continue
-        value, new = held.value, None
-        if value is None:
+        if held.value is None:
             continue
-        if kind == ir.AttributeType.TENSOR:
-            new = tensor(value)
-        elif kind == ir.AttributeType.TENSORS:
-            several = [(tensor(item), item) for item in value]
-            if any(made is not None for made, _ in several):
-                new = [old if made is None else made for made, old in several]
-        elif kind == ir.AttributeType.GRAPH:
-            waiting.append(value)
-        elif kind == ir.AttributeType.GRAPHS:
-            waiting.extend(value)
-        elif kind == ir.AttributeType.STRING and attribute is not None:
-            other = attribute(held)
-            if other is not None:
-                attributes[held.name] = other
-        if new is not None:
-            attributes[held.name] = ir.Attr(held.name, kind, new, doc_string=held.doc_string)
+        waiting.extend(bodies(held))
+        if kind == ir.AttributeType.STRING:
+            other = attribute(held) if attribute is not None else None
+        else:
+            new = _rewritten(kind, held.value, tensor)
+            other = None if new is None else ir.Attr(held.name, kind, new, doc_string=held.doc_string)
+        if other is not None:
+            attributes[held.name] = other
+
+
+def _rewritten(kind: ir.AttributeType, value: Any, tensor: Any) -> Any:
+    """Return what takes the place of the tensors in an attribute; None where they stay."""
+    if kind == ir.AttributeType.TENSOR:
+        return tensor(value)
+    several = [(tensor(item), item) for item in value] if kind == ir.AttributeType.TENSORS else []
+    if all(made is None for made, _ in several):
+        return None
+    return [old if made is None else made for made, old in several]
 
 
 def spill_large_tensors(model: ir.Model, weights: Weights, limit: int) -> None:

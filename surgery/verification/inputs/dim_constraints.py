@@ -125,9 +125,7 @@ def _pairs(node: ir.Node, facts: Mapping[ir.Value, Fact]) -> Iterator[Pair]:
     elif op in ("MatMul", "Gemm") and len(known) >= 2 and shapes[0] and shapes[1]:
         yield from _product(node, shapes[0], shapes[1])
     elif op == "Concat" and len({len(shape) for shape in known}) == 1:
-        axis = node.attributes["axis"].as_int() % max(1, len(known[0]))
-        for first, second in pairwise(known):
-            yield from (pair for place, pair in enumerate(zip(first, second)) if place != axis)
+        yield from _joined(node, known)
     elif op == "Conv" and shapes[0] and shapes[1] and len(shapes[0]) > 2 and isinstance(shapes[1][1], int):
         group = node.attributes["group"].as_int() if "group" in node.attributes else 1
         yield shapes[0][1], shapes[1][1] * group
@@ -137,6 +135,12 @@ def _pairs(node: ir.Node, facts: Mapping[ir.Value, Fact]) -> Iterator[Pair]:
         yield from _batched(node, shapes)
     elif op == "GroupQueryAttention":
         yield from _grouped(node, shapes, facts)
+
+
+def _joined(node: ir.Node, shapes: Sequence[list[Extent]]) -> Iterator[Pair]:
+    axis = node.attributes["axis"].as_int() % max(1, len(shapes[0]))
+    for first, second in pairwise(shapes):
+        yield from (pair for place, pair in enumerate(zip(first, second)) if place != axis)
 
 
 def _product(node: ir.Node, first: list[Extent], second: list[Extent]) -> Iterator[Pair]:

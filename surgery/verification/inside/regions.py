@@ -184,16 +184,8 @@ def _piece(side: Definitions, targets: tuple[str, ...], numbers: set[int], given
     result.opset_import.extend(model.opset_import)
     graph = result.graph
     graph.name = "region"
-    read: dict[str, None] = {}
-    for number in sorted(numbers):
-        node = graph.node.add()
-        node.CopyFrom(flow.nodes[number])
-        for field in ("doc_string", "metadata_props"):
-            node.ClearField(field)
-        read.update(dict.fromkeys(flow.reads[number]))
-        for position, name in enumerate(node.output):
-            if name in given:
-                node.output[position] = name + _MADE
+    graph.node.extend(_copied(flow.nodes[number], given) for number in sorted(numbers))
+    read = {name: None for number in sorted(numbers) for name in flow.reads[number]}
     for name in targets:
         if name in flow.producers and name in given:
             continue
@@ -218,6 +210,16 @@ def _piece(side: Definitions, targets: tuple[str, ...], numbers: set[int], given
     )
     result.functions.extend(called(model, graph.node))
     return result
+
+
+def _copied(node: onnx.NodeProto, given: Container[str]) -> onnx.NodeProto:
+    """Copy a node, under other names for those of its outputs that are given."""
+    copy = type(node)()
+    copy.CopyFrom(node)
+    for field in ("doc_string", "metadata_props"):
+        copy.ClearField(field)
+    copy.output[:] = [name + _MADE if name in given else name for name in copy.output]
+    return copy
 
 
 def _is_sequence(flow: Flow, name: str) -> bool:

@@ -245,15 +245,18 @@ class Values:
                 assert not isinstance(result, str)
                 point.recorded[number].update(result)
         for name in names:
-            for point in self.points:
-                form = Form.of(point.recorded[0].get(name))
-                if form is not None:
-                    point.forms[name] = form
-            if self._is_drawn(name):
-                for point in self.points:
-                    for values in point.recorded:
-                        values.pop(name, None)
+            self._note_form(name)
         return {}
+
+    def _note_form(self, name: str) -> None:
+        """Note what a recorded value looks like, and forget its elements where others can be drawn."""
+        for point in self.points:
+            form = Form.of(point.recorded[0].get(name))
+            if form is not None:
+                point.forms[name] = form
+        if self._is_drawn(name):
+            for values in (values for point in self.points for values in point.recorded):
+                values.pop(name, None)
 
 
 def _points(runs: Sequence[Run]) -> list[Point]:
