@@ -9,7 +9,7 @@ from typing import Literal, get_args
 Change = Literal["inputs", "outputs", "names", "order", "types", "dims", "metadata"]
 """What a pass may declare to change of a signature.
 
-"inputs", "outputs": there are fewer or more of them. "names": some are called otherwise. "order": the inputs or the
+"inputs", "outputs": there are fewer or more of them. "names": some are renamed. "order": the inputs or the
 outputs stand in another order. "types", "dims": those of an input or output. "metadata": entries of the model.
 """
 

@@ -24,7 +24,7 @@ class Refused(Exception):  # noqa: N818 - an answer, not a mistake
 def surgery(model: onnx.ModelProto, target: int) -> onnx.ModelProto:
     """Run the bare pass, up or down, without the parity run that would follow it."""
     from surgery import storage
-    from surgery.bridges.run_pass import transform
+    from surgery.bridges.run_pass import run_pass
     from surgery.errors import BlockedError, UsageError
     from surgery.graph.graph import Graph
     from surgery.registry import declare
@@ -33,7 +33,7 @@ def surgery(model: onnx.ModelProto, target: int) -> onnx.ModelProto:
     stored = storage.from_proto(model)
     graph = Graph(storage.ir_from_proto(stored.proto, stored.weights), weights=stored.weights)
     try:
-        made = transform(declared, graph, {"to": target}, contained=False)
+        made = run_pass(declared, graph, {"to": target}, contained=False)
     except (BlockedError, UsageError) as error:
         raise Refused(" ".join(str(error).split())) from None
     if made.proto is None:

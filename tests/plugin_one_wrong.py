@@ -59,7 +59,7 @@ def wrong_without_sites(graph: Graph) -> None:
             node.op_type = "Tanh"
 
 
-@graph_pass("wrong-next to-sites", parity=Parity.EXACT)
+@graph_pass("wrong-next-to-sites", parity=Parity.EXACT)
 def wrong_beside_sites(graph: Graph) -> None:
     """Rename the first output after the engine's back, and drop an Identity as a site."""
     graph.ir.graph.outputs[0].name = "renamed"

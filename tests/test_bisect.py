@@ -275,7 +275,7 @@ def test_weights_are_cut_down(find: Callable[..., Blame]) -> None:
     assert "AssertionError" in reproduce(found.folder).stderr
 
 
-@pytest.mark.parametrize(("name", "nodes"), [("wrong-without-sites", (1, 1)), ("wrong-next to-sites", None)])
+@pytest.mark.parametrize(("name", "nodes"), [("wrong-without-sites", (1, 1)), ("wrong-next-to-sites", None)])
 def test_a_pass_that_cannot_be_split(find: Callable[..., Blame], name: str, nodes: tuple[int, int] | None) -> None:
     model = "g (float[4] x) => (float[4] y) { t = Identity(x)  e = Erf(t)  y = Exp(e) }"
     found = find(model, f"steps: [{name}]")

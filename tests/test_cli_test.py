@@ -176,7 +176,7 @@ def test_wrong_flags(project: Project, capsys: pytest.CaptureFixture[str], tmp_p
 def test_a_plugin_that_cannot_be_imported(
     project: Project, capsys: pytest.CaptureFixture[str], tmp_path: Path, mistake: str
 ) -> None:
-    project(f"next to-{abs(hash(mistake))}")
+    project(f"next-to-{abs(hash(mistake))}")
     (tmp_path / "broken.py").write_text(f"from surgery import pattern_pass\npattern_pass('x', match='')\n{mistake}\n")
     code, out, err = surgery(capsys, "test")
     assert (code, out, err.count("\n")) == (2, "", 1)

@@ -195,6 +195,6 @@ def test_a_pyproject_above_the_current_folder_is_not_ours(folder: Path, monkeypa
 
 def test_a_broken_pyproject_does_no_harm(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "pyproject.toml").write_text("[project")
-    code, out, _ = surgery(capsys, "new", "pass", "next to-a-broken-one")
+    code, out, _ = surgery(capsys, "new", "pass", "next-to-a-broken-one")
     assert code == 0 and "entry-points" not in out
     assert surgery(capsys, "test")[0] == 0

@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 from short_models import shortened
 
 from surgery import storage
-from surgery.bridges.run_pass import transform
+from surgery.bridges.run_pass import run_pass
 from surgery.errors import UsageError
 from surgery.graph import text
 from surgery.graph.graph import Graph
@@ -36,7 +36,7 @@ def upgraded(name: str, to: int) -> Model:
     graph = Graph(storage.ir_from_proto(stored.proto, stored.weights), weights=stored.weights)
     for change, options in (("upgrade-opset", {"to": to}), ("drop-dropout", {})):
         declared = declare.find(change)
-        transform(declared, graph, declared.bind(options))
+        run_pass(declared, graph, declared.bind(options))
     return storage.resolve(storage.proto_from_ir(graph.ir, stored.weights))
 
 
@@ -157,7 +157,7 @@ def test_a_mean_over_another_axis(bert: Model, number: int) -> None:
     miss = the_miss(explain(bert, "fuse-layer-norm"), 8)
     assert miss.reason == "the mean is not over the last axes"
     assert miss.where.startswith("idioms/_shared.py:")
-    assert "after = [-2]" in miss.values and f"node = ReduceMean '{mean.name}'" in miss.values
+    assert "from_end = [-2]" in miss.values and f"node = ReduceMean '{mean.name}'" in miss.values
     axes = {bound.name: bound.contents for bound in miss.bindings}
     assert {axes["axes"], axes["mean_axes"]} == {"{1}", "{-1}"}
 

@@ -31,18 +31,18 @@ class Bundle:
 class Step:
     """Parallel nodes that become one: how to make it from the merged inputs, and the bundles that come out.
 
-    `behind` holds for each part the permutation that is still to be done after the Split, None for none.
+    `perms_after` holds for each part the permutation that is still to be done after the Split, None for none.
     """
 
     nodes: tuple[Node, ...]
     make: Callable[[Builder, list[Value | None]], tuple[Value, ...]]
     outputs: tuple[Bundle, ...]
-    behind: tuple[list[int] | None, ...] = ()
+    perms_after: tuple[list[int] | None, ...] = ()
 
     @property
     def saved(self) -> int:
         """How many nodes go, the Splits after them not counted."""
-        return len(self.nodes) - 1 - sum(perm is not None for perm in self.behind)
+        return len(self.nodes) - 1 - sum(perm is not None for perm in self.perms_after)
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Lanes:
 
     def ends(self) -> list[Bundle]:
         """List the bundles whose parts are read one by one."""
-        last = {output.values[0] for step in self.steps if step.behind for output in step.outputs}
+        last = {output.values[0] for step in self.steps if step.perms_after for output in step.outputs}
         return [bundle for bundle in self.bundles.values() if bundle.values[0] in last or self._read_apart(bundle)]
 
     def _read_apart(self, bundle: Bundle) -> bool:
@@ -77,7 +77,7 @@ def follow(start: Bundle) -> Lanes:
             lanes.paired.update(step.nodes)
             for output in step.outputs:
                 lanes.bundles[output.values[0]] = output
-                if not step.behind:
+                if not step.perms_after:
                     todo.append(output)
     return lanes
 
@@ -166,8 +166,8 @@ def _broadcasts_along(value: Value | None, bundle: Bundle) -> bool:
     extents = None if value is None else value.shape
     if extents is None or len(extents) > bundle.rank:
         return False
-    behind = bundle.rank - bundle.axis
-    return len(extents) < behind or extents[-behind] == 1
+    from_end = bundle.rank - bundle.axis
+    return len(extents) < from_end or extents[-from_end] == 1
 
 
 def _along_another_axis(nodes: tuple[Node, ...], bundles: list[Bundle | None]) -> Step | None:
@@ -206,16 +206,16 @@ def _transpose(nodes: tuple[Node, ...], bundles: list[Bundle | None]) -> Step | 
         return None
     common = max(perms, key=lambda perm: (perms.count(perm), perm == sorted(perm), -perms.index(perm)))
     # Axis j of what a part wants is axis perm[j] of the source, which stands at common.index(perm[j]).
-    behind = tuple(None if perm == common else [common.index(axis) for axis in perm] for perm in perms)
-    if all(perm is None for perm in behind):
-        behind = ()
-    elif 1 + sum(perm is not None for perm in behind) >= len(nodes):
+    perms_after = tuple(None if perm == common else [common.index(axis) for axis in perm] for perm in perms)
+    if all(perm is None for perm in perms_after):
+        perms_after = ()
+    elif 1 + sum(perm is not None for perm in perms_after) >= len(nodes):
         return None
 
     def make(new: Builder, inputs: list[Value | None]) -> tuple[Value, ...]:
         return (new.node("Transpose", inputs[0], perm=common),)
 
-    return Step(nodes, make, _outputs(nodes, common.index(first.axis), first), behind)
+    return Step(nodes, make, _outputs(nodes, common.index(first.axis), first), perms_after)
 
 
 def _reshape(nodes: tuple[Node, ...], bundles: list[Bundle | None]) -> Step | None:

@@ -96,20 +96,20 @@ def _merge(node: Node, parts: Bundle, low: int, lanes: Lanes, new: Builder) -> l
             new.replace(old, piece)
         made.append(merged)
     whole = {start.values[0]: merged}
-    behind: dict[Value, tuple[list[int] | None, ...]] = {}
+    perms_after: dict[Value, tuple[list[int] | None, ...]] = {}
     for step in lanes.steps:
         inputs = [whole.get(value, value) if value is not None else None for value in step.nodes[0].inputs]
         for bundle, value in zip(step.outputs, step.make(new, inputs)):
             whole[bundle.values[0]] = value
-            behind[bundle.values[0]] = step.behind
+            perms_after[bundle.values[0]] = step.perms_after
     for bundle in lanes.ends():
         pieces = split(whole[bundle.values[0]], bundle.axis, bundle.sizes, new, node.opset)
         made.append(pieces[0])
-        _leave(bundle, pieces, behind.get(bundle.values[0], ()), new)
+        _leave(bundle, pieces, perms_after.get(bundle.values[0], ()), new)
     return made
 
 
-def _leave(bundle: Bundle, pieces: tuple[Value, ...], behind: tuple[list[int] | None, ...], new: Builder) -> None:
+def _leave(bundle: Bundle, pieces: tuple[Value, ...], perms_after: tuple[list[int] | None, ...], new: Builder) -> None:
     for position, (old, piece) in enumerate(zip(bundle.values, pieces)):
-        perm = behind[position] if behind else None
+        perm = perms_after[position] if perms_after else None
         new.replace(old, piece if perm is None else new.node("Transpose", piece, perm=perm))

@@ -57,13 +57,13 @@ class _Product:
     factor: Value
     pieces: tuple[Value, ...]
     signs: tuple[int, ...]
-    behind: int
+    axes_after: int
     """How many axes lie after the one that is joined."""
 
     @property
     def key(self) -> Any:
         """What has to agree for two products to share the factor with the signs."""
-        return self.factor, self.signs, self.behind, self.node.scope, self.concat.outputs[0].dtype
+        return self.factor, self.signs, self.axes_after, self.node.scope, self.concat.outputs[0].dtype
 
 
 def _product(node: Node, position: int) -> _Product | None:
@@ -102,7 +102,7 @@ def _rewrite(graph: Graph, products: list[_Product]) -> None:
     kind = first.concat.outputs[0].dtype
     assert kind is not None
     with graph.site(first.node) as new:
-        signs = np.array(first.signs).astype(kind.numpy()).reshape(-1, *(1,) * first.behind)
+        signs = np.array(first.signs).astype(kind.numpy()).reshape(-1, *(1,) * first.axes_after)
         signed = new.node("Mul", first.factor, new.constant(signs, "signs"))
         for product in products:
             place = new.at(product.node)

@@ -37,8 +37,8 @@ def named(graph: Graph, pattern: str) -> list[list[Node]]:
     for node in _main(graph):
         rest = node.name.removeprefix(head)
         letters = rest[: next((place for place, letter in enumerate(rest) if letter in "/."), len(rest))]
-        behind = rest.removeprefix(letters)
-        if node.name.startswith(head) and letters and behind.startswith(tail) and behind.removeprefix(tail)[:1] in "/.":
+        ending = rest.removeprefix(letters)
+        if node.name.startswith(head) and letters and ending.startswith(tail) and ending.removeprefix(tail)[:1] in "/.":
             groups[letters].append(node)
     return list(groups.values())
 

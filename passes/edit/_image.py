@@ -162,8 +162,8 @@ class Steps:
         return self.scale / self.std, -self.mean / self.std
 
     def _along_channels(self, numbers: Numbers) -> Array:
-        behind = len(self.image.inner) - 1 - self.image.channel
-        shaped = numbers.reshape(-1, *[1] * behind) if numbers.size > 1 else numbers.reshape(())
+        following = len(self.image.inner) - 1 - self.image.channel
+        shaped = numbers.reshape(-1, *[1] * following) if numbers.size > 1 else numbers.reshape(())
         return shaped.astype(np.float64 if self.given.name == "DOUBLE" else np.float32)
 
     # In other words

@@ -29,8 +29,8 @@ def cut(graph: Graph, *, inputs: TensorNames | None = None, outputs: TensorNames
     starts = [value for value in graph.tensors(inputs or ()) if not value.is_input or value.is_overridable]
     ends = graph.tensors(outputs or ())
     _require_use(graph, starts, ends)
-    behind = graph.below(ends)
-    gone = {value for node in behind for value in node.outputs} - {*ends} | {*starts}
+    downstream = graph.below(ends)
+    gone = {value for node in downstream for value in node.outputs} - {*ends} | {*starts}
     kept = [value for value in graph.outputs() if value not in gone]
     read = [value for value in graph.inputs() if value.is_used]
     with asked(graph) as new:
@@ -38,7 +38,7 @@ def cut(graph: Graph, *, inputs: TensorNames | None = None, outputs: TensorNames
         for value in starts:
             require_type(value)
             new.cut(value)
-        for node in behind:
+        for node in downstream:
             if not any(value.is_used for value in node.outputs):
                 new.remove(node)
     with graph.site() as new:

@@ -64,13 +64,13 @@ def insert_after(
         raise UsageError("give 'tensors' or 'nodes', one of them")
     chosen = graph.select(nodes) if nodes is not None else []
     found = [*graph.tensors(tensors or ()), *(_output(node, output) for node in chosen)]
-    behind = _followers(graph)
+    followers = _followers(graph)
     with asked(graph) as new:
         for value in dict.fromkeys(found):
             if value.is_input and value.is_output:
                 raise UsageError(f"'{value.name}' is an input and an output at once", todo="name another tensor")
             near = value.producer or _first_reader(graph, value)
-            anchor = behind[near] if near == value.producer else near
+            anchor = followers[near] if near == value.producer else near
             place = new if anchor is None else new.at(anchor)
             made = _made(graph, place, near, value, op, attributes, operands, position)
             new.outdates(value)

@@ -93,10 +93,10 @@ def trailing(node: Node, x: Value) -> int:
     rank = x.rank
     if rank is None and min(axes) >= 0:
         raise Refusal("the mean is not over the last axes")
-    behind = sorted(axis if axis < 0 else axis - (rank or 0) for axis in axes)
-    if behind != list(range(-len(behind), 0)):
+    from_end = sorted(axis if axis < 0 else axis - (rank or 0) for axis in axes)
+    if from_end != list(range(-len(from_end), 0)):
         raise Refusal("the mean is not over the last axes")
-    return behind[0]
+    return from_end[0]
 
 
 def common_axis(first: Node, second: Node, x: Value) -> int:

@@ -162,7 +162,7 @@ class Builder:
     def changes(self, value: Value) -> None:
         """Say that what `set_input` or `set_attribute` did upstream gives an interior value other contents.
 
-        It is then called otherwise, for a name stands for the same contents in the original and in every later model.
+        It is then renamed, for a name stands for the same contents in the original and in every later model.
         Where it replaces a value it gets the name of that.
         """
         self.edits.changed.append(value.ir)
@@ -187,18 +187,18 @@ class Builder:
         self.edits.contents.append((initializer.ir, ir.Tensor(tensor) if isinstance(tensor, np.ndarray) else tensor))
 
     def rename(self, value: Value, name: str) -> None:
-        """Call a value otherwise; refused when the name is taken by one that keeps it.
+        """Rename a value; refused when the name is taken by one that keeps it.
 
         Other names of inputs and outputs change the signature.
         """
         self.edits.names[value.ir] = name
 
     def rename_node(self, node: Node, name: str) -> None:
-        """Call a node otherwise."""
+        """Rename a node."""
         self.edits.node_names[node.ir] = name
 
     def rename_dims(self, names: Mapping[str, int | str]) -> None:
-        """Call dims otherwise, or fix their sizes, wherever they are declared; at ports it changes the signature."""
+        """Rename dims, or fix their sizes, wherever they are declared; at ports it changes the signature."""
         self.edits.dim_names.update(names)
 
     def define(self, function: ir.Function) -> None:

@@ -131,7 +131,7 @@ class Commit:
             self.graph.facts.drop(node)
 
     def _rename_changed(self, edits: Edits) -> None:
-        """Call values otherwise that hold something else from now on."""
+        """Rename values that hold something else from now on."""
         names = {new: old for old, new, _ in edits.replacements}
         for value in dict.fromkeys(edits.changed):
             old = names.get(value)

@@ -140,7 +140,7 @@ def _input(new: Builder, port: Value, given: Value | None) -> Value:
 
 
 def _keep_functions_apart(graph: GraphState, model: ir.Model, prefix: str) -> None:
-    """Call functions otherwise that this graph has under the same name with another body."""
+    """Rename functions that this graph has under the same name with another body."""
     known = graph.ir.functions
     taken = {name for _, name, _ in (*known, *model.functions)}
     renamed: dict[ir.OperatorIdentifier, str] = {}
@@ -168,7 +168,7 @@ def _nodes(model: ir.Model) -> Iterator[ir.Node]:
 def _rename_connected(
     model: ir.Model, connect: Mapping[str, Value], own: set[str | None], prefix: str
 ) -> dict[str, Value]:
-    """Call inputs that take a value of this graph otherwise where that graph has such a name: they will be gone."""
+    """Rename inputs that take a value of this graph where that graph has such a name: they will be gone."""
     taken = {name for name in own if name} | {f"{prefix}{value.name}" for value in model.graph.inputs}
     names: dict[ir.Value, str] = {}
     for port in model.graph.inputs:

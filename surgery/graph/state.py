@@ -187,7 +187,7 @@ class GraphState:
         self._names = None
 
     def rename(self, names: Mapping[ir.Value, str]) -> None:
-        """Call values otherwise, and note what inputs and outputs of the model were called before the pass."""
+        """Rename values, and note what inputs and outputs of the model were called before the pass."""
         main = self.ir.graph
         first = {now: before for before, now in self.renamed.items()}
         ports = {value.name or "": names[value] for value in (*main.inputs, *main.outputs) if value in names}

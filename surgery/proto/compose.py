@@ -78,7 +78,7 @@ def _key(function: onnx.FunctionProto) -> tuple[str, str, str]:
 
 
 def _rename_functions(model: onnx.ModelProto, other: onnx.ModelProto, prefix: str) -> None:
-    """Call functions otherwise that the other model has under the same name with another body."""
+    """Rename functions that the other model has under the same name with another body."""
     known = {_key(function): function for function in other.functions}
     clashing = {_key(item) for item in model.functions if known.get(_key(item), item) != item}
     taken = {name for _, name, _ in (*known, *map(_key, model.functions))}
@@ -91,7 +91,7 @@ def _rename_functions(model: onnx.ModelProto, other: onnx.ModelProto, prefix: st
 
 
 def _rename_dims(model: onnx.ModelProto, other: onnx.ModelProto, prefix: str) -> None:
-    """Call dims otherwise that the other model declares too; they need not be the same ones."""
+    """Rename dims that the other model declares too; they need not be the same ones."""
     taken = {dim.dim_param for dim in _dims(other) if dim.dim_param}
     names = {name: _unused(f"{prefix}{name}", taken) for name in {dim.dim_param for dim in _dims(model)} & taken}
     for dim in _dims(model):

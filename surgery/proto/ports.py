@@ -30,7 +30,7 @@ class Match:
 
     @property
     def renames(self) -> bool:
-        """Whether any of them is called otherwise in the second model."""
+        """Whether any of them has another name in the second model."""
         return any(mine != theirs for mine, theirs in (*self.inputs, *self.outputs, *self.inner))
 
 

@@ -95,9 +95,9 @@ def _pass(step: PassStep, when: dict[str, Any]) -> Any:
     expect = _plain(step.expect)
     found: Any = {step.name: options} if options else step.name
     if when or expect or step.on_failure is not None:
-        behind = {"with": options} if options else {}
+        given_options = {"with": options} if options else {}
         more = given({"when": when, "on_failure": step.on_failure, "expect": expect})
-        found = {"pass": step.name, **behind, **more}
+        found = {"pass": step.name, **given_options, **more}
     return found if declared.origin == "surgery" or step.declared is not None else Remarked(found, declared.origin)
 
 

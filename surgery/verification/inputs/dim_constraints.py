@@ -167,8 +167,8 @@ def _reshaped(data: list[Extent], target: list[Extent] | None) -> Iterator[Pair]
     """As many elements before as after: factors that stand on both sides fall away."""
     if target is None or -1 in target or 0 in target:
         return
-    before, behind = Counter(data), Counter(target)
-    left, right = [*(before - behind).elements()], [*(behind - before).elements()]
+    before, after = Counter(data), Counter(target)
+    left, right = [*(before - after).elements()], [*(after - before).elements()]
     names = [extent for extent in (*left, *right) if isinstance(extent, str)]
     if len(names) == 1 and left and right:
         first, second = (1, 1)

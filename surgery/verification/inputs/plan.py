@@ -61,8 +61,8 @@ def _convolves(model: onnx.ModelProto) -> bool:
 def _spatial(ports: Sequence[InputPort], names: Sequence[str]) -> tuple[str, ...]:
     """List the free dims after batch and channels of what look like images: float tensors of four or five dims."""
     images = [port for port in ports if port.dtype is not None and port.dtype.kind == "f" and len(port.dims) in (4, 5)]
-    behind = dict.fromkeys(str(extent) for port in images for extent in port.dims[2:])
-    return tuple(name for name in behind if name in names)
+    spatial = dict.fromkeys(str(extent) for port in images for extent in port.dims[2:])
+    return tuple(name for name in spatial if name in names)
 
 
 class Plan:

@@ -1,4 +1,4 @@
-"""The original seen through what an edit says of its ends: nodes around it, or another model next to it.
+"""The original seen through what an edit says of its inputs and outputs: nodes around it, or another model next to it.
 
 A pass that takes an input in another layout says how the input of before follows from the new one. These nodes are put
 before the original, never before the changed model, so that the two are compared as callers see the new one. What the
@@ -146,7 +146,7 @@ class Settled:
 def settle(
     accounts: Iterable[SignatureMapping], original: onnx.ModelProto, changed: onnx.ModelProto, match: Match
 ) -> Settled:
-    """Settle what a pass says of its ends; `match` leads from the original to the model before the pass.
+    """Settle what a pass says of its inputs and outputs; `match` leads from the original to the model before the pass.
 
     An account of something that the original does not have is left out: the end that it is about is not compared.
     Raises PassError when one speaks of an end that the changed model does not have.
