@@ -9,7 +9,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import surgery
-from surgery import bridges, storage, testing
+from surgery import storage, testing
+from surgery.bridges import run_pass
 from surgery.cli import main
 from surgery.graph import text
 from surgery.graph.graph import Graph
@@ -29,7 +30,7 @@ def graph_of(model: str | Path | onnx.ModelProto) -> Graph:
 
 def run(graph: Graph, name: str, /, **options: Any) -> Graph:
     declared = declare.find(name)
-    bridges.apply(declared, graph, declared.bind(options))
+    run_pass.apply(declared, graph, declared.bind(options))
     return graph
 
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import onnx
 
-from surgery import Graph, bridges, storage
+from surgery import Graph, storage
+from surgery.bridges import run_pass
 from surgery.graph import text
 from surgery.registry import declare
 
@@ -27,7 +28,7 @@ SOURCE = """
 def folded(model: onnx.ModelProto | Path, skip: frozenset[int] = frozenset()) -> tuple[Graph, storage.StoredModel]:
     stored = storage.load(model) if isinstance(model, Path) else storage.from_proto(model)
     graph = Graph(storage.ir_from_proto(stored.proto, stored.weights), weights=stored.weights, skip=skip)
-    bridges.apply(FOLD, graph, FOLD.bind({"max_growth": 9000}))
+    run_pass.apply(FOLD, graph, FOLD.bind({"max_growth": 9000}))
     return graph, stored
 
 

@@ -4,7 +4,8 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from surgery import bridges, storage
+from surgery import storage
+from surgery.bridges import run_pass
 from surgery.graph import evaluate, text
 from surgery.graph.graph import Graph
 from surgery.registry import declare
@@ -33,7 +34,7 @@ def graph_of(source: str) -> Graph:
 
 def run(graph: Graph, name: str) -> None:
     declared = declare.find(name)
-    bridges.apply(declared, graph, declared.bind({}))
+    run_pass.apply(declared, graph, declared.bind({}))
 
 
 def test_a_skipped_site_leaves_no_reader_after() -> None:

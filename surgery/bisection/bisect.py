@@ -128,6 +128,7 @@ def bisect(
     with closing(pipeline):
         try:
             pipeline.run(strict.steps)
+            pipeline.settle()
         except Abort:
             found = _Inquiry(pipeline, loaded.name).run(None if output is None else Path(output))
         else:

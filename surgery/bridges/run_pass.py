@@ -6,11 +6,13 @@ that must end the run: it goes over the graph in a fork, and what it made comes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from surgery import bridges, storage
+from surgery import storage
 from surgery.errors import PassError, SurgeryError
 from surgery.graph.graph import Graph
 from surgery.graph.signature_mappings import SignatureMapping, pack, unpack
@@ -45,11 +47,11 @@ def run_pass(
     declared: Pass,
     graph: Graph,
     options: Mapping[str, Any],
+    timeout: float | None = None,
+    memory: int | None = None,
     *,
     skip: frozenset[int] = frozenset(),
     contained: bool = True,
-    timeout: float | None = None,
-    memory: int | None = None,
 ) -> PassResult:
     """Run a pass over a graph whose weights are stored, without the sites to `skip`.
 
@@ -61,7 +63,8 @@ def run_pass(
     if contained and not declared.is_standard:
         return _transform_in_fork(declared, graph, options, timeout, memory)
     try:
-        bridges.apply(declared, graph, options)
+        with _begun(declared, graph):
+            _work(declared, options)(graph)
         # Standard passes edit by sites alone. Any other may have worked on the graph below.
         untouched = declared.is_standard and all(site.skipped for site in graph.sites)
         proto = None if untouched else _export(graph)
@@ -77,6 +80,33 @@ def run_pass(
         renamed=dict(graph.renamed),
         accounts=tuple(graph.accounts),
     )
+
+
+@contextmanager
+def _begun(declared: Pass, graph: Graph) -> Iterator[None]:
+    """Let a pass work on a graph, but for the sites in `graph.skip`, and leave the graph in order."""
+    graph.begin(declared.name, graph.skip)
+    yield
+    graph.finish(whole=not declared.is_standard)
+
+
+def _work(declared: Pass, options: Mapping[str, Any]) -> Callable[[Graph], object]:
+    """Return what a pass does to a graph, in whatever API it is written."""
+    if declared.match:
+        from surgery.patterns import rewrite_any
+
+        return partial(rewrite_any, patterns=declared.match, function=declared.function, options=options)
+    if declared.api == "Graph":
+        return partial(declared.function, **options)
+    from surgery.bridges import whole
+
+    return partial(whole.apply, declared, options=options)
+
+
+def apply(declared: Pass, graph: Graph, options: Mapping[str, Any]) -> None:
+    """Run a pass over a graph with bound options, in this process."""
+    with _begun(declared, graph):
+        _work(declared, options)(graph)
 
 
 def _export(graph: Graph) -> onnx.ModelProto:
@@ -107,7 +137,7 @@ def _transform_in_fork(
 
     def work() -> dict[str, Any]:
         try:
-            bridges.apply(declared, graph, options)
+            apply(declared, graph, options)
             proto = _export(graph)
         except MemoryError:
             raise

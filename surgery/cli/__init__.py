@@ -107,23 +107,8 @@ def _prepare_streams() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
+    """Run the command line and return its exit code; what a command raises becomes a line on stderr and a code."""
     arguments = _parser().parse_args(argv)
-    try:
-        return _answer(arguments)
-    finally:
-        _warn()
-
-
-def _warn() -> None:
-    """Tell what is wrong with installed packages, if anybody looked for their passes."""
-    registry = sys.modules.get("surgery.registry.declare")
-    for line in registry.warnings() if registry is not None else ():
-        _output.say(f"surgery: warning: {line}")
-
-
-def _answer(arguments: argparse.Namespace) -> int:
-    """Run one command; what it raises becomes a line on stderr and an exit code."""
     try:
         code = int(arguments.command(arguments))
         _output.flush()
@@ -133,6 +118,15 @@ def _answer(arguments: argparse.Namespace) -> int:
         return _failed(arguments, error) if interrupt is None else _say(*_signals.account(interrupt))
     except KeyboardInterrupt as error:
         return _say(*_signals.account(error))
+    finally:
+        _warn()
+
+
+def _warn() -> None:
+    """Tell what is wrong with installed packages, if anybody looked for their passes."""
+    registry = sys.modules.get("surgery.registry.declare")
+    for line in registry.warnings() if registry is not None else ():
+        _output.say(f"surgery: warning: {line}")
 
 
 def _failed(arguments: argparse.Namespace, error: Exception) -> int:

@@ -6,13 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from surgery import storage
-from surgery.bridges.run_pass import run_pass
+from surgery.bridges.run_pass import PassResult
 from surgery.engine.candidate import Candidate, State
-from surgery.engine.records import Journal
-from surgery.errors import ModelFileError, SurgeryError
+from surgery.errors import ModelFileError
 from surgery.graph.graph import Graph
 from surgery.recipe.schema import PassStep
-from surgery.verification.inputs.spec import VerifySpec
 
 if TYPE_CHECKING:
     import onnx
@@ -28,11 +26,8 @@ class CommittedModel:
     `ModelFileError` when the nodes of the model have no order.
     """
 
-    def __init__(self, stored: storage.StoredModel, spec: VerifySpec, journal: Journal, *, contained: bool) -> None:
+    def __init__(self, stored: storage.StoredModel) -> None:
         self.stored = stored
-        self.spec = spec
-        self._journal = journal
-        self._contained = contained
         self._names: frozenset[str] = frozenset()
         # Standard passes that changed nothing: as long as the model is the same, so is what they do.
         self._unchanged: dict[_Key, Candidate] = {}
@@ -90,37 +85,26 @@ class CommittedModel:
         key = _key(candidate.step, candidate.step.find(), frozenset())
         self._refused[key] = self.state.data, replace(candidate, live=False, final=True)
 
-    def run(self, step: PassStep, declared: Pass, skip: frozenset[int]) -> Candidate:
-        """Run one pass. What it raises of its own becomes the complaint."""
-        state = self.state
+    def editable(self) -> Graph:
+        """Return the live graph for a pass to work on."""
         if self._touched:
-            self._load(state.proto)
+            self._load(self.state.proto)
         self._touched = True
-        try:
-            made = run_pass(
-                declared,
-                self.graph,
-                step.bind(),
-                skip=skip,
-                contained=self._contained,
-                timeout=self.spec.timeout,
-                memory=self.spec.memory,
-            )
-        except SurgeryError as error:
-            refusals = tuple(self.graph.refusals)
-            return Candidate(step, refusals=refusals, complaint=str(error), exit_code=error.exit_code)
-        if made.printed:
-            self._journal.observer.said(step.name, made.printed)
+        return self.graph
+
+    def candidate(self, step: PassStep, declared: Pass, skip: frozenset[int], made: PassResult) -> Candidate:
+        """Return what a pass made of the model, without the sites to `skip`."""
+        state = self.state
         data = state.data if made.proto is None else made.proto.SerializeToString(deterministic=True)
         changed = data != state.data
         self._touched = changed and made.live
         if changed:
             found = Candidate(step, made.proto, data, True, made.live, made.sites, made.refusals)
             return replace(found, renamed=made.renamed, accounts=made.accounts)
-        candidate = Candidate(step, state.proto, state.data, False, made.live, made.sites, made.refusals)
+        found = Candidate(step, state.proto, state.data, False, made.live, made.sites, made.refusals)
         if declared.is_standard:
-            self._unchanged[_key(step, declared, skip)] = candidate
-        return candidate
+            self._unchanged[_key(step, declared, skip)] = found
+        return found
 
 
 def _key(step: PassStep, declared: Pass, skip: frozenset[int]) -> _Key:

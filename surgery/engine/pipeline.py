@@ -69,7 +69,7 @@ class Pipeline:
         if not trusted:
             begun = begun or begin(stored, recipe.inputs, recipe.verify)
         try:
-            self.model = CommittedModel(stored, recipe.verify, self.journal, contained=contained)
+            self.model = CommittedModel(stored)
         except BaseException:
             if begun is not None:
                 begun.contract.close()
@@ -79,7 +79,7 @@ class Pipeline:
         if begun is not None:
             judge = self.judge = Verifying(begun, recipe.verify, self.journal, self.model.state)
             self._speculation = Speculation(judge) if speculation.pays(stored, judge) else None
-        self._bench = Workbench(self.model, self.judge, self.journal, Guilts())
+        self._bench = Workbench(self.model, recipe.verify, self.judge, self.journal, Guilts(), contained)
 
     @property
     def verifying(self) -> Verifying:
@@ -94,11 +94,7 @@ class Pipeline:
         self.judge.close()
 
     def run(self, steps: tuple[Step, ...]) -> None:
-        """Run steps in order. `Abort` when one ends the run."""
-        self._run(steps)
-        self._settle()
-
-    def _run(self, steps: tuple[Step, ...]) -> None:
+        """Run steps in order; `settle` waits for what is still being judged then. `Abort` when one ends the run."""
         for step in steps:
             if not self._holds(step.when):
                 if isinstance(step, PassStep):
@@ -111,7 +107,7 @@ class Pipeline:
                     self._repeat(step)
                 case UseStep():
                     before = signature(self.model.state.proto)
-                    self._run(step.recipe.steps)
+                    self.run(step.recipe.steps)
                     self.expect(step.recipe.expect, f"{step.recipe.name}: ", before)
 
     def _repeat(self, step: RepeatStep) -> None:
@@ -120,7 +116,7 @@ class Pipeline:
         for _ in range(step.times if step.times is not None else _MOST_ROUNDS):
             before = self._changes
             seen.append(self.model.state)
-            self._run(step.steps)
+            self.run(step.steps)
             if self._changes == before or self._is_back(seen):
                 return
         if step.times is None:
@@ -131,7 +127,7 @@ class Pipeline:
         if not _is_among(self.model.state, seen):
             return False
         # What is not judged yet may still be taken back, and the model be another one.
-        return not self._settle() or _is_among(self.model.state, seen)
+        return not self.settle() or _is_among(self.model.state, seen)
 
     def _endless(self, step: RepeatStep) -> None:
         """End rounds of which each has changed something: what they made was verified."""
@@ -139,14 +135,14 @@ class Pipeline:
         todo = "a pass always finds something to change; take it out"
         if step.on_failure in (None, "abort"):
             raise PassError(what, where=where, todo=todo)
-        self._settle()
+        self.settle()
         nodes, message = self.model.nodes, f"{what}, and ended; {todo}"
         self.journal.record(StepRecord("(repeat)", "unchanged", nodes, nodes, message=message, where=where))
 
     def _holds(self, when: When | None) -> bool:
         if when is None:
             return True
-        self._settle()
+        self.settle()
         state = self.model.state
         return all(met for _, met in comparisons(when.ops, when.nodes, when.opset, state.ops, opset(state.proto)))
 
@@ -160,32 +156,38 @@ class Pipeline:
         """Run passes in order, and again what was taken back with a change before it."""
         waiting = deque(steps)
         while waiting:
-            waiting.extendleft(reversed(self._run_pass(waiting.popleft())))
+            transaction = Transaction(waiting.popleft(), self._bench)
+            ahead = self._speculation if speculation.allows(transaction) else None
+            # A pass that is not standard runs in a fork, where a thread would be lost, with the locks that it holds.
+            again = self._note_judged(wait=ahead is None or not transaction.declared.is_standard)
+            if not again:
+                self._stop_before(transaction.step)
+                candidate = transaction.avoid_guilty_sites(transaction.run())
+                if self._is_taken_ahead(ahead, transaction, candidate):
+                    continue
+                again = self._note_judged(wait=True)
+            if not again:
+                self._conclude(transaction, transaction.judge(candidate))
+            else:
+                waiting.extendleft(reversed([*again, transaction.step]))
 
-    def _run_pass(self, step: PassStep) -> list[PassStep]:
-        """Run one pass; return what has to run next because a change before it was taken back."""
-        transaction = Transaction(step, self._bench)
-        ahead = self._speculation if speculation.allows(step, transaction.declared) else None
-        # One that is not standard runs in a fork, where a thread would be lost, with the locks that it holds.
-        again = self._note_judged(wait=ahead is None or not transaction.declared.is_standard)
-        if again:
-            return [*again, step]
+    def _stop_before(self, step: PassStep) -> None:
         if step.name == self._until:
-            self._settle()
+            self.settle()
             raise Arrived(step)
-        candidate = transaction.run_avoiding_guilty_sites()
-        if candidate.ok and candidate.changed and ahead is not None:
+
+    def _is_taken_ahead(self, ahead: Speculation | None, transaction: Transaction, candidate: Candidate) -> bool:
+        """Let the next pass work on a change that is not judged; return whether that may be."""
+        if not candidate.ok:
+            return False
+        if candidate.changed and ahead is not None:
             self._run_ahead(ahead, transaction, candidate)
-            return []
-        if candidate.ok and not candidate.changed and self._speculation:
-            record = account(candidate, "unchanged", self.model.state, seconds=transaction.seconds)
-            self._speculation.note(step, record)
-            return []
-        again = self._note_judged(wait=True)
-        if again:
-            return [*again, step]
-        self._conclude(transaction, transaction.judge(candidate))
-        return []
+            return True
+        if candidate.changed or not self._speculation:
+            return False
+        record = account(candidate, "unchanged", self.model.state, seconds=transaction.seconds)
+        self._speculation.note(transaction.step, record)
+        return True
 
     def _run_ahead(self, ahead: Speculation, transaction: Transaction, candidate: Candidate) -> None:
         """Let the next pass work on a change that is not judged."""
@@ -213,7 +215,7 @@ class Pipeline:
             return again
         return []
 
-    def _settle(self) -> bool:
+    def settle(self) -> bool:
         """Wait until nothing is taken for granted any more; return whether anything was taken back."""
         taken_back = False
         while again := self._note_judged(wait=True):
@@ -257,7 +259,7 @@ class Pipeline:
         """Note which expectations the committed model meets; its signature was that of the original, or `before`."""
         if expected == Expect():
             return
-        self._settle()
+        self.settle()
         state, noted = self.model.state, self.journal.expectations
         found = expectations(expected, state.ops, opset(state.proto))
         noted += [Expectation(prefix + what, ok) for what, ok in found]

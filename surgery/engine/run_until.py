@@ -43,6 +43,7 @@ def run_until(stored: storage.StoredModel, recipe: Recipe, name: str) -> Reached
     with closing(pipeline):
         try:
             pipeline.run(recipe.steps)
+            pipeline.settle()
         except Arrived as arrived:
             return Reached(arrived.step, arrived.step.find(), pipeline.model.proto)
         except Abort:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from surgery import storage
 from surgery.engine.pipeline import Abort, Pipeline
-from surgery.engine.records import Observer, Result, Silent, StepRecord
+from surgery.engine.records import Observer, Result, StepRecord
 from surgery.engine.transaction import RefusedEndError
 from surgery.proto.summary import data_files, summarize
 from surgery.recipe.failing import decided
@@ -57,66 +57,51 @@ def run(
     started = time.perf_counter()
     recipe = decided(recipe, on_failure)
     refused: list[StepRecord] = []
-    try:
-        pipeline, ended = _run(stored, recipe, observer, contained, begun, made)
-    except RefusedEndError as end:
-        # Which of the steps is to blame is known when each is verified on the whole, and what is done about it then.
-        refused.append(end.record)
-        (observer or Silent()).done(end.record)
-        each = replace(recipe, verify=replace(recipe.verify, mode="each", compare="whole"))
-        pipeline, ended = _run(stored, each, observer, contained, None, made)
+    # Where the end does not hold, which of the steps is to blame is known when each is verified on the whole.
+    each = replace(recipe, verify=replace(recipe.verify, mode="each", compare="whole"))
+    for attempt in (recipe, each):
+        with (
+            _rare_collections(),
+            closing(Pipeline(stored, attempt, observer, contained=contained, begun=begun)) as steps,
+        ):
+            try:
+                steps.run(attempt.steps)
+                steps.settle()
+                if made is not None:
+                    made(steps.model.proto)
+                steps.finish()
+            except RefusedEndError as end:
+                refused.append(end.record)
+                steps.journal.observer.done(end.record)
+                begun = None
+                continue
+            except Abort:
+                pass
+            else:
+                steps.expect(attempt.expect)
+            return _result(steps, attempt, tuple(refused), started, strict)
+    raise AssertionError("each step was verified on the whole")
+
+
+def _result(steps: Pipeline, recipe: Recipe, refused: tuple[StepRecord, ...], started: float, strict: bool) -> Result:
+    judge, stored = steps.verifying, steps.model.stored
     files = data_files(stored.proto, stored.path) if stored.path is not None else []
+    found = judge.validity(stored) if recipe.verify.mode != "off" else None
     return Result(
         recipe=recipe.name,
         input=summarize(stored.proto, files),
-        output=summarize(pipeline.model.proto),
-        steps=(*refused, *pipeline.journal.records),
-        expectations=tuple(pipeline.journal.expectations),
-        bindings=ended.bindings,
+        output=summarize(steps.model.proto),
+        steps=(*refused, *steps.journal.records),
+        expectations=tuple(steps.journal.expectations),
+        bindings=tuple(judge.contract.verifier.bindings),
         seconds=time.perf_counter() - started,
-        proto=pipeline.model.proto,
+        proto=steps.model.proto,
         stored=stored,
         strict=strict,
-        end=pipeline.verifying.end,
-        validity=ended.validity,
-        unverifiable=ended.unverifiable,
+        end=judge.end,
+        validity=found,
+        unverifiable=_unverifiable(steps, found) if found is not None else "",
     )
-
-
-@dataclass(frozen=True)
-class _Ended:
-    """What is known at the end of a run: its inputs, whether the original is valid, and why nothing could be shown."""
-
-    bindings: tuple[Mapping[str, Any], ...]
-    validity: Validity | None = None
-    unverifiable: str = ""
-
-
-def _run(
-    stored: storage.StoredModel,
-    recipe: Recipe,
-    observer: Observer | None,
-    contained: bool,
-    begun: ReferenceStart | None,
-    made: Callable[[onnx.ModelProto], object] | None,
-) -> tuple[Pipeline, _Ended]:
-    """Run the steps of a recipe; return the pipeline of them, ended."""
-    with _rare_collections():
-        pipeline = Pipeline(stored, recipe, observer, contained=contained, begun=begun)
-    with closing(pipeline), _rare_collections():
-        try:
-            pipeline.run(recipe.steps)
-            if made is not None:
-                made(pipeline.model.proto)
-            pipeline.finish()
-        except Abort:
-            pass
-        else:
-            pipeline.expect(recipe.expect)
-        judge = pipeline.verifying
-        found = judge.validity(stored) if recipe.verify.mode != "off" else None
-        unverifiable = _unverifiable(pipeline, found) if found is not None else ""
-        return pipeline, _Ended(tuple(judge.contract.verifier.bindings), found, unverifiable)
 
 
 def _unverifiable(pipeline: Pipeline, found: Validity) -> str:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 from surgery.engine.candidate import Candidate, State
 from surgery.engine.judging import Verifying
 from surgery.engine.records import StepRecord
+from surgery.engine.transaction import Transaction
 from surgery.promises import Parity
 from surgery.recipe.schema import PassStep
 from surgery.runtime.engine import FEW_WEIGHTS
@@ -193,10 +194,11 @@ def pays(stored: StoredModel, judge: Verifying) -> bool:
     return spec.mode == "end" or spec.compare == "region" or weights <= FEW_WEIGHTS
 
 
-def allows(step: PassStep, declared: Pass) -> bool:
+def allows(transaction: Transaction) -> bool:
     """Return whether the next pass may begin before what a step made is judged.
 
     What it is held to must be what later steps are held to, and nobody may have asked for more than a verdict.
     """
+    step, declared = transaction.step, transaction.declared
     intended = declared.promise(step.options) is Parity.INTENDED
     return step.expect is None and not declared.changes and not intended

@@ -11,16 +11,18 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from surgery.bridges.run_pass import run_pass
 from surgery.engine.candidate import Candidate, State
 from surgery.engine.committed import CommittedModel
 from surgery.engine.delta_debugging import MOST_RUNS, Guilts, Search, SearchLimit
 from surgery.engine.expectations import expectations
 from surgery.engine.judging import Judge
 from surgery.engine.records import Expectation, Journal, RefusedSite, StepRecord, StepStatus
-from surgery.errors import ExpectationError, RecipeError, UsageError, internal
+from surgery.errors import ExpectationError, SurgeryError, internal
 from surgery.proto.summary import operators, opset
 from surgery.recipe.schema import PassStep
 from surgery.verification.comparing.details import Verdict
+from surgery.verification.inputs.spec import VerifySpec
 from surgery.why.explain import explained, why_so_few
 
 _RUNS_UNVERIFIED = 16
@@ -39,12 +41,17 @@ class RefusedEndError(Exception):
 
 @dataclass(frozen=True)
 class Workbench:
-    """What the transactions of one run share: the committed model, who judges, the account, and the sites to avoid."""
+    """What the transactions of one run share: the committed model, who judges and how strictly, and the account.
+
+    `contained` passes run in a fork, unless they are standard ones. `guilts` are the sites to avoid.
+    """
 
     model: CommittedModel
+    spec: VerifySpec
     judge: Judge
     journal: Journal
     guilts: Guilts
+    contained: bool
 
     def verify_committed(self, name: str) -> None:
         """Verify the committed model as a whole where the judge asks for that, and record it under a name.
@@ -91,21 +98,26 @@ class Transaction:
         known = bench.model.known(step, declared, skip)
         if known is not None:
             return known
+        if declared.is_standard:
+            bench.judge.prepare()
+        else:
+            bench.judge.join()  # it runs in a fork
+        bench.journal.stage(step.name, "pass")
+        graph, spec = bench.model.editable(), bench.spec
+        limits = spec.timeout, spec.memory
         try:
-            if declared.is_standard:
-                bench.judge.prepare()
-            else:
-                bench.judge.join()  # it runs in a fork
-            bench.journal.stage(step.name, "pass")
-            return bench.judge.names(bench.model.run(step, declared, skip), declared)
-        except (RecipeError, UsageError):
-            raise
+            made = run_pass(declared, graph, step.bind(), *limits, skip=skip, contained=bench.contained)
+        except SurgeryError as error:
+            refusals = tuple(graph.refusals)
+            return Candidate(step, refusals=refusals, complaint=str(error), exit_code=error.exit_code)
         except Exception as error:
             return Candidate(step, complaint=internal(error), exit_code=3)
+        if made.printed:
+            bench.journal.observer.said(step.name, made.printed)
+        return bench.judge.names(bench.model.candidate(step, declared, skip, made), declared)
 
-    def run_avoiding_guilty_sites(self) -> Candidate:
-        """Run the pass, without the sites that were guilty before where the recipe looks for such."""
-        candidate = self.run()
+    def avoid_guilty_sites(self, candidate: Candidate) -> Candidate:
+        """Run the pass again without the sites that were guilty before, where the recipe looks for such."""
         if self.step.on_failure == "bisect" and candidate.ok and candidate.changed:
             return self._bench.guilts.avoid(self._key, candidate, self.run)
         return candidate
@@ -178,7 +190,7 @@ class Transaction:
     def _spare(self, failed: Candidate) -> tuple[Candidate, tuple[RefusedSite, ...]]:
         """Leave out the sites with which a step fails, and give what is left, to be committed."""
         most = _RUNS_UNVERIFIED if failed.is_unverified else MOST_RUNS
-        search = self.search(failed, most, self._bench.model.spec.timeout)
+        search = self.search(failed, most, self._bench.spec.timeout)
         left_out: tuple[RefusedSite, ...] = ()
         try:
             _, rest = search.guilty()
