@@ -9,7 +9,7 @@ import sys
 import textwrap
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,14 +17,21 @@ if TYPE_CHECKING:
     from surgery.testing.case import Case
 
 
+Reason = re.Pattern[str]
+"""A reason to refuse; where its text has a hole, anything may stand."""
+
+_PARTS_OF_AN_ERROR = re.compile(r"[:;] ")
+"""What stands between the place of an error, what is wrong and what to do."""
+
+
 def reason_texts(declared: Pass) -> list[str]:
     """List the reasons for which a pass refuses, in the order of its source; a hole in one is shown as "…"."""
-    return list(dict.fromkeys(_text(reason) for reason in _reasons(declared)))
+    return list(dict.fromkeys(_text(reason) for reason, _ in _reasons(declared)))
 
 
-def reasons_in(passes: Iterable[Pass]) -> dict[str, set[re.Pattern[str]]]:
-    """List, by pass, the reasons that its module can refuse with, as patterns (an f-string has holes)."""
-    return {declared.name: set(_reasons(declared)) for declared in passes}
+def reasons_in(passes: Iterable[Pass]) -> dict[str, set[Reason]]:
+    """List, by pass, the reasons that it can refuse with, as patterns (an f-string has holes)."""
+    return {declared.name: {reason for reason, _ in _reasons(declared)} for declared in passes}
 
 
 def without_firing(cases: Iterable[Case], passes: Iterable[Pass]) -> list[str]:
@@ -36,45 +43,75 @@ def without_firing(cases: Iterable[Case], passes: Iterable[Pass]) -> list[str]:
 def unshown(cases: Iterable[Case], passes: Collection[Pass]) -> list[tuple[str, str]]:
     """List the reasons to refuse that no case shows, each after its pass.
 
-    Of several passes in one module any may show a reason of that module.
+    A reason is shown by a case of any pass of its module; one that stands in a helper, by any pass of that folder.
+    Where a pass makes an error of a refusal, as it does for an edit that was asked for, the error tells the reason.
     """
     modules = {declared.name: declared.module for declared in passes}
     shown: dict[str, list[str]] = defaultdict(list)
     for case in cases:
-        if case.pass_name in modules:
-            shown[modules[case.pass_name]] += case.refused
-    return [
-        (name, _text(reason))
-        for name, reasons in reasons_in(passes).items()
-        for reason in sorted(reasons, key=lambda reason: reason.pattern)
-        if not any(reason.fullmatch(given) for given in shown[modules[name]])
-    ]
+        module = modules.get(case.pass_name, "")
+        for place in (module, _folder(module)):
+            shown[place] += [*case.refused, *_PARTS_OF_AN_ERROR.split(case.error or "")]
+    missing = {
+        (declared.name, _text(reason))
+        for declared in passes
+        for reason, home in _reasons(declared)
+        if not any(reason.fullmatch(given) for given in shown[home])
+    }
+    return sorted(missing)
 
 
-def _text(reason: re.Pattern[str]) -> str:
+def _folder(module: str) -> str:
+    return module.rpartition(".")[0]
+
+
+def _text(reason: Reason) -> str:
     return re.sub(r"\\(.)", r"\1", reason.pattern.replace(".+", "…"))
 
 
-def _reasons(declared: Pass) -> Iterator[re.Pattern[str]]:
-    """Yield the reasons in the module of a pass and in what it uses of the `_shared` module next to it."""
+def _reasons(declared: Pass) -> Iterator[tuple[Reason, str]]:
+    """Yield the reasons in the module of a pass, and in what it uses of the modules next to it, each with its home."""
     module = sys.modules[declared.module]
-    sources: list[Any] = [module, *_shared_functions(vars(module).values())]
-    for source in sources:
-        yield from _reasons_in(inspect.getsource(source))
+    yield from ((reason, module.__name__) for reason in _reasons_in(inspect.getsource(module)))
+    for helper in _helpers(module):
+        yield from ((reason, _folder(module.__name__)) for reason in _reasons_in(inspect.getsource(helper)))
 
 
-def _shared_functions(names: Iterable[Any]) -> list[FunctionType]:
-    """List the functions of `_shared` modules among these objects, those in tables too, and what they call."""
-    found: dict[FunctionType, None] = {}
-    pending = list(names)
+def _helpers(module: ModuleType) -> list[FunctionType | type]:
+    """List the functions and classes of the modules next to one that it uses, and what they use in turn."""
+    package = _folder(module.__name__)
+    found: dict[FunctionType | type, None] = {}
+    pending: list[Any] = [*vars(module).values()]
     while pending:
         item = pending.pop()
         if isinstance(item, dict):
-            pending += [value for value in item.values() if isinstance(value, FunctionType)]
-        elif isinstance(item, FunctionType) and item.__module__.endswith("._shared") and item not in found:
+            pending += [value for value in item.values() if isinstance(value, FunctionType | type)]
+        elif isinstance(item, FunctionType | type) and item.__module__.startswith(f"{package}._") and item not in found:
             found[item] = None
-            pending += [item.__globals__[name] for name in _names(item.__code__) if name in item.__globals__]
+            pending += _used(item)
     return list(found)
+
+
+def _used(item: FunctionType | type) -> Iterator[Any]:
+    """Yield what a function, or the methods of a class, refer to by names of their module."""
+    functions = [item] if isinstance(item, FunctionType) else [f for f in map(_plain, vars(item).values()) if f]
+    for function in functions:
+        names = list(_names(function.__code__))
+        known = [function.__globals__[name] for name in names if name in function.__globals__]
+        yield from known
+        for module in (one for one in known if isinstance(one, ModuleType) and _is_helper(one)):
+            yield from (getattr(module, name) for name in names if hasattr(module, name))
+
+
+def _is_helper(module: ModuleType) -> bool:
+    """Return whether a module stands next to passes, and is none."""
+    return module.__name__.rpartition(".")[2].startswith("_")
+
+
+def _plain(member: Any) -> FunctionType | None:
+    """Return the function of a method or a property."""
+    inner = getattr(member, "fget", None) or getattr(member, "func", None) or getattr(member, "__func__", member)
+    return inner if isinstance(inner, FunctionType) else None
 
 
 def _names(code: CodeType) -> Iterator[str]:
@@ -84,7 +121,7 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-def _reasons_in(source: str) -> Iterator[re.Pattern[str]]:
+def _reasons_in(source: str) -> Iterator[Reason]:
     tree = ast.parse(textwrap.dedent(source))
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
@@ -96,7 +133,7 @@ def _reasons_in(source: str) -> Iterator[re.Pattern[str]]:
             yield _reason(node.args[0])
 
 
-def _reason(expression: ast.expr) -> re.Pattern[str]:
+def _reason(expression: ast.expr) -> Reason:
     if isinstance(expression, ast.JoinedStr):
         parts = [re.escape(str(part.value)) if isinstance(part, ast.Constant) else ".+" for part in expression.values]
         return re.compile("".join(parts))
