@@ -43,9 +43,7 @@ for _ops, _version in (
 
 @adapter("Unsqueeze", to=13)
 def _unsqueeze_13(draft: Draft) -> None:
-    axes = draft.take("axes")
-    draft.require(axes is not None, "Unsqueeze has no axes")
-    draft.set_input(1, draft.integers(axes, "axes"))
+    draft.set_input(1, draft.integers(draft.needed("axes"), "axes"))
 
 
 @adapter("Split", to=13)
@@ -64,15 +62,12 @@ def _split_18(draft: Draft) -> None:
 
 @adapter("Reshape", to=5)
 def _reshape_5(draft: Draft) -> None:
-    shape = draft.take("shape")
-    draft.require(shape is not None, "Reshape has no shape")
-    draft.set_input(1, draft.integers(shape, "shape"))
+    draft.set_input(1, draft.integers(draft.needed("shape"), "shape"))
 
 
 @adapter("Slice", to=10)
 def _slice_10(draft: Draft) -> None:
-    starts, ends = draft.take("starts"), draft.take("ends")
-    draft.require(starts is not None and ends is not None, "Slice has no starts or ends")
+    starts, ends = draft.needed("starts"), draft.needed("ends")
     # Absent axes used to be as many as there are starts; now they are all axes.
     axes = draft.take("axes") or range(len(starts))
     for index, (values, name) in enumerate(((starts, "starts"), (ends, "ends"), (axes, "axes")), 1):
@@ -81,16 +76,12 @@ def _slice_10(draft: Draft) -> None:
 
 @adapter("TopK", to=10)
 def _top_k_10(draft: Draft) -> None:
-    count = draft.take("k")
-    draft.require(count is not None, "TopK has no k")
-    draft.set_input(1, draft.integers([count], "k"))
+    draft.set_input(1, draft.integers([draft.needed("k")], "k"))
 
 
 @adapter("Upsample", to=9)
 def _upsample_9(draft: Draft) -> None:
-    scales = draft.take("scales")
-    draft.require(scales is not None, "Upsample has no scales")
-    draft.set_input(1, draft.constant(np.array(scales, dtype=np.float32), "scales"))
+    draft.set_input(1, draft.constant(np.array(draft.needed("scales"), dtype=np.float32), "scales"))
 
 
 @adapter("DFT", to=20)
@@ -110,8 +101,7 @@ def _dropout_12(draft: Draft) -> None:
 
 @adapter("Pad", to=11)
 def _pad_11(draft: Draft) -> None:
-    pads, fill = draft.take("pads"), draft.take("value", 0.0)
-    draft.require(pads is not None, "Pad has no pads")
+    pads, fill = draft.needed("pads"), draft.take("value", 0.0)
     draft.set_input(1, draft.integers(pads, "pads"))
     if fill != 0 and draft.attr("mode", "constant") == "constant":
         draft.set_input(2, _scalar(draft, fill, "fill"))

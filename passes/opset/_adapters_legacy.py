@@ -185,8 +185,7 @@ def _dropout_10(draft: Draft) -> None:
 @adapter("Upsample", to=7)
 def _upsample_7(draft: Draft) -> None:
     """The input was an image, so the scales are those of its last two axes."""
-    height, width = draft.take("height_scale"), draft.take("width_scale")
-    draft.require(height is not None and width is not None, "Upsample has no scales")
+    height, width = draft.needed("height_scale"), draft.needed("width_scale")
     draft.set("scales", [1.0, 1.0, height, width])
     if draft.attr("mode", "nearest") == "bilinear":
         draft.set("mode", "linear")

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from surgery import Refusal
-
 from ._schemas import all_schemas
 
 if TYPE_CHECKING:
@@ -117,14 +115,14 @@ def body(
     attributes: Mapping[str, Any],
     inputs: Sequence[tuple[str, Sequence[int | str | None] | None] | None],
 ) -> Body | None:
-    """Return what the schema says that a call computes; None when it says nothing.
+    """Return what the schema says that a call computes; None when it says nothing, or something with subgraphs.
 
     `inputs` has the type and the dims of each input, None where it is omitted. Of several bodies the one written in
     the newest operators is taken.
     """
     schema = all_schemas()[op][version]
     function = _function(schema, attributes, inputs)
-    if function is None:
+    if function is None or any(one.HasField("g") or one.graphs for node in function.node for one in node.attribute):
         return None
     opset = next((item.version for item in function.opset_import if item.domain in ("", "ai.onnx")), version)
     given = {**form(op, version).defaults, **attributes}
@@ -181,8 +179,6 @@ def _value(attribute: Any) -> Any:
     from onnx import AttributeProto, numpy_helper
 
     value = onnx.helper.get_attribute_value(attribute)
-    if attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS):
-        raise Refusal("the smaller operators of its schema have subgraphs")
     if attribute.type == AttributeProto.TENSOR:
         return numpy_helper.to_array(value)
     return value.decode() if isinstance(value, bytes) else value

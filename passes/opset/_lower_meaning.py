@@ -107,6 +107,7 @@ def _batch_normalization_15(call: Call, place: Lowering) -> Result:
     for index in range(1, 5):
         if kinds[index] != kinds[0]:
             place.require(_types.element(kinds[index]) in ("float", "double"), "scale or mean in a type of its own")
+            place.require(not call.attr("training_mode"), "BatchNormalization is in training mode")
             wide = [place.cast(call.input(other), kinds[index]) for other in range(5)]
             made = place.node("BatchNormalization", *wide, epsilon=call.attr("epsilon"))
             return place.cast(made, kinds[0])

@@ -313,7 +313,7 @@ def _keep(call: Call, before: int | None) -> None:
     gone = [name for name in call.attributes if name not in old.defaults]
     for name in gone:
         if new.defaults.get(name) is None or call.attr(name) != new.defaults[name]:
-            raise Refusal(f"attribute {name} of {call.op} came with opset {call.version}")
+            raise _newer(f"attribute {name}", call)
     _require_ports(call, new, old)
     for name in gone:
         del call.attributes[name]
@@ -326,14 +326,17 @@ def _keep(call: Call, before: int | None) -> None:
 
 def _require_ports(call: Call, new: _forms.Form, old: _forms.Form) -> None:
     """Refuse a call with inputs or outputs that the older form lacks, or without one that it needs."""
-    since = f"came with opset {call.version}"
     for index in range(len(old.inputs), len(call.inputs)):
         if call.inputs[index] is not None and not old.inputs[-1].is_variadic:
-            raise Refusal(f"input {new.inputs[index].name} of {call.op} {since}")
+            raise _newer(f"input {new.inputs[index].name}", call)
     for index, parameter in enumerate(old.inputs):
         is_needed = not (parameter.is_optional or parameter.is_variadic)
         if is_needed and call.find(index) is None:
             raise Refusal(f"input {parameter.name} of {call.op} must be given before opset {call.version}")
     for index in range(len(old.outputs), call.outputs):
         if call.is_read(index) and not old.outputs[-1].is_variadic:
-            raise Refusal(f"output {new.outputs[index].name} of {call.op} {since}")
+            raise _newer(f"output {new.outputs[index].name}", call)
+
+
+def _newer(what: str, call: Call) -> Refusal:
+    return Refusal(f"{what} of {call.op} came with opset {call.version}")

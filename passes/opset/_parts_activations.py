@@ -112,8 +112,7 @@ def _extremes(call: Call, place: Lowering) -> Result:
         cast = [place.cast(value, wide) for value in call.inputs if value is not None]
         return place.cast(place.node(call.op, *cast), kind)
     found = call.input(0)
-    for other in call.inputs[1:]:
-        assert other is not None
+    for other in (value for value in call.inputs[1:] if value is not None):
         is_kept = place.node("Greater" if call.op == "Max" else "Less", found, other)
         found = place.node("Where", is_kept, found, other)
     return place.node("Identity", found) if found == call.input(0) else found

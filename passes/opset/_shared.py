@@ -98,6 +98,12 @@ class Draft:
         self._attributes.pop(name, None)
         return value
 
+    def needed(self, name: str) -> Any:
+        """Return an attribute that the operator cannot do without, and drop it."""
+        value = self.take(name)
+        self.require(value is not None, f"{self.op} has no {name}")
+        return value
+
     def set(self, name: str, value: Any) -> None:
         """Set an attribute."""
         self._attributes[name] = value
