@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -163,10 +163,6 @@ class Result:
     def save(self, path: str | Path, *, layout: storage.Layout = "keep", force: bool = False) -> Result:
         """Write the model, atomically; return the account with the written file in it."""
         files = storage.save(self.proto, path, self.stored.weights, layout=layout, force=force)
-        return self.saved(path, files)
-
-    def saved(self, path: str | Path, files: Sequence[Path]) -> Result:
-        """Return the account with the written files in it, of which the first one is the model, that is at `path`."""
         return replace(self, output=summarize(self.proto, [Path(path), *files[1:]]))
 
 

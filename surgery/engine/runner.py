@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -43,16 +43,14 @@ def run(
     observer: Observer | None = None,
     contained: bool = True,
     begun: ReferenceStart | None = None,
-    made: Callable[[onnx.ModelProto], object] | None = None,
     on_failure: OnFailure | None = None,
     strict: bool = False,
 ) -> Result:
     """Run a recipe over a loaded model. Nothing is written; see `Result.save`.
 
     Passes that are not standard ones run in a process of their own, unless `contained` is false. What has `begun` is
-    the run of this very model, with what the recipe says of inputs and verification. `made` is told of the model that
-    the steps have left, while the end is still to be verified. `on_failure` is done about each step that fails,
-    whatever the recipe says; when `strict`, a run that keeps only what holds is not ok.
+    the run of this very model, with what the recipe says of inputs and verification. `on_failure` is done about each
+    step that fails, whatever the recipe says; when `strict`, a run that keeps only what holds is not ok.
     """
     started = time.perf_counter()
     recipe = decided(recipe, on_failure)
@@ -67,8 +65,6 @@ def run(
             try:
                 steps.run(attempt.steps)
                 steps.settle()
-                if made is not None:
-                    made(steps.model.proto)
                 steps.finish()
             except RefusedEndError as end:
                 refused.append(end.record)
@@ -141,29 +137,10 @@ def apply(
     stored = begun.stored if begun is not None else _load(model)
     if output is not None:
         storage.check_target(Path(output), force=force)
-    saving: list[storage.BackgroundSave] = []
-
-    def save(proto: onnx.ModelProto) -> None:
-        while saving:  # what was made first did not hold
-            saving.pop().drop()
-        if output is not None:
-            saving.append(storage.BackgroundSave(proto, output, stored.weights, layout=layout, force=force))
-
-    try:
-        result = run(
-            stored,
-            loaded,
-            observer=observer,
-            contained=contained,
-            begun=begun,
-            made=save,
-            on_failure=on_failure,
-            strict=strict,
-        )
-        return result.saved(output, saving[0].keep()) if output is not None and saving and result.ok else result
-    finally:
-        for one in saving:
-            one.drop()
+    result = run(
+        stored, loaded, observer=observer, contained=contained, begun=begun, on_failure=on_failure, strict=strict
+    )
+    return result.save(output, layout=layout, force=force) if output is not None and result.ok else result
 
 
 def _recipe(recipe: str | Path, trust: bool, contained: bool) -> Recipe:

@@ -7,9 +7,9 @@ Who may change what: the thread of the pipeline owns the committed model, the gr
 a thread of its own. These threads share the judge, one after the other where they change it: a judgement begins when
 the one before it has ended well, and ends with `Judge.adopt`, which alone changes what later candidates are held to.
 Before its turn a thread asks the checker about its own candidate, compares regions when the one before it has done so,
-and runs the whole while the one before it is judged; that only fills caches, each with a lock of its own. While any
-judgement is under way, the pipeline does not ask the judge anything but to `prepare` and for `names` that the pass has
-said. `surgery apply` on the exports of the benchmark takes 1.2 to 1.4 times as long without this room.
+and runs the whole while the one before it is judged. That adds entries to caches of the `Verifier`, each under the
+bytes of its own change; regions are compared by one thread at a time, under the lock of the `Verifier`. While any
+judgement is under way, the pipeline asks the judge nothing but to `prepare`, and for the `names` that a pass has given.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from surgery.storage.background_save import BackgroundSave as BackgroundSave
     from surgery.storage.checkpoints import Checkpoint as Checkpoint
     from surgery.storage.checkpoints import Named as Named
     from surgery.storage.checkpoints import read_checkpoint as read_checkpoint
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from surgery.storage.wire import Reference as Reference
 
 _HOMES = {
-    "BackgroundSave": "background_save",
     "Checkpoint": "checkpoints",
     "Named": "checkpoints",
     "read_checkpoint": "checkpoints",

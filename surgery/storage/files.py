@@ -59,7 +59,6 @@ class NewFile:
 
     def __init__(self, target: Path, like: Path | None = None) -> None:
         sweep(target.parent)
-        self._stopped = False
         self._path, self._fd = create(target)
         _unfinished[self] = os.getpid()
         with suppress(FileNotFoundError):
@@ -81,10 +80,6 @@ class NewFile:
             gone(self._path)
             del _unfinished[self]
         self._close()
-
-    def stop(self) -> None:
-        """Have another thread write no more of it: nobody wants the file."""
-        self._stopped = True
 
     @property
     def fd(self) -> int:
@@ -109,8 +104,6 @@ class NewFile:
                 for done in range(0, part.length, _COPY_STEP):
                     copy_range(source, part.offset + done, min(part.length - done, _COPY_STEP), self._fd)
                     self._send()
-                    if self._stopped:
-                        raise InterruptedError(errno.EINTR, "not wanted any more")
         _write_all(self._fd, small)
 
     def _send(self) -> None:
@@ -170,9 +163,8 @@ def written() -> list[Path]:
 
 @atexit.register
 def _discard_all() -> None:
-    """Remove what a thread was writing when the process was told to end."""
+    """Remove what was being written when the process was told to end."""
     for file, owner in list(_unfinished.items()):
-        file.stop()
         if owner == os.getpid():
             file.discard()
 

@@ -73,81 +73,31 @@ def save(
     old file stays whole until the new one takes its place, which may also be the model that `weights` come from. Equal
     models make equal bytes. Raises OutputError, and ModelFileError when weights are gone.
     """
-    return Saving(proto, path, weights, layout=layout, force=force).keep()
-
-
-class Saving:
-    """A model on its way to its file, whose place it takes when it is kept: see `save`, whose two halves this is.
-
-    `write` does the long part of it where the model is one file. Nobody sees that before `keep`, and `drop` undoes it.
-    """
-
-    def __init__(
-        self,
-        proto: onnx.ModelProto,
-        path: str | os.PathLike[str],
-        weights: Weights,
-        *,
-        layout: Layout | External = "keep",
-        force: bool = False,
-    ) -> None:
-        if not isinstance(layout, External) and layout not in ("keep", "single", "external"):
-            raise UsageError(f"there is no layout '{layout}'", todo="use keep, single or external")
-        self._target = target = check_target(path, force=force)
-        self._weights = weights
-        self._force = force
-        if weights.origin != target:
-            spare_input(target, weights)
-        skeleton = _serialize(proto, target)
-        external = layout if isinstance(layout, External) else External()
-        self._names = external.names(target)
-        how: Layout = layout if not isinstance(layout, External) else "external"
-        self._plan = _Plan(skeleton, weights, how, external, target)
-        self._pieces, self._files = self._plan.make(self._names)
-        self._written: NewFile | None = None
-
-    def write(self) -> None:
-        """Write the file next to the place that it is to take, durably; where there are several, do nothing."""
-        if self._files or self._written is not None:
-            return
-        with output_errors(self._target):
-            self._written = NewFile(self._target)
-            try:
-                self._written.write(self._pieces.parts, self._weights)
-                self._written.sync()
-            except BaseException:
-                self.drop()
-                raise
-
-    def keep(self) -> list[Path]:
-        """Put the model in place, and return its files."""
-        target, weights = self._target, self._weights
-        if not self._files:
-            self.write()
-            assert self._written is not None
-            with output_errors(target):
-                self._written.commit(target)
-            sweep(target.parent)
-            return [target]
+    if not isinstance(layout, External) and layout not in ("keep", "single", "external"):
+        raise UsageError(f"there is no layout '{layout}'", todo="use keep, single or external")
+    target = check_target(path, force=force)
+    if weights.origin != target:
+        spare_input(target, weights)
+    external = layout if isinstance(layout, External) else External()
+    names = external.names(target)
+    how: Layout = "external" if isinstance(layout, External) else layout
+    plan = _Plan(_serialize(proto, target), weights, how, external, target)
+    pieces, files = plan.make(names)
+    if not files:
+        with output_errors(target), NewFile(target) as file:
+            file.write(pieces.parts, weights)
+            file.sync()
+            file.commit(target)
         sweep(target.parent)
-        for file in self._files:
-            _check_data_path(target.with_name(file.name), target, weights, self._force)
-        with output_errors(target.with_name(self._files[0].name)):
-            files = _write_all(target, self._names, self._plan, weights)
-        # The model that was there may have named files of a run that was killed, and this one does not.
-        sweep(target.parent)
-        return files
-
-    def stop(self) -> None:
-        """Have a thread that writes it leave off: it is to be dropped."""
-        if self._written is not None:
-            self._written.stop()
-
-    def drop(self) -> None:
-        """Remove what was written and not kept."""
-        if self._written is not None:
-            self._written.discard()
-            self._written = None
+        return [target]
+    sweep(target.parent)
+    for file_plan in files:
+        _check_data_path(target.with_name(file_plan.name), target, weights, force)
+    with output_errors(target.with_name(files[0].name)):
+        written = _write_all(target, names, plan, weights)
+    # The model that was there may have named files of a run that was killed, and this one does not.
+    sweep(target.parent)
+    return written
 
 
 def resolve(proto: onnx.ModelProto, weights: Weights | None = None) -> onnx.ModelProto:

@@ -1,4 +1,4 @@
-"""What goes on next to the rest of a run: the original from the start on, and the result on its way to disk."""
+"""The result, written when the end is verified, and the original, run while the rest is still to be loaded."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def left(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()} - {"m.onnx", "r.yaml"}
 
 
-# The result, written while the end is verified
+# The result, written when the end is verified
 
 
 def test_what_is_found_wrong_at_the_end_leaves_the_old_file(tmp_path: Path) -> None:
@@ -68,16 +68,6 @@ def test_what_breaks_the_verification_leaves_nothing(tmp_path: Path, monkeypatch
     with pytest.raises(KeyboardInterrupt):
         runner.apply(model, recipe, output=tmp_path / "out.onnx")
     assert left(tmp_path) == set()
-
-
-@pytest.mark.parametrize("layout", ["keep", "single", "external"])
-def test_it_is_what_saving_afterwards_writes(tmp_path: Path, layout: storage.Layout) -> None:
-    model, recipe = folder_with(tmp_path)
-    beside = runner.apply(model, recipe, output=tmp_path / "a.onnx", layout=layout)
-    after = runner.apply(model, recipe).save(tmp_path / "b.onnx", layout=layout)
-    assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
-    assert beside.output.path == tmp_path / "a.onnx"
-    assert beside.output.bytes == after.output.bytes
 
 
 def test_a_full_disk_is_told_once_the_verdict_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
