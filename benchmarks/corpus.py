@@ -1,0 +1,120 @@
+"""What a change does to models: nodes, bytes and verdicts for each model and recipe, of two commits side by side.
+
+    python benchmarks/corpus.py main HEAD
+    python benchmarks/corpus.py main . --models models/bert-tiny.onnx ~/exports --recipes default modern
+
+`.` is the working tree as it is, without a commit. Both run with the packages that are installed here. What both write
+byte for byte, with the same verdicts, is listed with `--all` only. Exit code 1 when anything differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PARTS = ("surgery", "passes", "recipes")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one commit made of a model: what it wrote, and the verdict on each step that it tried."""
+
+    nodes: int
+    bytes: int
+    digest: str
+    verdicts: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.nodes} nodes, {self.bytes:,} bytes, {', '.join(dict.fromkeys(self.verdicts)) or 'no verdict'}"
+
+
+def unpacked(commit: str, folder: Path) -> Path:
+    """Put the sources of a commit into a folder, as Python imports them."""
+    if commit == ".":
+        for part in PARTS:
+            shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+    else:
+        data = subprocess.run(["git", "archive", commit, *PARTS], cwd=ROOT, check=True, capture_output=True).stdout
+        with tarfile.open(fileobj=BytesIO(data)) as archive:
+            archive.extractall(folder, filter="data")
+    for part in PARTS[1:]:
+        link = folder / "surgery" / part
+        if not link.exists():
+            link.symlink_to(f"../{part}")
+    return folder
+
+
+def outcome(tree: Path, recipe: str, model: Path, output: Path) -> Outcome | str:
+    """Apply a recipe with the sources of a tree; the last line that was said where it could not."""
+    command = [sys.executable, "-m", "surgery", "apply", recipe, str(model), "--output", str(output)]
+    run = subprocess.run(
+        [*command, "--force", "--format", "json"],
+        env={**os.environ, "PYTHONPATH": str(tree)},
+        cwd=output.parent,
+        capture_output=True,
+        text=True,
+    )
+    try:
+        report = json.loads(run.stdout)
+    except json.JSONDecodeError:
+        return f"exit code {run.returncode}: {run.stderr.strip().splitlines()[-1:] or ''}"
+    steps = tuple(f"{step['status']} {step['verdict']}" for step in report["steps"] if step["status"] != "unchanged")
+    digest = hashlib.sha256()
+    written = sorted(output.parent.glob(f"{output.name}*")) if report["ok"] else []
+    for path in written:
+        with path.open("rb") as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+        path.unlink()
+    return Outcome(report["output"]["nodes"], report["output"]["bytes"], digest.hexdigest(), steps)
+
+
+def models_in(places: Sequence[Path]) -> Iterator[Path]:
+    """Yield model files, and those in folders."""
+    for place in places:
+        yield from sorted(place.rglob("*.onnx")) if place.is_dir() else [place.absolute()]
+
+
+def main() -> int:
+    """Compare two commits."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("before", metavar="BEFORE")
+    parser.add_argument("after", metavar="AFTER")
+    parser.add_argument("--models", nargs="+", type=Path, default=[ROOT / "models"])
+    parser.add_argument("--recipes", nargs="+", default=["default", "modern"])
+    parser.add_argument("--all", action="store_true", help="list what is the same as well")
+    arguments = parser.parse_args()
+    count = differing = 0
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        trees = []
+        for side, commit in (("before", arguments.before), ("after", arguments.after)):
+            (work / side).mkdir()
+            trees.append(unpacked(commit, work / side))
+        for model in models_in(arguments.models):
+            for recipe in arguments.recipes:
+                first, second = (outcome(tree, recipe, model, work / "out.onnx") for tree in trees)
+                count += 1
+                differing += first != second
+                if first != second:
+                    print(f"differs  {model.name} {recipe}\n    {first}\n    {second}", flush=True)
+                elif arguments.all:
+                    print(f"same     {model.name} {recipe}: {first}", flush=True)
+    print(f"{differing} of {count} differ")
+    return 1 if differing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
