@@ -135,8 +135,8 @@ class Verifying:
         if candidate.proto is None or not candidate.changed:
             return candidate
         self.prepare()
-        told = candidate.renamed, candidate.accounts
-        return replace(candidate, renamed=self.contract.names(candidate.proto, declared.changes, *told))
+        names = candidate.renamed, candidate.accounts
+        return replace(candidate, renamed=self.contract.names(candidate.proto, declared.changes, *names))
 
     @property
     def trusts(self) -> bool:
@@ -158,27 +158,22 @@ class Verifying:
             return [f"checker: {internal(error)}"]
 
     def judge(self, candidate: Candidate, declared: Pass, findings: list[str] | None = None) -> Candidate:
-        """Check and verify a candidate; `findings` are those of the checker, if known."""
-        if not (candidate.ok and candidate.changed):
+        """Look at a candidate in the order of cost: signature, checker (unless its `findings` are known), parity."""
+        if candidate.proto is None or not (candidate.ok and candidate.changed):
             return candidate
+        verdict = None
         try:
-            return self._judge(candidate, declared, findings)
+            complaint = next(self._complaints(candidate, declared, findings), "")
+            if not complaint and self.compares(candidate):
+                self._journal.stage(candidate.step.name, "parity")
+                names = candidate.renamed, candidate.accounts
+                verdict = self.contract.verify(candidate.proto, candidate.data, candidate.promise, *names)
+                complaint = self.complaint(verdict)
         except (RecipeError, UsageError):
             # The inputs or libraries to verify with are wrong, whatever the pass did.
             raise
         except Exception as error:
             return replace(candidate, complaint=internal(error), exit_code=getattr(error, "exit_code", 3))
-
-    def _judge(self, candidate: Candidate, declared: Pass, findings: list[str] | None) -> Candidate:
-        """Look at a candidate in the order of cost: signature, checker, parity."""
-        assert candidate.proto is not None
-        complaint = next(self._complaints(candidate, declared, findings), "")
-        verdict = None
-        if not complaint and self.compares(candidate):
-            self._journal.stage(candidate.step.name, "parity")
-            told = candidate.renamed, candidate.accounts
-            verdict = self.contract.verify(candidate.proto, candidate.data, candidate.promise, *told)
-            complaint = self.complaint(verdict)
         return replace(candidate, verdict=verdict, complaint=complaint, exit_code=1 if complaint else 0)
 
     def _complaints(self, candidate: Candidate, declared: Pass, findings: list[str] | None) -> Iterator[str]:
@@ -216,8 +211,8 @@ class Verifying:
             return
         # What fails here does so once more where it is judged.
         with suppress(Exception):
-            promise, told = candidate.promise, (candidate.renamed, candidate.accounts)
-            if self.contract.keeps_terms(candidate.proto, promise, *told):
+            promise, names = candidate.promise, (candidate.renamed, candidate.accounts)
+            if self.contract.keeps_terms(candidate.proto, promise, *names):
                 what((before.proto, before.data), (candidate.proto, candidate.data), promise)
 
     # What is committed
