@@ -35,13 +35,13 @@ def abs_for_relu(graph: Graph) -> None:
 def _ahead(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let passes of a test run as standard ones do, and judging take long enough for others to run ahead."""
     monkeypatch.setattr(Pass, "is_standard", property(lambda self: True))
-    judged = judging.Verifying._judge
+    judged = judging.Verifying.judge
 
     def slowly(self: judging.Verifying, candidate: Candidate, *rest: Any) -> Candidate:
         time.sleep(0.3)
         return judged(self, candidate, *rest)
 
-    monkeypatch.setattr(judging.Verifying, "_judge", slowly)
+    monkeypatch.setattr(judging.Verifying, "judge", slowly)
     yield
 
 
@@ -71,7 +71,7 @@ def test_steps_are_recorded_in_their_order() -> None:
 
 def test_a_change_is_checked_while_the_one_before_it_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     checked: dict[str, threading.Event] = defaultdict(threading.Event)
-    find, judged = judging.Verifying.find, judging.Verifying._judge
+    find, judged = judging.Verifying.find, judging.Verifying.judge
 
     def told(self: judging.Verifying, candidate: Candidate) -> list[str]:
         checked[candidate.step.name].set()
@@ -82,7 +82,7 @@ def test_a_change_is_checked_while_the_one_before_it_is_judged(monkeypatch: pyte
         return judged(self, candidate, *rest)
 
     monkeypatch.setattr(judging.Verifying, "find", told)
-    monkeypatch.setattr(judging.Verifying, "_judge", waiting)
+    monkeypatch.setattr(judging.Verifying, "judge", waiting)
     result = run("[drop-identity, drop-dropout]")
     assert outcomes(result) == [("drop-identity", "committed"), ("drop-dropout", "committed")]
 
@@ -179,7 +179,7 @@ def test_the_whole_is_run_while_the_change_before_is_judged(monkeypatch: pytest.
     monkeypatch.setattr(verifier, "_PER_NODE", 1e9)
     ahead: list[bytes] = []
     is_run = threading.Event()
-    run_ahead, judged = verifier.Verifier.run_ahead, judging.Verifying._judge
+    run_ahead, judged = verifier.Verifier.run_ahead, judging.Verifying.judge
 
     def noted(self: verifier.Verifier, before: bytes | None, candidate: bytes, promise: Parity) -> None:
         run_ahead(self, before, candidate, promise)
@@ -192,14 +192,14 @@ def test_the_whole_is_run_while_the_change_before_is_judged(monkeypatch: pytest.
         return judged(self, candidate, *rest)
 
     monkeypatch.setattr(verifier.Verifier, "run_ahead", noted)
-    monkeypatch.setattr(judging.Verifying, "_judge", waits)
+    monkeypatch.setattr(judging.Verifying, "judge", waits)
     result = run("[drop-identity, drop-dropout, drop-no-op]")
     assert [status for _, status in outcomes(result)] == ["committed"] * 3
     assert ahead and ops(result.proto) == ["Relu", "Neg"]
 
 
 def test_regions_are_compared_though_the_change_before_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    compare_ahead, judged = SignatureTracker.compare_ahead, judging.Verifying._judge
+    compare_ahead, judged = SignatureTracker.compare_ahead, judging.Verifying.judge
     all_compared = threading.Semaphore(0)
 
     def noted(self: SignatureTracker, *change: Any) -> None:
@@ -212,7 +212,7 @@ def test_regions_are_compared_though_the_change_before_is_not_judged(monkeypatch
         return judged(self, candidate, *rest)
 
     monkeypatch.setattr(SignatureTracker, "compare_ahead", noted)
-    monkeypatch.setattr(judging.Verifying, "_judge", waits)
+    monkeypatch.setattr(judging.Verifying, "judge", waits)
     result = run("[drop-identity, drop-dropout, drop-no-op]")
     assert [status for _, status in outcomes(result)] == ["committed"] * 3
 

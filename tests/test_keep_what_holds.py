@@ -1,6 +1,7 @@
 """What was verified before a step was refused is kept: of the step its sites that hold, and all other steps."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -141,13 +142,13 @@ def test_what_breaks_while_a_step_is_judged_refuses_that_step(where: str, monkey
 
 def test_a_refused_step_is_not_judged_again_on_the_same_model(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     judged: list[str] = []
-    judge = judging.Verifying._judge
+    complaints = judging.Verifying._complaints
 
-    def counting(self: judging.Verifying, candidate: Candidate, *rest: Any) -> Candidate:
+    def counting(self: judging.Verifying, candidate: Candidate, *rest: Any) -> Iterator[str]:
         judged.append(candidate.step.name)
-        return judge(self, candidate, *rest)
+        return complaints(self, candidate, *rest)
 
-    monkeypatch.setattr(judging.Verifying, "_judge", counting)
+    monkeypatch.setattr(judging.Verifying, "_complaints", counting)
     steps = "[{repeat: 5, steps: [drop-identity, {pass: keep-drop-relu, on_failure: rollback}]}]"
     result = apply(steps)
     # Rounds end with the first that changes nothing, one later where that is not known in time.
