@@ -142,8 +142,8 @@ def test_it_is_not_told_where_there_is_code_to_ask_about(tmp_path: Path, steps: 
 def test_the_run_that_was_begun_is_the_one_that_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, recipe = folder_with(tmp_path)
     stored = storage.load(model)
-    begun = begin(stored, InputsSpec(), VerifySpec(mode="end"))
-    begun.contract.verifier.prepare()
+    reference = begin(stored, InputsSpec(), VerifySpec(mode="end"))
+    reference.tracker.verifier.prepare()
     ran: list[bytes] = []
     run = Engine.run
 
@@ -152,9 +152,9 @@ def test_the_run_that_was_begun_is_the_one_that_is_used(tmp_path: Path, monkeypa
         return run(self, skeleton, *rest, **options)
 
     monkeypatch.setattr(Engine, "run", watched)
-    result = runner.apply(model, recipe, begun=begun)
+    result = runner.apply(model, recipe, reference=reference)
     assert result.ok
-    assert begun.skeleton not in ran
+    assert reference.skeleton not in ran
     assert ran
 
 

@@ -227,7 +227,7 @@ class _Inquiry:
         pipeline, judge = self.pipeline, self.pipeline.verifying
         if shown.verdict is None or shown.proto is None:
             raise NoRepro("what is wrong shows without a run")
-        verifier, before, after = judge.contract.compared(
+        verifier, before, after = judge.tracker.compared(
             pipeline.model.proto, shown.proto, shown.renamed, shown.accounts
         )
         return reproduction.make(

@@ -63,25 +63,25 @@ def main(arguments: argparse.Namespace) -> int:
     _verification.start()
     with _Original(arguments) as original:
         recipe, model = recipe_and_model(arguments, "apply", original.begin)
-        return execute(recipe, model, arguments, begun=original.begun)
+        return execute(recipe, model, arguments, reference=original.reference)
 
 
 class _Original:
-    """The run of the original, begun while the passes of the recipe are still to be imported."""
+    """The run of the original, started before the passes of the recipe are imported."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
-        self.begun: ReferenceStart | None = None
+        self.reference: ReferenceStart | None = None
         self._arguments = arguments
 
     def __enter__(self) -> _Original:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.begun is not None:
-            self.begun.contract.close()
+        if self.reference is not None:
+            self.reference.tracker.close()
 
     def begin(self, recipe: Recipe) -> None:
-        """Begin it, unless there is anything to complain of: that is said where the run needs it."""
+        """Start it. Bad input is left for the run to report."""
         from surgery import storage
         from surgery.engine.reference_start import begin
 
@@ -90,7 +90,7 @@ class _Original:
             model = Path(named)
             with suppress(SurgeryError):
                 specs = _verification.combined(self._arguments, model, recipe.inputs, recipe.verify)
-                self.begun = begin(storage.load(model), *specs)
+                self.reference = begin(storage.load(model), *specs)
 
 
 def recipe_and_model(
@@ -112,7 +112,7 @@ def execute(
     model: Path,
     arguments: argparse.Namespace,
     more: Mapping[str, Any] | None = None,
-    begun: ReferenceStart | None = None,
+    reference: ReferenceStart | None = None,
 ) -> int:
     """Run a loaded recipe, write the result, report; a report in JSON says `more` than the result."""
     from surgery.engine import runner
@@ -131,7 +131,7 @@ def execute(
             layout=arguments.layout,
             observer=observer,
             contained=not arguments.in_process,
-            begun=begun,
+            reference=reference,
             on_failure=arguments.on_failure,
             strict=arguments.strict,
         )

@@ -205,7 +205,7 @@ class SignatureTracker:
         self._forget_next()
         self._terms.verifier.close()
 
-    def begins_anew(self, model: onnx.ModelProto, renamed: Names, accounts: Accounts = ()) -> bool:
+    def moves_baseline(self, model: onnx.ModelProto, renamed: Names, accounts: Accounts = ()) -> bool:
         """Return whether the original is not known to compute what a changed model takes or gives.
 
         Where the committed model is verified before, it stands in for the original.
