@@ -62,7 +62,7 @@ class Cutter:
         self._record = record
 
     def outputs(self) -> list[str]:
-        """List the values that can be told to be different, those next to the change first."""
+        """List the values that are known to differ, those next to the change first."""
         after = self._lineage.after
         found = [name for number in sorted(self._lineage.changed) for name in after.makes(number)]
         return [name for name in found if name in self._lineage.common]

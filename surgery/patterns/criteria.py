@@ -80,12 +80,12 @@ class HasWord:
 
     def absence(self, nodes: Iterable[Node]) -> str:
         """See `Criterion`."""
-        words, told = WORDS[self.key]
+        words, template = WORDS[self.key]
         wanted = self.globs.texts[0]
         known = [word for node in nodes for word in words(node)]
         # The long form of a standard operator is for those who write it themselves.
         hint = did_you_mean(wanted, [word for word in known if "::" in wanted or not word.startswith("ai.onnx::")])
-        return f"{told.format(self.globs)}{f'; {hint}' if hint else ''}"
+        return f"{template.format(self.globs)}{f'; {hint}' if hint else ''}"
 
 
 @dataclass(frozen=True)

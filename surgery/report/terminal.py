@@ -67,11 +67,11 @@ def step_table(steps: Sequence[StepRecord]) -> Table:
 
 def _steps(steps: Sequence[StepRecord]) -> Iterator[RenderableType]:
     """Show all steps of a short recipe; of a long one those that did something, and how many did not."""
-    told = [step for step in steps if len(steps) <= _FEW or step.status not in _IDLE or step.message]
-    if told:
-        yield step_table(told)
-    if len(told) < len(steps):
-        yield Text(f"{len(steps) - len(told)} more steps changed nothing (-v lists them)", style="dim")
+    shown = [step for step in steps if len(steps) <= _FEW or step.status not in _IDLE or step.message]
+    if shown:
+        yield step_table(shown)
+    if len(shown) < len(steps):
+        yield Text(f"{len(steps) - len(shown)} more steps changed nothing (-v lists them)", style="dim")
 
 
 def _step_row(step: StepRecord) -> tuple[RenderableType, ...]:
@@ -112,7 +112,7 @@ def histogram_table(counts: Sequence[OperatorCount], *, total: bool = True) -> T
 
 
 def result(account: Result) -> RenderableType:
-    """Show the account of `apply`: steps, messages, expectations, operators before and after, the verdict."""
+    """Show the result of `apply`: steps, messages, expectations, operators before and after, the verdict."""
     parts: list[RenderableType] = [*invalid(account.validity)] if account.validity is not None else []
     parts += _steps(account.steps)
     parts += list(_messages(account.steps))

@@ -332,10 +332,10 @@ class Scope:
         actual = {key: (single(kind), names.get(key, frozenset({key}))) for key, kind in kinds.items()}
         chosen = choose(found, actual, wanted) or {}
         result = {key: chosen.get(key, False) for key in floats}
-        told = {key for constraints in found for key in constraints}
+        settled = {key for constraints in found for key in constraints}
         for key in floats:
             # What kernels do not say anything of, they expect to be like the rest.
-            if not actual[key][1] & told:
+            if not actual[key][1] & settled:
                 result[key] = all(result.values())
         return result
 
@@ -359,7 +359,7 @@ class Scope:
         return self.values.get(name, _UNKNOWN)
 
     def _narrowed(self, name: str, value: Value, node: onnx.NodeProto, known: bool) -> str:
-        """Return a form of a value that is float32; for an operator that nobody knows, its original type."""
+        """Return a value as float32; for an unknown operator, with its original type."""
         if not value.kind.startswith("tensor("):
             raise UnavailableError(f"{node.op_type} has no float64 kernel")
         target = FLOAT if known else number_of(value.kind)

@@ -1,6 +1,6 @@
 """In which precision an output is computed, which may be less than that of its element type.
 
-A float64 that is cast from float32 has the rounding of float32 in it, and is held to the tolerance of float32. What
+A float64 that is cast from float32 has the rounding of float32 in it, and has the tolerance of float32. What
 counts is the narrowest float type in which an operator between the inputs and the output rounds.
 """
 

@@ -88,7 +88,7 @@ class ReferenceRun:
 
     @property
     def given(self) -> tuple[DataSpec, ...]:
-        """The sets of inputs that somebody gave, as arrays by name, with the outputs that came with them."""
+        """The sets of inputs that were given, as arrays by name, with their outputs."""
         return tuple(
             DataSpec(one.path, _present({**one.expected, **one.feed}), one.found, one.place) for one in self._given.sets
         )

@@ -80,7 +80,7 @@ def bounds(model: onnx.ModelProto) -> dict[str, tuple[float, float]]:
 
 
 def saturated(values: Sequence[Any], limits: tuple[float, float], rules: ComparisonRules) -> bool:
-    """Return whether hardly any element can be told from the bounds: by its bits, or by the tolerance."""
+    """Return whether hardly any element differs from the bounds: in its bits, or beyond the tolerance."""
     total = between = 0
     for tensor in values:
         if not is_float(tensor.dtype):

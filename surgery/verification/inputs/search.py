@@ -29,7 +29,7 @@ PATIENCE = 900.0
 """Seconds by the clock after which it does so all the same, should the estimate be far off."""
 
 _PER_PROBE, _PER_NODE = 0.02, 3e-4
-"""Estimated seconds for one probe and for each node of the model: shapes are inferred anew for each point."""
+"""Estimated seconds for one probe and for each node of the model: shapes are inferred for each point."""
 
 
 @dataclass
@@ -215,7 +215,7 @@ class _Search:
                     break
 
     def _add(self, point: Mapping[str, int], most: float) -> None:
-        """Add a point that nobody asked for, if it is accepted and a run costs no more than `most` seconds.
+        """Add a point that was not asked for, if it is accepted and a run costs no more than `most` seconds.
 
         One is where every dim but the first, most often the batch, is 1; another where they are large.
         """

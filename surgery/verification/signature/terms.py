@@ -39,7 +39,7 @@ class SignatureView:
     """What models of one signature are compared with.
 
     `reference` is the original, seen through that signature; `match` says what its inputs and outputs are called now.
-    `accepted` is the model that was accepted last, under the names of the reference. `retyped` tells whether an input
+    `accepted` is the model that was accepted last, under the names of the reference. `retyped` says whether an input
     or output has another element type by now. `settled` is what was put around the reference last, and `freed` are dims
     that were a number in it and are open now: the two are compared at that number alone. `remarks` are for the verdict,
     `stems` what was cut out of the reference to be run with a piece of it.

@@ -89,7 +89,7 @@ def without_declared(model: onnx.ModelProto, original: onnx.ModelProto) -> bytes
     """
     import onnx
 
-    known = {value.SerializeToString(deterministic=True) for graph in graphs(original.graph) for value in _told(graph)}
+    known = {value.SerializeToString(deterministic=True) for graph in graphs(original.graph) for value in _typed(graph)}
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     for graph in graphs(copy.graph):
@@ -103,7 +103,7 @@ def without_declared(model: onnx.ModelProto, original: onnx.ModelProto) -> bytes
     return data
 
 
-def _told(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
+def _typed(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
     yield from graph.value_info
     yield from graph.output
 

@@ -98,7 +98,7 @@ class Verifier:
 
     @property
     def given(self) -> tuple[DataSpec, ...]:
-        """The sets of inputs that somebody gave, as arrays."""
+        """The sets of inputs that were given, as arrays."""
         return self._original.given
 
     @property
@@ -232,7 +232,7 @@ class Verifier:
         return replace(verdict, status=Status.UNVERIFIED, reason=VACUOUS, needed=None, message=message)
 
     def _verify_whole(self, candidate: bytes, promise: Parity) -> Verdict:
-        verdict = self._told(self._with_defaults(candidate, promise), candidate)
+        verdict = self._with_random(self._with_defaults(candidate, promise), candidate)
         if self._overriding is None or not verdict.passed:
             return verdict
         given = self._overriding.verify(without_defaults(candidate, self._overridable), promise)
@@ -240,8 +240,8 @@ class Verifier:
             return verdict
         return replace(given, message=f"where inputs that have a default are given: {given.message}")
 
-    def _told(self, verdict: Verdict, candidate: bytes) -> Verdict:
-        """Judge the outputs of random operators by how they are distributed, and say that nothing else was compared."""
+    def _with_random(self, verdict: Verdict, candidate: bytes) -> Verdict:
+        """Compare the distributions of random outputs, whose elements cannot be compared, and say so."""
         original = self._original
         if not verdict.passed or not original.random:
             return verdict
