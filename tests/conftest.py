@@ -6,7 +6,7 @@ from socket import socket
 from typing import IO
 
 import pytest
-import short_models as short
+from support import short_models as short
 
 from surgery import workers
 from surgery.workers import client
@@ -28,7 +28,7 @@ def _warm_workers() -> Iterator[None]:
 
     class Warm(client.ForkServer):
         def fork(self, channel: socket, log: IO[bytes], memory: int, preload: tuple[str, ...] = ()) -> int:
-            return super().fork(channel, log, memory, (*preload, "warm_server"))
+            return super().fork(channel, log, memory, (*preload, "support.warm_server"))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(client, "ForkServer", Warm)

@@ -4,7 +4,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from imports import ROOT, arrows, circles, floors, imports, modules, rooms
+from support.imports import ROOT, arrows, circles, floors, imports, modules, rooms
 
 # From the bottom to the top: a folder imports from those before it, and from itself.
 FOLDERS = [
