@@ -11,10 +11,8 @@ from surgery.graph.graph import Graph
 from surgery.graph.traversal import reads
 from surgery.graph.values import Node, Value
 from surgery.inspection.amounts import Amount, UnknownDim
+from surgery.operators.moving import RESHAPING
 from surgery.storage.scopes import subgraphs
-
-_SAME_MEMORY = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
-"""Operators whose result is the operand under another shape: runtimes copy nothing."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ class _Scope:
         """List after which node which values are needed no more."""
         last: dict[ir.Value, int] = {}
         for number, node in enumerate(self.nodes):
-            if node.op_type in _SAME_MEMORY and node.domain == "" and node.inputs and node.inputs[0] is not None:
+            if node.op_type in RESHAPING and node.domain == "" and node.inputs and node.inputs[0] is not None:
                 source = node.inputs[0]
                 if node.outputs and not source.is_initializer():
                     self.roots[node.outputs[0]] = self.roots.get(source, source)

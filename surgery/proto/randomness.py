@@ -7,15 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from surgery.operators import traits
+from surgery.operators.moving import FORM_ONLY
 from surgery.operators.subgraphs import graphs, subgraphs
 
 if TYPE_CHECKING:
     import onnx
-
-SHAPE_ONLY = frozenset(
-    {"Shape", "Size", "EyeLike", "SequenceLength", "OptionalHasElement", "RandomNormalLike", "RandomUniformLike"}
-)
-"""Operators whose outputs depend on the shape or the form of their input, not on its elements."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +81,7 @@ def _follow(walk: _Walk, nodes: Iterable[onnx.NodeProto], marks: dict[str, int],
             continue
         if gives_zero(node):
             walk.off.update(node.output)
-        if op in SHAPE_ONLY and not node.domain:
+        if op in FORM_ONLY and not node.domain:
             mark &= RANDOM
         for name in node.output:
             marks[name] = mark
