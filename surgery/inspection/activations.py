@@ -10,8 +10,9 @@ import onnx_ir as ir
 from surgery.graph.graph import Graph
 from surgery.graph.traversal import reads
 from surgery.graph.values import Node, Value
-from surgery.inspection.amounts import Amount, UnknownDim
+from surgery.inspection.amounts import Amount
 from surgery.operators.moving import RESHAPING
+from surgery.operators.operations import UnknownDim
 from surgery.storage.scopes import subgraphs
 
 

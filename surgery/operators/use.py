@@ -13,7 +13,7 @@ import numpy as np
 from surgery.operators import traits
 from surgery.operators.dtypes import Array
 from surgery.operators.moving import CARRIES, RESHAPING, VARIADIC
-from surgery.operators.subgraphs import bodies
+from surgery.operators.subgraphs import BODIES, bodies
 
 if TYPE_CHECKING:
     import onnx
@@ -34,9 +34,6 @@ _COMPUTED: dict[str, tuple[int, Callable[..., Any]]] = {
     "Div": (2, lambda a, b: a // b if a.dtype.kind in "iu" else a / b),
 }
 """Operators on constants that are worked out: how many operands count, and what is done with them."""
-
-_WITH_BODY = {"Loop": 1, "Scan": 0, "SequenceMap": 0, "If": 0}
-"""Operators that run a subgraph, and how many outputs of the subgraph come before those that the node hands on."""
 
 
 class Index:
@@ -81,10 +78,11 @@ class Index:
 
     def _alias(self, node: onnx.NodeProto, body: onnx.GraphProto) -> None:
         """Note which values a node hands into a subgraph and out of it."""
-        if node.op_type in _WITH_BODY:
+        if node.op_type in BODIES:
+            _, hidden = BODIES[node.op_type]
             for outer, inner in zip(node.input, body.input):
                 self.aliases[outer].append(inner.name)
-            for result, outer in zip(body.output[_WITH_BODY[node.op_type] :], node.output):
+            for result, outer in zip(body.output[hidden:], node.output):
                 self.aliases[result.name].append(outer)
 
 
