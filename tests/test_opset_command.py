@@ -81,12 +81,20 @@ def one(types: str, node: str, opset: int) -> str:
         (one("float[3] x, float[3] b => float[3] y", "y = Min(x, b)", 13), 1, ""),
         (one("float[4] x, int64[2] p => float[?] y", 'y = Pad<mode = "wrap">(x, p)', 19), 19, "no mode wrap before"),
         (
-            one("float[4] x, int64[2] i, float[2] u => float[4] y", 'y = ScatterElements<reduction = "max">(x, i, u)', 18),
+            one(
+                "float[4] x, int64[2] i, float[2] u => float[4] y",
+                'y = ScatterElements<reduction = "max">(x, i, u)',
+                18,
+            ),
             18,
             "no reduction by max or min before",
         ),
         (
-            one("float[4] x, int64[2] i, float[2] u => float[4] y", 'y = ScatterElements<reduction = "mul">(x, i, u)', 18),
+            one(
+                "float[4] x, int64[2] i, float[2] u => float[4] y",
+                'y = ScatterElements<reduction = "mul">(x, i, u)',
+                18,
+            ),
             16,
             "attribute reduction is not there before",
         ),

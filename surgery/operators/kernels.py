@@ -16,6 +16,9 @@ from surgery.operators.type_strings import widened
 
 _NEWEST = 2**31 - 1
 
+GEMM_TYPES = frozenset({"FLOAT16", "FLOAT", "DOUBLE", "BFLOAT16"})
+"""The types that runtimes compute Gemm in; the standard also has 32 and 64 bit integers, ONNX Runtime does not."""
+
 NO_FLOAT64 = frozenset({"GRU", "LSTM"})
 """Operators that have a float64 kernel, which says when it is run that it does not support float64 yet."""
 
