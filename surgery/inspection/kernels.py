@@ -37,23 +37,12 @@ Kernel = tuple[int, int, Mapping[str, list[str]]]
 """The first and the last version that it is for, and the types that each type parameter may have."""
 
 
-def registered() -> list[list[Any]]:
-    """List the kernels of the installed ONNX Runtime, in a worker: domain, operator, versions, types."""
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
-
-    return [
-        [kernel.domain, kernel.op_name, list(kernel.version_range), dict(kernel.type_constraints)]
-        for kernel in state.get_all_opkernel_def()
-        if kernel.provider == "CPUExecutionProvider"
-    ]
-
-
 @cache
 def _kernels() -> Mapping[tuple[str, str], list[Kernel]] | None:
     """Return the kernels by domain and operator; None when the runtime does not tell."""
     try:
         with Worker(timeout=60) as worker:
-            listed = worker.call("surgery.inspection.kernels:registered")
+            listed = worker.call("surgery.operators.kernels:registered")
     except SurgeryError:
         return None
     found: dict[tuple[str, str], list[Kernel]] = {}

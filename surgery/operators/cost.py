@@ -1,7 +1,9 @@
-"""What one run of a model costs, estimated from its graph and shapes.
+"""What one run of a model costs, estimated from its graph and shapes, and what else takes time in verification.
 
 How many sets of inputs are made follows from this, and must be the same on every machine and however busy it is: time
 is not measured. The estimate is in seconds of one present-day core, right to a factor of about three.
+
+Needs a row in `_PRODUCTS` for each operator with multiply-accumulates in `operations`, unless it is in `_FEW_PRODUCTS`.
 """
 
 from __future__ import annotations
@@ -16,6 +18,16 @@ _PER_NODE, _PER_PRODUCT, _PER_ELEMENT, _PER_BYTE = 2.5e-6, 5e-11, 1e-9, 3e-10
 
 _PER_NODE_OF_SESSION = 6e-5
 """Seconds that ONNX Runtime takes for a node when it makes a session, without optimizations."""
+
+PROBE, PROBE_NODE = 0.02, 3e-4
+"""Seconds to try a point of the search, and for each node of the model: shapes are inferred anew."""
+
+INFERRED_NODE, INFERRED_NODE_BY_ONNX = 4e-4, 1e-4
+"""Seconds that surgery's inference, and onnx's, takes for a node."""
+
+REGION, REGION_TWIN, REGION_ELEMENT, REGION_NODE = 1e-2, 1e-4, 2.5e-8, 1.5e-4
+"""Seconds to compare a region, one that computes what another one does, an element that it is given, and to find the
+regions for a node of the model."""
 
 _TURNS = 8
 """How often the body of a loop is taken to run."""

@@ -1,4 +1,4 @@
-"""The one walk over the nodes and subgraphs of a model as a message."""
+"""Operators with subgraphs, and the one walk over the nodes and subgraphs of a model as a message."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import onnx
+
+
+BODIES = {"If": (1, 0), "Loop": (2, 1), "Scan": (0, 0), "SequenceMap": (0, 0)}
+"""Operators that run a subgraph: how many inputs decide how often, or which of them, it runs; and how many outputs of
+the subgraph come before those that the node hands on."""
 
 
 def bodies(attribute: onnx.AttributeProto) -> Sequence[onnx.GraphProto]:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surgery.operators.dtypes import limits
-from surgery.operators.use import CARRIES, Use, View
+from surgery.operators.moving import CARRIES, CARRIES_FLOATS
+from surgery.operators.use import Use, View
 
 if TYPE_CHECKING:
     import onnx
@@ -106,7 +107,7 @@ def _onward(use: Use, affine: Affine) -> Iterable[tuple[str, Affine]]:
     if node.domain not in ("", "ai.onnx") or not node.output:
         return []
     output = node.output[0]
-    if use.index in CARRIES.get(op, _CARRIES_FLOATS.get(op, ())) or op in ("Concat", "Max", "Min"):
+    if use.index in CARRIES.get(op, CARRIES_FLOATS.get(op, ())) or op in ("Concat", "Max", "Min"):
         outputs = node.output if op == "Split" else node.output[:1]
         return [(item, affine) for item in outputs]
     if op == "Neg":
@@ -133,10 +134,6 @@ def _combined(op: str, index: int, affine: Affine, constant: float) -> Affine | 
         case "Div", 0 if constant:
             return scale / constant, offset / constant
     return None
-
-
-_CARRIES_FLOATS = {op: frozenset({0}) for op in ("MaxPool", "GlobalMaxPool", "Dropout", "LeakyRelu", "PRelu")}
-"""Operators that pass elements of their first input on, at least some of them or the positive ones."""
 
 
 def _number(use: Use, index: int) -> float | None:

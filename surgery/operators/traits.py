@@ -112,6 +112,54 @@ BROADCASTING = BINARY_ELEMENTWISE | {"Max", "Mean", "Min", "Sum", "Where"}
 """Operators that combine the elements of all their inputs after broadcasting (since opset 7, those of more than two
 inputs since 8); PRelu never enlarges its first one."""
 
+NORMALIZING = frozenset({"LayerNormalization", "RMSNormalization"})
+"""Operators that broadcast scale and bias to what they normalize along the last axes."""
+
+SEQUENCES = frozenset(
+    {"SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceMap", "SplitToSequence"}
+)
+"""Operators whose result is a sequence."""
+
+RECURRENT = {"LSTM": (4, 5, 6), "GRU": (4, 5), "RNN": (4, 5)}
+"""Recurrent operators, and which inputs have a batch: lengths and initial states."""
+
+UNIFORM = (
+    UNARY_ELEMENTWISE
+    | BROADCASTING
+    | NORMALIZING
+    | {
+        "BiasGelu",
+        "CastLike",
+        "Concat",
+        "Constant",
+        "FastGelu",
+        "FusedMatMul",
+        "Gemm",
+        "LogSoftmax",
+        "MatMul",
+        "QuickGelu",
+        "ReduceL2",
+        "ReduceMax",
+        "ReduceMean",
+        "ReduceMin",
+        "ReduceSum",
+        "ReduceSumSquare",
+        "SimplifiedLayerNormalization",
+        "SkipLayerNormalization",
+        "Softmax",
+        "Squeeze",
+        "Transpose",
+        "Unsqueeze",
+    }
+)
+"""Operators that compute the same function whatever the extents are: they know no number of positions, neither by a
+constant nor by an attribute."""
+
+
+def slides(op_type: str) -> bool:
+    """Return whether an operator slides a window over its first input."""
+    return "Conv" in op_type or "Pool" in op_type
+
 
 @cache
 def since_version(op_type: str, opset: int, domain: str = "") -> int | None:

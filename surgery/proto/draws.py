@@ -13,8 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from surgery.operators.moving import FORM_ONLY
 from surgery.operators.subgraphs import subgraphs
-from surgery.proto.randomness import SHAPE_ONLY, gives_zero, is_random, is_zero
+from surgery.proto.randomness import gives_zero, is_random, is_zero
 
 if TYPE_CHECKING:
     import onnx
@@ -84,7 +85,7 @@ class _Walk:
         if gives_zero(node):
             self.off.update(node.output)
         inherited = 0
-        if node.op_type not in SHAPE_ONLY or node.domain:
+        if node.op_type not in FORM_ONLY or node.domain:
             for name in node.input:
                 inherited |= marks.get(name, 0)
         drawn = 0

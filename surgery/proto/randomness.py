@@ -7,15 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from surgery.operators import traits
-from surgery.operators.subgraphs import graphs, subgraphs
+from surgery.operators.moving import FORM_ONLY
+from surgery.operators.subgraphs import BODIES, graphs, subgraphs
 
 if TYPE_CHECKING:
     import onnx
-
-SHAPE_ONLY = frozenset(
-    {"Shape", "Size", "EyeLike", "SequenceLength", "OptionalHasElement", "RandomNormalLike", "RandomUniformLike"}
-)
-"""Operators whose outputs depend on the shape or the form of their input, not on its elements."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +81,7 @@ def _follow(walk: _Walk, nodes: Iterable[onnx.NodeProto], marks: dict[str, int],
             continue
         if gives_zero(node):
             walk.off.update(node.output)
-        if op in SHAPE_ONLY and not node.domain:
+        if op in FORM_ONLY and not node.domain:
             mark &= RANDOM
         for name in node.output:
             marks[name] = mark
@@ -103,17 +99,12 @@ def _from_function(walk: _Walk, function: onnx.FunctionProto, given: list[int], 
     return walk.known[key]
 
 
-# How many inputs of a node decide how often, or which of, its bodies run; how many outputs of a body come before
-# those that the node hands on.
-_CONTROL = {"If": (1, 0), "Loop": (2, 1), "Scan": (0, 0), "SequenceMap": (0, 0)}
-
-
 def _from_bodies(
     walk: _Walk, node: onnx.NodeProto, bodies: Sequence[onnx.GraphProto], outer: dict[str, int], depth: int
 ) -> list[int]:
     """Return what the outputs of a node with subgraphs depend on."""
     given = [outer.get(name, 0) for name in node.input]
-    deciding, hidden = _CONTROL.get(node.op_type, (len(given), 0))
+    deciding, hidden = BODIES.get(node.op_type, (len(given), 0))
     control = 0
     for item in given[:deciding]:
         control |= item

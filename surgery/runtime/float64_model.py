@@ -15,6 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surgery.operators import traits
+from surgery.operators.kernels import Kernels, Parameter, Schema, choose, installed
+from surgery.operators.moving import GATHERING
+from surgery.operators.result_types import BIT_CAST, FLOAT_BY_DEFAULT, STASHING, TYPE_ATTRIBUTES
+from surgery.operators.subgraphs import BODIES
 from surgery.operators.type_strings import (
     DOUBLE,
     FLOAT,
@@ -28,7 +32,6 @@ from surgery.operators.type_strings import (
     widened,
 )
 from surgery.runtime.expand import expand
-from surgery.runtime.kernels import Kernels, Parameter, Schema, choose, installed
 
 if TYPE_CHECKING:
     import onnx
@@ -38,28 +41,6 @@ _OLDEST = 6
 
 _AXES_ARE_INPUTS = 18
 """The opset in which all reductions take their axes as an input."""
-
-_SUBGRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
-_TYPE_ATTRIBUTES = frozenset({"to", "dtype", "output_datatype"})
-"""Attributes that name the element type of the output of an operator which makes it from something else."""
-
-_FLOAT_BY_DEFAULT = {
-    "BlackmanWindow": "output_datatype",
-    "HammingWindow": "output_datatype",
-    "HannWindow": "output_datatype",
-    "MelWeightMatrix": "output_datatype",
-    "SequenceEmpty": "dtype",
-}
-"""Those of them that stand for float32 when they are not there."""
-
-_STASHING = {"GroupNormalization": 21}
-"""Operators that compute inside in the type that `stash_type` names, since which opset; ONNX Runtime unfolds them."""
-
-_BITS = "BitCast"
-"""The operator that means the bits of its input, and not the number."""
-
-_LAZY = frozenset({"Gather", "GatherElements", "GatherND"})
-"""Operators that read little of a large table, which is cast after them."""
 
 
 class UnavailableError(Exception):
@@ -247,7 +228,7 @@ class Scope:
         node = _copied(node)
         for attribute, other in zip(node.attribute, twin.attribute):
             bodies = [(attribute.g, other.g)] if attribute.type == onnx.AttributeProto.GRAPH else []
-            if bodies and node.op_type not in _SUBGRAPHS:
+            if bodies and node.op_type not in BODIES:
                 raise UnavailableError(f"{node.op_type} computes what its subgraph says")
             for body, inferred in [*bodies, *zip(attribute.graphs, other.graphs)]:
                 self.work.graph(body, inferred, self.values, self.casts)
@@ -260,9 +241,9 @@ class Scope:
             raise UnavailableError(f"random numbers ({node.op_type})")
         if standard and node.op_type in ("Constant", "ConstantOfShape"):
             _widen_constants(node)
-        if standard and self.opset >= _STASHING.get(node.op_type, self.opset + 1):
+        if standard and self.opset >= STASHING.get(node.op_type, self.opset + 1):
             _stash_in_double(node)
-        if standard and (node.op_type in _SUBGRAPHS or (node.op_type != _BITS and self._sets_type(node))):
+        if standard and (node.op_type in BODIES or (node.op_type != BIT_CAST and self._sets_type(node))):
             self._append(node)
             return
         self._with_casts(node)
@@ -278,11 +259,11 @@ class Scope:
 
         if node.op_type in ("Constant", "CastLike", "ConstantOfShape"):
             return True
-        name = _FLOAT_BY_DEFAULT.get(node.op_type)
+        name = FLOAT_BY_DEFAULT.get(node.op_type)
         if name is not None and all(attribute.name != name for attribute in node.attribute):
             node.attribute.append(onnx.helper.make_attribute(name, DOUBLE))
             return True
-        found = [a for a in node.attribute if a.name in _TYPE_ATTRIBUTES and a.i in FLOATS]
+        found = [a for a in node.attribute if a.name in TYPE_ATTRIBUTES and a.i in FLOATS]
         for attribute in found:
             attribute.i = DOUBLE
         return bool(found)
@@ -292,7 +273,7 @@ class Scope:
         schema = self.work.schema(node)
         inputs, outputs = _formal(node, schema)
         choice = self._choose(node, schema, inputs, outputs)
-        if node.op_type in _LAZY and self.work.large(node.input[0]) is not None:
+        if node.op_type in GATHERING and self.work.large(node.input[0]) is not None:
             choice = dict.fromkeys(choice, False)
         elif not all(choice.get(key, True) for key, name in zip(inputs, node.input) if self._kind(name).is_float):
             if self.work.kernels is not None and node.op_type not in self.work.keep and expand(self, node):
@@ -302,7 +283,7 @@ class Scope:
             value = self._kind(name)
             if name and value.is_float and not choice.get(key, True):
                 node.input[position] = self._narrowed(
-                    name, value, node, known=schema is not None and node.op_type != _BITS
+                    name, value, node, known=schema is not None and node.op_type != BIT_CAST
                 )
             else:
                 self.read(name)
@@ -319,7 +300,7 @@ class Scope:
         floats = [key for key, kind in kinds.items() if widened(kind) != kind]
         if schema is None:
             return dict.fromkeys(floats, False)
-        if node.op_type in self.work.keep or node.op_type == _BITS:
+        if node.op_type in self.work.keep or node.op_type == BIT_CAST:
             return dict.fromkeys(floats, False)
         allowed = _allowed(schema)
         wanted = [key for key in floats if widened(kinds[key]) in allowed.get(key, frozenset())]

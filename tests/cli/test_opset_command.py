@@ -76,6 +76,40 @@ def one(types: str, node: str, opset: int) -> str:
         (one("float[2] x => float[2] y", "y = Dropout(x)", 13), 7, ""),
         (one("float[2] x => bool[2] m", "y, m = Dropout(x)", 13), 12, "the mask meant something else before"),
         (one("float[1,1,2,2] x, float[1,4] r, int64[1] b => float[?] y", "y = RoiAlign(x, r, b)", 16), 16, "half"),
+        (one("float[2,3] x, float[3] b => float[2,3] y", "y = Max(x, b)", 13), 8, "not broadcast before"),
+        (one("float[n] x, float[m] b => float[?] y", "y = Sum(x, b)", 13), 8, "not broadcast before"),
+        (one("float[3] x, float[3] b => float[3] y", "y = Min(x, b)", 13), 1, ""),
+        (one("float[4] x, int64[2] p => float[?] y", 'y = Pad<mode = "wrap">(x, p)', 19), 19, "no mode wrap before"),
+        (
+            one(
+                "float[4] x, int64[2] i, float[2] u => float[4] y",
+                'y = ScatterElements<reduction = "max">(x, i, u)',
+                18,
+            ),
+            18,
+            "no reduction by max or min before",
+        ),
+        (
+            one(
+                "float[4] x, int64[2] i, float[2] u => float[4] y",
+                'y = ScatterElements<reduction = "mul">(x, i, u)',
+                18,
+            ),
+            16,
+            "attribute reduction is not there before",
+        ),
+        (one("float[2] x, float[2] b => float[2] y", "y = Mod(x, b)", 28), 28, "fmod had to be 1 for floats before"),
+        (one("float[2] x, float[2] b => float[2] y", "y = Mod<fmod = 1>(x, b)", 28), 10, "the operator is not there"),
+        (one("int32[2] x, int32[2] b => int32[2] y", "y = Mod(x, b)", 28), 10, "the operator is not there"),
+        (
+            one(
+                "float[1,1,4] x, float[3] s => float[?] y",
+                'y = Resize<coordinate_transformation_mode = "half_pixel_symmetric">(x, , s)',
+                19,
+            ),
+            19,
+            "no half_pixel_symmetric coordinates before",
+        ),
     ],
 )  # fmt: skip
 def test_the_floor_of_a_node(source: str, opset: int, reason: str) -> None:

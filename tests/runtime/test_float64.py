@@ -8,11 +8,11 @@ import onnx
 import pytest
 from onnx import TensorProto
 
+from surgery.operators.kernels import Kernels, choose
 from surgery.operators.type_strings import FLOATS
 from surgery.runtime import float64
 from surgery.runtime.float64 import run
 from surgery.runtime.float64_model import UnavailableError, widen
-from surgery.runtime.kernels import Kernels, choose
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'
 LIMIT = 1 << 28

@@ -12,20 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surgery.operators.dtypes import dtype_of, is_float
+from surgery.operators.moving import EXTENTS
+from surgery.operators.precision import EXACT
 from surgery.proto.dataflow import Flow
 
 if TYPE_CHECKING:
     import onnx
-
-_MOVING = frozenset(
-    {"Compress", "Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity"}
-    | {"Pad", "Reshape", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
-    | {"Abs", "Max", "Min", "Neg", "Relu", "Where"}
-)
-"""Operators that round nothing."""
-
-_OF_DIMS = frozenset({"Shape", "Size"})
-"""Operators whose results do not depend on elements."""
 
 
 def may_be_narrower(model: onnx.ModelProto) -> bool:
@@ -65,13 +57,13 @@ def narrowest(model: onnx.ModelProto, types: Mapping[str, int]) -> dict[str, np.
 
     for number, node in enumerate(flow.nodes):
         reads = flow.reads[number]
-        if node.op_type in _OF_DIMS or all(name in constants for name in reads):
+        if node.op_type in EXTENTS or all(name in constants for name in reads):
             constants.update(node.output)
             continue
         before = [found[name] for name in reads if name in found]
         for name in node.output:
             dtype = own(name)
-            rounds = node.op_type not in _MOVING
+            rounds = node.op_type not in EXACT
             if node.op_type == "Cast":
                 # What nothing has rounded yet is rounded by a Cast in one way only.
                 rounds = bool(before) and _is_narrower(dtype, own(node.input[0]))

@@ -19,6 +19,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from surgery.operators.cost import REGION_NODE
 from surgery.promises import Parity
 from surgery.proto.draws import redrawn
 from surgery.proto.signature import signature
@@ -42,9 +43,6 @@ __all__ = ["Verdict", "Verifier"]
 _CHEAP_REGION, _WORTH = 0.2, 0.75
 """Seconds that the regions of a change may take, however little the whole model takes, and how many times the seconds
 of the whole."""
-
-_PER_NODE = 1.5e-4
-"""Seconds that it takes to find the regions, for a node of the model."""
 
 
 class Verifier:
@@ -153,7 +151,7 @@ class Verifier:
         original = self._original
         left = min(1.0, len(before) / len(original.skeleton))
         afford = max(_CHEAP_REGION, _WORTH * original.cost_of_all(left))
-        return afford if original.nodes * left * _PER_NODE < afford else 0.0
+        return afford if original.nodes * left * REGION_NODE < afford else 0.0
 
     def compare_ahead(self, before: bytes, candidate: bytes, promise: Parity) -> None:
         """Compare the regions of a change that will be verified."""

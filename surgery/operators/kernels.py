@@ -1,4 +1,7 @@
-"""What element types ONNX Runtime's kernels on the CPU take, as the runtime itself tells. In a worker process."""
+"""What runtimes do with an operator: the types that kernels of ONNX Runtime on the CPU take, and what fails anyway.
+
+The tables of kernels and schemas are read from the runtime itself. In a worker process.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,16 @@ from typing import Any
 from surgery.operators.type_strings import widened
 
 _NEWEST = 2**31 - 1
+
+GEMM_TYPES = frozenset({"FLOAT16", "FLOAT", "DOUBLE", "BFLOAT16"})
+"""The types that runtimes compute Gemm in; the standard also has 32 and 64 bit integers, ONNX Runtime does not."""
+
+NO_FLOAT64 = frozenset({"GRU", "LSTM"})
+"""Operators that have a float64 kernel, which says when it is run that it does not support float64 yet."""
+
+MISTAKEN_BY_EVALUATOR = {("BatchNormalization", 7), ("BatchNormalization", 9), ("RoiAlign", 10)}
+"""Operators and versions that the evaluator of onnx 1.23 gets wrong: it normalizes with the statistics of the batch,
+and shifts regions by half a pixel."""
 
 Constraints = Mapping[str, Sequence[str]]
 """The types that a kernel takes, such as "tensor(double)", by the name of the type variable or of the parameter."""
@@ -45,18 +58,25 @@ def _parameter(native: Any) -> Parameter:
     return Parameter(native.name, native.typeStr, frozenset(native.types), "Variadic" in str(native.option))
 
 
+def registered() -> list[list[Any]]:
+    """List the kernels of the installed ONNX Runtime: domain, operator, versions, types."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as native
+
+    return [
+        [kernel.domain, kernel.op_name, list(kernel.version_range), dict(kernel.type_constraints)]
+        for kernel in native.get_all_opkernel_def()
+        if kernel.provider == "CPUExecutionProvider"
+    ]
+
+
 class Kernels:
     """The kernels and schemas of the installed runtime."""
 
     @cached_property
     def _kernels(self) -> Mapping[tuple[str, str], list[tuple[int, int, Constraints]]]:
-        from onnxruntime.capi import onnxruntime_pybind11_state as native
-
         found: dict[tuple[str, str], list[tuple[int, int, Constraints]]] = defaultdict(list)
-        for kernel in native.get_all_opkernel_def():
-            if kernel.provider == "CPUExecutionProvider":
-                begin, end = kernel.version_range
-                found[kernel.domain, kernel.op_name].append((begin, end, dict(kernel.type_constraints)))
+        for domain, op, (begin, end), constraints in registered():
+            found[domain, op].append((begin, end, constraints))
         return found
 
     @cached_property

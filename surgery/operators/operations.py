@@ -9,63 +9,91 @@ norm) are left out; they are below a thousandth.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
-from surgery.graph.values import Node, Value
-from surgery.inspection.amounts import Amount, UnknownDim
 from surgery.operators.traits import BINARY_ELEMENTWISE, UNARY_ELEMENTWISE
-from surgery.shapes.facts import Dim
 
-Dims = tuple[Dim, ...]
+Dim = int | str | None
+Dims = Sequence[Dim]
 
+MACS, OTHERS = "macs", "others"
+"""Multiply-accumulates, and operations of any other kind."""
 
-@dataclass
-class Work:
-    """The multiply-accumulates and the other operations of a node."""
-
-    macs: Amount
-    others: Amount
+Term = tuple[str, Dims]
+"""Which of both, and the factors of their number: numbers and dims by name."""
 
 
-def work(node: Node) -> Work | None:
-    """Count what a node computes; None for an operator that is not known, or dims that are not."""
+class UnknownDim(Exception):  # noqa: N818 - says that there is no amount, not that anything is wrong
+    """A dim of which nothing is known."""
+
+
+class Operand(Protocol):
+    """An input or an output of a node."""
+
+    @property
+    def shape(self) -> tuple[Dim, ...] | None:
+        """Its dims, None when not even their number is known."""
+
+
+class Call(Protocol):
+    """A node, as far as the number of its operations depends on it."""
+
+    @property
+    def op(self) -> str:
+        """The operator, with its domain when it is another one than the default."""
+
+    @property
+    def inputs(self) -> Sequence[Operand | None]:
+        """The inputs."""
+
+    @property
+    def outputs(self) -> Sequence[Operand]:
+        """The outputs."""
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """Return an attribute."""
+
+
+Rule = Callable[[Call], Iterator[Term]]
+
+
+def terms(node: Call) -> Iterator[Term] | None:
+    """Yield what a node computes; None for an operator that is not known. Raises `UnknownDim`."""
     rule = _PRODUCTS.get(node.op)
-    result = Work(Amount(), Amount())
-    try:
-        if rule is not None:
-            rule(node, result)
-        elif node.op in _EACH:
-            result.others.add(_EACH[node.op], *_dims(node.outputs[0]))
-        elif node.op in _EACH_READ:
-            result.others.add(_EACH_READ[node.op], *_operand(node, 0))
-        elif node.op in ("Max", "Mean", "Min", "Sum"):
-            result.others.add(max(len(node.inputs) - 1, 0), *_dims(node.outputs[0]))
-        elif node.op not in MOVING:
-            return None
-    except UnknownDim:
-        return None
-    return result
+    if rule is not None:
+        return rule(node)
+    if node.op in _EACH:
+        return iter([(OTHERS, (_EACH[node.op], *_dims(node.outputs[0])))])
+    if node.op in _EACH_READ:
+        return iter([(OTHERS, (_EACH_READ[node.op], *_operand(node, 0)))])
+    if node.op in _FOLDING:
+        return iter([(OTHERS, (max(len(node.inputs) - 1, 0), *_dims(node.outputs[0])))])
+    return iter(()) if node.op in MOVING else None
 
 
-def _dims(value: Value) -> Dims:
+def _dims(value: Operand) -> Dims:
     shape = value.shape
     if shape is None:
         raise UnknownDim
     return shape
 
 
-def _operand(node: Node, index: int) -> Dims:
-    value = node.input(index)
+def _operand(node: Call, index: int) -> Dims:
+    value = _given(node, index)
     if value is None:
         raise UnknownDim
     return _dims(value)
 
 
-def _matmul(first: int, second: int) -> Callable[[Node, Work], None]:
+def _given(node: Call, index: int) -> Operand | None:
+    return node.inputs[index] if index < len(node.inputs) else None
+
+
+def _matmul(first: int, second: int) -> Rule:
     """Each element of the result is a sum over the last dim of the first operand."""
 
-    def count(node: Node, into: Work) -> None:
+    def count(node: Call) -> Iterator[Term]:
         left = _operand(node, first)
         length = left[-1] if left else 1
         if length is None:
@@ -73,42 +101,42 @@ def _matmul(first: int, second: int) -> Callable[[Node, Work], None]:
             length = right[-2] if len(right) > 1 else right[0]
         if node.attr("transA", 0) and len(left) > 1:
             length = left[-2]
-        into.macs.add(length, *_dims(node.outputs[0]))
+        yield MACS, (length, *_dims(node.outputs[0]))
 
     return count
 
 
-def _gemm(node: Node, into: Work) -> None:
+def _gemm(node: Call) -> Iterator[Term]:
     left = _operand(node, 0)
-    into.macs.add(left[0] if node.attr("transA", 0) else left[1], *_dims(node.outputs[0]))
-    if node.input(2) is not None:
-        into.others.add(*_dims(node.outputs[0]))
+    yield MACS, (left[0] if node.attr("transA", 0) else left[1], *_dims(node.outputs[0]))
+    if _given(node, 2) is not None:
+        yield OTHERS, _dims(node.outputs[0])
 
 
-def _conv(weight: int, bias: int) -> Callable[[Node, Work], None]:
+def _conv(weight: int, bias: int) -> Rule:
     """Each element of the result is a sum over the channels of a group and the kernel."""
 
-    def count(node: Node, into: Work) -> None:
+    def count(node: Call) -> Iterator[Term]:
         result = _dims(node.outputs[0])
-        into.macs.add(*result, *_operand(node, weight)[1:])
-        if node.input(bias) is not None:
-            into.others.add(*result)
+        yield MACS, (*result, *_operand(node, weight)[1:])
+        if _given(node, bias) is not None:
+            yield OTHERS, result
 
     return count
 
 
-def _conv_transpose(node: Node, into: Work) -> None:
+def _conv_transpose(node: Call) -> Iterator[Term]:
     """Each element of the operand is spread over the channels of a group and the kernel."""
-    into.macs.add(*_operand(node, 0), *_operand(node, 1)[1:])
-    if node.input(2) is not None:
-        into.others.add(*_dims(node.outputs[0]))
+    yield MACS, (*_operand(node, 0), *_operand(node, 1)[1:])
+    if _given(node, 2) is not None:
+        yield OTHERS, _dims(node.outputs[0])
 
 
-def _einsum(node: Node, into: Work) -> None:
+def _einsum(node: Call) -> Iterator[Term]:
     """All labels together are what the loops run over; each operand beyond the first one is a factor."""
-    terms = str(node.attr("equation", "")).replace(" ", "").split("->")[0].split(",")
+    subscripts = str(node.attr("equation", "")).replace(" ", "").split("->")[0].split(",")
     extents: dict[str, Dim] = {}
-    for index, term in enumerate(terms):
+    for index, term in enumerate(subscripts):
         dims = _operand(node, index)
         spread = len(dims) - len(term.replace("...", ""))
         head, dots, tail = term.partition("...")
@@ -116,69 +144,68 @@ def _einsum(node: Node, into: Work) -> None:
         for label, extent in zip(labels, dims):
             if extents.get(label, 1) == 1:
                 extents[label] = extent
-    kind = into.macs if len(terms) > 1 else into.others
-    kind.add(max(len(terms) - 1, 1), *extents.values())
+    yield MACS if len(subscripts) > 1 else OTHERS, (max(len(subscripts) - 1, 1), *extents.values())
 
 
-def _attention(node: Node, into: Work) -> None:
+def _attention(node: Call) -> Iterator[Term]:
     """Queries times keys and weights times values: for each query each key, past ones included."""
     queries, keys = _operand(node, 0), _operand(node, 1)
-    past = node.input(4)
+    past = _given(node, 4)
     lengths = [keys[-2], *([_dims(past)[-2]] if past is not None else [])]
     for length in lengths:
-        into.macs.add(*queries, length)
-        into.macs.add(*_dims(node.outputs[0]), length)
+        yield MACS, (*queries, length)
+        yield MACS, (*_dims(node.outputs[0]), length)
         heads: Dims = (node.attr("q_num_heads", 1),) if len(queries) == 3 else (queries[1],)
-        into.others.add(5, queries[0], *heads, queries[-2], length)
+        yield OTHERS, (5, queries[0], *heads, queries[-2], length)
 
 
-def _recurrent(gates: int) -> Callable[[Node, Work], None]:
+def _recurrent(gates: int) -> Rule:
     """Each step multiplies the operand and the hidden state by the weights of all gates."""
 
-    def count(node: Node, into: Work) -> None:
+    def count(node: Call) -> Iterator[Term]:
         sequence, batch, _ = _operand(node, 0)
         for index in (1, 2):
-            into.macs.add(sequence, batch, *_operand(node, index))
+            yield MACS, (sequence, batch, *_operand(node, index))
         hidden = _operand(node, 2)
-        into.others.add(4 * gates, sequence, batch, hidden[0], hidden[-1])
+        yield OTHERS, (4 * gates, sequence, batch, hidden[0], hidden[-1])
 
     return count
 
 
-def _pool(node: Node, into: Work) -> None:
-    into.others.add(*_dims(node.outputs[0]), *node.attr("kernel_shape", ()))
+def _pool(node: Call) -> Iterator[Term]:
+    yield OTHERS, (*_dims(node.outputs[0]), *node.attr("kernel_shape", ()))
 
 
-def _resize(node: Node, into: Work) -> None:
+def _resize(node: Call) -> Iterator[Term]:
     """Each element is a weighted sum over 2 neighbours (linear) or 4 (cubic) in each dim that is resized."""
     taps = {"linear": 2, "cubic": 4}.get(str(node.attr("mode", "nearest")))
     before, after = _operand(node, 0), _dims(node.outputs[0])
     if taps is not None:
         resized = sum(a != b for a, b in zip(before, after))
-        into.macs.add(taps**resized, *after)
+        yield MACS, (taps**resized, *after)
 
 
-def _grid_sample(node: Node, into: Work) -> None:
+def _grid_sample(node: Call) -> Iterator[Term]:
     taps = {"linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4}.get(str(node.attr("mode", "linear")))
     after = _dims(node.outputs[0])
     if taps is not None:
-        into.macs.add(taps ** (len(after) - 2), *after)
+        yield MACS, (taps ** (len(after) - 2), *after)
 
 
-def _matmul_n_bits(node: Node, into: Work) -> None:
+def _matmul_n_bits(node: Call) -> Iterator[Term]:
     """The weight is packed: its extents stand in attributes."""
-    into.macs.add(node.attr("K", 0), *_dims(node.outputs[0]))
+    yield MACS, (node.attr("K", 0), *_dims(node.outputs[0]))
 
 
-def _skip_norm(node: Node, into: Work) -> None:
-    into.others.add(9, *_operand(node, 0))
+def _skip_norm(node: Call) -> Iterator[Term]:
+    yield OTHERS, (9, *_operand(node, 0))
 
 
-def _local_response(node: Node, into: Work) -> None:
-    into.others.add(int(node.attr("size", 1)) * 2 + 4, *_operand(node, 0))
+def _local_response(node: Call) -> Iterator[Term]:
+    yield OTHERS, (int(node.attr("size", 1)) * 2 + 4, *_operand(node, 0))
 
 
-_PRODUCTS: dict[str, Callable[[Node, Work], None]] = {
+_PRODUCTS: dict[str, Rule] = {
     "MatMul": _matmul(0, 1),
     "MatMulInteger": _matmul(0, 1),
     "QLinearMatMul": _matmul(0, 3),
@@ -318,6 +345,9 @@ _EACH: dict[str, int] = {
     "com.microsoft::RotaryEmbedding": 3,
 }
 """Operations for each element of the result."""
+
+_FOLDING = frozenset({"Max", "Mean", "Min", "Sum"})
+"""Operators with one operation less than there are operands, for each element of the result."""
 
 _EACH_READ: dict[str, int] = {
     "ArgMax": 1,
