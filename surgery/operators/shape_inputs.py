@@ -27,12 +27,6 @@ def _size(shape: Shape) -> int:
     return size
 
 
-def _out(use: Use) -> Sequence[int] | None:
-    """The shape of the result, as it is."""
-    out = use.out()
-    return out if out is not None and len(out) == _length(use) else None
-
-
 def _reshape(use: Use) -> Sequence[int] | None:
     out, data, count = use.out(), use.shape(0), _length(use)
     if out is not None and len(out) == count:
