@@ -15,6 +15,7 @@ import onnx_ir
 from surgery.graph import lineage
 from surgery.graph.lineage import Lineage
 from surgery.operators import ranges, traits
+from surgery.operators.forms import key_of
 from surgery.shapes.facts import Dim, dims, symbolic
 from surgery.storage.constants import constant_tensor
 from surgery.storage.scopes import subgraphs
@@ -367,7 +368,7 @@ class Node(_View):
         called: set[object] = set()
         while pending:
             node = pending.pop()
-            if not node.ir.domain and (node.ir.op_type in traits.RANDOM or node._may_drop()):
+            if key_of(node.ir.domain, node.ir.op_type) in traits.RANDOM or (not node.ir.domain and node._may_drop()):
                 return True
             bodies = list(subgraphs(node.ir))
             function = self.graph.ir.functions.get(node.ir.op_identifier())

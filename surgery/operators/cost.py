@@ -9,8 +9,10 @@ Needs a row in `_PRODUCTS` for each operator with multiply-accumulates in `opera
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
+from surgery.operators.forms import Schema
+from surgery.operators.operations import has_products
 from surgery.operators.use import Index, Use, View
 
 _PER_NODE, _PER_PRODUCT, _PER_ELEMENT, _PER_BYTE = 2.5e-6, 5e-11, 1e-9, 3e-10
@@ -175,6 +177,29 @@ _PRODUCTS: dict[str, Callable[[_Estimate, Use], tuple[int, int]]] = {
     "Einsum": _einsum,
 }
 """How many products make an element of the result, and how many elements it has when shape inference cannot tell."""
+
+_FEW_PRODUCTS = frozenset(
+    {
+        "AveragePool",
+        "DynamicQuantizeMatMul",
+        "GridSample",
+        "LRN",
+        "LpPool",
+        "MatMulIntegerToFloat",
+        "MaxPool",
+        "Resize",
+        "SkipLayerNormalization",
+        "SkipSimplifiedLayerNormalization",
+    }
+)
+"""Operators with multiply-accumulates that are taken for elementwise: few of them make an element, or they are rare."""
+
+
+def without_row(schema: Schema) -> Iterator[str]:
+    """Say that an operator has sums of products which the estimate does not know."""
+    if has_products(schema.key) and schema.name not in _PRODUCTS.keys() | _FEW_PRODUCTS:
+        yield "sums of products"
+
 
 _RESULTS: dict[str, Callable[[_Estimate, Use], int]] = {
     **dict.fromkeys(("Shape", "Size", "Range", "Slice"), _few),

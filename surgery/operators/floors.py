@@ -6,9 +6,13 @@ Source: the texts of the versions in the ONNX specification.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
+
+from surgery.operators.forms import Schema
+from surgery.operators.schemas import history
 
 
 class Result(Protocol):
@@ -29,6 +33,10 @@ class Operand(Protocol):
     @property
     def dtype(self) -> Any:
         """Its element type."""
+
+    @property
+    def constant(self) -> Any:
+        """Its elements, None when it is no constant."""
 
 
 class Call(Protocol):
@@ -72,6 +80,11 @@ def _takes_floats(node: Call) -> bool:
     return not node.attr("fmod", 0) and (dtype is None or bool(dtype.is_floating_point()))
 
 
+def _counts_back(node: Call) -> bool:
+    axes = node.inputs[3] if len(node.inputs) > 3 else None
+    return axes is not None and (axes.constant is None or bool((axes.constant < 0).any()))
+
+
 _MASK = Change("the mask meant something else before", lambda node: len(node.outputs) > 1 and node.outputs[1].is_used)
 _ROWS = Change("before, all axes from axis on were taken as one", lambda node: node.attr("axis") != -1)
 _SAME_SHAPES = Change("the operands were not broadcast before", _broadcasts)
@@ -95,6 +108,7 @@ CHANGED_MEANING: dict[tuple[str, int], Change] = {
         _where("coordinate_transformation_mode", "half_pixel_symmetric"),
     ),
     ("RoiAlign", 16): Change("before, coordinates were not shifted by half a pixel"),
+    ("Slice", 11): Change("an axis could not be negative before", _counts_back),
 }
 """Changes that the schemas do not show, by the version that has them."""
 
@@ -120,7 +134,7 @@ SAME_MEANING = frozenset(
 """Versions that only say better what they mean, or from which inference knows more."""
 
 COUNTS_BACK = 11
-"""The opset from which an axis may be negative, counted from the end, and an index where it was not before."""
+"""The opset from which an axis that is an attribute may be negative, counted from the end."""
 
 WITHOUT_EFFECT = {
     ("*", "consumed_inputs"): "a hint to reuse memory",
@@ -128,3 +142,18 @@ WITHOUT_EFFECT = {
     ("Dropout", "ratio"): "without effect outside of training",
 }
 """Attributes of older versions with a default, that a node of a newer version may go without."""
+
+
+def without_row(schema: Schema) -> Iterator[str]:
+    """Yield the versions up to a form of an operator that its schema does not tell from the version before."""
+    forms = [Schema.of(form) for form in history(schema.domain, schema.name, schema.since) if not form.deprecated]
+    for old, new in pairwise(forms):
+        key = schema.key, new.since
+        counts_back = old.since < COUNTS_BACK <= new.since and not {"axis", "axes"}.isdisjoint(old.attributes)
+        if _shown(old) == _shown(new) and not (key in CHANGED_MEANING or key in SAME_MEANING or counts_back):
+            yield f"version {new.since}"
+
+
+def _shown(schema: Schema) -> object:
+    sides = [[(one.option, one.types) for one in side] for side in (schema.inputs, schema.outputs)]
+    return sides, schema.attributes, schema.optional

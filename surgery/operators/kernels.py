@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import product
 from typing import Any
 
+from surgery.operators.forms import Schema
 from surgery.operators.type_strings import widened
 
 _NEWEST = 2**31 - 1
@@ -28,34 +28,6 @@ and shifts regions by half a pixel."""
 
 Constraints = Mapping[str, Sequence[str]]
 """The types that a kernel takes, such as "tensor(double)", by the name of the type variable or of the parameter."""
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A formal input or output: its name, its type variable or type, and the types that the schema allows."""
-
-    name: str
-    variable: str
-    types: frozenset[str]
-    variadic: bool
-
-
-@dataclass(frozen=True)
-class Schema:
-    """The form of an operator at one opset."""
-
-    since: int
-    inputs: tuple[Parameter, ...]
-    outputs: tuple[Parameter, ...]
-
-    @classmethod
-    def of(cls, native: Any) -> Schema:
-        """Read a schema of the runtime."""
-        return cls(native.since_version, *(tuple(map(_parameter, side)) for side in (native.inputs, native.outputs)))
-
-
-def _parameter(native: Any) -> Parameter:
-    return Parameter(native.name, native.typeStr, frozenset(native.types), "Variadic" in str(native.option))
 
 
 def registered() -> list[list[Any]]:

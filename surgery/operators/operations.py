@@ -5,13 +5,18 @@ by its definition in the ONNX specification, an Exp or a Sqrt like an addition: 
 divides each element, and goes through all of them twice for the maximum and the sum, which makes five. What only moves
 data (Reshape, Gather, Transpose, Cast, Where) counts nothing. Vectors that are a row of the whole (the variance of a
 norm) are left out; they are below a thousandth.
+
+Needs a row for each operator, if only in `UNCOUNTED`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Protocol
 
+from surgery.operators.forms import Schema
+from surgery.operators.moving import FORM_ONLY, REARRANGING
+from surgery.operators.subgraphs import BODIES
 from surgery.operators.traits import BINARY_ELEMENTWISE, UNARY_ELEMENTWISE
 
 Dim = int | str | None
@@ -70,6 +75,18 @@ def terms(node: Call) -> Iterator[Term] | None:
     if node.op in _FOLDING:
         return iter([(OTHERS, (max(len(node.inputs) - 1, 0), *_dims(node.outputs[0])))])
     return iter(()) if node.op in MOVING else None
+
+
+def has_products(op: str) -> bool:
+    """Return whether there is a rule for what an operator computes, and not a number for each element."""
+    return op in _PRODUCTS
+
+
+def without_row(schema: Schema) -> Iterator[str]:
+    """Say that nothing here knows how much an operator computes."""
+    tables: list[Collection[str]] = [_PRODUCTS, _EACH, _EACH_READ, _FOLDING, MOVING, UNCOUNTED, BODIES]
+    if not any(schema.key in table for table in tables):
+        yield "operations"
 
 
 def _dims(value: Operand) -> Dims:
@@ -237,27 +254,20 @@ _PRODUCTS: dict[str, Rule] = {
     "com.microsoft::SkipSimplifiedLayerNormalization": _skip_norm,
 }
 
-MOVING = frozenset(
-    {
+MOVING = (
+    REARRANGING
+    | FORM_ONLY
+    | {
         "Bernoulli",
         "BitCast",
         "Cast",
         "CastLike",
         "CenterCropPad",
         "Compress",
-        "Concat",
         "ConcatFromSequence",
         "Constant",
         "ConstantOfShape",
-        "DepthToSpace",
         "Dropout",
-        "Expand",
-        "EyeLike",
-        "Flatten",
-        "Gather",
-        "GatherElements",
-        "GatherND",
-        "Identity",
         "MaxRoiPool",
         "MaxUnpool",
         "Multinomial",
@@ -266,14 +276,10 @@ MOVING = frozenset(
         "OneHot",
         "Optional",
         "OptionalGetElement",
-        "OptionalHasElement",
         "Pad",
         "RandomNormal",
-        "RandomNormalLike",
         "RandomUniform",
-        "RandomUniformLike",
         "Range",
-        "Reshape",
         "ReverseSequence",
         "RoiAlign",
         "Scatter",
@@ -284,25 +290,15 @@ MOVING = frozenset(
         "SequenceEmpty",
         "SequenceErase",
         "SequenceInsert",
-        "SequenceLength",
-        "Shape",
-        "Size",
-        "Slice",
-        "SpaceToDepth",
-        "Split",
         "SplitToSequence",
-        "Squeeze",
         "StringConcat",
         "StringNormalizer",
         "StringSplit",
         "TensorScatter",
         "TfIdfVectorizer",
-        "Tile",
         "TopK",
-        "Transpose",
         "Trilu",
         "Unique",
-        "Unsqueeze",
         "Where",
     }
 )
@@ -370,3 +366,114 @@ _EACH_READ: dict[str, int] = {
     "ReduceSumSquare": 2,
 }
 """Operations for each element that is read."""
+
+UNCOUNTED = frozenset(
+    {
+        "AffineGrid",
+        "BlackmanWindow",
+        "CausalConvWithState",
+        "Col2Im",
+        "DFT",
+        "HammingWindow",
+        "HannWindow",
+        "ImageDecoder",
+        "LinearAttention",
+        "MelWeightMatrix",
+        "NegativeLogLikelihoodLoss",
+        "RegexFullMatch",
+        "STFT",
+        "SoftmaxCrossEntropyLoss",
+        "SwiGLU",
+        "ai.onnx.ml::ArrayFeatureExtractor",
+        "ai.onnx.ml::Binarizer",
+        "ai.onnx.ml::CastMap",
+        "ai.onnx.ml::CategoryMapper",
+        "ai.onnx.ml::DictVectorizer",
+        "ai.onnx.ml::FeatureVectorizer",
+        "ai.onnx.ml::Imputer",
+        "ai.onnx.ml::LabelEncoder",
+        "ai.onnx.ml::LinearClassifier",
+        "ai.onnx.ml::LinearRegressor",
+        "ai.onnx.ml::Normalizer",
+        "ai.onnx.ml::OneHotEncoder",
+        "ai.onnx.ml::SVMClassifier",
+        "ai.onnx.ml::SVMRegressor",
+        "ai.onnx.ml::Scaler",
+        "ai.onnx.ml::TreeEnsemble",
+        "ai.onnx.ml::ZipMap",
+        "com.microsoft::Attention",
+        "com.microsoft::AttnLSTM",
+        "com.microsoft::BeamSearch",
+        "com.microsoft::BifurcationDetector",
+        "com.microsoft::BranchwiseRMSNorm",
+        "com.microsoft::CDist",
+        "com.microsoft::CausalConvWithState",
+        "com.microsoft::ConvTransposeWithDynamicPads",
+        "com.microsoft::CropAndResize",
+        "com.microsoft::DecoderMaskedMultiHeadAttention",
+        "com.microsoft::DequantizeLinear",
+        "com.microsoft::DynamicQuantizeLSTM",
+        "com.microsoft::DynamicTimeWarping",
+        "com.microsoft::EmbedLayerNormalization",
+        "com.microsoft::EngramGate",
+        "com.microsoft::ExpandDims",
+        "com.microsoft::GatedAdd",
+        "com.microsoft::GatedDeltaNet",
+        "com.microsoft::GatedRMSNorm",
+        "com.microsoft::GatherBlockQuantized",
+        "com.microsoft::GatherND",
+        "com.microsoft::GatherPacked",
+        "com.microsoft::GreedySearch",
+        "com.microsoft::GridSample",
+        "com.microsoft::GroupQueryAttention",
+        "com.microsoft::HyperConnectionPostMix",
+        "com.microsoft::HyperConnectionPreMix",
+        "com.microsoft::Inverse",
+        "com.microsoft::LinearAttention",
+        "com.microsoft::LinearAttentionGate",
+        "com.microsoft::MRotaryEmbedding",
+        "com.microsoft::MatMulBnb4",
+        "com.microsoft::MatMulFpQ4",
+        "com.microsoft::MatMulInteger16",
+        "com.microsoft::MaxpoolWithMask",
+        "com.microsoft::MoE",
+        "com.microsoft::MoEGroupRouter",
+        "com.microsoft::MultiHeadAttention",
+        "com.microsoft::MurmurHash3",
+        "com.microsoft::NGramHashMapping",
+        "com.microsoft::NGramRepeatBlock",
+        "com.microsoft::NhwcMaxPool",
+        "com.microsoft::Pad",
+        "com.microsoft::QAttention",
+        "com.microsoft::QEmbedLayerNormalization",
+        "com.microsoft::QGemm",
+        "com.microsoft::QLinearAdd",
+        "com.microsoft::QLinearAveragePool",
+        "com.microsoft::QLinearConcat",
+        "com.microsoft::QLinearConv",
+        "com.microsoft::QLinearGlobalAveragePool",
+        "com.microsoft::QLinearLeakyRelu",
+        "com.microsoft::QLinearMul",
+        "com.microsoft::QLinearSigmoid",
+        "com.microsoft::QLinearSoftmax",
+        "com.microsoft::QLinearWhere",
+        "com.microsoft::QMoE",
+        "com.microsoft::QuantizeLinear",
+        "com.microsoft::Range",
+        "com.microsoft::SampleOp",
+        "com.microsoft::Sampling",
+        "com.microsoft::ScaledSiLU",
+        "com.microsoft::SparseAttention",
+        "com.microsoft::SparseToDenseMatMul",
+        "com.microsoft::Tokenizer",
+        "com.microsoft::TransposeMatMul",
+        "com.microsoft::Trilu",
+        "com.microsoft::UnfoldTensor",
+        "com.microsoft::Unique",
+        "com.microsoft::VarlenCausalConvWithState",
+        "com.microsoft::VarlenNGramHashMapping",
+        "com.microsoft::WhisperBeamSearch",
+        "com.microsoft::WordConvEmbedding",
+    }
+)
+"""Operators whose operations are not counted, and that a report names: they depend on data, or are rare."""

@@ -52,6 +52,14 @@ def schema_at(domain: str, op: str, version: int) -> OpSchema | None:
     return None if found.deprecated else found
 
 
+def history(domain: str, op: str, most: int) -> list[OpSchema]:
+    """List the forms that an operator has taken up to a version of its domain, the oldest first."""
+    import onnx.defs
+
+    versions = sorted(version for version in _versions().get(domain, {}).get(op, ()) if version <= most)
+    return [onnx.defs.get_schema(op, version, domain) for version in versions]
+
+
 def forms(domain: str, op: str, versions: Collection[int]) -> list[OpSchema]:
     """List the forms that an operator has at some versions of its domain."""
     found = {schema.since_version: schema for v in versions if (schema := schema_at(domain, op, v)) is not None}

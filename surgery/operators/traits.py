@@ -1,17 +1,44 @@
-"""One table of operator facts that more than one pass needs.
+"""Properties of operators: random, commutative, elementwise, recurrent and the like.
 
-Source: the operator schemas of the ONNX specification. Only operators of the default domain are listed; what
-is not listed has none of the properties.
+Source: the operator schemas of the ONNX specification. What is not listed has none of the properties; operators of
+another domain than the default have it in their names.
+
+Needs a row in `RANDOM`, or in `REPEATABLE`, for each operator whose schema has a seed or calls it nondeterministic.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 
+from surgery.operators.forms import Schema
+
 RANDOM = frozenset(
-    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+    {
+        "Bernoulli",
+        "Multinomial",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+        "com.microsoft::Sampling",
+    }
 )
 """Operators whose outputs differ from run to run. Dropout joins them in training mode."""
+
+REPEATABLE = frozenset(
+    {
+        "AffineGrid",
+        "CausalConvWithState",
+        "DepthToSpace",
+        "Dropout",
+        "LinearAttention",
+        "SpaceToDepth",
+        "com.microsoft::MurmurHash3",
+    }
+)
+"""Operators that compute the same in each run, although they have a seed, or onnx calls them nondeterministic: Dropout
+outside of training mode."""
 
 COMMUTATIVE = frozenset(
     {
@@ -154,6 +181,13 @@ UNIFORM = (
 )
 """Operators that compute the same function whatever the extents are: they know no number of positions, neither by a
 constant nor by an attribute."""
+
+
+def without_row(schema: Schema) -> Iterator[str]:
+    """Say that an operator may be random when nothing here decides that. Those with subgraphs are as these are."""
+    has_bodies = any(kind.startswith("GRAPH") for kind in schema.attributes.values())
+    if schema.draws and schema.key not in RANDOM | REPEATABLE and not has_bodies:
+        yield "it may be random"
 
 
 def slides(op_type: str) -> bool:

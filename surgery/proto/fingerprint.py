@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from surgery.operators import traits
+from surgery.operators.forms import key_of
 from surgery.operators.subgraphs import subgraphs
 from surgery.proto.dataflow import Flow, captures
 from surgery.proto.extract import called
@@ -411,7 +412,8 @@ def _draws(node: onnx.NodeProto, functions: Iterable[onnx.FunctionProto]) -> boo
     pending: list[Any] = [node, *(inner for function in functions for inner in function.node)]
     while pending:
         current = pending.pop()
-        if current.op_type in traits.RANDOM or (current.op_type == "Dropout" and len(current.input) > 2):
+        key = key_of(current.domain, current.op_type)
+        if key in traits.RANDOM or (current.op_type == "Dropout" and len(current.input) > 2):
             return True
         pending.extend(inner for body in subgraphs(current) for inner in body.node)
     return False

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surgery.operators import traits
-from surgery.operators.kernels import Kernels, Parameter, Schema, choose, installed
+from surgery.operators.forms import Parameter, Schema
+from surgery.operators.kernels import Kernels, choose, installed
 from surgery.operators.moving import GATHERING
 from surgery.operators.result_types import BIT_CAST, FLOAT_BY_DEFAULT, STASHING, TYPE_ATTRIBUTES
 from surgery.operators.subgraphs import BODIES

@@ -49,6 +49,10 @@ def save(source: str, folder: Path) -> Path:
     return path
 
 
+SLICE = """b = Constant<value = int64[1] {{0}}>() e = Constant<value = int64[1] {{2}}>()
+    a = Constant<value = int64[1] {{{}}}>() y = Slice(x, b, e, a)"""
+
+
 def one(types: str, node: str, opset: int) -> str:
     given, made = types.split("=>")
     return f'<ir_version: 7, opset_import: ["" : {opset}]>\ng ({given}) => ({made}) {{ {node} }}'
@@ -98,6 +102,8 @@ def one(types: str, node: str, opset: int) -> str:
             16,
             "attribute reduction is not there before",
         ),
+        (one("float[4] x => float[?] y", SLICE.format(-1), 13), 11, "an axis could not be negative before"),
+        (one("float[4] x => float[?] y", SLICE.format(0), 13), 10, "attribute ends is required before"),
         (one("float[2] x, float[2] b => float[2] y", "y = Mod(x, b)", 28), 28, "fmod had to be 1 for floats before"),
         (one("float[2] x, float[2] b => float[2] y", "y = Mod<fmod = 1>(x, b)", 28), 10, "the operator is not there"),
         (one("int32[2] x, int32[2] b => int32[2] y", "y = Mod(x, b)", 28), 10, "the operator is not there"),

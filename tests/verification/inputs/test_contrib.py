@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx
 import pytest
 
+from surgery.operators.kernels import registered
 from surgery.verification.verdict.verifier import Verifier
 
 
@@ -57,16 +58,50 @@ QKV = "float[8,24] w, float[24] b"
         "=> (float[2,3,64] y, float[2,2,3,16] nk, float[2,2,3,16] nv) "
         "{ y, nk, nv = com.microsoft.GroupQueryAttention<num_heads = 4, kv_num_heads = 2, do_rotary = 1>"
         "(q, k, v, , , l, t, c, s) }",
+        "g (float[3,4] x, int32 a) => (float[3,1,4] y) { y = com.microsoft.ExpandDims(x, a) }",
+        "g (float[3,4] x, int64[4] p) => (float[N,M] y) { y = com.microsoft.Pad(x, p) }",
+        "g (float[3,4] x, int64[5,2] i) => (float[5] y) { y = com.microsoft.GatherND(x, i) }",
+        "g (float[1,2,4,4] x, float[2,3,3,3] w, int64[4] p) => (float[1,3,H,W] y) "
+        "{ y = com.microsoft.ConvTransposeWithDynamicPads(x, w, p) }",
+        "g (float[3,2,4] x, uint8[1,4,20] w, uint8[1,5,20] r, int32[2] l, float[1] ws, uint8[1] wz, float[1] rs, "
+        "uint8[1] rz) => (float[3,1,2,5] y) "
+        "{ y = com.microsoft.DynamicQuantizeLSTM<hidden_size = 5>(x, w, r, , l, , , , ws, wz, rs, rz) }",
+        "g (float[2,32] x, uint8[8,2,8] b, float[16] s, int32[32] g) => (float[2,8] y) "
+        "{ y = com.microsoft.MatMulNBits<K = 32, N = 8, bits = 4, block_size = 16>(x, b, s, , g) }",
+        "g (float[2,1,8] q, float[2,1,8] k, float[2,1,8] v, float[2,2,5,4] pk, float[2,2,5,4] pv, int32[1] l, "
+        "int32[1] b, int32[1,2,5] c) => (float[2,1,8] y, float[2,2,5,4] nk, float[2,2,5,4] nv) "
+        "{ y, nk, nv = com.microsoft.DecoderMaskedMultiHeadAttention<num_heads = 2, past_present_share_buffer = 1>"
+        "(q, k, v, , , pk, pv, l, b, c) }",
+        "g (int64[7] s, int64[4] c, int64[1] p, int64[5] q) => (int64[N] t, int64[1] m) "
+        "{ t, m = com.microsoft.BifurcationDetector(s, c, p, q) }",
     ],
     ids=[
         "mask", "lengths", "ends-and-starts", "past", "key-mask", "key-lengths", "embedding", "rotary", "rotary-offset",
-        "quantized", "crop", "grouped-past", "grouped-prompt",
+        "quantized", "crop", "grouped-past", "grouped-prompt", "axis", "pads", "places", "dynamic-pads",
+        "quantized-lengths", "blocks", "beams", "suffix",
     ],
 )  # fmt: skip
 def test_operators_of_the_runtime_get_what_they_accept(body):
     verifier = _prepared(body)
     assert _refused(verifier) == []
     assert not verifier._original.vacuous[next(iter(verifier._original.vacuous))], verifier._original.vacuous
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "g (int64[2,5] i, int64[3] m, int64[4] v) => (int64[A,B,C] y) "
+        "{ y = com.microsoft.NGramHashMapping<max_ngram_size = 3, n_head_per_ngram = 2, pad_id = 0>(i, m, v) }",
+        "g (float[6,4] x, float[4,1,3] w, int32[3] c, float[2,4,2] p) => (float[6,4] y, float[2,4,2] q) "
+        "{ y, q = com.microsoft.VarlenCausalConvWithState(x, w, c, , p) }",
+    ],
+    ids=["moduli", "packed"],
+)
+def test_operators_of_newer_releases_get_what_they_accept(body):
+    op = body.rpartition("com.microsoft.")[2].partition("<")[0].partition("(")[0]
+    if all((domain, name) != ("com.microsoft", op) for domain, name, *_ in registered()):
+        pytest.skip(f"the installed ONNX Runtime has no {op}")
+    assert _refused(_prepared(body)) == []
 
 
 DECODER = """

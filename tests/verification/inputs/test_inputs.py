@@ -135,6 +135,8 @@ def test_an_attention_mask_is_of_zeros_and_ones_and_masks_no_row_out():
         "{ k2 = Identity(k) w = Neg(v) }> }",
         'g (float[3,5,2] x, int64[3,2] t) => (float y) { y = NegativeLogLikelihoodLoss<reduction="sum">(x, t) }',
         "g (uint8[2,3] x, float s, uint8 z) => (float[2,3] y) { y = DequantizeLinear(x, s, z) }",
+        "g (float[1,8,1] x, int64 n) => (float[1,4,2] y) { y = DFT<axis = 1>(x, n) }",
+        "g (float[1,8,1] x, int64 n) => (float[1,N,2] y) { y = DFT<axis = 1, onesided = 1>(x, n) }",
     ],
     ids=lambda body: body.partition(") {")[2].split("(")[0].strip() or body[:20],
 )
