@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
@@ -54,8 +55,7 @@ def print_graph(model: onnx.ModelProto, *, declarations: bool = False) -> str:
     """Print the main graph as ONNX text that parses back, without node metadata; value infos only when asked for."""
     import onnx.printer
 
-    copy = type(model)()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     _strip(copy.graph, declarations)
     return "\n".join(line.rstrip() for line in onnx.printer.to_text(copy.graph).splitlines())
 
@@ -64,8 +64,7 @@ def print_model(model: onnx.ModelProto) -> str:
     """Print a whole model as ONNX text, without value infos and node metadata."""
     import onnx.printer
 
-    copy = type(model)()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     _strip(copy.graph)
     for function in copy.functions:
         del function.value_info[:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -45,9 +46,7 @@ def compose(
     """
     import onnx
 
-    result, other = onnx.ModelProto(), onnx.ModelProto()
-    result.CopyFrom(first)
-    other.CopyFrom(second)
+    result, other = deepcopy(first), deepcopy(second)
     _rename_functions(other, result, prefix)
     _rename_dims(other, result, prefix)
     rename_values(other.graph, {name: f"{prefix}{name}" for name in names_of(other.graph)})

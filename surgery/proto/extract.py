@@ -10,6 +10,7 @@ like the one it was cut from.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from surgery.errors import UsageError
@@ -31,8 +32,7 @@ def only(model: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:
     the main graph does not have.
     """
     flow = Flow(model.graph)
-    result = type(model)()
-    result.CopyFrom(model)
+    result = deepcopy(model)
     del result.graph.output[:]
     for name in dict.fromkeys(names):
         if name not in flow:

@@ -17,6 +17,7 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -129,8 +130,7 @@ def operation(models: Sequence[onnx.ModelProto], nodes: Sequence[onnx.NodeProto]
     numbers = _Numbers()
     found = []
     for model, node in zip(models, nodes):
-        bare = type(node)()
-        bare.CopyFrom(node)
+        bare = deepcopy(node)
         places = [position for position, name in enumerate(node.input) if name]
         captured = list(dict.fromkeys(name for body in subgraphs(node) for name in captures(body)))
         values = {f"/{position}": numbers.of(("place", position)) for position in places}
@@ -363,18 +363,16 @@ class _Scope:
         )
 
     def _attribute(self, attribute: onnx.AttributeProto) -> Hashable:
-        import onnx
-
         if attribute.HasField("t"):
             return self.numbers.constant(attribute.t)
         if attribute.HasField("g"):
             return self._body(attribute.g)
         if attribute.graphs:
             return tuple(self._body(graph) for graph in attribute.graphs)
-        bare = onnx.AttributeProto()
-        bare.CopyFrom(attribute)
-        bare.ClearField("doc_string")
-        data: bytes = bare.SerializeToString(deterministic=True)
+        if attribute.HasField("doc_string"):
+            attribute = deepcopy(attribute)
+            attribute.ClearField("doc_string")
+        data: bytes = attribute.SerializeToString(deterministic=True)
         return data
 
     def _body(self, graph: onnx.GraphProto) -> Hashable:
@@ -397,10 +395,7 @@ def hands_on(node: onnx.NodeProto) -> bool:
 
 
 def _definition(function: onnx.FunctionProto) -> bytes:
-    import onnx
-
-    bare = onnx.FunctionProto()
-    bare.CopyFrom(function)
+    bare = deepcopy(function)
     for name in ("doc_string", "value_info", "metadata_props"):
         bare.ClearField(name)
     return hashlib.blake2b(bare.SerializeToString(deterministic=True)).digest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Literal
@@ -136,8 +137,7 @@ def rename(model: onnx.ModelProto, match: Match) -> onnx.ModelProto:
     """
     import onnx
 
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     names = set(names_of(copy.graph))
     new: dict[str, str] = {theirs: mine for mine, theirs in (*match.inputs, *match.inner)}
     # A value may be an output twice, or an input and an output: the further names need a node.
@@ -162,8 +162,7 @@ def retype(model: onnx.ModelProto, like: onnx.ModelProto) -> onnx.ModelProto:
     """
     import onnx
 
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     graph = copy.graph
     wanted = {value.name: value.type.tensor_type.elem_type for value in (*like.graph.input, *like.graph.output)}
     names = set(names_of(graph))

@@ -8,6 +8,7 @@ no piece ever needs a later one, whichever tensors are named, and whatever else 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -158,10 +159,7 @@ def _called(model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> list[onn
 
 def together(model: onnx.ModelProto, parts: Sequence[Piece]) -> onnx.ModelProto:
     """Put pieces together again, each value under its name; what several of them have is there once."""
-    import onnx
-
-    whole = onnx.ModelProto()
-    whole.CopyFrom(model)
+    whole = deepcopy(model)
     graph = whole.graph
     for field in ("node", "initializer", "sparse_initializer"):
         graph.ClearField(field)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import deepcopy
 from typing import Any
 
 import onnx
 import onnx_ir as ir
 
 from surgery.storage.export import GRAPH_TYPES, QUANTIZATION, Exporter, graph_values
-from surgery.storage.residue import KEY, GraphResidue, Residue, wire, without
+from surgery.storage.merging import wire, without
+from surgery.storage.residue import KEY, GraphResidue, Residue
 
 _GRAPH_LISTS = (
     "node",
@@ -72,7 +74,7 @@ class Attacher:
         for name, before in befores.items():
             value = values.get(name) if name else None
             if value is None:
-                residue.loose_values.append(_copy(before))
+                residue.loose_values.append(deepcopy(before))
                 continue
             after = afters.get(name)
             if after is None:
@@ -93,7 +95,7 @@ class Attacher:
         for name, before in befores.items():
             value = values.get(name) if name else None
             if value is None:
-                residue.loose_annotations.append(_copy(before))
+                residue.loose_annotations.append(deepcopy(before))
                 continue
             after = afters.get(name)
             if after is None:
@@ -115,7 +117,7 @@ class Attacher:
             before = befores[after.name]
             if tensor is not None and wire(before) != wire(after):
                 _attach(tensor.meta, before, after)
-        residue.unnamed_initializers = [_copy(tensor) for tensor in original.initializer if not tensor.name]
+        residue.unnamed_initializers = [deepcopy(tensor) for tensor in original.initializer if not tensor.name]
 
     def _nodes(self, originals: Any, plains: Any, nodes: Iterable[ir.Node]) -> None:
         for before, after, node in zip(originals, plains, nodes, strict=True):
@@ -137,7 +139,7 @@ class Attacher:
 
 def _shell(node: onnx.NodeProto, graphs: set[str]) -> onnx.NodeProto:
     """Return a copy of a node without the contents of the attributes that are graphs."""
-    copy: onnx.NodeProto = _copy(node)
+    copy = deepcopy(node)
     for attribute in copy.attribute:
         if attribute.name in graphs:
             attribute.ClearField("g")
@@ -164,9 +166,3 @@ def _attach_role(value: ir.Value, role: str, original: Any, plain: Any) -> None:
 def _roles(value: ir.Value) -> dict[str, Residue]:
     roles: dict[str, Residue] = value.meta.setdefault(KEY, {})
     return roles
-
-
-def _copy(message: Any) -> Any:
-    copy = type(message)()
-    copy.CopyFrom(message)
-    return copy

@@ -10,21 +10,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from functools import cache
 from typing import Any
 
 import onnx
 
 from surgery import storage
-from surgery.bridges.tools.packing import assign, copy_of, read_names
+from surgery.bridges.tools.packing import read_names
 from surgery.operators.subgraphs import subgraphs
+from surgery.storage.merging import assign, wire
 
 _LAST_WITHOUT_DEFAULTS = 3
 
 
 def restore(before: onnx.ModelProto, made: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model that a tool made of another one, with what it dropped; both may refer to weights."""
-    result: onnx.ModelProto = copy_of(before)
+    result = deepcopy(before)
     versions = _versions(before)
     result.graph.CopyFrom(made.graph)
     _rename(result.graph, _lost_names(before.graph, result.graph))
@@ -134,7 +136,7 @@ def _operator(node: onnx.NodeProto) -> tuple[str, str]:
 
 
 def _bag(nodes: Iterable[onnx.NodeProto]) -> Counter[bytes]:
-    return Counter(node.SerializeToString(deterministic=True) for node in nodes)
+    return Counter(wire(node) for node in nodes)
 
 
 def _graphs(node: onnx.NodeProto, old: onnx.NodeProto) -> list[tuple[onnx.GraphProto, onnx.GraphProto]]:
@@ -176,12 +178,12 @@ def _trimmed(names: Iterable[str]) -> list[str]:
 
 def _value(attribute: onnx.AttributeProto) -> tuple[Any, ...]:
     """Return what an attribute says, in whatever form its tensors are written."""
-    plain = copy_of(attribute)
+    plain = deepcopy(attribute)
     plain.ClearField("doc_string")
     tensors = [payload(tensor) for tensor in (*([plain.t] if plain.HasField("t") else []), *plain.tensors)]
     plain.ClearField("t")
     plain.ClearField("tensors")
-    return plain.SerializeToString(deterministic=True), *tensors
+    return wire(plain), *tensors
 
 
 def payload(tensor: onnx.TensorProto) -> tuple[Any, ...]:
@@ -196,7 +198,7 @@ def payload(tensor: onnx.TensorProto) -> tuple[Any, ...]:
     try:
         return (*kind, onnx.numpy_helper.to_array(tensor).tobytes())
     except (ValueError, TypeError):
-        return (*kind, tensor.SerializeToString(deterministic=True))
+        return (*kind, wire(tensor))
 
 
 @cache
@@ -209,8 +211,7 @@ def _defaults(op: str, domain: str, version: int) -> dict[str, tuple[Any, ...]]:
     defaults = {}
     for name, attribute in schema.attributes.items():
         if attribute.default_value.type:
-            value = onnx.AttributeProto()
-            value.CopyFrom(attribute.default_value)
+            value = deepcopy(attribute.default_value)
             value.name = name
             defaults[name] = _value(value)
     return defaults
@@ -297,7 +298,7 @@ def _compatible(old: onnx.TypeProto, new: onnx.TypeProto) -> bool:
     if kind != new.WhichOneof("value") or kind is None:
         return new.WhichOneof("value") is None
     if kind not in ("tensor_type", "sparse_tensor_type"):
-        return bool(old.SerializeToString(deterministic=True) == new.SerializeToString(deterministic=True))
+        return wire(old) == wire(new)
     one, other = getattr(old, kind), getattr(new, kind)
     if one.elem_type != other.elem_type:
         return False
@@ -376,7 +377,7 @@ def _list_constants(model: onnx.ModelProto) -> None:
 
 def _functions(before: onnx.ModelProto, made: onnx.ModelProto, versions: Mapping[str, int]) -> list[onnx.FunctionProto]:
     """Return the functions of the result: those that a tool lost are back where they are called, or never were."""
-    news = {_key(function): copy_of(function) for function in made.functions}
+    news = {_key(function): deepcopy(function) for function in made.functions}
     olds = {_key(function): function for function in before.functions}
     was_called = _called(before.graph, olds)
     wanted = _called(made.graph, {**olds, **news}) | (olds.keys() - was_called)

@@ -6,6 +6,7 @@ So an extracted piece is run on what the original takes, and its outputs are com
 from __future__ import annotations
 
 from collections.abc import Collection
+from copy import deepcopy
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -42,11 +43,7 @@ def graft(
     The result takes inputs of the original in their place. What is copied gets names that the changed model lacks, and
     what the changed model calls like an input of the original, which it has not, gets another name.
     """
-    import onnx
-
-    result, nodes = onnx.ModelProto(), onnx.GraphProto()
-    result.CopyFrom(model)
-    nodes.CopyFrom(stem)
+    result, nodes = deepcopy(model), deepcopy(stem)
     graph = result.graph
     for port in [port for port in graph.input if port.name in names]:
         graph.input.remove(port)

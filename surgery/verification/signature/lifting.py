@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from surgery.errors import WorkerError
@@ -95,8 +96,7 @@ def _converted(model: onnx.ModelProto, version: int, spec: VerifySpec) -> onnx.M
     """Convert a model in a worker; large constants, which the converter cannot see, wait next to it."""
     import onnx
 
-    small = onnx.ModelProto()
-    small.CopyFrom(model)
+    small = deepcopy(model)
     large = [tensor for tensor in model.graph.initializer if tensor.external_data]
     held = [tensor for tensor in small.graph.initializer if not tensor.external_data]
     del small.graph.initializer[:]

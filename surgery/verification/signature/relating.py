@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Protocol
@@ -310,8 +311,7 @@ class _Body:
             tensor = onnx.numpy_helper.from_array(array)
             made.append(onnx.helper.make_node("Constant", [], [now[name]], value=tensor))
         for number, node in enumerate(self._nodes):
-            copy = onnx.NodeProto()
-            copy.CopyFrom(node)
+            copy = deepcopy(node)
             copy.input[:] = [name and now[name] for name in node.input]
             now |= {name: f"{self._prefix}{number}/{name}" for name in node.output if name}
             copy.output[:] = [name and now[name] for name in node.output]
@@ -328,10 +328,7 @@ def _read_before(relation: Relation, inverse: _Body) -> dict[str, str]:
 
 def _with_room(model: onnx.ModelProto, names: Iterable[str]) -> tuple[onnx.ModelProto, dict[str, str]]:
     """Copy a model in which none of these names is taken; say what the values are called now that had them."""
-    import onnx
-
-    result = onnx.ModelProto()
-    result.CopyFrom(model)
+    result = deepcopy(model)
     taken = set(names_of(result.graph))
     fresh = (name for number in count() if (name := f"value_{number}") not in taken)
     moved = {name: next(fresh) for name in dict.fromkeys(names) if name in taken}
@@ -342,8 +339,7 @@ def _with_room(model: onnx.ModelProto, names: Iterable[str]) -> tuple[onnx.Model
 def _renamed(
     node: onnx.NodeProto, *, inputs: Mapping[str, str] | None = None, outputs: Mapping[str, str] | None = None
 ) -> onnx.NodeProto:
-    copy = type(node)()
-    copy.CopyFrom(node)
+    copy = deepcopy(node)
     copy.input[:] = [(inputs or {}).get(name, name) for name in node.input]
     copy.output[:] = [(outputs or {}).get(name, name) for name in node.output]
     return copy
@@ -367,8 +363,7 @@ def _import_domains(model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> 
 
 
 def _port(name: str, like: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
-    port = type(like)()
-    port.CopyFrom(like)
+    port = deepcopy(like)
     port.name = name
     return port
 

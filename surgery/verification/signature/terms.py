@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -219,8 +220,7 @@ def _declare_dims(original: onnx.GraphProto, changed: onnx.ModelProto, match: Ma
                 pins[theirs.dim_param] = mine.dim_value
     for port, other in pairs:
         before = list(port.type.tensor_type.shape.dim)
-        shape = type(other.type.tensor_type.shape)()
-        shape.CopyFrom(other.type.tensor_type.shape)
+        shape = deepcopy(other.type.tensor_type.shape)
         for number, dim in enumerate(shape.dim):
             if dim.dim_param in pins:
                 dim.dim_value = pins[dim.dim_param]
@@ -261,8 +261,7 @@ def _with_outputs(model: onnx.ModelProto, names: list[str]) -> onnx.ModelProto:
     """Copy a model with these values as its outputs, in this order; the type of a new one is left open."""
     import onnx
 
-    result = onnx.ModelProto()
-    result.CopyFrom(model)
+    result = deepcopy(model)
     declared = {value.name: value for value in model.graph.output}
     del result.graph.output[:]
     result.graph.output.extend(declared.get(name) or onnx.ValueInfoProto(name=name) for name in names)
