@@ -7,7 +7,6 @@ put into the IR afterwards in their own form.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from copy import deepcopy
 from itertools import chain
 from typing import Any, Final
@@ -15,6 +14,7 @@ from typing import Any, Final
 import onnx
 import onnx_ir as ir
 
+from surgery.operators.subgraphs import bodies
 from surgery.storage.mapped import SparseTensor, stored
 from surgery.storage.weights import Weights
 
@@ -105,7 +105,7 @@ class Adapter:
             kinds = [_KIND_OF_FIELD[field.name] for field, _ in attribute.ListFields() if field.name in _KIND_OF_FIELD]
             if len(kinds) == 1:
                 attribute.type = kinds[0]
-        for graph in _subgraphs(attribute):
+        for graph in bodies(attribute):
             self._graph(graph)
         held = _held_back(attribute)
         if held is not None:
@@ -113,13 +113,6 @@ class Adapter:
             self._held[mark] = (ir.AttributeType(attribute.type), held)
             attribute.type = _Kind.STRING
             attribute.s = mark.encode()
-
-
-def _subgraphs(attribute: onnx.AttributeProto) -> Iterator[onnx.GraphProto]:
-    if attribute.type == _Kind.GRAPH:
-        yield attribute.g
-    elif attribute.type == _Kind.GRAPHS:
-        yield from attribute.graphs
 
 
 def _held_back(attribute: onnx.AttributeProto) -> Any | None:

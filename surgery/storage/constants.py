@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import onnx_ir
-
-if TYPE_CHECKING:
-    pass
-
 
 _FORMS = {
     "value": onnx_ir.AttributeType.TENSOR,

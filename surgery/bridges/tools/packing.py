@@ -18,7 +18,7 @@ import onnx
 from surgery import storage
 from surgery.bridges.weight_reuse import Known
 from surgery.errors import PassError
-from surgery.operators.subgraphs import subgraphs
+from surgery.operators.subgraphs import reads
 from surgery.storage import Weights
 from surgery.storage.merging import assign
 
@@ -123,12 +123,7 @@ class Packed:
 
 def read_names(graph: onnx.GraphProto) -> set[str]:
     """Return the names that nodes read, at any depth, and those of the outputs."""
-    names = {value.name for value in graph.output}
-    for node in graph.node:
-        names.update(node.input)
-        for subgraph in subgraphs(node):
-            names |= read_names(subgraph)
-    return names
+    return {value.name for value in graph.output} | {name for node in graph.node for name in reads(node)}
 
 
 def _useful(graph: onnx.GraphProto, large: Set[str], readers: frozenset[str]) -> set[str]:

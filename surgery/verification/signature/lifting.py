@@ -16,6 +16,7 @@ from surgery.operators.subgraphs import graphs
 from surgery.promises import Parity
 from surgery.proto.dataflow import reads
 from surgery.proto.signature import signature
+from surgery.proto.summary import opset
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.signature.carrying import carry
 from surgery.verification.verdict.verifier import Verifier
@@ -27,11 +28,6 @@ if TYPE_CHECKING:
 _TIMEOUT = 60.0
 
 
-def default_opset(model: onnx.ModelProto) -> int:
-    """Return the version of the default domain that a model imports, 0 for none."""
-    return next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), 0)
-
-
 def lift(
     stem: onnx.GraphProto,
     names: Sequence[str],
@@ -41,7 +37,7 @@ def lift(
     spec: VerifySpec,
 ) -> onnx.GraphProto | str:
     """Return nodes of an original, which compute these values, as they are at another opset, or say why not."""
-    before = default_opset(original)
+    before = opset(original)
     bodies: list[Any] = [stem, *original.functions]
     if before == version or all(_is_same(body, before, version) for body in bodies):
         return stem
