@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from surgery.differences.contents import sign_of
 from surgery.graph.entries import CONSTANT, GRAPHS, Entry, entries, function_name
+from surgery.operators.subgraphs import bodies
 
 if TYPE_CHECKING:
     import onnx
@@ -108,8 +109,8 @@ class Side:
             if attribute.type == _TENSOR:
                 yield attribute.name, sign_of(attribute.t, self.weights)
             elif attribute.type in GRAPHS:
-                graphs = attribute.graphs or [attribute.g]
-                yield attribute.name, tuple(frozenset(Counter(n.op_type for n in g.node).items()) for g in graphs)
+                operators = (Counter(node.op_type for node in graph.node) for graph in bodies(attribute))
+                yield attribute.name, tuple(frozenset(counts.items()) for counts in operators)
             else:
                 yield attribute.name, attribute.SerializeToString(deterministic=True)
 

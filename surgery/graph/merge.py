@@ -17,7 +17,7 @@ from surgery.graph.signature_mappings import Joined
 from surgery.graph.state import GraphState
 from surgery.graph.values import Value
 from surgery.shapes.facts import Dim
-from surgery.storage.scopes import scopes, subgraphs
+from surgery.storage.scopes import scopes
 
 
 @dataclass(frozen=True)
@@ -183,13 +183,10 @@ def _rename_connected(
 def _prefix_names(model: ir.Model, own: set[str | None], prefix: str) -> None:
     """Put the prefix before all names but those inside functions; UsageError for a value that both models have."""
     values: dict[ir.Value, str] = {}
-    pending = [model.graph]
-    while pending:
-        scope = pending.pop()
+    for scope in [model.graph, *model.graph.subgraphs()]:
         values |= {value: f"{prefix}{value.name}" for value in _declared(scope) if value.name}
         for node in scope:
             node.name = node.name and f"{prefix}{node.name}"
-            pending += subgraphs(node)
     taken = next((name for name in values.values() if name in own), None)
     if taken is not None:
         raise UsageError(f"both models have a tensor '{taken}'", todo="give a prefix, such as 'prefix: second/'")

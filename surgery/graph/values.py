@@ -17,7 +17,7 @@ from surgery.graph.lineage import Lineage
 from surgery.operators import ranges, traits
 from surgery.operators.forms import key_of
 from surgery.shapes.facts import Dim, dims, symbolic
-from surgery.storage.constants import constant_tensor
+from surgery.storage.constants import constant_of
 from surgery.storage.scopes import subgraphs
 
 if TYPE_CHECKING:
@@ -131,12 +131,7 @@ class Value(_View):
     @property
     def tensor(self) -> onnx_ir.TensorProtocol | None:
         """The constant tensor, its elements unread: of an initializer that no caller can override, or a Constant."""
-        if self.ir.is_initializer():
-            return None if self.is_overridable else self.ir.const_value
-        producer = self.ir.producer()
-        if producer is None or producer.op_type != "Constant" or producer.domain != "":
-            return None
-        return constant_tensor(producer)
+        return None if self.is_overridable else constant_of(self.ir)
 
     @property
     def is_constant(self) -> bool:

@@ -8,7 +8,6 @@ from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
-import onnx_ir as ir
 
 from surgery.graph import traversal
 from surgery.graph.graph import Graph
@@ -157,12 +156,8 @@ class LiesBetween:
         starts, ends = (
             [value.ir for value in graph.tensors(names)] if names else [] for names in (self.start, self.end)
         )
-        found: set[ir.Node] = set()
-        pending = traversal.between(graph.ir.graph, starts, ends)
-        while pending:
-            node = pending.pop()
-            found.add(node)
-            pending.extend(inner for subgraph in subgraphs(node) for inner in subgraph)
+        found = set(traversal.between(graph.ir.graph, starts, ends))
+        found |= {inner for node in found for subgraph in subgraphs(node) for inner in subgraph.all_nodes()}
         return lambda node: node.ir in found
 
     def absence(self, nodes: Iterable[Node]) -> str:

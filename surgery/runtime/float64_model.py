@@ -9,6 +9,7 @@ one for (`expand`), and else runs in float32 with casts around it: `Widened.narr
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -144,8 +145,7 @@ class _Widening:
         """Keep a large tensor of any graph, to stand among those of the main one under another name."""
         if name in self._large:
             raise UnavailableError(f"two large tensors by the name of '{name}'")
-        kept = type(tensor)()
-        kept.CopyFrom(tensor)
+        kept = deepcopy(tensor)
         kept.name = self._large[name] = self.fresh(name)
         self.stored.append(kept)
 
@@ -226,7 +226,7 @@ class Scope:
         """Add the float64 form of a node; `twin` is the same node with inferred types in its subgraphs."""
         import onnx
 
-        node = _copied(node)
+        node = deepcopy(node)
         for attribute, other in zip(node.attribute, twin.attribute):
             bodies = [(attribute.g, other.g)] if attribute.type == onnx.AttributeProto.GRAPH else []
             if bodies and node.op_type not in BODIES:
@@ -408,12 +408,6 @@ def _large_constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
         return None
     found = (a.t for a in node.attribute if a.name == "value" and a.t.data_type in FLOATS and a.t.external_data)
     return next(found, None)
-
-
-def _copied(node: onnx.NodeProto) -> onnx.NodeProto:
-    copy = type(node)()
-    copy.CopyFrom(node)
-    return copy
 
 
 def _formal(node: onnx.NodeProto, schema: Schema | None) -> tuple[list[str], list[str]]:

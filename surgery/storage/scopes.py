@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
-
-if TYPE_CHECKING:
-    pass
 
 
 def scopes(model: ir.Model) -> Iterator[ir.Graph]:
