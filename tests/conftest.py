@@ -7,6 +7,7 @@ from typing import IO
 
 import pytest
 from support import short_models as short
+from support.durations import Durations
 
 from surgery import workers
 from surgery.workers import client
@@ -14,6 +15,13 @@ from surgery.workers import client
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--bless", action="store_true", help="rewrite the expected half of the case files")
+    parser.addoption("--durations-by-file", action="store_true", help="show the slowest files next to their budgets")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    is_worker = hasattr(config, "workerinput")
+    if config.getoption("--durations-by-file") and not is_worker:
+        config.pluginmanager.register(Durations())
 
 
 @pytest.fixture(autouse=True)
