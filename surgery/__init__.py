@@ -94,47 +94,7 @@ _HOMES = {
     "typed_attribute": "graph.attributes",
 }
 
-__all__ = [
-    "BlockedError",
-    "Builder",
-    "Checkpoint",
-    "External",
-    "FilePath",
-    "Graph",
-    "Keeps",
-    "Match",
-    "Node",
-    "NodeSelector",
-    "OptimizerPass",
-    "Other",
-    "Parity",
-    "Refusal",
-    "Renames",
-    "Result",
-    "RuleText",
-    "Size",
-    "TensorNames",
-    "UsageError",
-    "Value",
-    "add_pass",
-    "apply",
-    "bisect",
-    "compute",
-    "data_type",
-    "diff",
-    "export_weights",
-    "graph_pass",
-    "inspect",
-    "literal_tensor",
-    "load",
-    "pattern_pass",
-    "require_form",
-    "run_tool",
-    "save",
-    "split",
-    "typed_attribute",
-    "verify",
-]
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
