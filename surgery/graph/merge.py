@@ -17,7 +17,7 @@ from surgery.graph.signature_mappings import Joined
 from surgery.graph.state import GraphState
 from surgery.graph.values import Value
 from surgery.shapes.facts import Dim
-from surgery.storage.scopes import scopes, values
+from surgery.storage.scopes import nested, scopes, values
 
 
 @dataclass(frozen=True)
@@ -178,8 +178,9 @@ def _rename_connected(
 
 def _prefix_names(model: ir.Model, own: set[str | None], prefix: str) -> None:
     """Put the prefix before all names but those inside functions; UsageError for a value that both models have."""
-    names = {value: f"{prefix}{value.name}" for value in values([model.graph, *model.graph.subgraphs()]) if value.name}
-    for node in model.graph.all_nodes():
+    inside = list(nested([model.graph]))
+    names = {value: f"{prefix}{value.name}" for value in values(inside) if value.name}
+    for node in (node for scope in inside for node in scope):
         node.name = node.name and f"{prefix}{node.name}"
     taken = next((name for name in names.values() if name in own), None)
     if taken is not None:
