@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -142,11 +142,15 @@ class Side:
 
     def unique(self, key: Callable[[Entry], Hashable | None]) -> dict[Hashable, Entry]:
         """Index the open entries by a key, but for those that share it with another."""
-        found: dict[Hashable, Entry | None] = {}
-        for entry in self.open:
-            if (sign := key(entry)) is not None:
-                found[sign] = None if sign in found else entry
-        return {sign: entry for sign, entry in found.items() if entry is not None}
+        return once((sign, entry) for entry in self.open if (sign := key(entry)) is not None)
+
+
+def once(signs: Iterable[tuple[Hashable, Entry]]) -> dict[Hashable, Entry]:
+    """Index entries by their signs, but for those that share one with another."""
+    found: dict[Hashable, Entry | None] = {}
+    for sign, entry in signs:
+        found[sign] = None if sign in found else entry
+    return {sign: entry for sign, entry in found.items() if entry is not None}
 
 
 _OVERRIDABLE = 4

@@ -15,7 +15,7 @@ from surgery.graph.values import Node, Refusal
 from surgery.patterns.match import matches
 from surgery.patterns.plan import compile_pattern
 from surgery.storage.globs import Globs, did_you_mean
-from surgery.storage.scopes import subgraphs
+from surgery.storage.scopes import nested, subgraphs
 
 Predicate = Callable[[Node], bool]
 
@@ -157,7 +157,7 @@ class LiesBetween:
             [value.ir for value in graph.tensors(names)] if names else [] for names in (self.start, self.end)
         )
         found = set(traversal.between(graph.ir.graph, starts, ends))
-        found |= {inner for node in found for subgraph in subgraphs(node) for inner in subgraph.all_nodes()}
+        found |= {inner for node in found for scope in nested(subgraphs(node)) for inner in scope}
         return lambda node: node.ir in found
 
     def absence(self, nodes: Iterable[Node]) -> str:

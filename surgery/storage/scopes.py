@@ -9,7 +9,12 @@ import onnx_ir as ir
 
 def scopes(model: ir.Model) -> Iterator[ir.Graph]:
     """Yield the main graph, its subgraphs at any depth, and the bodies of functions with theirs."""
-    pending = [model.graph, *(function.graph for function in model.functions.values())][::-1]
+    return nested([model.graph, *(function.graph for function in model.functions.values())])
+
+
+def nested(graphs: Iterable[ir.Graph]) -> Iterator[ir.Graph]:
+    """Yield graphs, each with its subgraphs at any depth after it."""
+    pending = [*graphs][::-1]
     while pending:
         scope = pending.pop()
         yield scope
