@@ -133,7 +133,7 @@ def _convolution(walk: _Estimate, use: Use) -> tuple[int, int]:
 
 
 def _recurrent(walk: _Estimate, use: Use) -> tuple[int, int]:
-    """Each step multiplies by both matrices; told as if it were per element of the result."""
+    """Each step multiplies by both matrices; counted as if it were per element of the result."""
     hidden, data = int(use.attr("hidden_size", _LENGTH)), use.shape(0)
     width = data[-1] if data else _LENGTH
     gates = {"LSTM": 4, "GRU": 3}.get(use.node.op_type, 1)
@@ -176,7 +176,7 @@ _PRODUCTS: dict[str, Callable[[_Estimate, Use], tuple[int, int]]] = {
     **dict.fromkeys(("Attention", "MultiHeadAttention", "GroupQueryAttention"), _attention),
     "Einsum": _einsum,
 }
-"""How many products make an element of the result, and how many elements it has when shape inference cannot tell."""
+"""How many products make an element of the result, and how many elements it has when shape inference does not know."""
 
 _FEW_PRODUCTS = frozenset(
     {

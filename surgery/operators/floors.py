@@ -145,7 +145,7 @@ WITHOUT_EFFECT = {
 
 
 def without_row(schema: Schema) -> Iterator[str]:
-    """Yield the versions up to a form of an operator that its schema does not tell from the version before."""
+    """Yield the versions up to a form of an operator whose schema shows no change from the version before."""
     forms = [Schema.of(form) for form in history(schema.domain, schema.name, schema.since) if not form.deprecated]
     for old, new in pairwise(forms):
         key = schema.key, new.since

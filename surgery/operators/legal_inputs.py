@@ -1,6 +1,6 @@
 """What each operator accepts in its inputs, by operator and position; from the ONNX operator specification.
 
-A rule looks at one use of a graph input and says what is legal there, or None when it cannot tell. Rules for
+A rule looks at one use of a graph input and says what is legal there, or None when it does not know. Rules for
 inputs that hold shapes, axes and counts are in `shape_inputs`, those of ONNX Runtime's own domain in `contrib_inputs`.
 
 Needs a row for each input of integers, booleans or texts: a rule here or there, or one in `ANY` or `DEPENDENT`.
@@ -184,7 +184,7 @@ def _divisor(use: Use) -> Domain | None:
             whole = np.copysign(np.ceil(np.abs(drawn)), drawn)
             drawn = np.asarray(np.where(rng.random(shape) < 0.3, whole, drawn))
             if drawn.size > 3 and rng.random() < 0.25:
-                # Only a zero tells x / x from 1.
+                # Only a zero shows the difference of x / x and 1.
                 drawn.reshape(-1)[rng.integers(drawn.size)] = 0.0
             return drawn
 

@@ -1,6 +1,6 @@
 """Inputs that hold shapes, axes and counts, worked out from the shapes around them.
 
-Each solver returns the elements, or None when it cannot tell. They prefer what the declared shape of the result
+Each solver returns the elements, or None when it is not known. They prefer what the declared shape of the result
 implies; without one they choose something small.
 """
 

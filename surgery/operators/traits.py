@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from surgery.operators.forms import Schema
+from surgery.operators.schemas import schema_of
 
 RANDOM = frozenset(
     {
@@ -195,27 +196,19 @@ def slides(op_type: str) -> bool:
     return "Conv" in op_type or "Pool" in op_type
 
 
-@cache
 def since_version(op_type: str, opset: int, domain: str = "") -> int | None:
     """Return the opset in which the operator took the form it has at `opset`, or None when it has none there."""
-    import onnx.defs
-
-    try:
-        return int(onnx.defs.get_schema(op_type, opset, domain).since_version)
-    except onnx.defs.SchemaError:
-        return None
+    found = schema_of(domain, op_type, opset)
+    return None if found is None else int(found.since_version)
 
 
 @cache
 def attribute_default(op_type: str, opset: int, name: str, domain: str = "") -> object:
     """Return the default that the schema gives an attribute, or None."""
-    import onnx.defs
     import onnx.helper
 
-    try:
-        attribute = onnx.defs.get_schema(op_type, opset, domain).attributes.get(name)
-    except onnx.defs.SchemaError:
-        return None
+    found = schema_of(domain, op_type, opset)
+    attribute = None if found is None else found.attributes.get(name)
     if attribute is None or not attribute.default_value.name:
         return None
     value = onnx.helper.get_attribute_value(attribute.default_value)
@@ -225,10 +218,6 @@ def attribute_default(op_type: str, opset: int, name: str, domain: str = "") -> 
 @cache
 def is_integer_by_schema(op_type: str, opset: int, position: int, domain: str = "") -> bool:
     """Return whether an input is an integer whatever the data is: axes, a shape, indices."""
-    import onnx.defs
-
-    try:
-        inputs = onnx.defs.get_schema(op_type, opset, domain).inputs
-    except onnx.defs.SchemaError:
-        return False
+    found = schema_of(domain, op_type, opset)
+    inputs = [] if found is None else found.inputs
     return position < len(inputs) and set(inputs[position].types) <= {"tensor(int32)", "tensor(int64)"}

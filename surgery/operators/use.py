@@ -140,7 +140,7 @@ class View:
 class Use:
     """One input of one node, and how its elements come from those of a graph input: `scale * x + offset`.
 
-    `offset` is an interval. `flat` tells that the elements arrive all, and in order.
+    `offset` is an interval. `flat` is whether all the elements arrive, in order.
     """
 
     view: View

@@ -176,7 +176,7 @@ def test_many_weights_are_waited_for_only_where_each_step_is_compared(
 
 
 def test_the_whole_is_run_while_the_change_before_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verifier, "_PER_NODE", 1e9)
+    monkeypatch.setattr(verifier, "REGION_NODE", 1e9)
     ahead: list[bytes] = []
     is_run = threading.Event()
     run_ahead, judged = verifier.Verifier.run_ahead, judging.Verifying.judge

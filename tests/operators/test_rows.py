@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import onnx
 import onnx.defs
 import onnx.parser
+import onnx.reference
 import pytest
 from support.operators_without_rows import asked_for, questions, without_rows
 
-from surgery.operators import schemas
+from surgery.operators import ranges, schemas, traits
 from surgery.operators.forms import Schema
 from surgery.operators.kernels import registered
 from surgery.proto.draws import draws
@@ -117,3 +119,16 @@ def test_a_decoder_that_samples_is_random() -> None:
     assert found.operators == {"Sampling"}
     assert counts_runs(model)
     assert draws(model) is None
+
+
+@pytest.mark.parametrize("op", sorted(traits.UNARY_ELEMENTWISE - ranges.KEEPING))
+def test_no_operator_keeps_the_sign_of_a_zero_unnoticed(op: str) -> None:
+    attributes = {"Cast": {"to": 1}}.get(op, {})
+    node = onnx.helper.make_node(op, ["x"], ["y"], **attributes)
+    ports = [onnx.helper.make_tensor_value_info(name, 1, [3]) for name in "xy"]
+    opset = onnx.helper.make_opsetid("", 21)
+    model = onnx.helper.make_model(onnx.helper.make_graph([node], "g", ports[:1], ports[1:]), opset_imports=[opset])
+    if op not in {"BitwiseNot", "IsInf", "IsNaN", "Not"}:
+        with np.errstate(all="ignore"):
+            (made,) = onnx.reference.ReferenceEvaluator(model).run(None, {"x": np.full(3, -0.0, np.float32)})
+        assert not (np.signbit(made) & (made == 0)).any()

@@ -400,7 +400,7 @@ class ReferenceRun:
         self.nondeterministic = frozenset(unsteady) - self.random
         return bool(self.nondeterministic)
 
-    def beside(self, skeleton: bytes, runs: list[Run]) -> ReferenceRun:
+    def inner(self, skeleton: bytes, runs: list[Run]) -> ReferenceRun:
         """Make an original of values inside this one, as if they were outputs; nothing is to be learned of it."""
         inner = copy.copy(self)
         inner.skeleton = skeleton

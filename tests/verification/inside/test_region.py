@@ -103,7 +103,7 @@ def test_the_verdict_says_how_many_nodes_were_compared() -> None:
 def test_what_the_outputs_hide_is_not_verified_where_regions_are_costly(
     context: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verdict_module, "_PER_NODE", 1e9)
+    monkeypatch.setattr(verdict_module, "REGION_NODE", 1e9)
     for kind in ("activation for another", "operands of a difference"):
         right, wrong = (model(change, context) for change in PAIRS[kind])
         assert not judged(right, wrong, Parity.EXACT).passed
@@ -112,7 +112,7 @@ def test_what_the_outputs_hide_is_not_verified_where_regions_are_costly(
 
 
 def test_where_regions_are_costly_the_whole_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verdict_module, "_PER_NODE", 1e9)
+    monkeypatch.setattr(verdict_module, "REGION_NODE", 1e9)
     before, after = (
         text.parse(f"g (float[4,4] x) => (float[4,4] y) <float two = {{2}}> {{ n = Neg(x) {change} }}")
         for change in ("y = Add(n, n)", "y = Mul(n, two)")
@@ -125,7 +125,7 @@ CHAIN = "g (float[n,4] x) => (float[n,4] y) { a = Neg(x) b = Neg(a) y = Relu(b) 
 
 
 def test_what_the_whole_decides_is_run_once_and_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verdict_module, "_PER_NODE", 1e9)
+    monkeypatch.setattr(verdict_module, "REGION_NODE", 1e9)
     before, after = (text.parse(CHAIN.replace("b = Neg(a)", f"b = {op}(x)")) for op in ("Identity", "Abs"))
     ran: list[bytes] = []
     run = Verifier._run
