@@ -11,8 +11,7 @@ from surgery.engine.runner import apply
 from surgery.errors import RecipeError
 from surgery.graph import text
 from surgery.recipe import parse
-from surgery.recipe.draft import Draft
-from surgery.recipe.rules import rule_fields
+from surgery.recipe.rules import Rule
 from surgery.rules.vocabulary import FUNCTIONS
 
 DOCS = ROOT / "docs"
@@ -61,7 +60,7 @@ def test_the_tables() -> None:
     }
     functions["opset()"] = "the version of the default opset of the model"
     assert table("vocabulary") == _table("Function", functions)
-    keys = {name: field.about for name, field in rule_fields(Draft("", Path())).items()}
+    keys = {name: str(field.description) for name, field in Rule.model_fields.items()}
     assert table("keys") == _table("Key", keys)
 
 
