@@ -65,7 +65,7 @@ def test_writes_a_piece(
 def test_shows_the_recipe_and_saves_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--inputs", "a,s", "--outputs", "c"]
     code, _, err = surgery(capsys, "extract", "model.onnx", *flags)
-    assert code == 0 and "the same as a recipe" in err and "extract:" in err
+    assert code == 0 and "equivalent recipe:" in err and "extract:" in err
     code, _, _ = surgery(capsys, "extract", "model.onnx", *flags, "--save-recipe", "piece.yaml")
     assert code == 0
     code, _, _ = surgery(capsys, "apply", "piece.yaml", "model.onnx", "-o", "again.onnx")

@@ -14,8 +14,8 @@ from surgery.recipe.draft import Draft
 from surgery.recipe.rules import rule_fields
 from surgery.rules.vocabulary import FUNCTIONS
 
-DOCS = Path(__file__).parent.parent / "docs"
-GUIDE = (DOCS / "rules.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parent.parent / "docs" / "how-to"
+GUIDE = (DOCS / "write-a-rule.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", GUIDE, flags=re.MULTILINE | re.DOTALL)
 RECIPES = {body.split()[1]: body for language, body in BLOCKS if language == "yaml"}
 SWISH = "g (float[N,4] x) => (float[N,4] y) { s = Sigmoid(x) t = Mul(s, x) y = Relu(t) }"

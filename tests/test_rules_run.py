@@ -13,7 +13,7 @@ from surgery.graph import text
 from surgery.recipe import Recipe, parse
 
 ROOT = Path(__file__).parent.parent
-GUIDE = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs" / "how-to" / "write-a-rule.md").read_text(encoding="utf-8")
 NO_DROPOUT, FOLD_BN = re.findall(r"^rules:\n(.*?)^steps:", GUIDE, flags=re.MULTILINE | re.DOTALL)[:2]
 
 

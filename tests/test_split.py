@@ -309,6 +309,6 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert answer["ok"] and len(answer["files"]) == 4 and answer["verdict"]["verdict"] == "equal"
     assert cli.main(["split", str(path), "--parts", "2"]) == 0
     captured = capsys.readouterr()
-    assert "in sequence: equal" in captured.out and "nothing written" in captured.err
+    assert "in sequence: equal" in captured.out and "no file written" in captured.err
     assert cli.main(["split", str(path), "--at", "zz"]) == 2
     assert cli.main(["split", str(tmp_path / "none.onnx"), "--parts", "2"]) == 2
