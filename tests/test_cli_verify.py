@@ -142,7 +142,7 @@ def test_unverified_may_be_accepted(folder: Path, capsys: pytest.CaptureFixture[
 MISTAKES = [
     (["--inputs", "no.npz"], "surgery: no.npz: no such file or folder"),
     (["--inputs", "empty"], "surgery: empty: no inputs in this folder"),
-    (["--inputs", "a.onnx"], "surgery: a.onnx: a '.onnx' file is no set of inputs"),
+    (["--inputs", "a.onnx"], "surgery: a.onnx: a '.onnx' file is not an input set"),
     (["--inputs", "text.npz"], "surgery: text.npz: cannot be read"),
     (["--dims", "bach=1"], "surgery: the model has no dynamic dim 'bach'; did you mean 'batch'?"),
     (["--dims", "width=1"], "surgery: the model has no dynamic dim 'width'; its dynamic dims are batch"),

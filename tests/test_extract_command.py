@@ -86,9 +86,9 @@ def test_verifies_on_sets_of_inputs(folder: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        ([], "extract does not know what to extract"),
+        ([], "extract needs a selection"),
         (["--inputs", "aa", "--outputs", "c"], "there is no tensor 'aa'; did you mean 'a'?"),
-        (["--inputs", "a", "--outputs", "c"], "the outputs depend on 's' too"),
+        (["--inputs", "a", "--outputs", "c"], "the outputs also depend on 's'"),
         (["--inputs", "a,", "--outputs", "c"], "--inputs: a name is empty"),
         (["--nodes", "enk/mul"], "no node is called 'enk/mul'; did you mean 'enc/mul'?"),
         (["--nodes", "{opp: Mul}"], "a selector has no key 'opp'; did you mean 'op'?"),

@@ -253,7 +253,7 @@ def test_the_input_is_never_overwritten(tmp_path: Path) -> None:
     path.rename(tmp_path / "inner.onnx")
     path = tmp_path / "m.onnx"
     (tmp_path / "m.1.onnx").symlink_to(path)
-    with pytest.raises(OutputError, match="the input lies in this file"):
+    with pytest.raises(OutputError, match="the input is stored in this file"):
         split(path, tmp_path, at=["s"], force=True)
 
 

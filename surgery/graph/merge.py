@@ -192,7 +192,7 @@ def _prefix_names(model: ir.Model, own: set[str | None], prefix: str) -> None:
             pending += subgraphs(node)
     taken = next((name for name in values.values() if name in own), None)
     if taken is not None:
-        raise UsageError(f"both models have a tensor '{taken}'", todo="give a prefix, such as 'prefix: second/'")
+        raise UsageError(f"both models have a tensor '{taken}'", todo="set a prefix, for example 'prefix: second/'")
     if prefix:
         rename_values(model, values)
 
