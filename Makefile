@@ -7,7 +7,7 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 LOCKED := $(PIP_INSTALL) --require-hashes --only-binary :all:
 PYTEST := -m pytest -n auto --dist worksteal
 
-.PHONY: demo test test-latest test-lowest lint docs lock clean
+.PHONY: demo test test-latest test-lowest lint docs picture site lock clean
 
 demo: $(VENV)/installed
 	$(BIN)/surgery apply recipes/bert.yaml
@@ -35,8 +35,19 @@ lint: $(VENV)/tested
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Writes the generated pages and, with `picture`, the picture of a run.
 docs: $(VENV)/installed
 	$(BIN)/python -m surgery.docsgen docs
+
+picture: $(VENV)/installed
+	$(BIN)/python docs/images/draw.py
+
+# The documentation as a web site in build/site; a broken link is an error.
+site: $(VENV)/installed
+	$(PYTHON) -m venv .venv-site
+	.venv-site/bin/python $(PIP_INSTALL) $$($(BIN)/python -c "import tomllib; \
+		print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['docs'])")
+	.venv-site/bin/sphinx-build --fail-on-warning --keep-going --quiet -b html docs build/site
 
 COMPILE := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--custom-compile-command 'make lock'
@@ -61,4 +72,4 @@ $(VENV)/tested: $(VENV)/installed requirements-test.lock
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-latest .venv-lowest build dist *.egg-info
+	rm -rf $(VENV) .venv-latest .venv-lowest .venv-site build dist *.egg-info

@@ -36,7 +36,7 @@ _CACHE = Path.home() / ".cache" / "surgery" / "trained"
 _PEERS = ("onnxsim", "onnxslim")
 _DECIDES = [ROOT / "benchmarks" / "suite" / f"{name}.py" for name in ("parity", "realistic", "noise", "feeds")]
 """What the inputs and outputs of the original depend on: they are kept in the cache as long as that stays."""
-DOCS = ROOT / "docs" / "trained-models.md"
+DOCS = ROOT / "docs" / "explanation" / "trained-models.md"
 
 
 def parser() -> argparse.ArgumentParser:

@@ -10,7 +10,7 @@ from support.imports import ROOT, arrows, circles, floors, imports, modules, roo
 FOLDERS = [
     *("errors", "promises", "workers", "operators", "storage", "proto", "shapes", "runtime", "graph", "patterns"),
     *("rules", "registry", "bridges", "verification", "recipe", "why", "engine", "bisection", "inspection"),
-    *("differences", "opsets", "splitting", "testing", "scaffold", "docsgen", "report", "cli", "__main__"),
+    *("differences", "opsets", "splitting", "testing", "scaffold", "report", "cli", "docsgen", "__main__"),
 ]
 RANK = {name: rank for rank, name in enumerate(FOLDERS)}
 ENGINE = sorted((ROOT / "surgery").rglob("*.py"))

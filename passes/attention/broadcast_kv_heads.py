@@ -10,7 +10,7 @@ from ._shared import Masks, rewrite_cores
 
 @graph_pass("broadcast-kv-heads", parity=Parity.CLOSE)
 def broadcast_kv_heads(graph: Graph) -> None:
-    """Let grouped queries meet their keys and values by broadcasting, not by copies of them.
+    """Broadcast keys and values to grouped queries instead of copying them.
 
     Right because query head h reads head h // G of keys and values when each of those is repeated G times in a
     row. With the heads of the queries as [groups, G], and those of keys and values as [groups, 1], MatMul pairs

@@ -11,7 +11,7 @@ from ._shared import split
 
 @graph_pass("delay-split", parity=Parity.CLOSE)
 def delay_split(graph: Graph) -> None:
-    """Do once, in front of a Split, what is done alike to its parts.
+    """Move operators that apply equally to all parts of a Split before the Split.
 
     Right because operators that treat each slice along an axis by itself give the same slices before and after
     they are taken apart: elementwise operators with operands that are the same for all parts, Transpose, Concat,

@@ -13,7 +13,7 @@ from ._shared import split
 
 @graph_pass("pack-matmuls", parity=Parity.CLOSE)
 def pack_matmuls(graph: Graph) -> None:
-    """Compute parallel linear layers of one input by one MatMul with their weights side by side, then Split.
+    """Merge parallel linear layers of one input into one MatMul with concatenated weights, followed by Split.
 
     Right because each column of x·W is x times that column of W: the columns of [W1 W2] give x·W1 and x·W2 side
     by side. The biases go side by side as well; a layer without one among layers with biases gets zeros. Gemms

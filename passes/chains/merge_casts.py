@@ -28,7 +28,7 @@ _ROOMS = {
     parity=Parity.EXACT,
 )
 def merge_casts(m: Match, new: Builder) -> Value:
-    """Merge a Cast to a wider type into the Cast that follows; when that one leads back, both go.
+    """Merge a Cast to a wider type into the following Cast; remove both if the second restores the type.
 
     Right because a type that holds all values of the first one changes none of them, so the second Cast finds what
     the first one read. Not so from floats to integers, where it depends on the way what becomes of numbers that are

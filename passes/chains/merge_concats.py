@@ -5,7 +5,7 @@ from surgery import Graph, Node, Parity, Value, graph_pass
 
 @graph_pass("merge-concats", parity=Parity.EXACT)
 def merge_concats(graph: Graph) -> None:
-    """Let a Concat read what the Concats in front of it read, where they join along the same axis.
+    """Merge Concats along the same axis into the Concat that reads them.
 
     Right because to join what is joined already is to join all of it, in order. A Concat that something else reads
     as well stays, and is read as it is, for otherwise its elements would be copied twice and no node saved.

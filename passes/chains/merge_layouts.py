@@ -14,7 +14,7 @@ LONGEST = 12
 
 @graph_pass("merge-layouts", parity=Parity.EXACT)
 def merge_layouts(graph: Graph) -> None:
-    """Merge chains of Transpose, Reshape, Flatten, Squeeze and Unsqueeze into as few of them as it takes.
+    """Merge chains of Transpose, Reshape, Flatten, Squeeze and Unsqueeze into as few nodes as possible.
 
     Right because each of them only arranges elements: it splits axes, joins neighbours or exchanges them. Followed
     through the chain, the parts of the first axes stand in some order in the end, and one Reshape, one Transpose

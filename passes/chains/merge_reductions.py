@@ -22,7 +22,7 @@ REDUCTIONS = (
 
 @graph_pass("merge-reductions", parity=Parity.EXACT)
 def merge_reductions(graph: Graph) -> None:
-    """Merge a Reshape, Flatten, Squeeze or Unsqueeze that drops or adds the axes of a reduction into it.
+    """Merge a Reshape, Flatten, Squeeze or Unsqueeze that removes or adds the axes of a reduction into the reduction.
 
     Right because with keepdims = 1 a reduction gives the same elements as with keepdims = 0, and an axis of extent
     1 for each axis that it reduces. So the axes that the reduction keeps and the next node drops, or the other way

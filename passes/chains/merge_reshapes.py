@@ -11,7 +11,7 @@ from ._shared import VIEWS, axes_of, has_parameters
 
 @graph_pass("merge-reshapes", parity=Parity.EXACT)
 def merge_reshapes(graph: Graph) -> None:
-    """Let a Reshape read what the Reshape, Flatten, Squeeze or Unsqueeze in front of it reads; merge alike ones.
+    """Merge a Reshape, Flatten, Squeeze or Unsqueeze into the Reshape that reads it; merge identical ones.
 
     Right because none of them moves an element, so only the last shape counts, when it says all by itself: it is
     constant and copies no dim (0) of what lies in front. Two Unsqueezes are one that names the axes of both, counted

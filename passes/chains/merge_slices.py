@@ -59,7 +59,7 @@ def _merge(first: Node, readers: Sequence[Node], new: Builder) -> None:
         for axis, cut in outer.items():
             whole = (source.shape or {axis: None})[axis]
             both = _both(cuts[axis], cut, whole if isinstance(whole, int) else None) if axis in cuts else cut
-            new.require(both is not None, "along the same axis it depends on the extent what the second Slice takes")
+            new.require(both is not None, "along the same axis, the result of the second Slice depends on the extent")
             assert both is not None
             cuts[axis] = both
         _replace(reader, first, cuts, new.at(reader))

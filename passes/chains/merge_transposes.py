@@ -7,7 +7,7 @@ from surgery import Builder, Graph, Node, Parity, Value, graph_pass
 
 @graph_pass("merge-transposes", parity=Parity.EXACT)
 def merge_transposes(graph: Graph) -> None:
-    """Merge a Transpose into the Transposes that read it; two that cancel go both.
+    """Merge a Transpose into the Transposes that read it; remove both if they cancel.
 
     Right because axis j of the outer result is axis p1[p2[j]] of the input, and no element is computed. A
     missing permutation reverses the axes; two of those cancel whatever the rank. A Transpose that something else

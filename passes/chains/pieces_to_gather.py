@@ -10,7 +10,7 @@ from ._slices import Piece, piece_of
 
 @graph_pass("pieces-to-gather", parity=Parity.EXACT)
 def pieces_to_gather(graph: Graph) -> None:
-    """Turn Slices, or the outputs of a Split, of one value that a Concat joins along the same axis into one Gather.
+    """Turn Slices or Split outputs of one value that a Concat joins along the same axis into one Gather.
 
     Right because each result is a list of positions along one axis of the value, of known extent, and so is the
     whole; Gather takes elements by such a list. Where it is all positions in order, the value itself takes the

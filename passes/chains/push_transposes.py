@@ -7,7 +7,7 @@ from ._turned import push
 
 @graph_pass("push-transposes", parity=Parity.CLOSE)
 def push_transposes(graph: Graph) -> None:
-    """Move Transposes out of regions of elementwise operators, Softmax and Concat, where that leaves fewer of them.
+    """Move Transposes out of regions of elementwise operators, Softmax and Concat if that leaves fewer of them.
 
     Right because such an operator does with each element what it does in whichever order the axes stand; an axis that
     it names stands elsewhere then. All operators that read one another's values are turned together: a Transpose in

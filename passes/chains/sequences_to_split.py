@@ -7,7 +7,7 @@ from ._shared import constant_ints, new_split
 
 @graph_pass("sequences-to-split", parity=Parity.EXACT)
 def sequences_to_split(graph: Graph) -> None:
-    """Turn a SplitToSequence whose parts are taken out by constant positions into one Split.
+    """Turn a SplitToSequence whose parts are read at constant positions into one Split.
 
     Right because both cut an axis into the same neighbouring blocks: into parts of equal length, but for the last
     one, when one number is given, else into parts of the given lengths. The lengths and the extent of the axis have
@@ -33,7 +33,7 @@ def _split(node: Node, new: Builder) -> None:
     alone = alone and all(reader.scope is node.scope for reader in readers)
     # A position is one number; ONNX Runtime takes the first of several.
     alone = alone and all(item is not None and len(item) == 1 for item in taken)
-    new.require(alone, "the sequence is read in another way than by constant positions")
+    new.require(alone, "the sequence is not only read at constant positions")
     lengths = _lengths(node)
     new.require(lengths is not None, "the lengths of the parts are not known")
     assert lengths is not None

@@ -21,7 +21,7 @@ def set_layout(
     inputs: TensorNames = TensorNames(),  # noqa: B008 - it is a tuple
     outputs: TensorNames = TensorNames(),  # noqa: B008
 ) -> None:
-    """Let inputs be taken and outputs be given in another layout: channels last, NHWC, or channels first, NCHW.
+    """Change the layout of inputs and outputs to channels-last (NHWC) or channels-first (NCHW).
 
     Right because a Transpose at the port undoes it for the model, and no element is computed. Elementwise operators may
     be turned, and the kernel of a Log rounds an element by its place in the buffer. Where the port is read
@@ -45,7 +45,7 @@ def set_layout(
         }
     """
     if not inputs and not outputs:
-        raise UsageError("neither 'inputs' nor 'outputs' says what is to have the layout")
+        raise UsageError("nothing to do: set 'inputs' or 'outputs'")
     old = OTHER[layout]
     perm, back = ([a.index(letter) for letter in b] for a, b in ((old, layout), (layout, old)))
     taken = graph.tensors(inputs, among=graph.inputs(), kind="input of the model")

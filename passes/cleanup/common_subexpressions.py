@@ -16,7 +16,7 @@ SMALL = 256
 
 @graph_pass("common-subexpressions", parity=Parity.EXACT)
 def common_subexpressions(graph: Graph) -> None:
-    """Compute each result once: of two nodes that do the same with the same values, keep the first.
+    """Compute each result once: keep the first of several nodes with the same operation and inputs.
 
     Right because the operators of the ONNX standard give the same result for the same inputs and attributes,
     compared by bits, and so do functions made of them; two operands of Add, Mul and others may stand in either

@@ -8,7 +8,7 @@ from ._shared import beside_unit
 
 @graph_pass("drop-added-zero", parity=Parity.CLOSE)
 def drop_added_zero(graph: Graph) -> None:
-    """Remove Add and Sub of zero, whatever the sign of the zero, and what else changes at most that sign.
+    """Remove Add and Sub of zero, and other operations that change at most the sign of a zero.
 
     Right because x + 0 is x for each number x, where the zeros do not enlarge x; because the sum and the mean of
     one element are that element; and because Where selects x when its condition is true everywhere, or when it

@@ -25,7 +25,7 @@ def drop_dropout(graph: Graph) -> None:
             _require_copy(node, new)
             data, mask = node.required_input(0), node.outputs[1] if len(node.outputs) > 1 else None
             if mask is not None and mask.is_used:
-                new.require(node.opset >= 12, "the mask is read, and before opset 12 nothing says what it holds")
+                new.require(node.opset >= 12, "the mask is read, and its content is unspecified before opset 12")
                 new.replace(mask, _trues(data, new))
             new.replace(node.outputs[0], data)
 

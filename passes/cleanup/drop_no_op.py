@@ -11,7 +11,7 @@ from ._twice import TWICE
 
 @graph_pass("drop-no-op", parity=Parity.EXACT)
 def drop_no_op(graph: Graph) -> None:
-    """Remove operators that give back their input, bit by bit.
+    """Remove operators whose result is bit-identical to their input.
 
     Right because of what each is asked to do: Cast and CastLike to the type that is there; x*1, x/1, x-0, integer
     x+0, float x^1, logic with its unit, where the constant does not enlarge x; Reshape and Expand to the shape

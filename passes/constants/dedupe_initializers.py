@@ -18,7 +18,7 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 @graph_pass("dedupe-initializers", parity=Parity.EXACT)
 def dedupe_initializers(graph: Graph) -> None:
-    """Let all readers of equal initializers read the first of them, and drop the others.
+    """Replace equal initializers by the first of them.
 
     Right because two tensors of the same type and dims whose bytes are equal are the same in every use: 0.0 and
     -0.0 differ, a NaN equals only a NaN with the same bits. The initializer that stays must be visible wherever

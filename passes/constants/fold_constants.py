@@ -52,7 +52,7 @@ def fold_constants(
     keep_dequantize: bool = True,
     lift_constants: bool = True,
 ) -> None:
-    """Replace what is computed from constants alone by its result, and what depends on static shapes only.
+    """Replace computations on constants and on static shapes by their results.
 
     Right because the result is computed by the kernels that the model itself runs, from the same bits. Shapes are
     taken from shape inference and only where it proves them; what a model merely declares of its intermediate

@@ -29,7 +29,7 @@ def outermost(graph: Graph, nodes: list[Node]) -> list[Node]:
         place = node
         while place.scope is not graph.main:
             if place.scope not in holders:
-                raise UsageError(f"'{node.label}' stands in a function", todo="run inline-functions before this step")
+                raise UsageError(f"'{node.label}' is in a function", todo="run inline-functions before this step")
             place = holders[place.scope]
         found.add(place)
     return [node for node in main_nodes(graph) if node in found]

@@ -111,7 +111,7 @@ class Steps:
         if self.antialias and opset < 18:
             raise UsageError(f"Resize filters since opset 18, and the model has {opset}", todo=_UPGRADE)
         if self.image.size is None:
-            raise UsageError(f"the height and width of '{name}' are free", todo="fix them with set-dims before")
+            raise UsageError(f"the height and width of '{name}' are free", todo="fix them with set-dims first")
 
     # As nodes
 

@@ -37,16 +37,14 @@ class Scores:
         """Raise UsageError when nothing is asked for, or what the output or its opset does not allow."""
         name, kind = self.port.name, self.port.dtype
         if not self._chooses and self.activation is None and self.scale is None and self.clip is None:
-            raise UsageError(
-                "nothing is to be done to the output", todo="give activation, scale, clip, argmax or top_k"
-            )
+            raise UsageError("there is nothing to do", todo="set activation, scale, clip, argmax or top_k")
         if kind is None or not kind.is_floating_point():
             told = "no tensor" if kind is None else kind.name.lower()
             raise UsageError(f"the output '{name}' is {told}, and no tensor of reals")
         if self.argmax and self.top_k is not None:
-            raise UsageError("give argmax or top_k, one of them", todo="the first index of top_k is that of argmax")
+            raise UsageError("give either argmax or top_k", todo="the first index of top_k is the argmax")
         if self.clip is not None and not self.clip[0] <= self.clip[1]:
-            raise UsageError(f"clip goes from {self.clip[0]} to {self.clip[1]}", todo="give the least value first")
+            raise UsageError(f"clip goes from {self.clip[0]} to {self.clip[1]}", todo="put the smaller value first")
         extent = (self.port.shape or ())[self.axis]
         if self.top_k is not None and not 1 <= self.top_k <= (extent if isinstance(extent, int) else self.top_k):
             raise UsageError(f"top_k is {self.top_k}, and '{name}' has {extent} along axis {self.axis}")

@@ -42,7 +42,7 @@ class Wishes:
         if batch is not None:
             dims = {**dims, _leading(graph, dims): batch}
         if not dims and not ports:
-            raise UsageError("neither 'dims', 'ports' nor 'rebatch' says what to set")
+            raise UsageError("nothing to do: set 'dims', 'ports' or 'rebatch'")
         self._dims = dict(dims)
         for wish in (*dims.values(), *(wish for wishes in ports.values() for wish in wishes if wish is not None)):
             _require_dim(wish)
@@ -85,7 +85,7 @@ class Wishes:
             raise UsageError(f"the dim '{dim}' of '{value.name}' follows from others", todo="set the dims in it")
         if self.names.setdefault(dim, wish) != wish or self._dims.get(dim, wish) != wish:
             other = self._dims.get(dim, self.names[dim])
-            raise UsageError(f"the dim '{dim}' would be {other} and {wish}", todo="it is one dim, wherever it stands")
+            raise UsageError(f"the dim '{dim}' would be {other} and {wish}", todo="a dim has the same size everywhere")
 
     def _free(self, value: Value, axis: int, size: int, wish: Wish | None) -> None:
         if wish is None and axis == 0:
@@ -113,7 +113,7 @@ def _leading(graph: Graph, dims: Mapping[str, Wish]) -> str:
     if first is None:
         raise UsageError("the first dim of the first input is open", todo="name it by 'ports'")
     if str(first) in dims:
-        raise UsageError(f"'dims' and 'rebatch' both say what {first} is to be", todo="say it once")
+        raise UsageError(f"'dims' and 'rebatch' both set {first}", todo="set it once")
     return str(first)
 
 
@@ -125,7 +125,7 @@ def _ports(graph: Graph, name: str) -> Iterable[Value]:
 def _require_dim(wish: Wish) -> None:
     """Refuse what is no size and no name."""
     if isinstance(wish, int) and wish < 1:
-        raise UsageError(f"a dim cannot be {wish}", todo="give a size from 1, or a name")
+        raise UsageError(f"a dim cannot be {wish}", todo="use a size of at least 1, or a name")
     if isinstance(wish, str) and not wish.isidentifier():
         raise UsageError(f"'{wish}' is no name for a dim", todo="use letters, digits and _")
 

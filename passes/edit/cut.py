@@ -7,7 +7,7 @@ from ._asked import asked, keep_outputs, main_nodes, require_type
 
 @graph_pass("cut", parity=Parity.EXACT, changes=("inputs", "outputs"))
 def cut(graph: Graph, *, inputs: TensorNames | None = None, outputs: TensorNames | None = None) -> None:
-    """Cut through tensors: callers give those in `inputs`, and get those in `outputs` in place of what follows them.
+    """Cut the model at tensors: those in `inputs` become inputs, and those in `outputs` replace the outputs after them.
 
     A tensor in `inputs` becomes an input of the model, and what computed it goes, as far as nothing else needs it, with
     the inputs that only it read. A tensor in `outputs` becomes an output, and the outputs that depend on it go. All

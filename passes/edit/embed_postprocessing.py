@@ -21,7 +21,7 @@ def embed_postprocessing(
     top_k: int | None = None,
     axis: int = -1,
 ) -> None:
-    """Let the model give what an application reads off its output: probabilities, classes, the best few, pixels.
+    """Add postprocessing to outputs: probabilities, classes, top-k, pixels.
 
     The output is made of what it was in this order: the activation, a factor, bounds, and then the index of the
     largest along the axis, or the `k` largest with their indices. It keeps its name; the indices of the largest are a

@@ -27,7 +27,7 @@ def embed_preprocessing(
     mean: list[float] | float = 0.0,
     std: list[float] | float = 1.0,
 ) -> None:
-    """Let the model take an image as a camera or a decoder gives it: as uint8, in NHWC, BGR, of any size.
+    """Add preprocessing to an image input: uint8, NHWC, BGR, any size.
 
     The input of the model is made of it in this order: cast, brought into the layout of the model, resized to its
     height and width, the channels turned around, and `(image * scale - mean) / std`, which is one Mul and one Add with
@@ -61,7 +61,7 @@ def embed_preprocessing(
     image = Image(port, model_layout, layout or model_layout)
     taken = port.dtype if dtype is None else data_type(dtype)
     if taken is None or not (taken.is_floating_point() or taken.is_integer()):
-        raise UsageError(f"an image cannot be {dtype}", todo="give a type of numbers, such as uint8")
+        raise UsageError(f"an image cannot be {dtype}", todo="use a numeric type such as uint8")
     steps = Steps(
         image, taken, resize, coordinates, antialias, swap_channels, *(_numbers(each) for each in (scale, mean, std))
     )

@@ -13,7 +13,7 @@ def extract(
     outputs: TensorNames | None = None,
     nodes: NodeSelector | None = None,
 ) -> None:
-    """Cut a piece out: what the tensors `outputs` need, beginning at the tensors `inputs`, and nothing else.
+    """Extract a submodel: only the nodes between the tensors `inputs` and the tensors `outputs`.
 
     The inputs and outputs of the piece are those tensors, in this order, with the names, types and dims that they have
     in the model, inferred where they are not declared; so pieces that meet at a tensor fit together. Without `inputs`
@@ -41,7 +41,7 @@ def extract(
     elif inputs or outputs:
         starts, ends = graph.tensors(inputs or ()), graph.tensors(outputs or ()) or graph.outputs()
     else:
-        raise UsageError("extract does not know what to extract", todo="give 'inputs' and 'outputs', or 'nodes'")
+        raise UsageError("extract needs a selection", todo="give 'inputs' and 'outputs', or 'nodes'")
     piece = graph.above(ends, starts)
     _require_closed(graph, starts, ends, piece)
     names = [value.name for value in starts]
@@ -75,7 +75,7 @@ def _require_closed(graph: Graph, starts: list[Value], ends: list[Value], piece:
     needed = [value for value in graph.inputs() if value in read or value in ends]
     more = [f"'{value.name}'" for value in needed if value not in starts and not value.is_overridable]
     if starts and more:
-        raise UsageError(f"the outputs depend on {', '.join(more)} too", todo="add to the inputs what is missing")
+        raise UsageError(f"the outputs also depend on {', '.join(more)}", todo="add the missing inputs")
 
 
 def _keep(graph: Graph, new: Builder, starts: list[Value], ends: list[Value], piece: list[Node]) -> None:

@@ -39,7 +39,7 @@ def insert_after(
     position: int = 0,
     keeps: Keeps = "nothing",
 ) -> None:
-    """Put an operator after tensors, or after nodes: all that read the tensor read what the operator makes of it.
+    """Insert an operator after tensors or nodes: all consumers read its result instead.
 
     An output of the model keeps its name, and is what the operator makes. Types and dims that follow are declared
     anew, those of outputs of the model too. What the model computes is another thing then, unless you say by `keeps`
@@ -61,7 +61,7 @@ def insert_after(
         g (float[2] x) => (float[2] y) { a = Exp(x) y = Neg(a) }
     """
     if (nodes is None) == (not tensors):
-        raise UsageError("give 'tensors' or 'nodes', one of them")
+        raise UsageError("give either 'tensors' or 'nodes'")
     chosen = graph.select(nodes) if nodes is not None else []
     found = [*graph.tensors(tensors or ()), *(_output(node, output) for node in chosen)]
     followers = _followers(graph)
@@ -89,7 +89,7 @@ def insert_before(
     position: int = 0,
     keeps: Keeps = "nothing",
 ) -> None:
-    """Put an operator before an input of nodes: the node reads what the operator makes of what it read before.
+    """Insert an operator before an input of nodes: only these nodes read its result.
 
     Other readers of that tensor stay as they are; `insert-after` is for all of them. Each node gets an operator of its
     own. Types and dims that follow are declared anew, those of outputs of the model too. What the model computes is

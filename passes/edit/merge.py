@@ -17,7 +17,7 @@ def merge(
     prefix: str = "",
     keep: TensorNames | None = None,
 ) -> None:
-    """Put another model after this one, or next to it.
+    """Merge another model into this one, in sequence or in parallel.
 
     Right because each part computes what it did; compared is both models, composed by other means, on inputs that are
     legal for both. Weights stay in their files until the result is saved. A function that both have under one name with
@@ -72,7 +72,9 @@ def _pairs(graph: Graph, other: Other, connect: dict[str, str | list[str]] | Non
             pairs[name] = value
     outputs = graph.outputs()
     if mode == "chain" and not any(value in outputs for value in pairs.values()):
-        raise UsageError("no output of the model goes into the other", todo="connect one, or say 'mode: parallel'")
+        raise UsageError(
+            "no output of the first model is connected to the second", todo="connect one, or use 'mode: parallel'"
+        )
     return pairs
 
 
@@ -86,6 +88,6 @@ def _matching(outputs: list[Value], inputs: list[Value], other: Other) -> dict[s
         mine, theirs = (", ".join(value.name for value in values[:5]) for values in (outputs, inputs))
         raise UsageError(
             f"it is not clear which outputs ({mine}) go into which inputs of {other.path.name} ({theirs})",
-            todo="say so by 'connect: {output: input}'",
+            todo="connect it with 'connect: {output: input}'",
         )
     return pairs

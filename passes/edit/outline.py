@@ -11,7 +11,7 @@ _STANDARD = ("ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training", "com.
 def outline(
     graph: Graph, *, blocks: str | None = None, name: str = "Block", domain: str = "local", min_nodes: int = 8
 ) -> None:
-    """Make a model-local function of blocks of nodes that repeat, and call it in their place.
+    """Replace repeated blocks of nodes by calls of a model-local function.
 
     Right because a call means what the body of the function says, and the body has the nodes of the blocks: they
     agree in operators, attributes and wiring. What they read from outside, weights and constants included, become
@@ -37,7 +37,7 @@ def outline(
         min_nodes: how many nodes a block has at least, where blocks are found by themselves.
     """
     if blocks is not None and blocks.count("*") != 1:
-        raise UsageError(f"blocks: '{blocks}' needs one '*', for what tells the blocks apart")
+        raise UsageError(f"blocks: '{blocks}' needs one '*' for the part that differs between blocks")
     if min_nodes < 1:
         raise UsageError("min_nodes must be at least 1")
     if domain in ("", "ai.onnx", *_STANDARD) or not name:
@@ -63,7 +63,7 @@ def _outline_named(graph: Graph, pattern: str, name: str, domain: str) -> None:
             caught = between(graph, block)
             if caught is not None:
                 what = f"node '{caught.label}' reads of the block of '{block[0].label}' and is read by it"
-                raise UsageError(what, todo="give blocks that have it in them, or none to have them found")
+                raise UsageError(what, todo="select blocks that contain it, or omit blocks to find them automatically")
         _outline(graph, family, name, domain)
     alike = {block for family in found for block in family.blocks}
     for group in groups:

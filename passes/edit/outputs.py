@@ -7,7 +7,7 @@ from ._asked import asked, keep_outputs, require_type
 
 @graph_pass("set-outputs", parity=Parity.EXACT, changes=("outputs", "order"))
 def set_outputs(graph: Graph, *, outputs: TensorNames) -> None:
-    """Let exactly these tensors be the outputs of the model, in this order; what nothing needs any more goes.
+    """Set the outputs of the model to exactly these tensors, in this order; remove nodes that are no longer needed.
 
     Right because each output has the value that this tensor has in the model. Inputs stay, also those that nothing
     reads any more: `drop-unused-inputs` removes them. An output that is new has the type and the dims that are known
@@ -29,7 +29,7 @@ def set_outputs(graph: Graph, *, outputs: TensorNames) -> None:
 
 @graph_pass("add-outputs", parity=Parity.EXACT, changes=("outputs",))
 def add_outputs(graph: Graph, *, outputs: TensorNames) -> None:
-    """Let tensors of the model be outputs of it too, after those that it has.
+    """Add intermediate tensors as outputs, after the existing ones.
 
     Right because nothing else changes: each new output has the value that this tensor has in the model, with the type
     and the dims that are known of it. One that is an output already stays where it is.
@@ -50,7 +50,7 @@ def add_outputs(graph: Graph, *, outputs: TensorNames) -> None:
 
 @graph_pass("remove-outputs", parity=Parity.EXACT, changes=("outputs",))
 def remove_outputs(graph: Graph, *, outputs: TensorNames) -> None:
-    """Take outputs of the model away, and what only they needed; the others stay as they are.
+    """Remove outputs of the model and the nodes that only they need.
 
     Inputs stay, also those that nothing reads any more: `drop-unused-inputs` removes them.
 

@@ -12,7 +12,7 @@ from ._elements import elements
 
 @graph_pass("remove-inputs", parity=Parity.EXACT, changes=("inputs",))
 def remove_inputs(graph: Graph, *, inputs: dict[str, Any] | TensorNames) -> None:
-    """Take inputs of the model away, each bound to a value for good.
+    """Remove inputs of the model and replace each by a constant.
 
     The value stands in the recipe: `inputs: {mask: 1, scale: [0.5, 2]}`. A single number fills the whole tensor; where
     a dim of that is free, it is taken from another input that has a dim of that name. Inputs that are listed without a
@@ -38,7 +38,7 @@ def remove_inputs(graph: Graph, *, inputs: dict[str, Any] | TensorNames) -> None
     staying = [value for value in ports if value not in found]
     for value, bound in found.items():
         if bound is None and value.is_used and not value.is_overridable:
-            raise UsageError(f"'{value.name}' has no value by default", todo=f"give one: inputs: {{{value.name}: 0}}")
+            raise UsageError(f"'{value.name}' has no default value", todo=f"give one: inputs: {{{value.name}: 0}}")
         readers = outermost(graph, value.consumers)
         with asked(graph, readers[0] if readers else None) as new:
             if bound is None or not value.is_used:

@@ -10,7 +10,7 @@ from ._ways import require_alike
 def remove_nodes(
     graph: Graph, *, nodes: NodeSelector, connect: dict[int, int] | None = None, keeps: Keeps = "nothing"
 ) -> None:
-    """Take nodes out and short-circuit them: what reads an output of such a node reads one of its inputs instead.
+    """Remove nodes: consumers of their outputs read one of their inputs instead.
 
     Without `connect` the first output gets the one input that is no constant, or the first of those that fits in type
     and shape. Another output that is read is an error, and so is an input that surely does not fit; where types or
@@ -69,7 +69,7 @@ def _fits(old: Value, new: Value) -> bool:
 
 @graph_pass("bypass", parity=Parity.INTENDED)
 def bypass(graph: Graph, *, start: str, end: str, keeps: Keeps = "nothing") -> None:
-    """Lead a way around part of the model: what reads the tensor `end` reads the tensor `start` instead.
+    """Bypass a part of the model: consumers of the tensor `end` read the tensor `start` instead.
 
     What lies between the two goes, as far as nothing else needs it. Their types and shapes must agree as far as they
     are known. What the model computes is another thing then, unless you say by `keeps` that it is not.

@@ -5,7 +5,7 @@ from surgery import Builder, Graph, Node, Parity, graph_pass
 
 @graph_pass("remove-training-mode", parity=Parity.INTENDED)
 def remove_training_mode(graph: Graph) -> None:
-    """Let Dropout and BatchNormalization run as in inference: nothing dropped, the stored statistics used.
+    """Switch Dropout and BatchNormalization to inference mode.
 
     For a model that was exported in training mode by mistake. Dropout trains where `training_mode` is given and not a
     constant false, since opset 12, and where the attribute `is_test` is 0, before 7. BatchNormalization trains where

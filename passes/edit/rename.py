@@ -17,7 +17,7 @@ def rename(
     nodes: Renames | None = None,
     dims: Renames | None = None,
 ) -> None:
-    r"""Give inputs, outputs, other tensors, nodes and dims new names, all at once.
+    r"""Rename inputs, outputs, other tensors, nodes and dims.
 
     Right because a name is no part of what is computed: whatever refers to it follows, in subgraphs and functions, in
     annotations for quantization, and in expressions of dims such as `2*sequence`. Names can be swapped, for all new

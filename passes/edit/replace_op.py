@@ -33,7 +33,7 @@ def replace_op(
     inputs: tuple[int | str | None, ...] | None = None,
     keeps: Keeps = "nothing",
 ) -> None:
-    """Let the selected nodes be of another operator, with their attributes and inputs mapped to what that takes.
+    """Replace the operator of the selected nodes, mapping their attributes and inputs.
 
     The nodes keep their names and those of what they make. The schema of the operator, or the model-local function of
     that name, says whether number of inputs, attributes and their types are right; for an operator without a known

@@ -34,7 +34,7 @@ def replace_subgraph(
     outputs: dict[str, str] | None = None,
     keeps: Keeps = "nothing",
 ) -> None:
-    """Put what a rule emits, another model, or the call of a function in the place of nodes.
+    """Replace nodes by the result of a rule, another model, or a function call.
 
     A rule, as `rules` of a recipe has them, is applied wherever it fits. A file or a function takes the place of all
     selected nodes at once. What goes into it are tensors of the names of its inputs, or else what the nodes read from
@@ -62,11 +62,11 @@ def replace_subgraph(
         raise UsageError(f"give one of rule, file and function{', not several' if given else ''}")
     if rule is not None:
         if nodes is not None or inputs or outputs:
-            raise UsageError("a rule says itself which nodes it is about", todo="leave out nodes, inputs and outputs")
+            raise UsageError("a rule selects its nodes itself", todo="omit nodes, inputs and outputs")
         _apply(rule, graph, outdates=keeps == "nothing")
         return
     if nodes is None:
-        raise UsageError(f"it is not said which nodes the {given[0]} takes the place of", todo="select them by 'nodes'")
+        raise UsageError(f"the nodes that the {given[0]} replaces are not given", todo="select them with 'nodes'")
     region = Region(graph, outermost(graph, graph.select(nodes)))
     part = _of_file(graph, file) if file is not None else _of_function(graph, function or "")
     operands = region.operands(part.inputs, part.optional, inputs or {}, part.name)

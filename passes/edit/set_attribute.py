@@ -35,7 +35,7 @@ def set_attribute(
         keeps: what stays of the results as you say, and is verified; by default nothing is compared.
     """
     if remove == (value is not None):
-        raise UsageError("give a value or 'remove: true', one of them")
+        raise UsageError("give either a value or 'remove: true'")
     with asked(graph) as new:
         for node in graph.select(nodes):
             made = typed_attribute(node, name, value)

@@ -15,7 +15,7 @@ def set_dims(
     ports: dict[str, list[int | str | None]] | None = None,
     rebatch: int | str | None = None,
 ) -> None:
-    """Fix, free or name dims of inputs and outputs, and adapt what is declared of all values.
+    """Fix, free or name dims of inputs and outputs, and update the declared shapes of all values.
 
     Right because a dim that gets a number or another name gets it wherever it is declared, in expressions such as
     `2*sequence` too; the nodes stay, and what they compute of shapes can be folded by other passes. Two dims may get

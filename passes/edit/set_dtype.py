@@ -11,7 +11,7 @@ _NEEDED_OPSET = {"BFLOAT16": 13, "FLOAT8": 19, "INT4": 21, "UINT4": 21, "FLOAT4"
 
 @graph_pass("set-dtype", parity=Parity.EXACT, changes=("types",))
 def set_dtype(graph: Graph, *, inputs: dict[str, str] | None = None, outputs: dict[str, str] | None = None) -> None:
-    """Let inputs be taken and outputs be given in another element type, with a Cast to what the model computes in.
+    """Change the element type of inputs and outputs, with a Cast to the type used inside.
 
     Right because the model computes what it did of the elements that it is given: an int32 has the value that it has
     as an int64. An output is rounded to the new type where that has fewer digits; what lies beyond its range is what
@@ -29,7 +29,7 @@ def set_dtype(graph: Graph, *, inputs: dict[str, str] | None = None, outputs: di
         }
     """
     if not inputs and not outputs:
-        raise UsageError("neither 'inputs' nor 'outputs' says what is to have another type")
+        raise UsageError("nothing to do: set 'inputs' or 'outputs'")
     for name, kind in (inputs or {}).items():
         for value in graph.tensors([name], among=graph.inputs(), kind="input of the model"):
             _take(graph, value, kind)

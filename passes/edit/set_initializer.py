@@ -21,7 +21,7 @@ def set_initializer(
     dtype: str | None = None,
     keeps: Keeps = "nothing",
 ) -> None:
-    """Let an initializer, or a Constant node, hold other elements: written down, or those of a file.
+    """Set the elements of an initializer or a Constant node, inline or from a file.
 
     They must have the type and the dims that it has, unless you allow others; what follows from them is then declared
     anew. A file is mapped, not read, and what is needed of it is copied when the model is saved. One number that is
@@ -43,9 +43,9 @@ def set_initializer(
         keeps: what stays of the results as you say, and is verified; by default nothing is compared.
     """
     if (value is None) == (file is None):
-        raise UsageError("give a value or a file, one of them")
+        raise UsageError("give either a value or a file")
     if dtype is not None and (file is not None or "dtype" not in allow):
-        raise UsageError("dtype is for a value whose type may be another one", todo="write 'allow: [dtype]' next to it")
+        raise UsageError("dtype requires permission to change the type", todo="add 'allow: [dtype]'")
     target = graph.tensors([name], among=list(_constants(graph)), kind="initializer or Constant")[0]
     held: Any = target.held if target.is_initializer else target.tensor
     if file is not None:

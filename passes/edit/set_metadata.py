@@ -24,7 +24,7 @@ def set_metadata(
     labels_of: str | None = None,
     describe: dict[str, str] | None = None,
 ) -> None:
-    """Write metadata, the producer, a description and class labels into the model, and describe inputs and outputs.
+    """Set metadata, the producer, a description, class labels, and descriptions of inputs and outputs.
 
     Right because a runtime reads past them. What is not named stays as it is, and an empty text removes a field.
     Class labels go into one entry of the metadata, as a JSON list in the order of the classes.

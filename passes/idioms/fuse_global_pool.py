@@ -14,7 +14,7 @@ from surgery import Builder, Match, Parity, Value, pattern_pass
     parity=Parity.CLOSE,
 )
 def fuse_global_pool(m: Match, new: Builder) -> Value:
-    """Turn a GlobalAveragePool and what drops its dims of extent 1 into one ReduceMean.
+    """Turn a GlobalAveragePool and the removal of its dims of size 1 into one ReduceMean.
 
     Right because the pool is the mean over all dims but the first two, and ReduceMean can leave them out. The dims
     of the result must be known to be the first two of x.

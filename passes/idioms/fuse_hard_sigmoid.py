@@ -26,7 +26,7 @@ PRODUCTS = (
     parity=Parity.CLOSE,
 )
 def fuse_hard_sigmoid(m: Match, new: Builder) -> Value:
-    """Turn a line that is cut off at 0 and 1 into HardSigmoid.
+    """Turn a linear function clipped to 0 and 1 into HardSigmoid.
 
     Right because HardSigmoid computes max(0, min(1, α·x + β)) by its text. The line may be written before the cut,
     or be cut at 0 and w first and divided by w then, as in relu6(x + 3) / 6: α is 1/w and β is shift/w. What is cut

@@ -78,7 +78,7 @@ class Targets:
                 for start in range(len(shape or ())):
                     if shape and shape[start : start + length] == dims[:length]:
                         return self._slice(source, start, start + length), length
-        raise Refusal("a dim at the border stands neither in a graph input nor where the region begins")
+        raise Refusal("a dim at the border is neither in a graph input nor at the start of the region")
 
     def _slice(self, source: Value, start: int, end: int) -> Value:
         key = (source, start, end)

@@ -45,9 +45,11 @@ def _require_rows(front: Node, node: Node, back: Node, new: Builder) -> None:
     if stack is None or result is None or matrix is None or product is None:
         new.require(False, "the shapes around the product are not known")
         return
-    new.require(front.scope is node.scope is back.scope, "the Reshapes stand in another graph")
+    new.require(front.scope is node.scope is back.scope, "the Reshapes are in another graph")
     new.require(len(matrix) == len(product) == 2 and matrix[-1] == stack[-1], "the Reshape in front mixes rows")
-    new.require(product[-1] == result[-1] and stack[:-1] == result[:-1], "the Reshape after gives the rows other axes")
+    new.require(
+        product[-1] == result[-1] and stack[:-1] == result[:-1], "the Reshape after it changes the axes of the rows"
+    )
 
 
 def _lift(front: Node, node: Node, back: Node, new: Builder) -> None:
@@ -60,6 +62,6 @@ def _lift(front: Node, node: Node, back: Node, new: Builder) -> None:
         shape = addend.shape
         new.require(shape is not None and len(shape) < 3 and all(dim == 1 for dim in shape[:-1]), "C is not a vector")
         matrix = front.outputs[0]
-        new.require(matrix.reads == 1 and not matrix.is_output, "others read what the Reshape in front makes")
+        new.require(matrix.reads == 1 and not matrix.is_output, "the result of the first Reshape is read by others")
         product = new.node("Add", product, addend)
     new.replace(back.outputs[0], product)

@@ -9,7 +9,7 @@ from ._rows import RESHAPES, row_wise
 
 @graph_pass("flatten-batch", parity=Parity.CLOSE)
 def flatten_batch(graph: Graph) -> None:
-    """Hold the hidden states of a network as matrices, so that each linear layer is one Gemm.
+    """Keep the hidden states of a network two-dimensional, so that each linear layer becomes one Gemm.
 
     A transformer computes on [batch, sequence, hidden]. There a linear layer is MatMul + Add, since Gemm takes
     matrices only. Most of its operators do not ask by how many axes the rows are counted, and do the same on
@@ -46,6 +46,6 @@ def flatten_batch(graph: Graph) -> None:
     for nodes in list(regions):
         with graph.site(nodes[0]) as new:
             gain = regions.gain(nodes)
-            new.require(gain > 0, "the Reshapes at the border outweigh what is saved")
+            new.require(gain > 0, "the Reshapes at the border cost more than is saved")
             spent = Matrices(graph, regions, nodes, new).build()
-            new.require(gain > spent, "the shapes at the border outweigh what is saved")
+            new.require(gain > spent, "the shapes at the border cost more than is saved")

@@ -70,7 +70,7 @@ def _gemm_7(draft: Draft) -> None:
 @adapter("Cast", to=6)
 def _cast_6(draft: Draft) -> None:
     name = draft.attr("to")
-    draft.require(name in _TYPES, "Cast goes to an unknown type")
+    draft.require(name in _TYPES, "the target type of Cast is unknown")
     draft.set("to", _TYPES.index(name))
 
 
@@ -107,7 +107,7 @@ def _tile_6(draft: Draft) -> None:
 @adapter("Pad", to=2)
 def _pad_2(draft: Draft) -> None:
     """The text and the example of Pad-1 order the paddings differently."""
-    draft.require(False, "nothing says how the paddings of Pad are ordered before opset 2")
+    draft.require(False, "the order of the paddings of Pad is unspecified before opset 2")
 
 
 @adapter("LpPool", "GlobalLpPool", to=2)

@@ -95,7 +95,7 @@ def _recurrent_14(call: Call, place: Lowering) -> Result:
 @rule("BatchNormalization", since=14)
 def _batch_normalization_14(call: Call, place: Lowering) -> Result:
     place.require(not call.take("training_mode", 0), "BatchNormalization is in training mode")
-    place.require(not any(call.is_read(index) for index in (1, 2)), "BatchNormalization gives its statistics")
+    place.require(not any(call.is_read(index) for index in (1, 2)), "BatchNormalization outputs its statistics")
     call.outputs = 1
     return None
 

@@ -76,7 +76,9 @@ def _attention(call: Call, place: Lowering) -> Result:
     A row whose keys are all masked gives zeros, as its text has it.
     """
     reads_masked = call.is_read(3) and call.attr("qk_matmul_output_mode") == 2 and call.attr("is_causal")
-    place.require(not reads_masked, "ONNX Runtime gives the lowest number for a masked score, and the text -inf")
+    place.require(
+        not reads_masked, "ONNX Runtime uses the lowest number for a masked score, but the specification -inf"
+    )
     if not _is_plain(call) or _width(call.input(0), call.attr("q_num_heads") or 0) is None:
         return expand(call, place)
     q, k, v, mask = call.first(4)

@@ -16,7 +16,7 @@ HOMES = (_parts_activations, _parts_attention, _parts_bodies, _parts_einsum, _pa
 
 @graph_pass("decompose", parity=Parity.CLOSE)
 def decompose(graph: Graph, *, ops: Sequence[str]) -> None:
-    """Write operators in smaller ones of the same opset, for a runtime that lacks them.
+    """Decompose operators into simpler ones of the same opset, for runtimes that lack them.
 
     Right because the text of an operator says what it computes, and that is written down: Gelu by Erf, or by Tanh,
     LayerNormalization by ReduceMean, Sub, Mul, Sqrt and Div, Einsum by Transpose, MatMul, Mul and ReduceSum. What is

@@ -26,7 +26,7 @@ PARTS = (_parts_activations, _parts_attention, _parts_bodies, _parts_einsum, _pa
 
 @graph_pass("downgrade-opset", parity=Parity.CLOSE)
 def downgrade_opset(graph: Graph, *, to: int = 17, lower_ir_version: bool = False) -> None:
-    """Take a model, its subgraphs and its functions to an older opset of the default domain, all at once or not at all.
+    """Convert a model with its subgraphs and functions to an older opset, completely or not at all.
 
     Right because each operator goes down version by version. Where the schemas say that this node of the newer
     version is one of the older version with the same meaning, it stays as it is: it has none of the attributes,

@@ -15,7 +15,7 @@ ADAPTERS = (_adapters_inputs, _adapters_legacy, _adapters_meaning)
 
 @graph_pass("upgrade-opset", parity=Parity.CLOSE)
 def upgrade_opset(graph: Graph, *, to: int = 21) -> None:
-    """Take a model, its subgraphs and its functions to a newer opset of the default domain, all at once or not at all.
+    """Convert a model with its subgraphs and functions to a newer opset, completely or not at all.
 
     Right because each operator goes from version to version. Where the schemas say that a node of the old version
     is one of the new version with the same meaning, it stays as it is: there are more types, or another optional

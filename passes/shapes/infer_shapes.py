@@ -9,7 +9,7 @@ Dims = tuple[int | str | None, ...]
 
 @graph_pass("infer-shapes", parity=Parity.EXACT)
 def infer_shapes(graph: Graph) -> None:
-    """Declare the type and the shape of each intermediate value as far as they can be known beforehand.
+    """Declare the inferred type and shape of each intermediate value.
 
     Right because a declaration computes nothing. Extents are numbers, or expressions in the names of dims that the
     model has, such as "2*batch"; the contents of shape tensors count. A dim of which only the run can tell, as the

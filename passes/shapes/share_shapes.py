@@ -36,7 +36,7 @@ class Demand:
 
 @graph_pass("share-shapes", parity=Parity.EXACT)
 def share_shapes(graph: Graph) -> None:
-    """Compute each shape and each extent once, from the graph inputs where they have it, by the fewest nodes.
+    """Compute each shape and dim once, from the graph inputs if possible, with the fewest nodes.
 
     Right because two extents of the same name, or the same expression in such names, are equal in every run. What
     reads a shape that is computed gets it anew: by one Shape for neighbouring extents of one tensor, by a Concat

@@ -10,7 +10,7 @@ from ._targets import expand_target
 
 @graph_pass("simplify-expands", parity=Parity.EXACT)
 def simplify_expands(graph: Graph) -> None:
-    """Remove an Expand where those that read it broadcast to the same shape without it; else let its shape be short.
+    """Remove an Expand whose consumers broadcast to the same shape without it; otherwise shorten its shape.
 
     Right because an operator such as Add expands its inputs itself: the other inputs alone must have the extents
     that the result has now, there or further on, where only elementwise operators stand between. An Expand that

@@ -20,7 +20,7 @@ _SWAPPED = {
 
 @graph_pass("simplify-indices", parity=Parity.EXACT)
 def simplify_indices(graph: Graph) -> None:
-    """Turn a Gather or GatherND of all places in order into a Reshape; decide comparisons of places with numbers.
+    """Turn a Gather or GatherND of all positions in order into a Reshape; fold comparisons of positions with numbers.
 
     Right because the indices are followed from the Range that makes them, through sums and products with extents:
     where they count 0, 1, 2 ... up to the size of what is gathered from, each element stays at its place. A place
@@ -50,7 +50,7 @@ def simplify_indices(graph: Graph) -> None:
             continue
         with graph.site(node) as new:
             found = _as_reshape(node.required_input(0), node.outputs[0])
-            new.require(found is not None, "more than one extent is at another place than before")
+            new.require(found is not None, "more than one dim moves to another position")
             if found is not None:
                 source, target = found
                 shape = new.constant(np.array(target, dtype=np.int64), name="shape")
@@ -61,7 +61,7 @@ def simplify_indices(graph: Graph) -> None:
             continue
         with graph.site(node) as new:
             changed = shrink(node.outputs[0], ())
-            new.require(changed is not None, "the answer must be given for each place")
+            new.require(changed is not None, "the result must be computed for each position")
             declare(new, {value: dims for value, dims in (changed or {}).items() if value != node.outputs[0]})
             new.replace(node.outputs[0], new.constant(np.array(answer), name="answer"))
 

@@ -9,7 +9,7 @@ from ._targets import reshape_target, reshaped
 
 @graph_pass("simplify-reshapes", parity=Parity.EXACT)
 def simplify_reshapes(graph: Graph) -> None:
-    """Let a Reshape whose shape is computed from other shapes read a constant, with 0 and -1 for what is dynamic.
+    """Replace a computed target shape of a Reshape by a constant, with 0 and -1 for dynamic dims.
 
     Right because the elements of the computed shape are followed through the nodes that compute it: an element
     that is the extent of the input at the same place is written 0, and one more may be written -1, as the number of
@@ -33,7 +33,7 @@ def simplify_reshapes(graph: Graph) -> None:
         with graph.site(node) as new:
             targets = ((value, _constant(node, value)) for value in reshaped(node.required_input(0)))
             source, target = next((pair for pair in targets if pair[1] is not None), (None, None))
-            new.require(target is not None, "more than one extent is at another place than before")
+            new.require(target is not None, "more than one dim moves to another position")
             if source != node.input(0):
                 new.set_input(node, 0, source)
             new.set_input(node, 1, new.constant(np.array(target, dtype=np.int64), name="shape"))

@@ -8,7 +8,7 @@ from surgery import Graph, Node, Parity, Value, graph_pass
 
 @graph_pass("canonical-order", parity=Parity.EXACT)
 def canonical_order(graph: Graph) -> None:
-    """Put nodes, initializers and declared types in an order that depends on what is computed alone.
+    """Sort nodes, initializers and declared types into an order that depends only on the computation.
 
     Two files of one model that differ in these orders become equal byte by byte, which keeps version control and
     caches quiet. Right because every node still stands after what it reads.

@@ -5,7 +5,7 @@ from surgery import Graph, Parity, graph_pass
 
 @graph_pass("drop-unused-inputs", parity=Parity.EXACT, changes=("inputs",))
 def drop_unused_inputs(graph: Graph, *, keep: tuple[str, ...] = ()) -> None:
-    """Remove the inputs of the model that no node reads and that are no output.
+    """Remove inputs of the model that are neither read by a node nor an output.
 
     Right because nothing that a caller gives there has an influence. Callers must not give it any more: a runtime
     refuses an input that it does not know. With an input goes its default value, if it has one.

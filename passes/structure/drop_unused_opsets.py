@@ -7,7 +7,7 @@ from surgery import Graph, Parity, graph_pass
 
 @graph_pass("drop-unused-opsets", parity=Parity.EXACT)
 def drop_unused_opsets(graph: Graph) -> None:
-    """Remove the imports of domains that no node of the model or of its functions uses.
+    """Remove opset imports that no node of the model or its functions uses.
 
     Right because an import only says how the operators of a domain are to be read. The default domain stays
     imported, for runtimes ask for its version.

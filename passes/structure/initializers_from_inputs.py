@@ -5,7 +5,7 @@ from surgery import Graph, Parity, graph_pass
 
 @graph_pass("initializers-from-inputs", parity=Parity.EXACT, changes=("inputs",))
 def initializers_from_inputs(graph: Graph, *, keep: tuple[str, ...] = ()) -> None:
-    """Make a constant of an initializer that is an input of the model too, so that callers cannot replace it.
+    """Remove initializers from the inputs of the model, so that callers cannot override them.
 
     Right for callers that leave these inputs to their defaults. Exporters listed every weight as an input when IR
     version 3 asked for that; since IR version 4 such a weight is only a default, and nothing can be folded into it

@@ -8,7 +8,7 @@ from surgery import Builder, Graph, Node, Parity, graph_pass
 
 @graph_pass("inline-functions", parity=Parity.EXACT)
 def inline_functions(graph: Graph, *, keep: tuple[str, ...] = (), max_nodes: int = 1_000_000) -> None:
-    """Put the body of a model-local function in the place of each call of it, and drop the function.
+    """Replace calls of model-local functions by their bodies, and remove the functions.
 
     Right because that is what a call means: operands stand for the inputs of the function, attributes of the call
     for its parameters, with their defaults where the call gives none. It is not done where the body is written for

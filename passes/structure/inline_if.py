@@ -9,7 +9,7 @@ _BRANCHES = ("then_branch", "else_branch")
 
 @graph_pass("inline-if", parity=Parity.EXACT)
 def inline_if(graph: Graph) -> None:
-    """Put the nodes of a branch in the place of an If that always takes it, or whose branches are the same.
+    """Replace an If by one of its branches if the condition is constant or the branches are the same.
 
     Right because a branch is evaluated with the values around it, and so are its nodes when they stand next to the
     If; a random operator is still evaluated once. The condition is known when it is a constant or when it follows

@@ -13,7 +13,7 @@ from ._shared import inside_out, known_scalar
 
 @graph_pass("unroll-loop", parity=Parity.EXACT)
 def unroll_loop(graph: Graph, *, max_trips: int = 16, max_nodes: int = 1000) -> None:
-    """Write out a Loop or Scan that runs a known, small number of times: its body once for each iteration.
+    """Unroll a Loop or Scan with a small, known number of iterations.
 
     Right because the iterations run one after the other, each with the values that the one before it leaves; a
     random operator is evaluated as often as before. The trip count of a Loop must be a constant, and no iteration may
@@ -102,7 +102,7 @@ def _unroll(node: Node, what: Iterations, new: Builder, max_trips: int, max_node
     assert trips is not None
     new.require(trips <= max_trips, "the loop runs more than max_trips times")
     size = what.more_nodes + sum(1 for _ in body.all_nodes())
-    new.require(trips * size <= max_nodes, "more than max_nodes nodes would take its place")
+    new.require(trips * size <= max_nodes, "it would be replaced by more than max_nodes nodes")
     carried, count = what.carried, len(what.carried)
     collected: list[list[Value]] = [[] for _ in what.axes]
     for trip in range(trips):

@@ -5,7 +5,7 @@ from surgery import Graph, Parity, graph_pass, run_tool
 
 @graph_pass("onnx-version-converter", parity=Parity.CLOSE, requires="onnx")
 def onnx_version_converter(graph: Graph, *, target: int = 21) -> None:
-    """Convert the model to another opset of the default domain with onnx's version converter, up or down.
+    """Convert the model to another opset with the version converter of onnx.
 
     Guarded because of what is known of version 1.23. It loses model-local functions and leaves their calls, which is
     put right here though the functions keep their own opset; it does not convert subgraphs everywhere; bounds of Clip

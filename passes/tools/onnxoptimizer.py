@@ -7,7 +7,7 @@ from surgery import Graph, OptimizerPass, Parity, Size, graph_pass, run_tool
 def onnxoptimizer(
     graph: Graph, *, passes: list[OptimizerPass] | None = None, weights: Size = 256 * 1024 * 1024
 ) -> None:
-    """Run passes of onnxoptimizer by their names, one after the other.
+    """Run passes of onnxoptimizer by name, in order.
 
     Guarded because of what is known of version 0.4.2. Some passes change results: eliminate_nop_dropout hands on the
     data in the place of the mask, fuse_pad_into_conv takes any padding for zeros, fuse_pad_into_pool counts it in the

@@ -12,7 +12,7 @@ def onnxscript_optimize(
     max_input: Size = 8192,
     max_folded: Size = 256 * 1024,
 ) -> None:
-    """Optimize with onnxscript: inline functions, fold constants, remove what is not used, apply its default rules.
+    """Optimize with onnxscript: inline functions, fold constants, remove unused nodes, apply its default rules.
 
     Guarded because of what is known of version 0.7.2. It draws random numbers when it folds (Bernoulli, Dropout in
     training), loses the bounds of Clips before opset 11, lets the smaller of two contradicting bounds win, reads a

@@ -9,7 +9,7 @@ from surgery import Graph, Parity, graph_pass, run_tool
 def ort(
     graph: Graph, *, level: Literal["basic", "extended", "all"] = "basic", without: list[str] | None = None
 ) -> None:
-    """Let ONNX Runtime optimize the model at a level, and take the model that it would run.
+    """Optimize with ONNX Runtime at a given level, and keep the model that it would run.
 
     "basic" stays within ONNX. "extended" makes operators of com.microsoft (FusedGemm, BiasGelu, Attention), which only
     ONNX Runtime has. "all" changes the layout too, for the very processor that this runs on, by operators that other

@@ -24,7 +24,7 @@ def take_in_before(change: Affine, reader: Node, new: Builder) -> None:
     """Let a layer read the data of `change` instead of its result; refuse where its constants cannot hold that."""
     layer = Layer(reader)
     weight = own_constant(layer.weight, "the weight is not constant")
-    new.require(weight.ndim >= 2 and weight.dtype.name in ROUNDOFF, "the weight is no floating-point matrix")
+    new.require(weight.ndim >= 2 and weight.dtype.name in ROUNDOFF, "the weight is not a floating-point matrix")
     new.require(reader.op != "Gemm" or not reader.attr("transA"), "the channels of the input are its rows")
     if change.scales:
         scaled = fit_weight(reader, weight, _by_input(change.factor, reader, weight))

@@ -13,7 +13,7 @@ OPERATORS = ("Add", "BatchNormalization", "Div", "Mul", "Neg", "Sub")
 
 @graph_pass("fold-affine", parity=Parity.CLOSE)
 def fold_affine(graph: Graph) -> None:
-    """Fold what multiplies or shifts the channels of a layer by constants into its weight and bias.
+    """Fold constant factors and shifts of the channels of a layer into its weight and bias.
 
     A layer is a MatMul (with the Add of its bias), Gemm, Conv, ConvTranspose, or a normalization with its scale and
     bias. Right because each is linear in these constants: f·(W·x + b) + h is (f·W)·x + (f·b + h), with one f and h

@@ -16,7 +16,7 @@ LONGEST = 4
 
 @graph_pass("fold-affine-before", parity=Parity.CLOSE)
 def fold_affine_before(graph: Graph, *, keep_gelu: bool = False) -> None:
-    """Fold what multiplies or shifts the input channels of a MatMul, Gemm or Conv by constants into its weight.
+    """Fold constant factors and shifts of the input channels of a MatMul, Gemm or Conv into its weight.
 
     Right because W·(f·x + h) + b is (W·f)·x + (W·h + b), with one f and h for each input channel or for all. A
     shift needs a bias to go into, and a Conv that does not pad: its zeros would not be shifted. All readers must be

@@ -12,7 +12,7 @@ from ._layers import Affine
 
 @graph_pass("fold-hard-sigmoid", parity=Parity.CLOSE)
 def fold_hard_sigmoid(graph: Graph) -> None:
-    """Turn z · clip(x + s, 0, w) in front of layers into z · HardSigmoid(x), and multiply their weights by w.
+    """Turn z · clip(x + s, 0, w) before layers into z · HardSigmoid(x), and multiply their weights by w.
 
     Right because clip(x + s, 0, w) is w · max(0, min(1, x/w + s/w)), and a MatMul, Gemm or Conv is linear in its
     input. So a gate is undone whose division by w went into the layer before, as in x · relu6(x + 3) of which the
@@ -40,11 +40,11 @@ def _fold(clip: Node, product: Node, new: Builder) -> None:
     bounds, cut, result = clip.bounds, clip.outputs[0], product.outputs[0]
     line = clip.required_input(0)
     add = line.producer
-    new.require(add is not None and add.op == "Add", "what is cut is no sum")
+    new.require(add is not None and add.op == "Add", "the sliced value is not a sum")
     new.require(bounds is not None and bounds[0] == 0 and 0 < bounds[1] < math.inf, "the cut is not at 0 and a number")
     assert add is not None and bounds is not None
     data, shift = _sides(add)
-    new.require(shift is not None, "what is added is not one constant number")
+    new.require(shift is not None, "the addend is not a scalar constant")
     assert data is not None and shift is not None
     kind = data.dtype
     new.require(kind is not None and kind.name in ("FLOAT", "FLOAT16"), "HardSigmoid is not computed in this type")

@@ -12,7 +12,7 @@ HALF = ("BFLOAT16", "FLOAT16")
 
 @graph_pass("fold-scales", parity=Parity.CLOSE)
 def fold_scales(graph: Graph) -> None:
-    """Multiply constants further up by a scalar factor instead of the value that is computed from them.
+    """Fold a scalar factor into constants further up the graph.
 
     Right because everything between is linear: what moves elements, sums of values that all carry the factor,
     products, convolutions and normalizations by their weights. So the factor of attention scores goes into the
@@ -53,7 +53,7 @@ def _fold(value: Value, constant: Value, node: Node, regions: Regions, new: Buil
     new.require(factor != 0 and np.isfinite(factor), "the factor is zero or not finite")
     new.require(constant.rank == 0 or (value.rank or 0) >= (constant.rank or 0), "the factor may enlarge the result")
     is_half = kind is None or kind.name in HALF
-    new.require(not is_half or abs(factor) <= 1, "what carries the factor may overflow in half precision")
+    new.require(not is_half or abs(factor) <= 1, "the scaled value may overflow in half precision")
     region = regions.find(value, node)
     new.require(region is not None, "no constants further up can hold the factor")
     if region is not None:

@@ -14,7 +14,7 @@ from ._shared import fold_batch_norm
     parity=Parity.CLOSE,
 )
 def fuse_conv_bn(m: Match, new: Builder) -> Value:
-    """Fold a BatchNormalization into the weight and the bias of the Conv or ConvTranspose in front of it.
+    """Fold a BatchNormalization into the weight and bias of the preceding Conv or ConvTranspose.
 
     Right because in inference BatchNormalization multiplies each channel by a constant and adds a constant, and a
     convolution is linear in its weight and its bias. All parameters must be constants that no caller overrides,

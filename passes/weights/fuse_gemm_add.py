@@ -23,7 +23,7 @@ from ._shared import SMALL, Array, fit_each, own_constant, wide
     parity=Parity.CLOSE,
 )
 def fuse_gemm_add(m: Match, new: Builder) -> Value:
-    """Let a Gemm without a bias add what is added to its result, a constant or not.
+    """Merge an Add after a Gemm without a bias into the Gemm.
 
     Right because Gemm computes alpha·A·B + beta·C with C broadcast to the product in one direction; beta becomes 1,
     alpha stays. So what is added must not enlarge the product. Of two Gemms that are added, as in a cell of an LSTM,
@@ -43,7 +43,7 @@ def fuse_gemm_add(m: Match, new: Builder) -> Value:
     known = m.t.shape is not None and None not in m.t.shape
     m.require(known and m.t.shape == m.u.shape, "the products are not known to have the same dims")
     first, second = (own_constant(bias, "a bias is not constant") for bias in (m.c, m.f))
-    m.require(first.dtype.kind == "f" and first.dtype == second.dtype, "the biases are no floats")
+    m.require(first.dtype.kind == "f" and first.dtype == second.dtype, "the biases are not floats")
     both = _sum(product, first) + _sum(other, second)
     m.require(both.size <= max(first.size, second.size) or both.nbytes <= SMALL, "the bias would make the file grow")
     inner = new.node("Gemm", m.d, m.e, new.constant(fit_each(both, second), m.f.name), attributes=_without_beta(other))

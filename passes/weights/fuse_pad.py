@@ -15,7 +15,7 @@ NOT_NEGATIVE = {"Abs", "Exp", "HardSigmoid", "Relu", "Sigmoid", "Softmax", "Soft
 
 @graph_pass("fuse-pad", parity=Parity.CLOSE)
 def fuse_pad(graph: Graph) -> None:
-    """Let a Conv, an AveragePool or a MaxPool pad its input itself, and remove the Pad in front of it.
+    """Merge a Pad into the Conv, AveragePool or MaxPool that reads it.
 
     Right for Conv because it pads with zeros (the integer forms with their zero point), so the Pad must add just
     these, around the spatial axes only. Right for AveragePool where the padding counts in the average. Right for

@@ -5,7 +5,7 @@ from surgery import GEMM_TYPES, Builder, Graph, Node, Parity, graph_pass
 
 @graph_pass("fuse-transpose-gemm", parity=Parity.CLOSE)
 def fuse_transpose_gemm(graph: Graph) -> None:
-    """Let a Gemm, or a MatMul of two matrices, read a matrix as it was before a Transpose.
+    """Merge a Transpose of a matrix into the Gemm or MatMul that reads it.
 
     Right because Gemm transposes its operands itself (transA, transB); a MatMul of two matrices is a Gemm without a
     bias, which may be left out since opset 11. The Transpose must exchange two axes and nothing else may read it.

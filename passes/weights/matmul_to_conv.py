@@ -45,7 +45,7 @@ class Step:
 
 @graph_pass("matmul-to-conv", parity=Parity.CLOSE)
 def matmul_to_conv(graph: Graph) -> None:
-    """Turn a linear layer over the last axis next to a Transpose into a Conv with kernels of one element.
+    """Turn a linear layer over the last axis next to a Transpose into a Conv with 1x1 kernels.
 
     Right because such a Conv computes W·x + b at each place, over axis 1 instead of the last axis: the Transpose
     moves to the other side of the layer, and the Add of the bias goes into the Conv. An activation in between works

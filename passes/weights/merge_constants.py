@@ -18,7 +18,7 @@ STEPPING = {"Cast", "Ceil", "Equal", "Floor", "Greater", "GreaterOrEqual", "Less
 
 @graph_pass("merge-constants", parity=Parity.CLOSE)
 def merge_constants(graph: Graph) -> None:
-    """Merge two neighbours that add or multiply by constants into one.
+    """Merge two adjacent additions of, or multiplications by, constants into one.
 
     Right up to rounding because (x·a)·b is x·(a·b) and (x + a) + b is x + (a + b), likewise with Div, Sub and Neg;
     the constant is computed in float64 and rounded once. A value between them that others read stays, and so do

@@ -39,7 +39,7 @@ class Operand:
 
 @graph_pass("replace-einsum", parity=Parity.CLOSE)
 def replace_einsum(graph: Graph) -> None:
-    """Write an Einsum as one MatMul, Gemm, Mul, Transpose or ReduceSum where its equation says no more than that.
+    """Replace an Einsum by one equivalent MatMul, Gemm, Mul, Transpose or ReduceSum.
 
     Right because the equation says what is multiplied and which axes are summed: labels in the order of MatMul are
     a MatMul, also with labels of a batch in front; two matrices in any order are a Gemm; nothing summed is a Mul;

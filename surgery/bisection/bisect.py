@@ -226,7 +226,7 @@ class _Inquiry:
     def _repro(self, shown: Candidate) -> Repro:
         pipeline, judge = self.pipeline, self.pipeline.verifying
         if shown.verdict is None or shown.proto is None:
-            raise NoRepro("what is wrong shows without a run")
+            raise NoRepro("the failure is visible without a run")
         verifier, before, after = judge.tracker.compared(
             pipeline.model.proto, shown.proto, shown.renamed, shown.accounts
         )

@@ -34,7 +34,7 @@ def run(skeleton: onnx.ModelProto, weights: Weights, call: Callable[[Any], Any])
     """
     shown, hidden = _shown(skeleton)
     lender = Lender(skeleton, weights)
-    with _named_errors("cannot hold"), _quiet():
+    with _named_errors("cannot represent"), _quiet():
         graph = gs.import_onnx(shown)
         remains = Remains(skeleton, graph, hidden)
         lender.lend(_constants(graph))
@@ -131,7 +131,7 @@ def _named_errors(verb: str) -> Iterator[None]:
 
 
 def _cannot_hold(what: str) -> PassError:
-    return PassError(f"onnx-graphsurgeon cannot hold {what} of the model", todo="write the pass in another API")
+    return PassError(f"onnx-graphsurgeon cannot represent {what} of the model", todo="write the pass in another API")
 
 
 @contextmanager

@@ -59,7 +59,7 @@ def _run(
         made = given if returned is None else returned
         if not isinstance(made, type(given)):
             kind = type(made).__name__
-            raise PassError(f"pass '{declared.name}' returned a {kind}", todo=f"let it return the {declared.api}")
+            raise PassError(f"pass '{declared.name}' returned a {kind}", todo=f"return the {declared.api} instead")
         return made
 
     # Each API is imported only when a pass is written in it.

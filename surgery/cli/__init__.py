@@ -1,7 +1,7 @@
 """The command line: one module for each command; this one finds it and turns errors into exit codes.
 
-Exit codes: 0 fine; 1 a verdict, an expectation or a comparison is negative; 2 the caller must fix something;
-3 something broke; 130 interrupted, 143 and 129 ended by SIGTERM and SIGHUP.
+Exit codes: 0 success; 1 a verdict, an expectation or a comparison is negative; 2 the input or the call is invalid;
+3 an internal failure; 130 interrupted, 143 and 129 ended by SIGTERM and SIGHUP.
 """
 
 from __future__ import annotations
@@ -65,30 +65,29 @@ _BROKEN = 3
 
 
 def command() -> None:
-    """Be the command `surgery`, and end the process."""
+    """Run the command `surgery` and end the process."""
     _prepare_streams()
-    # What is imported and loaded stays, and each look at all of it for garbage is in vain.
+    # Imported modules and loaded models live until the end, so frequent garbage collection finds nothing.
     gc.set_threshold(500_000, 20, 100)
     _signals.install()
     try:
         code = main()
     except KeyboardInterrupt as error:
-        # Not in a command, but right before it or after.
+        # The signal came outside of a command, right before or after it.
         code = _say(*_signals.account(error))
     _signals.finish()
     if sys.getprofile() is not None:
         sys.exit(code)
-    # What is to be done at the end is done. Then the process goes with all it holds: hundreds of thousands of objects
-    # need not be let go of one by one.
+    # Run the exit handlers, then end at once: freeing hundreds of thousands of objects one by one takes time.
     atexit._run_exitfuncs()
     sys.stderr.flush()
     os._exit(code)
 
 
 def _prepare_streams() -> None:
-    """See to it that there is somewhere to write to, in any encoding, and that help has its texts."""
+    """Make the streams writable in any encoding, and refuse to run without standard output or docstrings."""
     if sys.stderr is None:
-        # Never at a number that a file of the model could get.
+        # Keep the low descriptors occupied, so that no model file is opened at one of them.
         while (number := os.open(os.devnull, os.O_RDWR)) < 2:
             pass
         sys.stderr = os.fdopen(number, "w")
@@ -97,9 +96,11 @@ def _prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
     problem = ""
     if sys.stdout is None:
-        problem = "standard output is closed, so that nothing could be shown; send it to a file or to /dev/null"
+        problem = "standard output is closed; redirect it to a file or to /dev/null"
     elif sys.flags.optimize > 1:
-        problem = "Python runs with -OO, which takes away the texts that describe commands and passes; leave it out"
+        problem = (
+            "Python runs with -OO, which removes the docstrings that describe commands and passes; run it without -OO"
+        )
     if problem:
         sys.stderr.write(f"surgery: {problem}\n")
         sys.stderr.flush()
@@ -107,8 +108,8 @@ def _prepare_streams() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code; what a command raises becomes a line on stderr and a code."""
-    arguments = _parser().parse_args(argv)
+    """Run the command line and return its exit code; an exception becomes one line on stderr and an exit code."""
+    arguments = parser().parse_args(argv)
     try:
         code = int(arguments.command(arguments))
         _output.flush()
@@ -123,14 +124,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _warn() -> None:
-    """Tell what is wrong with installed packages, if anybody looked for their passes."""
+    """Print warnings about installed packages whose passes could not be loaded."""
     registry = sys.modules.get("surgery.registry.declare")
     for line in registry.warnings() if registry is not None else ():
         _output.say(f"surgery: warning: {line}")
 
 
 def _failed(arguments: argparse.Namespace, error: Exception) -> int:
-    """Say what was raised, and return the exit code."""
+    """Print an exception and return its exit code."""
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -149,16 +150,17 @@ def _say(text: str, code: int) -> int:
 
 
 def _trace(arguments: argparse.Namespace) -> None:
-    """With -vv, show where an error comes from; the exit code is the same."""
+    """Print the traceback with -vv; the exit code stays the same."""
     if arguments.verbose > 1:
         _output.say(traceback.format_exc().rstrip())
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
     parser = argparse.ArgumentParser(
         prog="surgery",
-        description="ONNX graph surgery and optimization: recipes of passes, each one verified against the original.",
-        epilog="exit codes: 0 fine, 1 negative verdict, 2 bad input, 3 something broke, 130 interrupted",
+        description="Optimize and edit ONNX models with recipes of passes, each step verified against the original.",
+        epilog="exit codes: 0 success, 1 negative verdict, 2 invalid input, 3 internal failure, 130 interrupted",
     )
     parser.add_argument("--version", action="version", version=f"surgery {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -168,7 +170,9 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=summary, description=module.__doc__)
         command.formatter_class = argparse.RawDescriptionHelpFormatter
         _output.add_format(command)
-        command.add_argument("-v", "--verbose", action="count", default=0, help="say more on stderr; twice: tracebacks")
+        command.add_argument(
+            "-v", "--verbose", action="count", default=0, help="print more details; -vv adds tracebacks"
+        )
         module.add_arguments(command)
         command.set_defaults(command=module.main)
     return parser

@@ -71,10 +71,8 @@ def flush() -> None:
 
 
 def add_format(parser: argparse.ArgumentParser, default: str = "text") -> None:
-    """Declare the flag that says in which form to answer."""
-    parser.add_argument(
-        "--format", choices=["text", "json"], default=default, help="how to write the answer (default: text)"
-    )
+    """Add the flag for the output format."""
+    parser.add_argument("--format", choices=["text", "json"], default=default, help="output format (default: text)")
 
 
 def write_json(data: Any) -> None:

@@ -1,4 +1,4 @@
-"""The flag `--plugin`, which many commands take. Who names a plugin there trusts it."""
+"""The flag `--plugin` of many commands. A plugin named there is trusted."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ import sys
 
 
 def add_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare the flag."""
+    """Add the flag."""
     parser.add_argument(
-        "--plugin", metavar="MODULE", action="append", default=[], help="a module, or a .py file, with more passes"
+        "--plugin",
+        metavar="MODULE",
+        action="append",
+        default=[],
+        help="load passes from a module or a .py file; may be repeated",
     )
 
 
 def load(arguments: argparse.Namespace) -> None:
-    """Import the plugins that were named, and say how those of a recipe are to be imported."""
+    """Import the given plugins, and set whether those of a recipe are imported in a process of their own."""
     in_process = getattr(arguments, "in_process", False)
     if in_process or "surgery.registry.discovery" in sys.modules:
         from surgery.registry import discovery

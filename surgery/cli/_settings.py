@@ -1,4 +1,4 @@
-"""Values on a command line: the flag `--set`, by which a pass gets its options, as in a recipe, and sizes."""
+"""Values on the command line: sizes, and the flag `--set` for options of passes."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 
 def add_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare the flag."""
+    """Add the flag."""
     parser.add_argument(
         "--set",
         metavar="OPTION=VALUE",
         action="append",
         default=[],
         dest="settings",
-        help="set an option of the pass, to a value as in a recipe: 20, 1MB, [a, b]; may be repeated",
+        help="set an option of the pass, in the syntax of recipes: 20, 1MB, [a, b]; may be repeated",
     )
 
 
 def read(declared: Pass, texts: Sequence[str]) -> dict[str, Any]:
-    """Read settings of a pass, as far as their types allow; whether it has these options is told by `Pass.bind`."""
+    """Read the settings of a pass. `Pass.bind` checks whether the pass has these options."""
     known = {option.name: option for option in declared.options}
     found: dict[str, Any] = {}
     for text in texts:
@@ -40,7 +40,7 @@ def read(declared: Pass, texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _value(option: Option | None, setting: str, text: str) -> Any:
-    """Read a value as YAML, and as the text that it is where only that suits the option."""
+    """Read a value as YAML, or as plain text if the option accepts only that."""
     from surgery.recipe.compose import compose
     from surgery.recipe.nodes import plain
 
@@ -65,7 +65,7 @@ def _takes(option: Option, value: Any) -> bool:
 
 
 def size(flag: str, text: str | None) -> int | None:
-    """Read the number of bytes that a flag gives, "1MB" or 4096; None where it is not given."""
+    """Return the number of bytes given by a flag, "1MB" or 4096; None if the flag is absent."""
     from surgery.registry.declare import parse_size
 
     if text is None:
@@ -75,5 +75,5 @@ def size(flag: str, text: str | None) -> int | None:
     except ValueError as error:
         raise UsageError(f"--{flag}: {error}") from error
     if found < 1:
-        raise UsageError(f"--{flag}: give a byte at least")
+        raise UsageError(f"--{flag}: must be at least one byte")
     return found

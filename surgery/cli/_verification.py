@@ -1,4 +1,4 @@
-"""Flags about inputs and verification that several commands take."""
+"""Flags for inputs and verification, shared by several commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs") -> None:
-    """Declare what `apply`, `run` and `verify` take; `sets` is what the flag for sets of inputs is called."""
+    """Add the verification arguments; `sets` is the name of the flag for input sets."""
     group = parser.add_argument_group("verification")
     group.add_argument(
         sets,
@@ -23,27 +23,31 @@ def add_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs") -> No
         metavar="PATH",
         action="append",
         default=[],
-        help="a set of inputs: a .npz, a folder with input_0.pb, or a folder of such; may be repeated",
+        help="run on these inputs too: a .npz file, a folder with input_0.pb, or a folder of either; may be repeated",
     )
     group.add_argument(
-        "--dims", metavar="NAME=N[,N]", action="append", default=[], help="sizes of a dynamic dim; may be repeated"
+        "--dims",
+        metavar="NAME=N[,N]",
+        action="append",
+        default=[],
+        help="use these sizes of a dynamic dim; may be repeated",
     )
     add_library_argument(group)
     group.add_argument(
         "--unverified",
         choices=["refuse", "accept"],
-        help="whether to fail when nothing could be shown (default: what the recipe says, else refuse)",
+        help="whether an unverified result is a failure (default: as the recipe specifies, else refuse)",
     )
 
 
 def add_library_argument(parser: argparse._ActionsContainer) -> None:
-    """Declare how ONNX Runtime gets custom operators."""
+    """Add the argument for libraries of custom operators."""
     parser.add_argument(
         "--custom-op-library",
         metavar="FILE",
         action="append",
         default=[],
-        help="a shared library with custom operators for ONNX Runtime; may be repeated",
+        help="load a shared library of custom operators into ONNX Runtime; may be repeated",
     )
 
 
@@ -55,7 +59,7 @@ def libraries(arguments: argparse.Namespace) -> tuple[Path, ...]:
 def combined(
     arguments: argparse.Namespace, model: Path, inputs: InputsSpec, verify: VerifySpec
 ) -> tuple[InputsSpec, VerifySpec]:
-    """Add what the flags say to what a recipe says; where both speak of the same, the flags count."""
+    """Combine the specs of a recipe with the flags, which take precedence."""
     from surgery.verification.inputs.spec import DataSpec, FrozenDict
 
     given = dims(arguments)
@@ -74,15 +78,15 @@ def combined(
 
 
 def dims(arguments: argparse.Namespace) -> dict[str, tuple[int, ...]]:
-    """Read the sizes that `--dims` gives, by the name of the dim."""
+    """Return the sizes given by `--dims`, by dim name."""
     found: dict[str, tuple[int, ...]] = {}
     for text in arguments.dims:
         name, _, extents = text.rpartition("=")
         numbers = extents.split(",")
         if not name or not all(number.strip().isdecimal() and int(number) > 0 for number in numbers):
-            raise UsageError(f"--dims {text}: not of the form NAME=N or NAME=N,N with sizes from 1")
+            raise UsageError(f"--dims {text}: expected NAME=N or NAME=N,N with sizes of at least 1")
         if name in found:
-            raise UsageError(f"--dims gives '{name}' twice", todo=f"write --dims {name}=1,8 for several sizes")
+            raise UsageError(f"--dims gives '{name}' twice", todo=f"pass --dims {name}=1,8 for several sizes")
         found[name.strip()] = tuple(int(number) for number in numbers)
     return found
 
@@ -104,7 +108,7 @@ def _require_dims(model: Path, dims: dict[str, tuple[int, ...]]) -> None:
 
 
 def _require_room(model: Path, dims: dict[str, tuple[int, ...]]) -> None:
-    """Refuse sizes for which an input alone takes more than a process may."""
+    """Refuse sizes for which a single input exceeds the memory limit of a process."""
     import math
 
     from surgery import storage, workers
@@ -116,7 +120,7 @@ def _require_room(model: Path, dims: dict[str, tuple[int, ...]]) -> None:
         if math.prod(sizes) > most:
             raise UsageError(
                 f"--dims: input '{port.name}' of {' x '.join(map(str, sizes))} takes more than {most >> 30} GiB",
-                todo="give smaller sizes",
+                todo="pass smaller sizes",
             )
 
 
@@ -128,7 +132,7 @@ def _library(path: str) -> Path:
 
 
 def start() -> None:
-    """Start what runs native code, so that its imports overlap with those of this process."""
+    """Start the worker processes, whose imports then overlap with those of this process."""
     from surgery import workers
 
     workers.start()

@@ -1,6 +1,6 @@
-"""Run a recipe over a model, each step verified against the original.
+"""Apply a recipe to a model and verify each step against the original.
 
-Without -o (and without `output` in the recipe) nothing is written: the report shows what would come out.
+Without -o, and without `output` in the recipe, no file is written: the report shows the result of a dry run.
 """
 
 from __future__ import annotations
@@ -23,37 +23,39 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `apply` takes."""
+    """Add the arguments of `apply`."""
     parser.add_argument("recipe", metavar="RECIPE", help="a recipe file, or the name of a shipped recipe")
-    parser.add_argument("model", metavar="MODEL", nargs="?", help="an .onnx file (default: the recipe's own model)")
+    parser.add_argument(
+        "model", metavar="MODEL", nargs="?", help="an .onnx file (default: the model named in the recipe)"
+    )
     add_output_arguments(parser)
 
 
 def add_output_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs") -> None:
-    """Declare how a changed model is written; `run` takes the same. `sets` is the flag for sets of inputs."""
-    parser.add_argument("-o", "--output", metavar="FILE", help="write the result here")
-    parser.add_argument("--force", action="store_true", help="overwrite an existing output")
+    """Add the arguments for writing a changed model; `sets` is the name of the flag for input sets."""
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the result to FILE")
+    parser.add_argument("--force", action="store_true", help="overwrite existing files")
     parser.add_argument(
         "--layout",
         choices=["keep", "single", "external"],
         default="keep",
-        help="weights inside the file, in FILE.data next to it, or as the input has them (default: keep)",
+        help="where to store the weights: as in the input, inside the file, or in FILE.data (default: keep)",
     )
     parser.add_argument(
         "--on-failure",
         choices=ON_FAILURE,
-        help="about each step that fails: end the run, take the step back, keep its sites that hold, or keep it all "
-        "(default: what the recipe says, else abort)",
+        help="if a step fails: stop, undo the step, undo only its wrong sites, or keep it (default: as the recipe "
+        "specifies, else abort)",
     )
     parser.add_argument(
-        "--strict", action="store_true", help="write nothing, and exit with 1, unless all that was tried holds"
+        "--strict", action="store_true", help="write no file and exit with 1 if any part of a step was undone"
     )
     parser.add_argument(
-        "--trust", action="store_true", help="run the local code that the recipe names, write where it says"
+        "--trust", action="store_true", help="allow the recipe to run local code and to choose where to write"
     )
     _plugins.add_argument(parser)
     parser.add_argument(
-        "--in-process", action="store_true", help="run all passes in this process, for a debugger; a crash ends it"
+        "--in-process", action="store_true", help="run all passes in this process, for debugging; a crash ends the run"
     )
     _verification.add_arguments(parser, sets)
 
@@ -81,7 +83,7 @@ class _Original:
             self.reference.tracker.close()
 
     def begin(self, recipe: Recipe) -> None:
-        """Start it. Bad input is left for the run to report."""
+        """Start the run. Errors are ignored here; they are reported when the run needs the result."""
         from surgery import storage
         from surgery.engine.reference_start import begin
 
@@ -96,14 +98,14 @@ class _Original:
 def recipe_and_model(
     arguments: argparse.Namespace, command: str, told: Callable[[Recipe], object] | None = None
 ) -> tuple[Recipe, Path]:
-    """Load the plugins and the recipe that the caller names, and say which model it is for."""
+    """Load the plugins and the recipe, and return the recipe with the model that it applies to."""
     from surgery import recipe as recipes
 
     _plugins.load(arguments)
     recipe = recipes.load(arguments.recipe, trust=arguments.trust, told=told)
     model = arguments.model or recipe.model
     if model is None:
-        raise UsageError(f"recipe '{recipe.name}' names no model", todo=f"give one: surgery {command} RECIPE MODEL")
+        raise UsageError(f"recipe '{recipe.name}' names no model", todo=f"pass one: surgery {command} RECIPE MODEL")
     return recipe, Path(model)
 
 
@@ -114,7 +116,7 @@ def execute(
     more: Mapping[str, Any] | None = None,
     reference: ReferenceStart | None = None,
 ) -> int:
-    """Run a loaded recipe, write the result, report; a report in JSON says `more` than the result."""
+    """Run a loaded recipe, write the result and print the report; `more` is added to a JSON report."""
     from surgery.engine import runner
     from surgery.report.progress import Progress
 
@@ -140,9 +142,9 @@ def execute(
 
 
 def target(recipe: Recipe, model: Path, given: str | None, *, trust: bool = False) -> Path | None:
-    """Return where to write: what the caller says, else the recipe's `output` in the current folder.
+    """Return the output path: the given one, else the recipe's `output`.
 
-    A recipe that is not trusted writes nowhere else: UsageError.
+    Raise UsageError if a recipe that is not trusted names a path outside of the current folder.
     """
     if given is not None:
         return Path(given)
@@ -151,26 +153,26 @@ def target(recipe: Recipe, model: Path, given: str | None, *, trust: bool = Fals
     found = Path(recipe.output.replace("{stem}", model.stem))
     if not trust and _leads_out(found) and not _is_trusted(recipe):
         raise UsageError(
-            f"recipe '{recipe.name}' wants to write '{found}', which is not in the current folder",
-            todo="name the file with -o, or give --trust",
+            f"recipe '{recipe.name}' writes to '{found}', outside of the current folder",
+            todo="name the file with -o, or pass --trust",
         )
     return found
 
 
 def _leads_out(path: Path) -> bool:
-    """Whether a path is not below the current folder, links followed."""
+    """Return whether a path, with links resolved, is outside of the current folder."""
     return path.is_absolute() or ".." in path.parts or not path.resolve().is_relative_to(Path.cwd().resolve())
 
 
 def _is_trusted(recipe: Recipe) -> bool:
-    """Whether the user's configuration trusts the file of a recipe."""
+    """Return whether the user's configuration trusts the file of a recipe."""
     from surgery.recipe import trust
 
     return recipe.path is not None and trust.trusted(recipe.path, trust.entries())
 
 
 def report(result: Result, output: Path | None, arguments: argparse.Namespace, more: Mapping[str, Any]) -> None:
-    """Write the account to stdout."""
+    """Write the report to stdout."""
     if arguments.format == "json":
         _output.write_json({**result.to_json(), **more})
         return
@@ -178,5 +180,7 @@ def report(result: Result, output: Path | None, arguments: argparse.Namespace, m
 
     _output.write(terminal.result(result))
     if result.ok:
-        wrote = f"wrote {terminal.summary(result.output)}" if output else "nothing written: no output given (-o FILE)"
+        wrote = (
+            f"wrote {terminal.summary(result.output)}" if output else "no file written; use -o FILE to save the result"
+        )
         _output.messages().print(wrote, soft_wrap=True)

@@ -1,7 +1,7 @@
-"""Find the site that makes a step of a recipe fail, and write a small model that shows it.
+"""Find the rewrite that makes a recipe fail, and write a minimal model that reproduces the failure.
 
-The first step that fails is taken, whatever the recipe would do about it. The folder gets two models of a few nodes
-each, their inputs and outputs, and a script for plain onnxruntime. Exit code 0: no step fails.
+The first failing step is examined, whatever its on_failure. The output folder gets two models of a few nodes each,
+their inputs and outputs, and a script that needs only onnxruntime. The exit code is 0 if no step fails.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from surgery.cli import _output, _plugins, _verification, apply
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `bisect` takes."""
+    """Add the arguments of `bisect`."""
     parser.add_argument("recipe", metavar="RECIPE", help="a recipe file, or the name of a shipped recipe")
-    parser.add_argument("model", metavar="MODEL", nargs="?", help="an .onnx file (default: the recipe's own model)")
     parser.add_argument(
-        "-o", "--output", metavar="FOLDER", help="write the small model here (default: MODEL.repro in this folder)"
+        "model", metavar="MODEL", nargs="?", help="an .onnx file (default: the model named in the recipe)"
     )
-    parser.add_argument("--force", action="store_true", help="write into a folder that exists")
-    parser.add_argument("--trust", action="store_true", help="run the local code that the recipe names")
+    parser.add_argument(
+        "-o", "--output", metavar="FOLDER", help="write the minimal model to FOLDER (default: MODEL.repro)"
+    )
+    parser.add_argument("--force", action="store_true", help="write into an existing folder")
+    parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
     _plugins.add_argument(parser)
     _verification.add_arguments(parser)
 

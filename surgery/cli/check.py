@@ -1,6 +1,7 @@
-"""Say whether models are valid: by onnx's checker, by strict shape inference, and by ONNX Runtime, which loads them.
+"""Check that models are valid: onnx checker, strict shape inference, and loading in ONNX Runtime.
 
-Exit code 0 when all are, 1 when one is not, 2 when a file cannot be read. `surgery verify` compares two models.
+The exit code is 0 if all models are valid, 1 if one is not, 2 if a file cannot be read. To compare two models, use
+`surgery verify`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `check` takes."""
+    """Add the arguments of `check`."""
     parser.add_argument("models", metavar="MODEL", nargs="+", help="an .onnx file")
     _verification.add_library_argument(parser)
 
@@ -41,7 +42,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _checked(name: str, spec: VerifySpec) -> dict[str, Any]:
-    """Say what is wrong with one model, or why it cannot be read."""
+    """Return the findings about one model, or the reason why it cannot be read."""
     from surgery import storage
     from surgery.verification.verdict.validity import validity
 

@@ -1,7 +1,7 @@
-"""Compare two models: operators before and after, which nodes became which, constants, signature, sizes, opsets.
+"""Show what changed between two models: operators, nodes, constants, signature, opsets and sizes.
 
-Nodes are matched by their lineage where passes of surgery left it, else by names, structure, and the values they make.
-With --verify both models also run on the same inputs, as with `surgery verify BEFORE AFTER`.
+Nodes are matched by name, by the lineage that passes of surgery record, by structure, and by the values they compute.
+With --verify, both models are also run on the same inputs, like `surgery verify BEFORE AFTER`.
 """
 
 from __future__ import annotations
@@ -19,25 +19,27 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `diff` takes."""
+    """Add the arguments of `diff`."""
     parser.add_argument("before", metavar="BEFORE", help="an .onnx file")
     parser.add_argument("after", metavar="AFTER", help="an .onnx file")
     parser.add_argument(
-        "--exit-code", action="store_true", help="return 1 when the models differ in more than names of nodes"
+        "--exit-code", action="store_true", help="exit with 1 if the models differ in more than node names"
     )
-    parser.add_argument("--costs", action="store_true", help="count the operations of one run too, which takes longer")
-    parser.add_argument("--verify", action="store_true", help="run both models too; return 1 when outputs differ")
+    parser.add_argument(
+        "--costs", action="store_true", help="also compare the number of operations of a run; takes longer"
+    )
+    parser.add_argument(
+        "--verify", action="store_true", help="also run both models; exit with 1 if their outputs differ"
+    )
     _verification.add_arguments(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Compare two models; 1 when parity is asked for and does not hold, or with --exit-code when they differ."""
+    """Compare two models; return 1 if --verify fails, or with --exit-code if they differ."""
     if arguments.verify:
         _verification.start()
     elif arguments.inputs or arguments.dims or arguments.custom_op_library or arguments.unverified:
-        raise UsageError(
-            "--inputs, --dims, --custom-op-library and --unverified are about --verify", todo="add --verify"
-        )
+        raise UsageError("--inputs, --dims, --custom-op-library and --unverified require --verify", todo="add --verify")
     from surgery.differences.diff import diff
 
     found = diff(arguments.before, arguments.after, costs=arguments.costs)

@@ -1,6 +1,6 @@
-"""Write a model with all its weights inside the one file, which must stay below 2 GiB.
+"""Store all weights of a model inside the .onnx file, which must stay below 2 GiB.
 
-The model stays as it is; the opposite is externalize.
+Nothing else changes. `surgery externalize` does the opposite.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from surgery.cli import externalize
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `embed` takes."""
+    """Add the arguments of `embed`."""
     externalize.add_files(parser)
 
 

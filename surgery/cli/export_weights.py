@@ -1,7 +1,6 @@
-"""Write the weights of a model into a file of tensors: .safetensors, in shards if you like, or .npz.
+"""Export the weights of a model to .safetensors, optionally sharded, or .npz.
 
-The names are those of the initializers. What such a file holds, edited or trained further, goes back into the model by
-the pass import-weights.
+Tensors have the names of the initializers. The pass import-weights reads such a file back into the model.
 """
 
 from __future__ import annotations
@@ -12,14 +11,18 @@ from surgery.cli import _output, _settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `export-weights` takes."""
+    """Add the arguments of `export-weights`."""
     parser.add_argument("model", metavar="MODEL", help="an .onnx file")
-    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="a .safetensors or .npz file to write")
+    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the .safetensors or .npz file to write")
     parser.add_argument(
-        "--names", metavar="GLOB", nargs="+", default=[], help="initializers to write, by name or glob (default: all)"
+        "--names",
+        metavar="GLOB",
+        nargs="+",
+        default=[],
+        help="the initializers to export, names or globs (default: all)",
     )
     parser.add_argument(
-        "--shard-size", metavar="SIZE", help="divide a .safetensors file into files of so many bytes, such as 5GB"
+        "--shard-size", metavar="SIZE", help="split a .safetensors file into shards of this size, for example 5GB"
     )
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
 

@@ -1,6 +1,6 @@
-"""Write a model with its weights in files next to it, as a model above 2 GB must have them.
+"""Store the weights of a model as external data, which models above 2 GB require.
 
-The model stays as it is; the opposite is embed.
+Nothing else changes. `surgery embed` does the opposite.
 """
 
 from __future__ import annotations
@@ -16,26 +16,28 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `externalize` takes."""
+    """Add the arguments of `externalize`."""
     add_files(parser)
-    parser.add_argument("--data", metavar="NAME", help="what the file of weights is called (default: FILE.data)")
+    parser.add_argument("--data", metavar="NAME", help="the name of the external data file (default: FILE.data)")
     parser.add_argument(
-        "--threshold", metavar="SIZE", default="1KiB", help="tensors from this size on lie outside (default: 1KiB)"
+        "--threshold", metavar="SIZE", default="1KiB", help="keep smaller tensors inside the model (default: 1KiB)"
     )
     parser.add_argument(
-        "--shard-size", metavar="SIZE", help="divide the weights into files of so many bytes, NAME, NAME_1, NAME_2"
+        "--shard-size", metavar="SIZE", help="split the weights into files of this size: NAME, NAME_1, NAME_2"
     )
     parser.add_argument(
         "--alignment",
         metavar="SIZE",
-        help="let each tensor start at a multiple of this (default: 64, and 4KiB from 1MiB on)",
+        help="align each tensor to a multiple of this (default: 64 bytes; 4KiB for tensors from 1MiB)",
     )
 
 
 def add_files(parser: argparse.ArgumentParser) -> None:
-    """Declare the model and where to write it."""
+    """Add the arguments for the model and the output."""
     parser.add_argument("model", metavar="MODEL", help="an .onnx file")
-    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="write the model here; may be MODEL")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", required=True, help="write the model to FILE; may be MODEL itself"
+    )
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
 
 
@@ -51,7 +53,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def write(arguments: argparse.Namespace, layout: Layout | External) -> int:
-    """Write a model in a layout, and say which files that made."""
+    """Write a model in a layout, and list the files."""
     from surgery import storage
 
     stored = storage.load(arguments.model)

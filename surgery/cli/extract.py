@@ -1,7 +1,7 @@
-"""Cut a piece out of a model, verified against the values that the whole has there.
+"""Extract a submodel, verified against the intermediate values of the whole model.
 
-The same as 'surgery run extract', with flags for its options: what lies between tensors, or a set of nodes. Names may
-be globs, in which * stands for any letters and ? for one.
+A shorthand for 'surgery run extract' with flags for its options. The submodel is given by its boundary tensors or by
+its nodes. Names may be globs: * matches any characters, ? matches one.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ _PASS = "extract"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `extract` takes."""
+    """Add the arguments of `extract`."""
     parser.add_argument("model", metavar="MODEL", help="an .onnx file")
     for flag, target, about in (
-        ("--inputs", "starts", "tensors that the piece is given (default: what the model is given)"),
-        ("--outputs", "ends", "tensors that the piece gives (default: what the model gives)"),
+        ("--inputs", "starts", "tensors that become inputs (default: the inputs of the model)"),
+        ("--outputs", "ends", "tensors that become outputs (default: the outputs of the model)"),
     ):
         about += "; may be repeated"
         parser.add_argument(flag, metavar="NAME[,NAME]", action="append", default=[], dest=target, help=about)
     parser.add_argument(
-        "--nodes", metavar="SELECTOR", help="the nodes of the piece, as a recipe selects them: 'encoder/*', '{op: If}'"
+        "--nodes", metavar="SELECTOR", help="the nodes to extract, as a selector: 'encoder/*', '{op: If}'"
     )
     run.add_run_arguments(parser, sets="--input-data")
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Extract a piece."""
+    """Extract a submodel."""
     _verification.start()
     _plugins.load(arguments)
     return run.execute(arguments, _PASS, _options(arguments))
@@ -45,7 +45,7 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
     for name, texts in (("inputs", arguments.starts), ("outputs", arguments.ends)):
         names = [part.strip() for text in texts for part in text.split(",")]
         if not all(names):
-            raise UsageError(f"--{name}: a name is empty", todo=f"write --{name} NAME,NAME")
+            raise UsageError(f"--{name}: a name is empty", todo=f"pass --{name} NAME,NAME")
         options |= {name: names} if names else {}
     if arguments.nodes is not None:
         options |= _settings.read(declare.find(_PASS), [f"nodes={arguments.nodes}"])

@@ -1,9 +1,11 @@
-"""Show what a model is made of, what it costs and what is wrong with it; or where its nodes come from.
+"""Show the operators, weights, cost and problems of a model, or the lineage of its nodes.
 
-Costs are the multiply-accumulates (MACs) and operations of one run and the bytes between its nodes, in terms of the
-dynamic dims; --dims gives these sizes. Findings are leftovers of training, traps, and what runs nowhere else.
+The cost is the number of multiply-accumulates (MACs) and operations of a run and the bytes between nodes, as formulas
+of the dynamic dims; --dims sets their sizes. Problems are leftovers of training, pitfalls, and operators that other
+runtimes lack.
 
-With --lineage: which pass made each node, of which nodes of the original. "What became of the Softmax of layer 7?" is
+With --lineage, show which pass made each node, and from which nodes of the original. To find out what happened to the
+Softmax of layer 7, run
 
     surgery inspect optimized.onnx --from /layer.7/attention/Softmax
 """
@@ -19,22 +21,24 @@ from surgery.errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `inspect` takes."""
+    """Add the arguments of `inspect`."""
     parser.add_argument("model", metavar="MODEL", help="an .onnx file")
-    parser.add_argument("--lineage", action="store_true", help="tell which passes made the nodes, and of which nodes")
+    parser.add_argument("--lineage", action="store_true", help="show which passes made the nodes, and from which nodes")
     parser.add_argument(
         "--dims", metavar="NAME=N", action="append", default=[], help="the size of a dynamic dim; may be repeated"
     )
-    parser.add_argument("--top", metavar="N", type=int, default=5, help="how many weights to list (default: 5)")
+    parser.add_argument("--top", metavar="N", type=int, default=5, help="list the N largest weights (default: 5)")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--node", metavar="NAME", help="the lineage of this node, or of what makes this value")
     which.add_argument(
-        "--from", metavar="NAME", dest="origin", help="the nodes that come from this node of the original"
+        "--node", metavar="NAME", help="show the lineage of this node, or of the node that produces this value"
+    )
+    which.add_argument(
+        "--from", metavar="NAME", dest="origin", help="list the nodes that come from this node of the original"
     )
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Inspect a model; 1 when nothing comes from the node that was asked for."""
+    """Inspect a model; return 1 if no node comes from the node given by --from."""
     if arguments.lineage or arguments.node is not None or arguments.origin is not None:
         return _lineage(arguments)
     from surgery import storage
@@ -62,7 +66,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 def _one(name: str, sizes: tuple[int, ...]) -> int:
     if len(sizes) > 1:
-        raise UsageError(f"--dims gives '{name}' {len(sizes)} sizes", todo="inspect takes one")
+        raise UsageError(f"--dims gives '{name}' {len(sizes)} sizes", todo="pass one")
     return sizes[0]
 
 

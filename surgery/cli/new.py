@@ -1,7 +1,6 @@
-"""Begin a pass: write a file with one that works, and two case files that hold.
+"""Create a pass: a working example to edit, with two case files.
 
-The pass is a small one (it turns -(a - b) into b - a), explained line by line, to be edited from there. Nothing that
-exists is overwritten without --force.
+The example turns -(a - b) into b - a and is commented line by line. Existing files are kept unless --force is given.
 """
 
 from __future__ import annotations
@@ -20,18 +19,16 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `new` takes."""
-    parser.add_argument("what", metavar="pass", choices=["pass"], help="what to begin")
-    parser.add_argument("name", metavar="NAME", help="the name of the pass, in lower-case words joined by hyphens")
-    parser.add_argument(
-        "--kind", choices=KINDS, default="pattern", help="what the pass is written in (default: pattern)"
-    )
-    parser.add_argument("--dir", metavar="DIR", default=".", help="where to write the pass (default: .)")
-    parser.add_argument("--force", action="store_true", help="overwrite files that exist")
+    """Add the arguments of `new`."""
+    parser.add_argument("what", metavar="pass", choices=["pass"], help="the kind of file to create")
+    parser.add_argument("name", metavar="NAME", help="the name of the pass: lower-case words joined by hyphens")
+    parser.add_argument("--kind", choices=KINDS, default="pattern", help="the API to use (default: pattern)")
+    parser.add_argument("--dir", metavar="DIR", default=".", help="the folder to write to (default: .)")
+    parser.add_argument("--force", action="store_true", help="overwrite existing files")
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Write the files of a new pass, and say what to do next."""
+    """Write the files of a new pass, and print the next commands."""
     from surgery.scaffold.plan import plan as make
 
     plan = make(arguments.name, Path(arguments.dir), arguments.kind)

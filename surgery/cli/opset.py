@@ -1,11 +1,10 @@
-"""Tell which opsets a model can have, what stands in the way of lower ones, and which releases run them.
+"""List the opsets that a model can be converted to, what prevents lower ones, and the releases that support each.
 
-As it stands a model can go down to the newest opset that one of its nodes needs, by operator, attributes, inputs and
-types. The passes upgrade-opset and downgrade-opset are tried for the others. Nothing is verified or written:
+Without conversion, the lowest opset is the newest one that any node requires by its operator, attributes, inputs and
+types. For the others, the passes upgrade-opset and downgrade-opset are tried; nothing is verified or written. To
+convert and verify a model, run
 
     surgery run downgrade-opset model.onnx --set to=13 -o out.onnx
-
-does both. With --to, the exit code is 1 when the model cannot get there.
 """
 
 from __future__ import annotations
@@ -18,13 +17,15 @@ _HIGHER, _LOWER = "upgrade-opset", "downgrade-opset"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `opset` takes."""
+    """Add the arguments of `opset`."""
     parser.add_argument("model", metavar="MODEL", help="an .onnx file")
-    parser.add_argument("--to", type=int, metavar="N", help="tell about this opset alone; exit code 1 if out of reach")
+    parser.add_argument(
+        "--to", type=int, metavar="N", help="report on opset N only; exit with 1 if the model cannot be converted to it"
+    )
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Tell which opsets a model can have; 1 when the one that was asked for is out of reach."""
+    """List the opsets of a model; return 1 if it cannot be converted to the opset given by --to."""
     from surgery import storage
     from surgery.opsets.study import study
     from surgery.registry import declare

@@ -1,6 +1,6 @@
-"""List the passes, or describe one: what it does, its options, an example, when it will not fire.
+"""List the passes, or describe one with its options, an example, and the reasons why it refuses a match.
 
-A word that is no name of a pass lists those that have it in their name or summary.
+Any other word lists the passes that have it in their name or summary.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `passes` takes."""
-    parser.add_argument("name", metavar="NAME", nargs="?", help="a pass to describe, or a word to look for")
-    parser.add_argument("--theme", metavar="THEME", help="list this group only, such as shapes")
+    """Add the arguments of `passes`."""
+    parser.add_argument("name", metavar="NAME", nargs="?", help="a pass to describe, or a word to search for")
+    parser.add_argument("--theme", metavar="THEME", help="list one theme only, for example shapes")
     _plugins.add_argument(parser)
 
 
@@ -104,7 +104,7 @@ def _list(known: Sequence[Pass]) -> RenderableType:
     from rich.text import Text
 
     origins = {declared.origin for declared in known} - {"surgery"}
-    titles = ["pass", "promises", *(["from"] if origins else []), "summary"]
+    titles = ["pass", "parity", *(["from"] if origins else []), "summary"]
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in titles:
         table.add_column(title, no_wrap=title != "summary")
@@ -123,7 +123,7 @@ def _description(declared: Pass) -> RenderableType:
 
     details = _details(declared)
     parts: list[RenderableType] = [
-        Text.assemble((declared.name, "bold"), f"  (promises: {declared.parity.value}; from {declared.origin})"),
+        Text.assemble((declared.name, "bold"), f"  (parity: {declared.parity.value}; from {declared.origin})"),
         Text(""),
         Text(declared.doc),
     ]
@@ -133,7 +133,7 @@ def _description(declared: Pass) -> RenderableType:
         if details[title]:
             parts += [Text(f"\n{title.capitalize()}", style="bold"), Padding(Text(details[title]), (0, 0, 0, 2))]
     if details["refuses"]:
-        parts.append(Text("\nIt will not fire when", style="bold"))
+        parts.append(Text("\nThe pass refuses a match when", style="bold"))
         parts += [Text(f"  - {reason}") for reason in details["refuses"]]
     return Group(*parts)
 

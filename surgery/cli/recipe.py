@@ -1,7 +1,7 @@
-"""Check recipes, or show one with all that it takes from elsewhere.
+"""Check recipes for mistakes, or show one with nested recipes and defaults filled in.
 
-`check` lists every mistake of every file, each with line and column. `show` writes nested recipes out, fills the
-defaults in and names where each pass comes from; what it prints is a recipe that means the same.
+`check` lists every mistake of every file with line and column. `show` prints an equivalent recipe in which nested
+recipes are inlined, defaults are explicit, and the origin of each pass is noted.
 """
 
 from __future__ import annotations
@@ -16,25 +16,26 @@ from surgery.errors import RecipeError, UsageError
 if TYPE_CHECKING:
     from surgery.recipe import Recipe, Step
 
+_CHECK = "list all mistakes; exit with 2 if there are any"
+_SHOW = "print a recipe with nested recipes, defaults and origins filled in"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `recipe` takes."""
+    """Add the arguments of `recipe`."""
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    check = actions.add_parser("check", help="list all mistakes; exit code 2 if there are any")
+    check = actions.add_parser("check", help=_CHECK, description=_CHECK)
     check.add_argument("recipes", metavar="RECIPE", nargs="+", help="a recipe file, or the name of a shipped recipe")
-    show = actions.add_parser("show", help="write nested recipes out, with defaults and origins")
+    show = actions.add_parser("show", help=_SHOW, description=_SHOW)
     show.add_argument("recipe", metavar="RECIPE", help="a recipe file, or the name of a shipped recipe")
     for action, run in ((check, _check), (show, _show)):
-        action.add_argument("--trust", action="store_true", help="run the local code that the recipe names")
-        action.add_argument(
-            "--format", choices=["text", "json"], default=argparse.SUPPRESS, help="how to write the answer"
-        )
+        action.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
+        action.add_argument("--format", choices=["text", "json"], default=argparse.SUPPRESS, help="output format")
         _plugins.add_argument(action)
         action.set_defaults(action=run)
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Check or show."""
+    """Check recipes, or show one."""
     _plugins.load(arguments)
     return int(arguments.action(arguments))
 

@@ -1,6 +1,6 @@
-"""Run one pass over a model, verified like a recipe of one step.
+"""Run a single pass over a model, verified like a recipe with one step.
 
-The recipe of that step is shown too: what was tried here goes from there into a recipe.
+The equivalent recipe is printed, ready to be copied into a file.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from surgery.cli import _output, _plugins, _settings, _verification, apply
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `run` takes."""
-    parser.add_argument("name", metavar="PASS", help="a pass; 'surgery passes' lists them")
+    """Add the arguments of `run`."""
+    parser.add_argument("name", metavar="PASS", help="the name of a pass; see 'surgery passes'")
     parser.add_argument("model", metavar="MODEL", help="an .onnx file")
     _settings.add_argument(parser)
     add_run_arguments(parser)
 
 
 def add_run_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs") -> None:
-    """Declare how a pass is run and what becomes of the result; `sets` is the flag for sets of inputs."""
-    parser.add_argument("--save-recipe", metavar="FILE", help="write the recipe of this run here")
+    """Add the arguments for running a pass; `sets` is the name of the flag for input sets."""
+    parser.add_argument("--save-recipe", metavar="FILE", help="write the equivalent recipe to FILE")
     apply.add_output_arguments(parser, sets)
 
 
@@ -37,7 +37,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def execute(arguments: argparse.Namespace, name: str, options: dict[str, Any]) -> int:
-    """Run the pass of that name with options as a recipe gives them."""
+    """Run the pass of that name with options in the form of a recipe."""
     from surgery import recipe as recipes
     from surgery import storage
     from surgery.registry import declare
@@ -54,13 +54,13 @@ def execute(arguments: argparse.Namespace, name: str, options: dict[str, Any]) -
     if saved is not None:
         storage.write_texts({saved: text})
     if arguments.format == "text":
-        said = f"wrote {saved}" if saved is not None else f"the same as a recipe:\n{text.rstrip()}"
+        said = f"wrote {saved}" if saved is not None else f"equivalent recipe:\n{text.rstrip()}"
         _output.messages().print(said, soft_wrap=True)
     return code
 
 
 def _recipe(arguments: argparse.Namespace, name: str, options: dict[str, Any], folder: Path) -> str:
-    """Write the recipe that does what the arguments say, with paths from a folder."""
+    """Return the recipe that is equivalent to the arguments, with paths relative to a folder."""
     from surgery.recipe.writer import written
 
     def path(given: str) -> str:

@@ -1,6 +1,6 @@
-"""Write the JSON schema of recipes, with all installed passes and their options.
+"""Write the JSON schema of recipes, including all installed passes and their options.
 
-An editor that knows it completes recipes and marks mistakes: with VS Code's YAML extension, write
+Editors use it to complete recipes and to mark mistakes. With the YAML extension of VS Code, put
 `# yaml-language-server: $schema=recipe.schema.json` on the first line of a recipe.
 """
 
@@ -15,9 +15,11 @@ from surgery.errors import OutputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `schema` takes."""
-    parser.add_argument("-o", "--output", metavar="FILE", help="write it here (default: to stdout)")
-    parser.add_argument("--force", action="store_true", help="overwrite an existing file that is no schema of recipes")
+    """Add the arguments of `schema`."""
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the schema to FILE (default: stdout)")
+    parser.add_argument(
+        "--force", action="store_true", help="overwrite an existing file even if it is not a recipe schema"
+    )
     _plugins.add_argument(parser)
 
 

@@ -1,7 +1,7 @@
-"""Split a model into files that run one after the other, verified in sequence against the whole.
+"""Split a model into submodels that run in sequence, verified together against the whole.
 
-Each file has the weights that it reads. Tensors keep their names: feed a piece by name what the model is given and what
-earlier pieces made. MODEL.pieces.json says which is which.
+Each file contains the weights that it needs. Tensors keep their names: feed each piece, by name, the inputs of the
+model and the outputs of earlier pieces. MODEL.pieces.json lists the inputs and outputs of each piece.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `split` takes."""
+    """Add the arguments of `split`."""
     parser.add_argument("model", metavar="MODEL", help="an .onnx file")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument(
@@ -25,24 +25,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TENSOR",
         nargs="+",
         action="append",
-        help="cut at each of these tensors, names or globs; A+B is one cut at two tensors",
+        help="cut at each of these tensors, names or globs; A+B is a single cut through two tensors",
     )
-    where.add_argument("--parts", metavar="N", type=int, help="cut into N parts, where little crosses")
+    where.add_argument("--parts", metavar="N", type=int, help="split into N parts, cutting where few bytes cross")
     parser.add_argument(
         "--balance",
         choices=["weights", "nodes"],
         default="weights",
-        help="by what the parts are alike (default: weights)",
+        help="what to distribute evenly over the parts (default: weights)",
     )
-    parser.add_argument(
-        "-o", "--output", metavar="DIR", help="write the pieces into this folder, made if it is missing"
-    )
-    parser.add_argument("--force", action="store_true", help="overwrite existing pieces")
+    parser.add_argument("-o", "--output", metavar="DIR", help="write the pieces into DIR, which is created if missing")
+    parser.add_argument("--force", action="store_true", help="overwrite existing files")
     parser.add_argument(
         "--layout",
         choices=["keep", "single", "external"],
         default="keep",
-        help="weights inside the files, in FILE.data next to them, or as the input has them (default: keep)",
+        help="where to store the weights: as in the input, inside the files, or in FILE.data (default: keep)",
     )
     _verification.add_arguments(parser)
 
@@ -79,5 +77,5 @@ def _show(found: Split) -> None:
     if found.files:
         wrote = f"wrote {len(found.files)} files into {found.files[0].parent}"
     else:
-        wrote = "nothing written" if not found.ok else "nothing written: no output given (-o DIR)"
+        wrote = "no file written" if not found.ok else "no file written; use -o DIR to save the pieces"
     _output.messages().print(wrote, soft_wrap=True)

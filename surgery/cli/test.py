@@ -1,14 +1,14 @@
 """Run the case files of a project: tests of passes in ONNX text.
 
-Each file <pass>/<situation>.onnxtxt below cases or tests/cases is run: the result is checked, compared with what the
-file expects and with the original in ONNX Runtime, and the pass runs a second time. Over the whole run every pass of
-the project must fire in a case, and every reason to refuse must be shown by one.
+Each file `cases/PASS/SITUATION.onnxtxt`, or below `tests/cases`, is one test. The result of the pass is validated,
+compared with the expected graph and with the original in ONNX Runtime, and the pass must not change it again. Every
+pass of the project needs a case in which it fires, and every reason for a refusal needs a case that shows it.
 
-The passes are those of --plugin, of the .py files next to the folder of cases, and of installed packages. To name a
-folder here is to trust the Python in it: it is imported. Each pass runs in a process of its own, so that what crashes
-or hangs is a line of the report.
+Passes come from --plugin, from the .py files next to the folder of cases, and from installed packages. The Python files
+of a folder named here are imported. Each pass runs in a process of its own: a crash or a hang fails its case only.
 
-Exit codes: 1 a case fails or is missing, 2 a case file or an argument is wrong, 3 a pass raised, crashed or hung.
+Exit codes: 1 if a case fails or is missing, 2 if a case file or an argument is invalid, 3 if a pass raises, crashes or
+hangs.
 """
 
 from __future__ import annotations
@@ -33,20 +33,30 @@ _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `test` takes."""
+    """Add the arguments of `test`."""
     parser.add_argument(
         "places",
         metavar="DIR",
         nargs="*",
-        help="a project, a folder of cases, or a case file; the Python next to it is imported (default: .)",
+        help="a project, a folder of cases, or a case file (default: .)",
     )
     parser.add_argument(
-        "--plugin", metavar="FILE", action="append", default=[], help="a .py file, or a module, with passes"
+        "--plugin",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="load passes from a module or a .py file; may be repeated",
     )
-    parser.add_argument("--bless", action="store_true", help="write the expected half of the cases that fail anew")
-    parser.add_argument("-k", metavar="WORD", dest="word", default="", help="only the cases with WORD in their name")
+    parser.add_argument("--bless", action="store_true", help="update the expected result of failing cases")
     parser.add_argument(
-        "--timeout", metavar="SECONDS", type=float, default=60.0, help="for each run of a pass (default: 60)"
+        "-k", metavar="WORD", dest="word", default="", help="run only the cases with WORD in their name"
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=float,
+        default=60.0,
+        help="time limit of a single run of a pass (default: 60)",
     )
 
 
@@ -56,7 +66,7 @@ def main(arguments: argparse.Namespace) -> int:
     from surgery import testing
 
     if not arguments.timeout > 0:
-        raise UsageError(f"--timeout {arguments.timeout:g}: not a number of seconds above 0")
+        raise UsageError(f"--timeout {arguments.timeout:g}: expected a positive number of seconds")
     project = testing.find_project([Path(place) for place in arguments.places], arguments.plugin)
     with _progress(len(project.files)) as done:
         report = testing.run_cases(

@@ -1,7 +1,7 @@
 """Run two models in ONNX Runtime on the same inputs and compare their outputs.
 
-A is taken as right: both get the inputs of A, and B has to give the outputs of A, to take all that A takes, and to pass
-the checker where A does. A folder test_data_set_0 next to A is used too.
+A is the reference. B must accept every input that A accepts, have the same outputs, and pass the onnx checker if A
+does. Input sets in a folder test_data_set_0 next to A are used as well.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `verify` takes."""
-    parser.add_argument("original", metavar="A", help="an .onnx file, taken as right")
-    parser.add_argument("candidate", metavar="B", help="an .onnx file, compared with it")
+    """Add the arguments of `verify`."""
+    parser.add_argument("original", metavar="A", help="the reference, an .onnx file")
+    parser.add_argument("candidate", metavar="B", help="the .onnx file to compare with it")
     parser.add_argument(
         "--by",
         choices=["name", "position"],
         default="name",
-        help="how inputs and outputs of A and B belong together (default: name)",
+        help="how to pair the inputs and outputs of A and B (default: name)",
     )
-    parser.add_argument("--recipe", metavar="RECIPE", help="take the sections 'inputs' and 'verify' of a recipe")
-    parser.add_argument("--trust", action="store_true", help="run the local code that the recipe names")
-    parser.add_argument("--rtol", type=_tolerance, help="relative tolerance (default: by type)")
-    parser.add_argument("--atol", type=_tolerance, help="absolute tolerance (default: by type)")
-    parser.add_argument("--seed", type=_seed, help="seed of the inputs (default: 0)")
-    parser.add_argument("--exact", action="store_true", help="ask for bit-identical outputs")
+    parser.add_argument("--recipe", metavar="RECIPE", help="use the sections 'inputs' and 'verify' of a recipe")
+    parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
+    parser.add_argument("--rtol", type=_tolerance, help="relative tolerance (default: depends on the type)")
+    parser.add_argument("--atol", type=_tolerance, help="absolute tolerance (default: depends on the type)")
+    parser.add_argument("--seed", type=_seed, help="seed of the random inputs (default: 0)")
+    parser.add_argument("--exact", action="store_true", help="require bit-identical outputs")
     parser.add_argument(
         "--interface",
         choices=["keep", "may-narrow"],
         default="keep",
-        help="whether B may take less than A: fewer inputs, dims that are fixed or tied (default: keep)",
+        help="whether B may accept less than A: fewer inputs, fixed or tied dims (default: keep)",
     )
     _verification.add_arguments(parser)
 
@@ -49,20 +49,20 @@ def _tolerance(text: str) -> float:
     except ValueError:
         value = -1.0
     if not math.isfinite(value) or value < 0:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number from 0, such as 1e-4")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a non-negative number such as 1e-4")
     return value
 
 
 def _seed(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from 0")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a non-negative integer")
     return int(text)
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Verify one model against another."""
     _verification.start()
-    from surgery.promises import Parity
+    from surgery import Parity
     from surgery.verification.verdict.pair import verify
 
     inputs, spec = _specs(arguments)
@@ -85,7 +85,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _specs(arguments: argparse.Namespace) -> tuple[InputsSpec, VerifySpec]:
-    """Read what the recipe says, and what the flags say besides it."""
+    """Combine the specs of the recipe with the flags."""
     from surgery import recipe as recipes
     from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 

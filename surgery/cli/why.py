@@ -1,7 +1,7 @@
-"""Say why a pass fires where it does and nowhere else: sites, near misses, refusals.
+"""Explain where a pass fires and why it does not fire elsewhere: sites, near misses, refusals.
 
-A near miss is a place where most of a pattern fits; what is otherwise is named with its node, what was expected and
-what is there. With --recipe, the steps before the pass are run first. Nothing is verified or written.
+A near miss is a place that matches most of a pattern; the report names the node that differs, the expected and the
+actual value. With --recipe, the steps before the pass are run first. Nothing is verified or written.
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `why` takes."""
-    parser.add_argument("name", metavar="PASS", help="a pass; 'surgery passes' lists them")
+    """Add the arguments of `why`."""
+    parser.add_argument("name", metavar="PASS", help="the name of a pass; see 'surgery passes'")
     parser.add_argument("model", metavar="MODEL", help="an .onnx file")
-    parser.add_argument("--at", metavar="NODE", help="explain this node alone, named by itself or by an output")
-    parser.add_argument("--limit", metavar="N", type=_count, default=10, help="show at most N of each (default: 10)")
+    parser.add_argument("--at", metavar="NODE", help="explain a single node, given by its name or by an output")
+    parser.add_argument(
+        "--limit", metavar="N", type=_count, default=10, help="show at most N entries of each kind (default: 10)"
+    )
     _settings.add_argument(parser)
-    parser.add_argument("--recipe", metavar="RECIPE", help="run the steps of this recipe that come before the pass")
-    parser.add_argument("--trust", action="store_true", help="run the local code that the recipe names")
+    parser.add_argument("--recipe", metavar="RECIPE", help="first run the steps that precede the pass in this recipe")
+    parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
     _plugins.add_argument(parser)
 
 
 def _count(text: str) -> int:
     if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from 1")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a positive integer")
     return int(text)
 
 
@@ -56,7 +58,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _subject(arguments: argparse.Namespace) -> tuple[Pass, dict[str, Any], StoredModel, onnx.ModelProto]:
-    """Give the pass with the options that the recipe has for it, and the model as it is when its turn comes."""
+    """Return the pass, its options in the recipe, and the model before that step."""
     from surgery import storage
     from surgery.registry import declare
 

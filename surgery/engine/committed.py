@@ -42,7 +42,7 @@ class CommittedModel:
         ring = self.graph.cycle()
         if ring is not None:
             where = str(self.stored.path) if self.stored.path is not None else "the model in memory"
-            raise ModelFileError(f"nodes read each other in a ring: {ring}", where=where, todo="nothing can run it")
+            raise ModelFileError(f"the graph has a cycle: {ring}", where=where, todo="no runtime can run it")
         if storage.residue_of(self.graph.ir.graph) is not None:  # the IR alone does not give back what was read
             loaded = storage.proto_from_ir(self.graph.ir, self.stored.weights)
         return State.of(loaded, loaded.SerializeToString(deterministic=True))

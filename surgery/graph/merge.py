@@ -184,7 +184,7 @@ def _prefix_names(model: ir.Model, own: set[str | None], prefix: str) -> None:
         node.name = node.name and f"{prefix}{node.name}"
     taken = next((name for name in names.values() if name in own), None)
     if taken is not None:
-        raise UsageError(f"both models have a tensor '{taken}'", todo="give a prefix, such as 'prefix: second/'")
+        raise UsageError(f"both models have a tensor '{taken}'", todo="set a prefix, for example 'prefix: second/'")
     if prefix:
         rename_values(model, names)
 

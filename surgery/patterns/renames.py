@@ -27,7 +27,9 @@ class Renames(dict[str, str]):
     def read(cls, value: Any) -> Renames:
         """Read what a recipe says; ValueError with one line says what is wrong."""
         if not isinstance(value, Mapping) or not all(isinstance(item, str) for pair in value.items() for item in pair):
-            raise ValueError("give a mapping of old names to new ones; put quotes around what else would be a number")
+            raise ValueError(
+                "expected a mapping of old names to new ones; put quotes around names that look like numbers"
+            )
         for old, new in value.items():
             if not old or not new:
                 raise ValueError(f"'{old}: {new}' has an empty name")

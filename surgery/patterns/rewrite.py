@@ -66,7 +66,7 @@ def rewrite(
         if graph.sites[-1].skipped:
             settled.add(anchor)
         if len(graph.sites) > limit:
-            raise PassError(f"pass '{graph.pass_name}' goes on without end", todo="its result matches its pattern")
+            raise PassError(f"pass '{graph.pass_name}' goes on without end", todo="its result matches its own pattern")
         fresh = [Node(graph, node) for node in graph.changed_nodes[before:] if node.graph is not None]
         for candidate in _neighbours(fresh, near, len(plan.nodes), anchors):
             if candidate not in queued:

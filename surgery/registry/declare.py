@@ -325,7 +325,7 @@ def register(new: Pass) -> None:
     unknown = unknown_changes(new.changes)
     if unknown:
         what = f"pass '{new.name}' declares an unknown change '{unknown[0]}'{suggestion(unknown[0], CHANGES)}"
-        raise UsageError(what, todo=f"what can be declared: {', '.join(CHANGES)}")
+        raise UsageError(what, todo=f"choose from {', '.join(CHANGES)}")
     if new.kind == "graph":
         api_of(new.name, new.function)
     if _alone and not new.is_standard:

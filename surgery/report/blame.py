@@ -76,4 +76,4 @@ def _repro(found: Blame) -> Iterator[str]:
     nodes = _count(before, "node", "nodes")
     yield f"wrote {found.folder}: {nodes} before, {after} after; python {found.folder / 'repro.py'} shows it"
     if not found.reproduced:
-        yield "but when it was tried, plain ONNX Runtime did not show it"
+        yield "but plain ONNX Runtime did not reproduce it"

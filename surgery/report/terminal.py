@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 STATUS_STYLES = {"committed": "green", "unchanged": "dim", "rolled_back": "yellow", "skipped": "dim", "failed": "red"}
 _IDLE = ("unchanged", "skipped")
 _FEW = 20
+"""Recipes of at most so many steps are shown with those that changed nothing."""
 _MOST_DIMS = 4
-"""Steps that are shown whether or not they did something."""
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 def size(count: int | None) -> str:
-    """Write a number of bytes in decimal units."""
+    """Format a number of bytes in decimal units."""
     if count is None:
         return "?"
     value, unit = float(count), 0
@@ -42,7 +42,7 @@ def size(count: int | None) -> str:
 
 
 def needed(verdict: Verdict | None) -> str:
-    """Write the tolerance that a comparison needed."""
+    """Format the tolerance that a comparison needed."""
     if verdict is None or verdict.is_unverified or not verdict.needed:
         return ""
     if verdict.status is Status.EQUAL:
@@ -51,7 +51,7 @@ def needed(verdict: Verdict | None) -> str:
 
 
 def step_table(steps: Sequence[StepRecord]) -> Table:
-    """Give a row to each step."""
+    """Return a table with one row per step."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("step", overflow="fold")  # the only one that may break: numbers must stay whole
     table.add_column("status", no_wrap=True)
@@ -66,12 +66,12 @@ def step_table(steps: Sequence[StepRecord]) -> Table:
 
 
 def _steps(steps: Sequence[StepRecord]) -> Iterator[RenderableType]:
-    """Show all steps of a short recipe; of a long one those that did something, and how many did not."""
+    """List all steps of a short recipe, or the steps of a long one that changed something and the number of others."""
     shown = [step for step in steps if len(steps) <= _FEW or step.status not in _IDLE or step.message]
     if shown:
         yield step_table(shown)
     if len(shown) < len(steps):
-        yield Text(f"{len(steps) - len(shown)} more steps changed nothing (-v lists them)", style="dim")
+        yield Text(f"{len(steps) - len(shown)} other steps changed nothing (-v lists them)", style="dim")
 
 
 def _step_row(step: StepRecord) -> tuple[RenderableType, ...]:
@@ -91,14 +91,14 @@ def _step_row(step: StepRecord) -> tuple[RenderableType, ...]:
 
 
 def change(difference: int) -> Text:
-    """Write a difference with its sign; fewer is green."""
+    """Format a difference with its sign; a decrease is green."""
     if difference == 0:
         return Text("")
     return Text(f"{difference:+d}", style="green" if difference < 0 else "yellow")
 
 
 def histogram_table(counts: Sequence[OperatorCount], *, total: bool = True) -> Table:
-    """Give a row to each operator: before, after, difference."""
+    """Return a table with one row per operator: before, after, difference."""
     table = Table(box=None, pad_edge=False, header_style="bold", show_footer=total)
     before, after = sum(count.before for count in counts), sum(count.after for count in counts)
     table.add_column("operator", footer="all", no_wrap=True)
@@ -112,7 +112,7 @@ def histogram_table(counts: Sequence[OperatorCount], *, total: bool = True) -> T
 
 
 def result(account: Result) -> RenderableType:
-    """Show the result of `apply`: steps, messages, expectations, operators before and after, the verdict."""
+    """Return the report of `apply`: steps, messages, expectations, operators before and after, the verdict."""
     parts: list[RenderableType] = [*invalid(account.validity)] if account.validity is not None else []
     parts += _steps(account.steps)
     parts += list(_messages(account.steps))
@@ -133,9 +133,9 @@ def result(account: Result) -> RenderableType:
 
 
 def invalid(found: Validity) -> Iterator[RenderableType]:
-    """Say what is wrong with a model as it was given, if anything."""
+    """Report what is wrong with the input model, if anything."""
     if not found.ok:
-        yield Text(f"the model as it was given: {found}", style="yellow")
+        yield Text(f"the input model: {found}", style="yellow")
 
 
 def _messages(steps: Sequence[StepRecord]) -> Iterator[RenderableType]:
@@ -158,8 +158,8 @@ def _messages(steps: Sequence[StepRecord]) -> Iterator[RenderableType]:
 
 
 def distance(verdict: Verdict) -> str:
-    """Write how far apart close outputs are: the tolerance needed, float64, the metrics of a LOSSY step."""
-    parts, details = ["no tolerance would do"], verdict.details
+    """Format the distance of close outputs: the tolerance needed, float64, the metrics of a LOSSY step."""
+    parts, details = ["no tolerance is large enough"], verdict.details
     if verdict.needed is not None:
         parts = [f"needed rtol {verdict.needed['rtol']:.1e} and atol {verdict.needed['atol']:.1e}"]
     if details is not None:
@@ -168,7 +168,7 @@ def distance(verdict: Verdict) -> str:
             parts.append(tell(details.metrics))
         if details.float64 is not None and details.float64.original is not None:
             far, near = details.float64.changed, details.float64.original
-            parts.append(f"{far:.2g} tolerances from float64, the original {near:.2g}")
+            parts.append(f"{far:.2g} tolerances from float64 (original: {near:.2g})")
     return "; ".join(parts)
 
 
@@ -179,14 +179,16 @@ def _conclusion(account: Result) -> Text:
     if account.failure is not None:
         step = account.failure
         verdict = f" ({step.verdict.status})" if step.verdict is not None else ""
-        return Text(f"failed at step '{step.name}'{verdict}; nothing was written\n{_advice(step)}", style="bold red")
+        return Text(f"failed at step '{step.name}'{verdict}; no file was written\n{_advice(step)}", style="bold red")
     if not all(item.ok for item in account.expectations):
-        return Text("an expectation is not met; nothing was written", style="bold red")
+        return Text("an expectation is not met; no file was written", style="bold red")
     if account.unverifiable:
-        advice = "--unverified accept takes it as it is; --inputs, --dims or --custom-op-library may help to run it"
-        return Text(f"nothing can be verified: {account.unverifiable}; nothing was written\n{advice}", style="bold red")
+        advice = (
+            "pass --inputs, --dims or --custom-op-library to make it run, or --unverified accept to take it unverified"
+        )
+        return Text(f"nothing can be verified: {account.unverifiable}; no file was written\n{advice}", style="bold red")
     if not account.ok:
-        return Text(f"{_not_kept(account.refused)}; with --strict nothing is written", style="bold red")
+        return Text(f"{_not_kept(account.refused)}; --strict writes no file", style="bold red")
     refused = f"; {_not_kept(account.refused)}" if account.refused else ""
     style = "bold yellow" if refused else "bold green"
     if not committed:
@@ -195,27 +197,28 @@ def _conclusion(account: Result) -> Text:
 
 
 def _not_kept(refused: Sequence[StepRecord]) -> str:
-    """Count what was refused: whole steps, and single sites of others."""
+    """Describe what was refused: whole steps, and single sites of other steps."""
     whole = sum(1 for step in refused if not step.refused_sites)
     sites = sum(len(step.refused_sites) for step in refused)
     found = [f"{count} {one}{'' if count == 1 else 's'}" for count, one in ((whole, "step"), (sites, "site")) if count]
-    return f"{' and '.join(found)} {'was' if whole + sites == 1 else 'were'} refused and left out, see above"
+    return f"{' and '.join(found)} {'was' if whole + sites == 1 else 'were'} refused and undone, see above"
 
 
 def _advice(step: StepRecord) -> str:
-    """Say what the user can do about a step that ended the run."""
-    advice = "--on-failure bisect keeps what holds; 'surgery bisect' finds the site that is wrong"
+    """Suggest what to do about a step that ended the run."""
+    advice = "--on-failure bisect keeps the correct sites; 'surgery bisect' finds the wrong ones"
     if step.verdict is not None and step.verdict.is_unverified:
-        return f"--inputs or --dims may show what nothing shows now; --unverified accept takes it as it is; {advice}"
+        advice = f"or --unverified accept to take it unverified; {advice}"
+        return f"pass --inputs or --dims to make the change visible, {advice}"
     return advice
 
 
 def _proof(committed: Sequence[StepRecord], account: Result) -> str:
-    """Say how sure the result is."""
+    """Summarize how the result was verified."""
     verdicts = [step.verdict.status for step in committed if step.verdict is not None]
     runs = sum(1 for binding in account.bindings if not binding.get("refused"))
     if not verdicts:
-        return "not verified, as the recipe says"
+        return "not verified, as the recipe requests"
     weak = sum(1 for status in verdicts if not status.accepted)
     if weak:
         return f"{weak} of {len(verdicts)} committed steps are not verified"
@@ -224,24 +227,26 @@ def _proof(committed: Sequence[StepRecord], account: Result) -> str:
     intended = f"{changes} intended change{'' if changes == 1 else 's'}, checked and run but not compared"
     if not compared:
         return intended
-    worst = "every output bit-identical" if set(compared) == {Status.EQUAL} else "every output within tolerance"
+    worst = "every output bit-identical to" if set(compared) == {Status.EQUAL} else "every output within tolerance of"
+    beyond = ""
     if any(step.verdict.details.beyond for step in committed if step.verdict is not None and step.verdict.details):
-        worst += ", or as near to float64 as the original's,"
+        beyond = ", or as close to float64 as the original is,"
     if all(step.verdict.message.startswith("the same bytes") for step in committed if step.verdict is not None):
-        return "the same model but for what the steps say that they change; nothing had to run"
-    reference = "the original, or to what the last such change made," if changes else "the original"
-    proof = f"{worst} to {reference} on {runs} sets of inputs after each of {len(compared)} steps"
+        return "the same model except for the declared changes; nothing had to run"
+    reference = "the original, or the model after the last intended change," if changes else "the original"
+    proof = f"{worst} {reference}{beyond} on {runs} input sets after each of {len(compared)} steps"
     regional = sum(1 for step in committed if step.verdict is not None and step.verdict.region is not None)
     if regional:
-        proof = f"{worst} to {reference} on {runs} sets of inputs; {regional} of {len(compared)} steps "
+        proof = f"{worst} {reference}{beyond} on {runs} input sets; {regional} of {len(compared)} steps "
         proof += "verified in the region of their change"
     if regional and account.end is not None and account.end.is_unverified:
-        proof = f"{len(compared)} steps verified in the region of their change; not on the whole: {account.end.message}"
+        proof = f"{len(compared)} steps verified in the region of their change; the whole model could not be compared: "
+        proof += account.end.message
     return f"{intended}; {proof}" if changes else proof
 
 
 def inspection(facts: Inspection) -> RenderableType:
-    """Show what `inspect` found."""
+    """Return the report of `inspect`."""
     head = Table.grid(padding=(0, 2))
     head.add_column(style="bold", no_wrap=True)
     head.add_column()
@@ -274,25 +279,25 @@ def _port(port: Port) -> str:
 
 
 def pair(found: Pair) -> RenderableType:
-    """Show what `verify` found."""
+    """Return the report of `verify`."""
     verdict = found.verdict
     runs = sum(1 for binding in found.bindings if not binding.get("refused"))
     tolerance = needed(verdict)
     detail = f", rtol needed {tolerance}" if tolerance else ""
     if verdict.status is Status.CLOSE and verdict.details is not None:
         detail = f", {distance(verdict)}"
-    number = f" on {runs} set{'' if runs == 1 else 's'} of inputs" if runs else ""
+    number = f" on {runs} input set{'' if runs == 1 else 's'}" if runs else ""
     parts = []
     if found.complaints:
-        takes = "takes less than A" if found.interface == "keep" and found.narrowed else "is not valid where A is"
+        takes = "accepts less than A" if found.interface == "keep" and found.narrowed else "is not valid where A is"
         parts = [Text(f"B {takes}: {'; '.join(found.complaints)}", style="red")]
-        number = f", as far as the outputs go,{number}"
-    parts += [Text(f"{verdict.status}{number}{detail}", style=verdict.status.style)]
+    subject = "outputs: " if found.complaints else ""
+    parts += [Text(f"{subject}{verdict.status}{number}{detail}", style=verdict.status.style)]
     parts += [Text(f"  {verdict.message or verdict.reason}")] if verdict.message or verdict.reason else []
     parts += [Text(f"  signature: {item}", style="yellow") for item in found.signature]
     for kind, pairs in (("input", found.inputs), ("output", found.outputs)):
         parts += [
-            Text(f"  {kind} '{mine}' matched with '{theirs}'", style="dim") for mine, theirs in pairs if mine != theirs
+            Text(f"  {kind} '{mine}' paired with '{theirs}'", style="dim") for mine, theirs in pairs if mine != theirs
         ]
     parts += [Text(f"  {line}", style="yellow") for line in remarks(found.bindings)]
     parts += [Text(f"  {line}", style="dim") for line in refused_sizes(found.bindings)]
@@ -300,18 +305,18 @@ def pair(found: Pair) -> RenderableType:
 
 
 def remarks(bindings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Say what became of given sets of inputs that did not do as expected; those are the ones without a seed."""
+    """Report the given input sets that were refused or whose expected outputs differ; they have no seed."""
     given = [binding for binding in bindings if binding["seed"] is None]
     lines = [f"{item['character']} is not used: {item['refused']}" for item in given if "refused" in item]
     for item in given:
         outcome = item.get("expected_outputs", REPRODUCED)
         if outcome != REPRODUCED:
-            lines.append(f"{item['character']}: the original itself does not give the expected outputs: {outcome}")
+            lines.append(f"{item['character']}: the original does not reproduce the expected outputs: {outcome}")
     return lines
 
 
 def refused_sizes(bindings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Name the sizes of dynamic dims that were tried and that the original never ran with, in one line if any."""
+    """List in one line the sizes of dynamic dims that the original rejected."""
     drawn = [binding for binding in bindings if binding["seed"] is not None]
     run = {size for binding in drawn if "refused" not in binding for size in binding["dims"].items()}
     tried: dict[str, set[int]] = {}
@@ -319,10 +324,10 @@ def refused_sizes(bindings: Sequence[Mapping[str, Any]]) -> list[str]:
         if run and (name, extent) not in run:
             tried.setdefault(name, set()).add(extent)
     shown = [f"{name} = {', '.join(map(str, sorted(sizes)))}" for name, sizes in list(tried.items())[:_MOST_DIMS]]
-    more = f"; and of {len(tried) - _MOST_DIMS} more dims" if len(tried) > _MOST_DIMS else ""
-    return [f"sizes that the original refuses: {'; '.join(shown)}{more}"] if shown else []
+    more = f"; and {len(tried) - _MOST_DIMS} more dims" if len(tried) > _MOST_DIMS else ""
+    return [f"sizes rejected by the original: {'; '.join(shown)}{more}"] if shown else []
 
 
 def summary(found: Summary) -> str:
-    """Name a written model with its size."""
+    """Describe a written model by path and size."""
     return f"{found.path} ({found.nodes} nodes, {size(found.bytes)})"

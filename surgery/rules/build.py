@@ -58,7 +58,7 @@ class Construction:
         own = {(function.domain, function.name) for function in self.functions}
         function = self._function()
         if function is not None and (function.domain, function.name) in own:
-            raise Refusal("it stands in the function that the rule emits")
+            raise Refusal("the match is in the function that the rule emits")
 
     def emit(self, statements: Iterable[Statement]) -> Mapping[str, Value | None]:
         """Build line by line, and give the values by the names that the lines make."""

@@ -41,7 +41,7 @@ def parse_functions(text: str) -> tuple[FunctionProto, ...]:
         if missing is not None:
             raise _place_of(f"in function {function.name} nothing makes '{missing}'", function.name, text)
     if not found:
-        raise PatternError('no function stands here; one begins with <domain: "my.domain">')
+        raise PatternError('no function found here; a function begins with <domain: "my.domain">')
     return found
 
 

@@ -32,7 +32,7 @@ class RuleText(Rule):
         if isinstance(value, RuleText):
             return value
         if not isinstance(value, Mapping) or not {"match", "emit"} <= {*value}:
-            raise ValueError("give a mapping with 'match' and 'emit', and what else a rule has")
+            raise ValueError("expected a mapping with 'match', 'emit' and other keys of a rule")
         unknown = next((key for key in value if key not in _KEYS), None)
         if unknown is not None:
             raise ValueError(f"a rule has no key '{unknown}'; there are {', '.join(_KEYS)}")

@@ -230,7 +230,7 @@ class Scope:
         for attribute, other in zip(node.attribute, twin.attribute):
             bodies = [(attribute.g, other.g)] if attribute.type == onnx.AttributeProto.GRAPH else []
             if bodies and node.op_type not in BODIES:
-                raise UnavailableError(f"{node.op_type} computes what its subgraph says")
+                raise UnavailableError(f"{node.op_type} depends on its subgraph")
             for body, inferred in [*bodies, *zip(attribute.graphs, other.graphs)]:
                 self.work.graph(body, inferred, self.values, self.casts)
         standard = node.domain in ("", "ai.onnx")

@@ -40,7 +40,9 @@ def _fitting(source: Source, text: str, known: Sequence[str]) -> list[str]:
         return found
     if text in source.flow:
         kind = "a constant" if text in source.fixed else "an input of the model"
-        raise UsageError(f"'{text}' is {kind}: nothing is computed before it", todo="name a tensor that a node makes")
+        raise UsageError(
+            f"'{text}' is {kind}: nothing is computed before it", todo="name a tensor that a node produces"
+        )
     raise UsageError(
         f"no node of the main graph makes a tensor '{text}'",
         todo=did_you_mean(text, known) or "see 'surgery inspect'",
@@ -55,7 +57,7 @@ def balanced_cuts(
     The size is that of the weights, or the number of nodes where there are none. `shapes` are the dims that are known.
     """
     if parts < 2:
-        raise UsageError(f"{parts} parts are none", todo="ask for 2 or more")
+        raise UsageError(f"cannot split into {parts} parts", todo="use 2 or more")
     crossings = _crossings(source)
     sizes = _sizes(source, balance)
     total, places = sizes[-1], [place for place, names in enumerate(crossings) if names]

@@ -101,13 +101,13 @@ def split(
     Raises a `SurgeryError` for bad input. A negative verdict is no exception: look at `Split.ok`.
     """
     if bool(at) == (parts is not None):
-        raise UsageError("a split takes either tensors to cut at, or a number of parts", todo="give one of the two")
+        raise UsageError("a split needs either tensors to cut at or a number of parts", todo="pass one of them")
     stored = storage.load(Path(model)) if isinstance(model, str | Path) else storage.from_proto(model)
     source, types = Source(stored.proto), Types(stored)
     cuts = named_cuts(source, at) if parts is None else balanced_cuts(source, parts, balance, types.shapes())
     found = pieces(source, cuts, types)
     if len(found) < 2:
-        raise UsageError("the cuts divide nothing: all nodes lie on one side of them", todo="name other tensors")
+        raise UsageError("the cuts do not divide the model: all nodes are on one side", todo="choose other tensors")
     stem = stored.path.stem if stored.path is not None else "model"
     described = _described(stem, found)
     if folder is not None:

@@ -37,7 +37,7 @@ def check_folder(
     for name in (plan_name(stem), *(text for file in files for text in (file, f"{file}.data"))):
         target = storage.check_target(folder / name, force=force)
         if weights.uses(target):
-            raise OutputError("the input lies in this file", where=str(folder / name), todo="name another folder")
+            raise OutputError("the input is stored in this file", where=str(folder / name), todo="name another folder")
 
 
 def write(

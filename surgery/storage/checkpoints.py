@@ -37,7 +37,7 @@ def read_checkpoint(path: Path, weights: Weights) -> Checkpoint:
         return npz.read(path, weights)
     if path.suffix == npy.SUFFIX:
         return npy.read(path, weights)
-    raise UsageError(f"'{path.name}' is no file of tensors by its name", todo=f"use {', '.join(FORMATS)}")
+    raise UsageError(f"'{path.name}' has no suffix of a tensor file", todo=f"use {', '.join(FORMATS)}")
 
 
 def write_checkpoint(

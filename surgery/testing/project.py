@@ -145,7 +145,7 @@ def _files(place: Path) -> list[Path]:
         if files:
             return files
     where = ", ".join(f"{folder}/<pass>/*{SUFFIX}" for folder in looked)
-    raise UsageError(f"no case files: looked for {where}", todo="name a folder, or begin with 'surgery new pass NAME'")
+    raise UsageError(f"no case files: looked for {where}", todo="name a folder, or run 'surgery new pass NAME'")
 
 
 def _home(file: Path) -> Path:
@@ -310,4 +310,6 @@ def _require_pass(case: Case) -> None:
     known = declare.passes()
     if case.pass_name not in known:
         what = f"no pass '{case.pass_name}', which is the name of the folder"
-        raise CaseError(what + declare.suggestion(case.pass_name, known), todo="name the file that has it by --plugin")
+        raise CaseError(
+            what + declare.suggestion(case.pass_name, known), todo="pass the file that defines it with --plugin"
+        )

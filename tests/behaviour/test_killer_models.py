@@ -87,5 +87,5 @@ def test_deep_branches_are_verified_and_deeper_ones_cannot_be_read(tmp_path: Pat
 
 
 def test_a_cycle_is_shown() -> None:
-    with pytest.raises(ModelFileError, match="nodes read each other in a ring: Identity -> i, Neg -> b, Identity -> i"):
+    with pytest.raises(ModelFileError, match="the graph has a cycle: Identity -> i, Neg -> b, Identity -> i"):
         apply(killers.cycle())

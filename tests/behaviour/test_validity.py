@@ -74,9 +74,9 @@ def test_the_first_line_says_that_a_model_is_invalid(
         "custom": "cannot be run here: ",
     }.items():
         _, out, _ = surgery(capsys, *command, f"{name}.onnx")
-        assert out.startswith("the model as it was given: ") and words in out.splitlines()[0]
+        assert out.startswith("the input model: ") and words in out.splitlines()[0]
     _, out, _ = surgery(capsys, *command, "right.onnx")
-    assert "as it was given" not in out.splitlines()[0]
+    assert "the input model" not in out.splitlines()[0]
     _, out, _ = surgery(capsys, *command, "types.onnx", "--format", "json")
     data = json.loads(out)
     assert (data.get("validity") or data["original"])["valid"] is False

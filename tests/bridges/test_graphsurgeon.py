@@ -44,7 +44,7 @@ def test_what_cannot_be_carried_is_named_before_the_pass_runs() -> None:
     model = text.parse("g (float[n] x) => (float[n] y) { y = acme.Odd(x) }")
     model.opset_import.add(domain="acme", version=1)
     model.graph.node[0].attribute.add(name="mode", type=onnx.AttributeProto.STRING, s=b"\xff")
-    with pytest.raises(PassError, match="onnx-graphsurgeon cannot hold the model: a text in it is not UTF-8"):
+    with pytest.raises(PassError, match="onnx-graphsurgeon cannot represent the model: a text in it is not UTF-8"):
         carried(model, lambda graph: pytest.fail("the pass ran"))
 
 

@@ -65,7 +65,7 @@ def test_writes_a_piece(
 def test_shows_the_recipe_and_saves_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--inputs", "a,s", "--outputs", "c"]
     code, _, err = surgery(capsys, "extract", "model.onnx", *flags)
-    assert code == 0 and "the same as a recipe" in err and "extract:" in err
+    assert code == 0 and "equivalent recipe:" in err and "extract:" in err
     code, _, _ = surgery(capsys, "extract", "model.onnx", *flags, "--save-recipe", "piece.yaml")
     assert code == 0
     code, _, _ = surgery(capsys, "apply", "piece.yaml", "model.onnx", "-o", "again.onnx")
@@ -86,9 +86,9 @@ def test_verifies_on_sets_of_inputs(folder: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        ([], "extract does not know what to extract"),
+        ([], "extract needs a selection"),
         (["--inputs", "aa", "--outputs", "c"], "there is no tensor 'aa'; did you mean 'a'?"),
-        (["--inputs", "a", "--outputs", "c"], "the outputs depend on 's' too"),
+        (["--inputs", "a", "--outputs", "c"], "the outputs also depend on 's'"),
         (["--inputs", "a,", "--outputs", "c"], "--inputs: a name is empty"),
         (["--nodes", "enk/mul"], "no node is called 'enk/mul'; did you mean 'enc/mul'?"),
         (["--nodes", "{opp: Mul}"], "a selector has no key 'opp'; did you mean 'op'?"),

@@ -129,7 +129,7 @@ def test_the_recipe_is_shown_and_means_the_same(folder: Path, plugin: Path, caps
     flags += ["--dims", "batch=2,5", "--inputs", "given.npz", "--unverified", "accept"]
     code, _, err = surgery(capsys, "run", "run-options", "model.onnx", *flags)
     assert code == 0
-    _, _, shown = err.partition("the same as a recipe:\n")
+    _, _, shown = err.partition("equivalent recipe:\n")
     loaded = recipe.parse(shown, folder / "shown.yaml", trust=True)
     assert isinstance(loaded, Recipe) and len(loaded.steps) == 1
     step = loaded.steps[0]

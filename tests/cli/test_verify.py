@@ -54,7 +54,7 @@ def test_json_says_all_that_the_text_says(folder: Path, capsys: pytest.CaptureFi
     assert first["expected_outputs"].startswith("output 'j'[0]: 0 instead of 1")
     assert {item["dims"]["batch"] for item in drawn} == {1, 8}
     _, out, _ = surgery(capsys, "verify", "a.onnx", "right.onnx")
-    assert "test_data_set_0: the original itself does not give the expected outputs: output 'j'" in out
+    assert "test_data_set_0: the original does not reproduce the expected outputs: output 'j'" in out
 
 
 def test_by_position(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,7 +63,7 @@ def test_by_position(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = surgery(capsys, "verify", "a.onnx", "other.onnx")
     assert code == 1 and "--by position" in out
     code, out, _ = surgery(capsys, "verify", "a.onnx", "other.onnx", "--by", "position")
-    assert code == 0 and "input 'x' matched with 'p'" in out and "signature: output 'y' is gone" in out
+    assert code == 0 and "input 'x' paired with 'p'" in out and "signature: output 'y' is gone" in out
     onnx.save(text.parse("g (float[n] p) => (float[n] r) { r = Relu(p) }"), "fewer.onnx")
     code, out, err = surgery(capsys, "verify", "a.onnx", "fewer.onnx", "--by", "position")
     assert (code, out) == (2, "") and "A has 2 inputs (x, i), B has 1 input (p)" in err
@@ -95,11 +95,11 @@ def test_a_recipe_says_how_to_verify(folder: Path, capsys: pytest.CaptureFixture
     near = model("t = Relu(x) c = Constant<value = float {0.01}>() u = Sub(t, c) y = Neg(u) j = Identity(i)")
     onnx.save(near, "near.onnx")
     code, out, _ = surgery(capsys, "verify", "a.onnx", "near.onnx", "--recipe", "r.yaml")
-    assert code == 0 and out.startswith("close on 1 set of inputs")
+    assert code == 0 and out.startswith("close on 1 input set")
     code, out, _ = surgery(
         capsys, "verify", "a.onnx", "near.onnx", "--recipe", "r.yaml", "--rtol", "1e-4", "--atol", "0"
     )
-    assert code == 1 and out.startswith("different on 1 set of inputs")
+    assert code == 1 and out.startswith("different on 1 input set")
     code, out, _ = surgery(capsys, "verify", "a.onnx", "near.onnx", "--recipe", "r.yaml", "--exact")
     assert code == 1 and "bit-identical" in out
 
@@ -142,13 +142,13 @@ def test_unverified_may_be_accepted(folder: Path, capsys: pytest.CaptureFixture[
 MISTAKES = [
     (["--inputs", "no.npz"], "surgery: no.npz: no such file or folder"),
     (["--inputs", "empty"], "surgery: empty: no inputs in this folder"),
-    (["--inputs", "a.onnx"], "surgery: a.onnx: a '.onnx' file is no set of inputs"),
+    (["--inputs", "a.onnx"], "surgery: a.onnx: a '.onnx' file is not an input set"),
     (["--inputs", "text.npz"], "surgery: text.npz: cannot be read"),
     (["--dims", "bach=1"], "surgery: the model has no dynamic dim 'bach'; did you mean 'batch'?"),
     (["--dims", "width=1"], "surgery: the model has no dynamic dim 'width'; its dynamic dims are batch"),
-    (["--dims", "batch"], "surgery: --dims batch: not of the form NAME=N"),
-    (["--dims", "batch=0"], "surgery: --dims batch=0: not of the form NAME=N"),
-    (["--dims", "batch=1,x"], "surgery: --dims batch=1,x: not of the form NAME=N"),
+    (["--dims", "batch"], "surgery: --dims batch: expected NAME=N"),
+    (["--dims", "batch=0"], "surgery: --dims batch=0: expected NAME=N"),
+    (["--dims", "batch=1,x"], "surgery: --dims batch=1,x: expected NAME=N"),
     (["--dims", "batch=1", "--dims", "batch=2"], "surgery: --dims gives 'batch' twice"),
     (["--custom-op-library", "no.so"], "surgery: no.so: no such file"),
     (["--custom-op-library", "."], "surgery: .: is a directory"),
@@ -175,7 +175,7 @@ def test_mistakes_are_answered_in_one_line(
         (["--rtol", "tight"], "'tight' is not a number from 0"),
         (["--atol", "-1"], "'-1' is not a number from 0"),
         (["--rtol", "nan"], "'nan' is not a number from 0"),
-        (["--seed", "-1"], "'-1' is not a whole number from 0"),
+        (["--seed", "-1"], "'-1' is not a non-negative integer"),
         (["--recipe", "tdy"], "no recipe 'tdy'; did you mean 'tidy'?"),
         (["--recipe", "a.onnx"], "a.onnx"),
     ],

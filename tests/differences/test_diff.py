@@ -419,7 +419,7 @@ def test_parity_is_shown_when_asked_for(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_the_json_is_as_documented(capsys: pytest.CaptureFixture[str], files: None) -> None:
-    documented = (MODELS.parent / "docs" / "diff.md").read_text(encoding="utf-8")
+    documented = (MODELS.parent / "docs" / "reference" / "json.md").read_text(encoding="utf-8")
     _, out, _ = command(capsys, "diff", "a.onnx", "wrong.onnx", "--format", "json")
     found = json.loads(out)
     for part in (found, found["nodes"], found["constants"], found["nodes"]["kinds"][0], found["nodes"]["groups"][0]):

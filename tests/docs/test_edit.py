@@ -19,7 +19,7 @@ from surgery.promises import Parity
 from surgery.proto.signature import signature
 from surgery.registry import declare
 
-GUIDE = (ROOT / "docs" / "edit-a-model.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs" / "how-to" / "edit-a-model.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", GUIDE, flags=re.MULTILINE | re.DOTALL)
 COMMANDS = [line for language, body in BLOCKS if language == "console" for line in body.splitlines()]
 OTHERS = {"set-layout", "unroll-loop", "inline-functions", "inline-if"}

@@ -1,5 +1,8 @@
-"""What the README shows is run: its commands, its recipe, its pass and its case file."""
+"""What the README shows is run: its commands with their output, its recipe, its pass and its Python."""
 
+import contextlib
+import html
+import io
 import re
 import shlex
 from pathlib import Path
@@ -7,6 +10,7 @@ from pathlib import Path
 import onnx
 import pytest
 from support import ROOT
+from support.printed import normalized
 
 from surgery import cli
 from surgery.graph import text
@@ -37,8 +41,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory, short_models: Path) -> Path
 def test_commands(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     assert len(COMMANDS) >= 8
+    printed = {}
     for command in COMMANDS:
-        assert cli.main(shlex.split(command)[1:]) == 0, command
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            assert cli.main(shlex.split(command)[1:]) == 0, command
+        printed[command] = out.getvalue()
+    (shown,) = blocks("text")
+    assert normalized(shown) == normalized(printed[COMMANDS[0]])
+
+
+def test_the_picture_shows_the_same() -> None:
+    drawn = (ROOT / "docs" / "images" / "apply.svg").read_text(encoding="utf-8")
+    command, *lines = "".join(re.findall(r"<text[^>]*>([^<]*)</text>", drawn)[1:]).splitlines()
+    assert html.unescape(command).replace("\xa0", " ").strip() == f"$ {COMMANDS[0]}"
+    shown = normalized("\n".join(html.unescape(line).replace("\xa0", " ").rstrip() for line in lines))
+    # Blanks between two colors are no text of the picture.
+    assert shown.replace(" ", "") == normalized(blocks("text")[0]).replace(" ", ""), "make picture"
 
 
 def test_every_command_of_the_text_exists() -> None:
@@ -54,19 +73,6 @@ def test_the_pass_and_the_python_calls(folder: Path, monkeypatch: pytest.MonkeyP
     assert Path("model.opt.onnx").is_file()
 
 
-def test_the_rule(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
-    Path("swaps.yaml").write_text(blocks("yaml")[-1])
-    assert cli.main(["apply", "swaps.yaml", "model.onnx", "-o", "ruled.onnx"]) == 0
-    assert [node.op_type for node in onnx.load("ruled.onnx").graph.node] == ["Sub"]
-
-
-def test_the_case_file(folder: Path, tmp_path: Path) -> None:
-    from surgery import testing
-    from surgery.registry import declare
-
-    declare.load_plugin(str(folder / "swap.py"))
-    (tmp_path / "swap-negated-sub").mkdir()
-    path = tmp_path / "swap-negated-sub" / "keeps_a_difference_that_is_an_output.onnxtxt"
-    path.write_text(blocks("")[0])
-    testing.check(testing.read_case(path))
+def test_every_shipped_recipe_is_listed() -> None:
+    table = "".join(line for line in README.splitlines() if line.startswith("| `"))
+    assert {path.stem for path in (ROOT / "recipes").glob("*.yaml")} == set(re.findall(r"`([a-z0-9]+)`", table))

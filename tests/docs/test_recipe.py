@@ -10,7 +10,7 @@ from support import ROOT
 from surgery import cli
 from surgery.recipe import trust
 
-GUIDE = (ROOT / "docs" / "write-a-recipe.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs" / "how-to" / "write-a-recipe.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", GUIDE, flags=re.MULTILINE | re.DOTALL)
 COMMANDS = [line for language, body in BLOCKS if language == "console" for line in body.splitlines()]
 

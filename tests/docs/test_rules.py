@@ -1,7 +1,6 @@
 """The guide to rules: its recipes are run, its mistakes are made, its tables are those of the engine."""
 
 import re
-from pathlib import Path
 
 import onnx
 import pytest
@@ -14,8 +13,8 @@ from surgery.recipe import parse
 from surgery.recipe.rules import Rule
 from surgery.rules.vocabulary import FUNCTIONS
 
-DOCS = ROOT / "docs"
-GUIDE = (DOCS / "rules.md").read_text(encoding="utf-8")
+DOCS = ROOT / "docs" / "how-to"
+GUIDE = (DOCS / "write-a-rule.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", GUIDE, flags=re.MULTILINE | re.DOTALL)
 RECIPES = {body.split()[1]: body for language, body in BLOCKS if language == "yaml"}
 SWISH = "g (float[N,4] x) => (float[N,4] y) { s = Sigmoid(x) t = Mul(s, x) y = Relu(t) }"

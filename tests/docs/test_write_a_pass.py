@@ -14,7 +14,7 @@ from surgery.engine import runner
 from surgery.graph import text
 from surgery.registry import declare
 
-GUIDE = (ROOT / "docs" / "write-a-pass.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs" / "how-to" / "write-a-pass.md").read_text(encoding="utf-8")
 WAYS = ("pattern", "graph", "ir", "gs", "proto", "rule")
 # A rule of onnxscript is a class, the name of which is not that of the pass.
 CLASSES = {"drop-dropout-rule": "DropDropout", "fuse-conv-bn-rule": "FuseConvBn"}

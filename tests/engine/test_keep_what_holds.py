@@ -263,13 +263,14 @@ def test_the_command_line_says_what_was_not_kept(tmp_path: Path, capsys: pytest.
     onnx.save(text.parse(RELUS), model)
     recipe.write_text("recipe: r\nsteps: [drop-identity, drop-relu]\n")
     code, out = run(capsys, "apply", recipe, model, "-o", output)
-    assert code == 1 and "nothing was written --on-failure bisect keeps what holds" in out and not output.exists()
+    assert code == 1 and "no file was written --on-failure bisect keeps the correct sites" in out
+    assert not output.exists()
     keep = ("apply", recipe, model, "-o", output, "--on-failure", "bisect")
     code, out = run(capsys, *keep, "--strict")
-    assert code == 1 and "1 site was refused and left out, see above; with --strict nothing is written" in out
+    assert code == 1 and "1 site was refused and undone, see above; --strict writes no file" in out
     assert not output.exists()
     code, out = run(capsys, *keep)
-    assert code == 0 and "1 site was refused and left out, see above" in out and "refused site 2 at" in out
+    assert code == 0 and "1 site was refused and undone, see above" in out and "refused site 2 at" in out
     assert [node.op_type for node in onnx.load(output).graph.node] == ["Abs", "Cos", "Relu", "Sigmoid", "Neg"]
     code, out = run(capsys, *keep, "--force", "--on-failure", "rollback", "--format", "json")
     assert code == 0 and [step["status"] for step in json.loads(out)["steps"]] == ["committed", "rolled_back"]

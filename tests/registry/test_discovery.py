@@ -135,10 +135,10 @@ def test_a_wheel_shows_up_in_the_reference(site: Path) -> None:
         from surgery.docsgen import reference
         from surgery.registry import declare
         written = reference.pages(one for one in declare.passes().values() if not one.is_standard)
-        print(written["passes/plugins.md"], written["passes/README.md"])
+        print(written["reference/passes/plugins.md"], written["reference/passes/README.md"])
     """
     found = python(site, "-c", textwrap.dedent(code))
-    assert "## acme-change\n\nPromises: exact; from acme-passes 1.2.\n" in found.stdout, found.stderr
+    assert "## acme-change\n\nParity: exact; from acme-passes 1.2.\n" in found.stdout, found.stderr
     assert "| `mode` | fast \\| slow | `fast` | how it is done. |" in found.stdout
     assert "[`acme-change`](plugins.md#acme-change)" in found.stdout
 

@@ -24,7 +24,7 @@ NEEDED = {"rtol": 1.2e-5, "atol": 1.5e-6}
         (Details(ulp=12.0), "needed rtol 1.2e-05 and atol 1.5e-06; at most 12 ulp"),
         (
             Details(ulp=12.0, float64=Arbitration(0.5, 0.75)),
-            "needed rtol 1.2e-05 and atol 1.5e-06; at most 12 ulp; 0.75 tolerances from float64, the original 0.5",
+            "needed rtol 1.2e-05 and atol 1.5e-06; at most 12 ulp; 0.75 tolerances from float64 (original: 0.5)",
         ),
         (
             Details(
@@ -40,7 +40,7 @@ NEEDED = {"rtol": 1.2e-5, "atol": 1.5e-6}
 def test_what_is_close_tells_how_close(details, text):
     verdict = Verdict(Status.CLOSE, None, NEEDED, "", details)
     assert terminal.distance(verdict) == text
-    assert terminal.distance(replace(verdict, needed=None)).startswith("no tolerance would do; at most")
+    assert terminal.distance(replace(verdict, needed=None)).startswith("no tolerance is large enough; at most")
 
 
 def test_a_pair_is_shown_with_its_distance():
@@ -48,5 +48,5 @@ def test_a_pair_is_shown_with_its_distance():
     verdict = Verdict(Status.CLOSE, None, NEEDED, "output 'y'[0]: 1 instead of 2", Details(ulp=3.0))
     console.print(terminal.pair(Pair(verdict, (), ({"dims": {}, "character": "normal", "seed": 0},))))
     text = console.file.getvalue()
-    assert "close on 1 set of inputs, needed rtol 1.2e-05 and atol 1.5e-06; at most 3 ulp" in text
+    assert "close on 1 input set, needed rtol 1.2e-05 and atol 1.5e-06; at most 3 ulp" in text
     assert "output 'y'[0]: 1 instead of 2" in text

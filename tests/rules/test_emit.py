@@ -261,7 +261,7 @@ def test_a_function_comes_once_and_is_not_rewritten_itself() -> None:
     again = len(graph.sites)
     rewrite_any(graph, WITH_FUNCTION.match, WITH_FUNCTION, {})
     assert len(graph.sites) == again
-    assert reasons(graph)[-1] == "it stands in the function that the rule emits"
+    assert reasons(graph)[-1] == "the match is in the function that the rule emits"
     onnx.checker.check_model(ir.serde.serialize_model(graph.ir), full_check=True)
 
 

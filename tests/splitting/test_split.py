@@ -254,7 +254,7 @@ def test_the_input_is_never_overwritten(tmp_path: Path) -> None:
     path.rename(tmp_path / "inner.onnx")
     path = tmp_path / "m.onnx"
     (tmp_path / "m.1.onnx").symlink_to(path)
-    with pytest.raises(OutputError, match="the input lies in this file"):
+    with pytest.raises(OutputError, match="the input is stored in this file"):
         split(path, tmp_path, at=["s"], force=True)
 
 
@@ -310,6 +310,6 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert answer["ok"] and len(answer["files"]) == 4 and answer["verdict"]["verdict"] == "equal"
     assert cli.main(["split", str(path), "--parts", "2"]) == 0
     captured = capsys.readouterr()
-    assert "in sequence: equal" in captured.out and "nothing written" in captured.err
+    assert "in sequence: equal" in captured.out and "no file written" in captured.err
     assert cli.main(["split", str(path), "--at", "zz"]) == 2
     assert cli.main(["split", str(tmp_path / "none.onnx"), "--parts", "2"]) == 2

@@ -205,7 +205,7 @@ def test_other_wrong_files(tmp_path: Path) -> None:
     assert "no such file" in refused(tmp_path / "none.safetensors")
     assert "directory" in refused(tmp_path)
     (tmp_path / "w.bin").write_bytes(b"1")
-    assert "by its name" in refused(tmp_path / "w.bin")
+    assert "has no suffix of a tensor file" in refused(tmp_path / "w.bin")
     with zipfile.ZipFile(tmp_path / "w.npz", "w") as archive, pytest.warns(UserWarning):
         archive.writestr("a.npy", b"x")
         archive.writestr("a.npy", b"x")

@@ -86,5 +86,5 @@ def _call(limits: Limits, tool: str, model: bytes, options: dict[str, Any]) -> d
     except WorkerError as error:
         said = f"{error.stage} ran out of memory" if error.signal == OUT_OF_MEMORY else error.what
         what = said if tool in said else f"{tool}: {said}"
-        raise PassError(what, todo="leave the step out, or let 'on_failure: rollback' pass over it") from error
+        raise PassError(what, todo="leave the step out, or set 'on_failure: rollback'") from error
     return answer

@@ -15,7 +15,7 @@ class Status(StrEnum):
     EQUAL = "equal"
     """Bit-identical."""
     CLOSE = "close"
-    """Within the tolerance, or beyond it but as near to float64 as the original."""
+    """Within the tolerance, or beyond it but as close to float64 as the original."""
     DIFFERENT = "different"
     """Beyond the tolerance or the promise, or the changed model fails."""
     UNVERIFIED = "unverified"

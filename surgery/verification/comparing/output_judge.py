@@ -152,7 +152,7 @@ class _Found:
         """Say how far apart the models are, and why that is close enough."""
         lead = self._unknown("small next to the rest of the output (not judged in float64: {}): ")
         if self.ruling is not None and self.total.needed > 1.0 and not lead:
-            lead = "beyond the tolerance, but as near to float64 as the original: "
+            lead = "beyond the tolerance, but as close to float64 as the original: "
         measured = f"{tell(self.meter.metrics)}; " if self.meter is not None else ""
         return f"{measured}{lead}{self.total.message}{describe(self.worst)}"
 

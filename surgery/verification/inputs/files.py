@@ -295,7 +295,7 @@ def read_set(path: Path, ports: Sequence[InputPort], defaults: Sequence[InputPor
             raise MisfitError(f"a {path.suffix} holds one array, the model takes {names}", "give a .npz")
         return Values({ports[0].name: read_value(path, ports[0])})
     if path.suffix != ".npz":
-        raise MisfitError(f"a '{path.suffix}' file is no set of inputs", "it takes a .npz, or a folder with input_0.pb")
+        raise MisfitError(f"a '{path.suffix}' file is not an input set", "it takes a .npz, or a folder with input_0.pb")
     arrays = read_arrays(path)
     return split(arrays if isinstance(arrays, dict) else {}, ports, defaults, graph)
 

@@ -109,9 +109,7 @@ class Given:
             self._read(item, names, model.graph, ports, defaults)
         covered = inputs.generator is not None or all(port.name in inputs.tensors for port in ports)
         if inputs.only_given and not self.sets and not covered:
-            raise UsageError(
-                "only_given: no set of inputs is given", todo="name some under data, or take only_given out"
-            )
+            raise UsageError("only_given: no input set is given", todo="list some under data, or remove only_given")
 
     def accept(self, binding: GivenBinding, refusal: str | None) -> None:
         """Take a set that the original has run on, or has refused."""

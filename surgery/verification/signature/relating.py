@@ -190,7 +190,7 @@ class _Settling:
         unknown = next((name for name in read.values() if name not in self._changed), None)
         if unknown is not None:
             what = f"input '{relation.port}' is related to '{unknown}', and the changed model has no such input"
-            raise PassError(what, todo="name the inputs as they are at the end of the pass")
+            raise PassError(what, todo="use the names that the inputs have after the pass")
         mine = self._inputs.get(relation.port)
         if mine is None:
             self._from_inside(relation, prefix)
@@ -238,7 +238,7 @@ class _Settling:
     def _output(self, relation: Relation, prefix: str) -> None:
         if relation.port not in self._given:
             what = f"an output '{relation.port}' is related to what the model gave before, and it has no such output"
-            raise PassError(what, todo="name the output as it is at the end of the pass")
+            raise PassError(what, todo="use the name that the output has after the pass")
         body = _Body(relation, relation.body, prefix)
         flow = Flow(self._model.graph)
         joined = {now: name for name, now in self._found.outputs}

@@ -44,7 +44,7 @@ DETOUR = f"{_scalar('c', 20000)} a = Add(x, c) y = Sub(a, c)"
 def test_a_rewrite_that_rounds_less_than_the_original_is_right():
     verdict = _between(X, DETOUR, "y = Identity(x)")
     assert verdict.status == "close"
-    assert verdict.message.startswith("beyond the tolerance, but as near to float64 as the original: output 'y'")
+    assert verdict.message.startswith("beyond the tolerance, but as close to float64 as the original: output 'y'")
     assert verdict.details is not None and verdict.details.float64 is not None
     assert verdict.details.float64.changed < 0.1 < verdict.details.float64.original
     assert verdict.details.beyond > 0
@@ -127,7 +127,7 @@ def test_what_is_small_and_rounds_as_badly_in_the_original_is_right():
     before = f"{SPLIT} {_scalar('c', 20000)} a = Add(x, c) s = Sub(a, c) {JOIN}"
     verdict = _between(PACKED, before, f"{SPLIT} s = Identity(x) {JOIN}")
     assert verdict.status == "close", verdict
-    assert verdict.message.startswith("beyond the tolerance, but as near to float64 as the original")
+    assert verdict.message.startswith("beyond the tolerance, but as close to float64 as the original")
 
 
 def test_what_is_small_counts_as_part_of_the_whole_where_float64_has_no_say():

@@ -74,7 +74,7 @@ def test_a_size_that_is_broadcast_is_tried_though_another_is_refused():
     refused = {entry["dims"]["N"] for entry in verifier.bindings if "refused" in entry}
     assert used >= {1, 3}
     assert 2 in refused
-    assert terminal.refused_sizes(verifier.bindings) == ["sizes that the original refuses: N = 2"]
+    assert terminal.refused_sizes(verifier.bindings) == ["sizes rejected by the original: N = 2"]
 
 
 @pytest.mark.parametrize("dims", ["N", "N,M", "N,M,K", "A,B,C,D"])

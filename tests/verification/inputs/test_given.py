@@ -239,7 +239,7 @@ def test_what_does_not_fit_is_one_clear_line(tmp_path: Path, change: dict[str, A
         ("a.npz", None, "no such file or folder"),
         ("a.npz", b"hello", "cannot be read: it holds no numpy arrays"),
         ("a.npz", b"PK\x03\x04cut", "cannot be read: "),
-        ("a.txt", b"hello", "a '.txt' file is no set of inputs"),
+        ("a.txt", b"hello", "a '.txt' file is not an input set"),
         ("a.npy", b"", "a .npy holds one array, the model takes x, i; give a .npz"),
         ("folder", {}, "no inputs in this folder"),
         ("folder", {"input_0.pb": b"\xff\xff"}, "input_0.pb cannot be read as a TensorProto"),
@@ -353,7 +353,7 @@ def test_hints_that_an_input_cannot_hold_are_refused(name: str, spec: TensorSpec
 
 
 def test_only_given_needs_something_given() -> None:
-    with pytest.raises(UsageError, match="only_given: no set of inputs is given"):
+    with pytest.raises(UsageError, match="only_given: no input set is given"):
         Verifier(model().SerializeToString(), InputsSpec(only_given=True))
     tensors = {"x": TensorSpec(range=(0, 1)), "i": TensorSpec(values=(0,))}
     assert len(_prepared(model(), InputsSpec(tensors=tensors, only_given=True)).runs) > 1
@@ -367,7 +367,7 @@ def test_only_given_with_sets_that_do_not_run_is_unverified(tmp_path: Path) -> N
         text.parse("g (float[2] x, int64[1] i) => (float[1] y) { y = Gather(x, i) }").SerializeToString()
     )
     assert (verdict.status, verdict.reason) == ("unverified", "not-run")
-    assert "no given set of inputs fits the model" in verdict.message
+    assert "no given input set fits the model" in verdict.message
 
 
 def test_the_dims_of_a_given_set_help_where_no_other_is_legal(tmp_path: Path) -> None:
