@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from surgery.differences.contents import sign_of
 from surgery.graph.entries import CONSTANT, GRAPHS, Entry, entries, function_name
+from surgery.operators.forms import plain_domain
 from surgery.operators.subgraphs import bodies
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class Side:
     def __init__(self, stored: StoredModel) -> None:
         self.model = stored.proto
         self.weights = stored.weights
-        self.opsets = {item.domain.removeprefix("ai.onnx"): item.version for item in self.model.opset_import}
+        self.opsets = {plain_domain(item.domain): item.version for item in self.model.opset_import}
         self.entries = list(entries(self.model))
         self.open = dict.fromkeys(self.entries)
         self.scopes: dict[str, onnx.GraphProto | onnx.FunctionProto] = {"": self.model.graph}

@@ -8,9 +8,14 @@ from typing import Any
 _FLOATS = frozenset({"tensor(float)", "tensor(double)", "tensor(float16)", "tensor(bfloat16)"})
 
 
+def plain_domain(domain: str) -> str:
+    """Return a domain by its first name: the default one is empty, not "ai.onnx"."""
+    return "" if domain == "ai.onnx" else domain
+
+
 def key_of(domain: str, op: str) -> str:
     """Return an operator as tables name it, with its domain when it is another one than the default."""
-    return op if domain in ("", "ai.onnx") else f"{domain}::{op}"
+    return f"{domain}::{op}" if plain_domain(domain) else op
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ class Section(BaseModel):
     made without the keys that are wrong too, for the mistakes that are found then.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, defer_build=True)
 
     makes: ClassVar[Any] = dict
     wanted: ClassVar[str] = "a mapping"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surgery.operators import traits
-from surgery.operators.forms import Parameter, Schema
+from surgery.operators.forms import Parameter, Schema, plain_domain
 from surgery.operators.kernels import Kernels, choose, installed
 from surgery.operators.moving import GATHERING
 from surgery.operators.result_types import BIT_CAST, FLOAT_BY_DEFAULT, STASHING, TYPE_ATTRIBUTES
@@ -163,7 +163,7 @@ class _Widening:
 
     def schema(self, node: onnx.NodeProto) -> Schema | None:
         """Return the schema of a node."""
-        domain = "" if node.domain == "ai.onnx" else node.domain
+        domain = plain_domain(node.domain)
         return self.schemas.schema(domain, node.op_type, self.opsets.get(node.domain, self.opsets.get(domain, 1)))
 
     @property
@@ -307,7 +307,7 @@ class Scope:
         wanted = [key for key in floats if widened(kinds[key]) in allowed.get(key, frozenset())]
         if self.work.kernels is None:
             return {key: key in wanted for key in floats}
-        found = self.work.kernels.of("" if node.domain == "ai.onnx" else node.domain, node.op_type, schema.since)
+        found = self.work.kernels.of(plain_domain(node.domain), node.op_type, schema.since)
         if not found:
             return {key: key in wanted for key in floats}
         names = _names(schema)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from surgery.operators import traits
+from surgery.operators.forms import plain_domain
 from surgery.proto.dataflow import Flow, ends_of
 from surgery.proto.extract import called
 from surgery.proto.fingerprint import content, same_bytes
@@ -42,7 +43,7 @@ class Definitions:
         overridable = set(self.flow.inputs) if self.model.ir_version >= 4 else set()
         self.inputs = {name for name in self.flow.inputs if name in overridable or name not in self.flow.constants}
         self.constants = self.flow.constants - self.inputs
-        self.opsets = {item.domain.removeprefix("ai.onnx") or "": item.version for item in self.model.opset_import}
+        self.opsets = {plain_domain(item.domain): item.version for item in self.model.opset_import}
 
     def text(self, number: int) -> bytes:
         """Return a node without its labels, serialized."""
@@ -68,7 +69,7 @@ class Definitions:
     def steers(self, name: str, number: int) -> bool:
         """Return whether a node reads a value only where its operator has an integer: axes, a shape, indices."""
         node = self.flow.nodes[number]
-        domain = "" if node.domain == "ai.onnx" else node.domain
+        domain = plain_domain(node.domain)
         opset = self.opsets.get(domain, 0)
         places = [position for position, read in enumerate(node.input) if read == name]
         return bool(places) and all(traits.is_integer_by_schema(node.op_type, opset, at, domain) for at in places)
@@ -124,7 +125,7 @@ def _same_content(mine: onnx.TensorProto, theirs: onnx.TensorProto) -> bool:
 
 
 def _version(side: Definitions, node: onnx.NodeProto) -> object:
-    domain = "" if node.domain == "ai.onnx" else node.domain
+    domain = plain_domain(node.domain)
     imported = side.opsets.get(domain, 0)
     found = traits.since_version(node.op_type, imported, domain) if imported else None
     return imported if found is None else found

@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from surgery.errors import UsageError, WorkerError
 from surgery.proto.extract import cut
 from surgery.proto.fingerprint import trace
+from surgery.verification.inside.definitions import Definitions, differing
 from surgery.verification.inside.recording import record
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'
@@ -22,6 +23,18 @@ def _proto(body: str, header: str = IR) -> onnx.ModelProto:
 
 def _scalar(name: str, value: float) -> str:
     return f"{name} = Constant<value=float {{{value}}}>()"
+
+
+# Definitions
+
+
+@pytest.mark.parametrize(("versions", "expected"), [((2, 4), {"y"}), ((2, 3), set())])
+def test_an_operator_of_another_domain_has_the_version_that_its_domain_imports(
+    versions: tuple[int, int], expected: set[str]
+) -> None:
+    body = "g (string[N] x) => (int64[N] y) { y = ai.onnx.ml.LabelEncoder<keys_strings = [\"a\"], values_int64s = [1]>(x) }"
+    sides = [_proto(body, f'<ir_version: 10, opset_import: ["": 21, "ai.onnx.ml": {version}]>') for version in versions]
+    assert differing(*(Definitions(side.SerializeToString()) for side in sides)) == expected
 
 
 # Recording and cutting
