@@ -1,11 +1,9 @@
 """Every case file, and the completeness of the case files as a whole."""
 
-import onnx_ir as ir
 import pytest
 from support import case_files
 
 from surgery import testing
-from surgery.graph import text
 from surgery.registry import declare
 
 CASES = case_files.read()
@@ -15,11 +13,13 @@ WITHOUT_TEXT = {"strip-lineage"}
 STANDARD = {name: p for name, p in declare.passes().items() if p.is_standard and name not in WITHOUT_TEXT}
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+# Their cases and examples are in test_tool_cases.py, where the tools are imported once for all.
+TOOLS = {name for name, declared in STANDARD.items() if declared.theme == "tools"}
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.pass_name not in TOOLS], ids=str)
 def test_case(case: testing.Case, request: pytest.FixtureRequest) -> None:
-    if request.config.getoption("--bless") and testing.findings(case):
-        case = testing.bless(case)
-    testing.check(case)
+    case_files.check(case, bless=request.config.getoption("--bless"))
 
 
 def test_every_pass_has_a_case_that_fires() -> None:
@@ -40,12 +40,8 @@ def needs_a_file(declared: declare.Pass) -> bool:
     return any(option.is_file and option.required for option in declared.options)
 
 
-@pytest.mark.parametrize("name", [name for name, declared in STANDARD.items() if not needs_a_file(declared)])
+@pytest.mark.parametrize(
+    "name", [name for name, one in STANDARD.items() if name not in TOOLS and not needs_a_file(one)]
+)
 def test_the_example_of_every_pass_fires(name: str) -> None:
-    example = testing.example(STANDARD[name])
-    assert example is not None, f"{name} has no example in its docstring"
-    assert text.structural_diff(parsed(example.before), parsed(example.after), declared=True)
-
-
-def parsed(source: str) -> ir.Model:
-    return ir.from_proto(text.parse(source))
+    case_files.check_example(STANDARD[name])

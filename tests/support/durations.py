@@ -13,7 +13,13 @@ import pytest
 BUDGET = 20.0
 # What takes longer by its nature: many models, commands in processes of their own, time limits that are reached.
 BUDGETS = {
-    "tests/passes/test_cases.py": 300.0,
+    "tests/passes/test_cases.py": 250.0,
+    "tests/behaviour/test_kills.py": 60.0,
+    "tests/mutation/test_mutation.py": 60.0,
+    "tests/docs/test_edit.py": 40.0,
+    "tests/registry/test_discovery.py": 40.0,
+    "tests/storage/test_corpus.py": 40.0,
+    "tests/verification/inputs/test_search.py": 40.0,
 }
 FAR_BEYOND = 2.0
 
