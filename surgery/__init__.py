@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from surgery.graph.values import Refusal as Refusal
     from surgery.graph.values import Value as Value
     from surgery.inspection.inspect import inspect as inspect
+    from surgery.operators.kernels import GEMM_TYPES as GEMM_TYPES
     from surgery.patterns import Match as Match
     from surgery.patterns.renames import Renames as Renames
     from surgery.patterns.selector import NodeSelector as NodeSelector
@@ -64,6 +65,7 @@ _HOMES = {
     "split": "splitting.split",
     "verify": "verification.verdict.pair",
     "BlockedError": "errors",
+    "GEMM_TYPES": "operators.kernels",
     "Builder": "graph.builder",
     "Checkpoint": "storage",
     "External": "storage",
@@ -95,6 +97,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "GEMM_TYPES",
     "BlockedError",
     "Builder",
     "Checkpoint",

@@ -6,7 +6,8 @@ from socket import socket
 from typing import IO
 
 import pytest
-import short_models as short
+from support import short_models as short
+from support.durations import Durations
 
 from surgery import workers
 from surgery.workers import client
@@ -14,6 +15,13 @@ from surgery.workers import client
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--bless", action="store_true", help="rewrite the expected half of the case files")
+    parser.addoption("--durations-by-file", action="store_true", help="show the slowest files next to their budgets")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    is_worker = hasattr(config, "workerinput")
+    if config.getoption("--durations-by-file") and not is_worker:
+        config.pluginmanager.register(Durations())
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +36,7 @@ def _warm_workers() -> Iterator[None]:
 
     class Warm(client.ForkServer):
         def fork(self, channel: socket, log: IO[bytes], memory: int, preload: tuple[str, ...] = ()) -> int:
-            return super().fork(channel, log, memory, (*preload, "warm_server"))
+            return super().fork(channel, log, memory, (*preload, "support.warm_server"))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(client, "ForkServer", Warm)

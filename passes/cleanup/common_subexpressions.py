@@ -55,7 +55,7 @@ def _merge(graph: Graph, scope: Any, operands: dict[Any, Hashable]) -> None:
             levels.pop()
         elif node.has_subgraphs:
             # What stands in front of the node is computed before its subgraphs run.
-            levels.extend(_nodes(graph, subgraph) for subgraph in _subgraphs(node))
+            levels.extend(_nodes(graph, subgraph) for subgraph in node.subgraphs)
         elif not node.is_removed:
             key = _key(node, operands)
             alike = [one for level in levels for one in level.seen.get(key, ())]
@@ -69,14 +69,6 @@ def _merge(graph: Graph, scope: Any, operands: dict[Any, Hashable]) -> None:
 
 def _nodes(graph: Graph, scope: Any) -> _Level:
     return _Level(iter([Node(graph, node) for node in scope]))
-
-
-def _subgraphs(node: Node) -> Iterator[Any]:
-    for attribute in node.attributes.values():
-        if attribute.type.name == "GRAPH" and not attribute.is_ref():
-            yield attribute.value
-        elif attribute.type.name == "GRAPHS" and not attribute.is_ref():
-            yield from attribute.value
 
 
 def _replace(graph: Graph, node: Node, first: Node) -> None:

@@ -1,7 +1,6 @@
 """Nodes of the main graph that something else takes the place of, and the tensors on their border."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from surgery import Graph, Node, UsageError, Value
 
@@ -12,12 +11,12 @@ class Region:
     def __init__(self, graph: Graph, nodes: list[Node]) -> None:
         self.graph = graph
         self.nodes = nodes
-        self._inside = {inner for node in nodes for inner in _with_inner(node.ir)}
+        self._inside = {node.ir for node in nodes}
+        self._inside |= {inner for node in nodes for graph in node.subgraphs for inner in graph.all_nodes()}
 
     def read(self) -> list[Value]:
         """List what the nodes read from outside, but constants, in the order in which they read it."""
-        main = self.graph.main
-        values = dict.fromkeys(Value(self.graph, v) for node in self.nodes for v in _reads(node.ir) if v.graph is main)
+        values = dict.fromkeys(value for node in self.nodes for value in self.graph.reads(node))
         return [value for value in values if not value.is_constant and not self._makes(value)]
 
     def made(self) -> list[Value]:
@@ -71,26 +70,3 @@ def _require_names(given: Mapping[str, str], names: list[str], kind: str, what: 
     unknown = next((name for name in given if name not in names), None)
     if unknown is not None:
         raise UsageError(f"{what} has no {kind} '{unknown}'", todo=f"it has {', '.join(names) or 'none'}")
-
-
-def _with_inner(node: Any) -> Iterator[Any]:
-    """Yield a node and those in its subgraphs, at any depth."""
-    yield node
-    for subgraph in _subgraphs(node):
-        for inner in subgraph:
-            yield from _with_inner(inner)
-
-
-def _reads(node: Any) -> Iterator[Any]:
-    """Yield what a node reads, and what its subgraphs read."""
-    for inner in _with_inner(node):
-        yield from (value for value in inner.inputs if value is not None)
-        yield from (value for subgraph in _subgraphs(inner) for value in subgraph.outputs)
-
-
-def _subgraphs(node: Any) -> Iterator[Any]:
-    for attribute in node.attributes.values():
-        if attribute.type.name == "GRAPH":
-            yield attribute.value
-        elif attribute.type.name == "GRAPHS":
-            yield from attribute.value

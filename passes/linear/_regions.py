@@ -12,10 +12,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from surgery import Graph, Node, Value
+from surgery import GEMM_TYPES, Graph, Node, Value
 
 from ._rows import RESHAPES, RowWise, row_wise
-from ._shared import GEMM_TYPES
 
 
 @dataclass(eq=False)

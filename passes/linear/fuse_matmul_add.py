@@ -1,8 +1,6 @@
 """MatMul + Add as Gemm."""
 
-from surgery import Builder, Match, Parity, Value, pattern_pass
-
-from ._shared import GEMM_TYPES
+from surgery import GEMM_TYPES, Builder, Match, Parity, Value, pattern_pass
 
 
 @pattern_pass(

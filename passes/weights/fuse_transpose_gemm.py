@@ -1,9 +1,6 @@
 """Transposed operands of matrix products."""
 
-from surgery import Builder, Graph, Node, Parity, graph_pass
-
-GEMM_TYPES = {"FLOAT16", "FLOAT", "DOUBLE", "BFLOAT16"}
-"""The types that runtimes compute Gemm in."""
+from surgery import GEMM_TYPES, Builder, Graph, Node, Parity, graph_pass
 
 
 @graph_pass("fuse-transpose-gemm", parity=Parity.CLOSE)

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from surgery import Builder, Graph, Node, Parity, Refusal, Value, graph_pass
+from surgery import GEMM_TYPES, Builder, Graph, Node, Parity, Refusal, Value, graph_pass
 
-GEMM_TYPES = {"FLOAT16", "FLOAT", "DOUBLE"}
-TYPES = {*GEMM_TYPES, "BFLOAT16", "INT32", "INT64", "UINT32", "UINT64"}
+FLOATS = GEMM_TYPES - {"BFLOAT16"}
+"""ONNX Runtime has an Einsum of bfloat16 on the CPU, and nothing that could stand in its place."""
+
+TYPES = FLOATS | {"INT32", "INT64", "UINT32", "UINT64"}
 """The types of MatMul and ReduceSum; Einsum has more."""
 
 
@@ -126,7 +128,7 @@ def _matmul(left: Operand, right: Operand, result: str, summed: str, new: Builde
     ):
         whole = left.labels.startswith(batch) or right.labels.startswith(batch)
         return new.node("MatMul", left.value, right.value) if whole else None
-    is_gemm = not batch and _type_name(left.value) in GEMM_TYPES
+    is_gemm = not batch and _type_name(left.value) in FLOATS
     if not is_gemm or len(left.labels) != 2 or len(right.labels) != 2:
         return None
     flips = {"transA": int(left.labels[0] == summed) or None, "transB": int(right.labels[1] == summed) or None}

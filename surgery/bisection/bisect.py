@@ -31,7 +31,7 @@ _MOST_ALONE = 3
 class GuiltySite:
     """A site with which the step fails, and without which the sites before it hold.
 
-    `needs` lists sites before it that must be there for it to fail. `tried` tells whether it was run with these alone.
+    `needs` lists sites before it that must be there for it to fail. `tried` says whether it was run with these alone.
     """
 
     site: Site
@@ -54,11 +54,11 @@ class GuiltySite:
 
 @dataclass(frozen=True)
 class Blame:
-    """The account of a bisection. Without a `step`, no step failed.
+    """The result of a bisection. Without a `step`, no step failed.
 
     `tries` counts the results that were judged, that of the failing step included; `runs` counts those that were run
-    against the original, as what the checker refuses is not. `rest` tells whether the other sites hold without the
-    guilty ones. `remark` says why there is no site to blame, or not all of them. `reproduced` tells whether the script
+    against the original, as what the checker refuses is not. `rest` says whether the other sites hold without the
+    guilty ones. `remark` says why there is no site to blame, or not all of them. `reproduced` says whether the script
     in `folder` shows what it should; without a folder, `no_repro` says why.
     """
 
@@ -227,7 +227,7 @@ class _Inquiry:
         pipeline, judge = self.pipeline, self.pipeline.verifying
         if shown.verdict is None or shown.proto is None:
             raise NoRepro("the failure is visible without a run")
-        verifier, before, after = judge.contract.compared(
+        verifier, before, after = judge.tracker.compared(
             pipeline.model.proto, shown.proto, shown.renamed, shown.accounts
         )
         return reproduction.make(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +63,7 @@ class Cutter:
         self._record = record
 
     def outputs(self) -> list[str]:
-        """List the values that can be told to be different, those next to the change first."""
+        """List the values that are known to differ, those next to the change first."""
         after = self._lineage.after
         found = [name for number in sorted(self._lineage.changed) for name in after.makes(number)]
         return [name for name in found if name in self._lineage.common]
@@ -159,13 +160,11 @@ def _with_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
     """Copy a model, with initializers in the place of the Constant nodes of its main graph."""
     import onnx
 
-    result = onnx.ModelProto()
-    result.CopyFrom(model)
+    result = deepcopy(model)
     kept = []
     for node in result.graph.node:
         if node.op_type == "Constant" and not node.domain and node.attribute[0].name == "value":
-            tensor = onnx.TensorProto()
-            tensor.CopyFrom(node.attribute[0].t)
+            tensor = deepcopy(node.attribute[0].t)
             tensor.name = node.output[0]
             result.graph.initializer.append(tensor)
         else:

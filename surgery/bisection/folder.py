@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,8 +108,7 @@ def write(repro: Repro, folder: Path, *, title: str = "", report: Mapping[str, A
 
 def _declared(model: onnx.ModelProto, value: Any) -> onnx.ModelProto:
     """Declare the type of the output, which the checker asks for."""
-    result = type(model)()
-    result.CopyFrom(model)
+    result = deepcopy(model)
     result.graph.output[0].CopyFrom(describe(result.graph.output[0].name, value))
     return result
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -54,8 +55,7 @@ def _sliced_model(model: onnx.ModelProto, feed: Mapping[str, Any], extent: int, 
 
     from surgery.proto.extract import describe
 
-    result = onnx.ModelProto()
-    result.CopyFrom(model)
+    result = deepcopy(model)
     for tensor in result.graph.initializer:
         value = onnx.numpy_helper.to_array(tensor)
         sliced = _slice(value, extent, size)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any
 
 import onnx
@@ -50,8 +51,7 @@ def run(skeleton: onnx.ModelProto, weights: Weights, call: Callable[[Any], Any])
 
 def _shown(skeleton: onnx.ModelProto) -> tuple[onnx.ModelProto, frozenset[str]]:
     """Copy a model without what would be misread, and give the names of the initializers that were taken out."""
-    shown = onnx.ModelProto()
-    shown.CopyFrom(skeleton)
+    shown = deepcopy(skeleton)
     _hide_types(shown.graph)
     hidden: frozenset[str] = frozenset()
     if shown.ir_version >= _OVERRIDABLE_FROM:

@@ -12,7 +12,8 @@ import onnx_ir as ir
 from onnx_graphsurgeon.ir.tensor import Constant, LazyValues, SparseValues
 
 from surgery import storage
-from surgery.bridges.weight_reuse import Known, same_bytes
+from surgery.bridges.weight_reuse import Known
+from surgery.storage.elements import same_bytes
 from surgery.storage.weights import array_of
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,8 @@ import onnx_graphsurgeon as gs
 from onnx_graphsurgeon.exporters.onnx_exporter import OnnxExporter
 from onnx_graphsurgeon.ir.tensor import SparseValues
 from onnx_graphsurgeon.util.misc import convert_from_onnx_attr_type
+
+from surgery.storage.merging import assign, ordered, wire, without
 
 _LISTS = ("node", "initializer", "sparse_initializer", "input", "output", "value_info")
 _EMPTY = "surgery.empty"
@@ -95,7 +98,7 @@ class Remains:
                 else:
                     written = _stand_in(attributes[name]) if _is_empty(value) else value
                     (attribute,) = OnnxExporter.export_attributes({name: written})
-                    plain[name] = attribute.SerializeToString(deterministic=True)
+                    plain[name] = wire(attribute)
             self._nodes[id(node)] = _Node(node, proto, plain)
 
     def recognise(self, graph: gs.Graph) -> None:
@@ -137,7 +140,7 @@ class Remains:
 
     def model(self, made: onnx.ModelProto, graph: gs.Graph) -> onnx.ModelProto:
         """Return the export of a graph together with all that it does not carry."""
-        result: onnx.ModelProto = _without(self._model, "graph", "functions")
+        result: onnx.ModelProto = without(self._model, "graph", "functions")
         if graph.ir_version is not None and graph.ir_version != result.ir_version:
             result.ir_version = graph.ir_version
         _import(result.opset_import, made.opset_import)
@@ -151,7 +154,7 @@ class Remains:
 
     def _graph(self, made: onnx.GraphProto, graph: gs.Graph, scope: _Scope, outer: frozenset[int]) -> onnx.GraphProto:
         """Put back what is known of a graph; `outer` are the constants that the graphs around it hold."""
-        result: onnx.GraphProto = _without(scope.proto, *_LISTS)
+        result: onnx.GraphProto = without(scope.proto, *_LISTS)
         for name in ("name", "doc_string"):
             if getattr(result, name) != getattr(made, name):
                 setattr(result, name, getattr(made, name))
@@ -197,7 +200,7 @@ class Remains:
         known = self._nodes.get(id(node))
         if known is None:
             return made
-        result: onnx.NodeProto = _without(known.proto, "input", "output", "attribute")
+        result: onnx.NodeProto = without(known.proto, "input", "output", "attribute")
         same = (made.op_type, made.domain) == (result.op_type, result.domain)
         for name in ("name", "op_type", "domain"):
             if getattr(result, name) != getattr(made, name):
@@ -213,9 +216,9 @@ class Remains:
         known = self._functions.get(id(function))
         if known is None:
             return made
-        if made.SerializeToString(deterministic=True) == known.plain:
+        if wire(made) == known.plain:
             return known.proto
-        result: onnx.FunctionProto = _without(made, "node")
+        result: onnx.FunctionProto = without(made, "node")
         # Constants of a function are written as nodes in front of its own.
         new = len(made.node) - len(function.nodes)
         result.node.extend(made.node[:new])
@@ -299,7 +302,7 @@ def _attributes(made: onnx.NodeProto, known: _Node, same: bool) -> list[onnx.Att
         if message is None:
             if same and attribute.name not in known.plain:
                 found.append(attribute)  # of a kind that it was not shown
-        elif message.SerializeToString(deterministic=True) == known.plain.get(attribute.name):
+        elif wire(message) == known.plain.get(attribute.name):
             found.append(attribute)
         else:
             if message.ref_attr_name == _EMPTY:
@@ -327,8 +330,7 @@ def _drop_annotations(graph: onnx.GraphProto, scope: _Scope) -> None:
     names.update(name for node in graph.node for name in node.output)
     kept = [e for e in graph.quantization_annotation if e.tensor_name in names or e.tensor_name not in scope.names]
     if len(kept) < len(graph.quantization_annotation):
-        del graph.quantization_annotation[:]
-        graph.quantization_annotation.extend(kept)
+        assign(graph.quantization_annotation, kept)
 
 
 def _list_initializers(graph: onnx.GraphProto, before: onnx.GraphProto) -> None:
@@ -345,9 +347,7 @@ def _list_initializers(graph: onnx.GraphProto, before: onnx.GraphProto) -> None:
             value = onnx.helper.make_tensor_value_info(name, tensor.data_type, tensor.dims)
             entries.setdefault(name, value)
     order = {name: position for position, name in enumerate(old)}
-    ordered = sorted(entries.values(), key=lambda entry: order.get(entry.name, len(order)))
-    del graph.input[:]
-    graph.input.extend(ordered)
+    assign(graph.input, ordered(list(entries.values()), order, "name"))
 
 
 def _import(imports: Any, made: Iterable[onnx.OperatorSetIdProto]) -> None:
@@ -362,17 +362,8 @@ def _import(imports: Any, made: Iterable[onnx.OperatorSetIdProto]) -> None:
 
 def _renamed(message: Any, name: str) -> Any:
     """Copy a value info, a tensor or a sparse tensor under another name."""
-    copy = _without(message)
+    copy = deepcopy(message)
     named = copy.values if isinstance(copy, onnx.SparseTensorProto) else copy
     if named.name != name:
         named.name = name
-    return copy
-
-
-def _without(message: Any, *fields: str) -> Any:
-    """Copy a message without some of its fields."""
-    copy = type(message)()
-    copy.CopyFrom(message)
-    for name in fields:
-        copy.ClearField(name)
     return copy

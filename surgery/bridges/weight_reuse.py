@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from surgery import storage
+from surgery.storage.elements import same_bytes
 
 if TYPE_CHECKING:
     import onnx
 
     from surgery.storage import Reference, Weights
-
-_BITE = 1 << 20
 
 
 class Known:
@@ -39,10 +38,3 @@ class Known:
                 reference = self.find(tensor.data_type, tensor.dims, tensor.raw_data)
                 if reference is not None:
                     storage.refer(tensor, reference)
-
-
-def same_bytes(one: bytes | memoryview, other: bytes | memoryview) -> bool:
-    """Compare piece by piece: views are compared number by number, which is slow, and bytes take memory."""
-    if len(one) != len(other):
-        return False
-    return all(bytes(one[at : at + _BITE]) == bytes(other[at : at + _BITE]) for at in range(0, len(one), _BITE))

@@ -65,22 +65,22 @@ def main(arguments: argparse.Namespace) -> int:
     _verification.start()
     with _Original(arguments) as original:
         recipe, model = recipe_and_model(arguments, "apply", original.begin)
-        return execute(recipe, model, arguments, begun=original.begun)
+        return execute(recipe, model, arguments, reference=original.reference)
 
 
 class _Original:
     """The run of the original, started before the passes of the recipe are imported."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
-        self.begun: ReferenceStart | None = None
+        self.reference: ReferenceStart | None = None
         self._arguments = arguments
 
     def __enter__(self) -> _Original:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.begun is not None:
-            self.begun.contract.close()
+        if self.reference is not None:
+            self.reference.tracker.close()
 
     def begin(self, recipe: Recipe) -> None:
         """Start the run. Errors are ignored here; they are reported when the run needs the result."""
@@ -92,7 +92,7 @@ class _Original:
             model = Path(named)
             with suppress(SurgeryError):
                 specs = _verification.combined(self._arguments, model, recipe.inputs, recipe.verify)
-                self.begun = begin(storage.load(model), *specs)
+                self.reference = begin(storage.load(model), *specs)
 
 
 def recipe_and_model(
@@ -114,7 +114,7 @@ def execute(
     model: Path,
     arguments: argparse.Namespace,
     more: Mapping[str, Any] | None = None,
-    begun: ReferenceStart | None = None,
+    reference: ReferenceStart | None = None,
 ) -> int:
     """Run a loaded recipe, write the result and print the report; `more` is added to a JSON report."""
     from surgery.engine import runner
@@ -133,7 +133,7 @@ def execute(
             layout=arguments.layout,
             observer=observer,
             contained=not arguments.in_process,
-            begun=begun,
+            reference=reference,
             on_failure=arguments.on_failure,
             strict=arguments.strict,
         )

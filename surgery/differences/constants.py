@@ -13,10 +13,10 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from surgery.differences.contents import Distance, distance, equal, sign_of
+from surgery.differences.contents import Distance, distance, sign_of
 from surgery.differences.matching import Matching, instead
 from surgery.differences.side import Side, Value
-from surgery.storage import Weights, payload_bytes
+from surgery.storage import Weights, payload_bytes, same_elements
 
 if TYPE_CHECKING:
     import onnx
@@ -61,7 +61,7 @@ class Constant:
 
     def equals(self, other: Constant) -> bool:
         """Return whether another one has the same type, dims and elements, bit by bit."""
-        return equal(self.tensor, self.weights, other.tensor, other.weights)
+        return same_elements(self.tensor, self.weights, other.tensor, other.weights)
 
     def distance(self, other: Constant) -> Distance | None:
         """Measure how far the elements of another one are from these; None when they differ in number."""

@@ -1,16 +1,14 @@
-"""Contents of constants: signs that tell them apart at a glance, and exact comparison in small pieces.
-
-No tensor is in memory as a whole: what lies in a file stays mapped, and is looked at piece by piece.
-"""
+"""Contents of constants: signs that tell them apart at a glance, and how far they are apart."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from surgery.storage import external_reference, is_external
+from surgery.storage import bytes_of, external_reference, is_external
+from surgery.storage.tensors import STRING
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,8 +19,6 @@ if TYPE_CHECKING:
 _PIECE = 1 << 20
 _PROBES = 3
 _PROBE = 64
-_STRING = 8
-"""TensorProto.STRING"""
 
 
 def sign_of(tensor: onnx.TensorProto, weights: Weights) -> Hashable:
@@ -36,37 +32,6 @@ def sign_of(tensor: onnx.TensorProto, weights: Weights) -> Hashable:
     view = weights.view(external_reference(tensor))
     last = max(0, len(view) - _PROBE)
     return *kind, b"".join(view[at : at + _PROBE] for at in (last * n // (_PROBES - 1) for n in range(_PROBES)))
-
-
-def bytes_of(tensor: onnx.TensorProto) -> bytes:
-    """Return the elements of a tensor that lies in its message, as bytes that only equal elements have."""
-    if tensor.data_type == _STRING:
-        return b"".join(b"%d:%b" % (len(text), text) for text in tensor.string_data)
-    if tensor.HasField("raw_data"):
-        return tensor.raw_data
-    from onnx import numpy_helper
-
-    try:
-        return bytes(numpy_helper.to_array(tensor).tobytes())
-    except (TypeError, ValueError):
-        # A broken tensor, with fewer elements than its dims say, is still told from others.
-        return bytes(tensor.SerializeToString(deterministic=True))
-
-
-def pieces(tensor: onnx.TensorProto, weights: Weights) -> Iterator[bytes]:
-    """Yield the bytes of a tensor, wherever they lie, a megabyte at a time."""
-    data = weights.view(external_reference(tensor)) if is_external(tensor) else memoryview(bytes_of(tensor))
-    for start in range(0, len(data), _PIECE):
-        yield bytes(data[start : start + _PIECE])
-
-
-def equal(a: onnx.TensorProto, of_a: Weights, b: onnx.TensorProto, of_b: Weights) -> bool:
-    """Return whether two tensors have the same type, dims and elements, bit by bit."""
-    if (a.data_type, a.dims) != (b.data_type, b.dims):
-        return False
-    if is_external(a) and is_external(b) and external_reference(a) == external_reference(b):
-        return True
-    return all(one == other for one, other in zip(pieces(a, of_a), pieces(b, of_b), strict=True))
 
 
 @dataclass(frozen=True)
@@ -101,7 +66,7 @@ def distance(a: onnx.TensorProto, of_a: Weights, b: onnx.TensorProto, of_b: Weig
     if math.prod(a.dims) != math.prod(b.dims):
         return None
     one, other = of_a.read(a).reshape(-1), of_b.read(b).reshape(-1)
-    if _STRING in (a.data_type, b.data_type):
+    if STRING in (a.data_type, b.data_type):
         return Distance(one.size, int(np.count_nonzero(one.astype(object) != other.astype(object))), None, None)
     different = lost = 0
     largest = scale = 0.0

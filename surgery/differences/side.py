@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from surgery.differences.contents import sign_of
 from surgery.graph.entries import CONSTANT, GRAPHS, Entry, entries, function_name
+from surgery.operators.subgraphs import bodies
 
 if TYPE_CHECKING:
     import onnx
@@ -108,8 +109,8 @@ class Side:
             if attribute.type == _TENSOR:
                 yield attribute.name, sign_of(attribute.t, self.weights)
             elif attribute.type in GRAPHS:
-                graphs = attribute.graphs or [attribute.g]
-                yield attribute.name, tuple(frozenset(Counter(n.op_type for n in g.node).items()) for g in graphs)
+                operators = (Counter(node.op_type for node in graph.node) for graph in bodies(attribute))
+                yield attribute.name, tuple(frozenset(counts.items()) for counts in operators)
             else:
                 yield attribute.name, attribute.SerializeToString(deterministic=True)
 
@@ -141,11 +142,15 @@ class Side:
 
     def unique(self, key: Callable[[Entry], Hashable | None]) -> dict[Hashable, Entry]:
         """Index the open entries by a key, but for those that share it with another."""
-        found: dict[Hashable, Entry | None] = {}
-        for entry in self.open:
-            if (sign := key(entry)) is not None:
-                found[sign] = None if sign in found else entry
-        return {sign: entry for sign, entry in found.items() if entry is not None}
+        return once((sign, entry) for entry in self.open if (sign := key(entry)) is not None)
+
+
+def once(signs: Iterable[tuple[Hashable, Entry]]) -> dict[Hashable, Entry]:
+    """Index entries by their signs, but for those that share one with another."""
+    found: dict[Hashable, Entry | None] = {}
+    for sign, entry in signs:
+        found[sign] = None if sign in found else entry
+    return {sign: entry for sign, entry in found.items() if entry is not None}
 
 
 _OVERRIDABLE = 4

@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 
-from surgery.differences.side import Side, Value
+from surgery.differences.side import Side, Value, once
 from surgery.graph.entries import Entry
 
 _WEIGHT = 16
@@ -132,18 +132,9 @@ def disagree(
 
     So it is where an exporter numbers the nodes, and a node more shifts the numbers.
     """
-    here, there = _once(a), _once(b)
+    here, there = (once((sign, entry) for entry, sign in signs.items()) for signs in (a, b))
     return {
         name
         for name, entry in names.items()
-        if name in other
-        and a[entry] != b[other[name]]
-        and (there.get(a[entry]) is not None or here.get(b[other[name]]) is not None)
+        if name in other and a[entry] != b[other[name]] and (a[entry] in there or b[other[name]] in here)
     }
-
-
-def _once(signs: Mapping[Entry, int]) -> dict[int, Entry | None]:
-    found: dict[int, Entry | None] = {}
-    for entry, sign in signs.items():
-        found[sign] = None if sign in found else entry
-    return found

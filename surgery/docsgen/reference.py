@@ -142,7 +142,7 @@ _KINDS = {"string": "text", "integer": "a whole number", "number": "a number", "
 
 
 def _reference(name: str) -> str:
-    known = {"comparison": 'a count, or a comparison such as `">= 1"`', "steps": "a list of steps"}
+    known = {"count": 'a count, or a comparison such as `">= 1"`', "steps": "a list of steps"}
     known["pass-name"] = "[a pass](passes/README.md)"
     title = next((title for section, title, _ in _SECTIONS if section == name), name)
     return known.get(name, f"[{title}](#{anchor(title)})")

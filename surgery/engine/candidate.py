@@ -1,4 +1,4 @@
-"""What a pass made of the committed model, before anybody decides what becomes of it."""
+"""The result of a pass that is neither committed nor rolled back yet."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class State:
-    """A committed model without weights: as a message, serialized, and its operators counted."""
+    """A committed model without weights: the message, its bytes, and the count of each operator."""
 
     proto: onnx.ModelProto
     data: bytes
@@ -27,7 +27,7 @@ class State:
 
     @classmethod
     def of(cls, proto: onnx.ModelProto, data: bytes) -> State:
-        """Count the operators of a model, given as a message and serialized."""
+        """Build a state from a message and its bytes."""
         return cls(proto, data, operators(proto))
 
     @property
@@ -38,13 +38,13 @@ class State:
 
 @dataclass(frozen=True)
 class Candidate:
-    """What a pass made of the committed model, not committed yet.
+    """The result of a pass on the committed model.
 
-    `complaint` says what is wrong with it, or is empty; `exit_code` is then 1 for a negative verdict and 3 for a pass
-    that broke. One that is `final` was refused already, and in parts too. `proto` and `data` are the model without
-    weights, as a message and serialized; without a result, `proto` is None. `live` tells whether the graph that passes
-    work on holds it. `renamed` says what inputs and outputs are called now, `accounts` how they follow from those
-    before.
+    `proto` and `data` are the model without weights, as a message and as bytes; `proto` is None where there is no
+    result. `live` says whether the graph that passes work on holds it. `complaint` says what is wrong, or is empty;
+    `exit_code` is then 1 for a negative verdict and 3 for a pass that broke. A candidate that is `final` was refused
+    before, in parts as well. `renamed` maps inputs and outputs to their new names, and `accounts` say how they follow
+    from those before.
     """
 
     step: PassStep
@@ -63,7 +63,7 @@ class Candidate:
 
     @property
     def promise(self) -> Parity:
-        """What its pass promises, with the options of the step."""
+        """The promise of its pass with the options of the step."""
         return self.step.find().promise(self.step.options)
 
     @property
@@ -73,7 +73,7 @@ class Candidate:
 
     @property
     def keeps(self) -> bool:
-        """Whether it is committed, right or not."""
+        """Whether it is committed, verified or not."""
         return self.ok or self.step.on_failure == "keep"
 
     @property
@@ -83,10 +83,10 @@ class Candidate:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether there is a changed model and it is wrong, rather than none or one that nothing is known of."""
+        """Whether there is a changed model that is wrong, rather than none or an unverified one."""
         return bool(self.complaint) and self.changed and (self.verdict is None or self.verdict.is_different)
 
     @property
     def is_unverified(self) -> bool:
-        """Whether there is a changed model of which nothing could be shown."""
+        """Whether there is a changed model that could not be verified."""
         return self.changed and self.verdict is not None and self.verdict.is_unverified

@@ -21,17 +21,17 @@ _Key = tuple["Pass", str, frozenset[int]]
 
 
 class CommittedModel:
-    """The state that passes start from. A pass works on the live graph, which is made anew where it was left changed.
+    """The state that passes start from. A pass works on the live graph, which is rebuilt if a refused pass changed it.
 
-    `ModelFileError` when the nodes of the model have no order.
+    Raises `ModelFileError` when the graph has a cycle.
     """
 
     def __init__(self, stored: storage.StoredModel) -> None:
         self.stored = stored
         self._names: frozenset[str] = frozenset()
-        # Standard passes that changed nothing: as long as the model is the same, so is what they do.
+        # Standard passes that changed nothing; they do the same again on the same model.
         self._unchanged: dict[_Key, Candidate] = {}
-        # Steps that were refused as a whole, and the model of which that is known.
+        # Steps that were refused as a whole, with the model on which they were.
         self._refused: dict[_Key, tuple[bytes, Candidate]] = {}
         self.state = self._loaded = self._read()
 
@@ -48,7 +48,7 @@ class CommittedModel:
         return State.of(loaded, loaded.SerializeToString(deterministic=True))
 
     def _load(self, proto: onnx.ModelProto) -> None:
-        """Make the live graph anew; `_touched` is then set once a pass has worked on it."""
+        """Build the live graph. `_touched` is set once a pass has worked on it."""
         model = storage.ir_from_proto(proto, self.stored.weights)
         self.graph = Graph(model, weights=self.stored.weights, reserved=self._names)
         self._touched = False
@@ -64,7 +64,7 @@ class CommittedModel:
         return self.state.nodes
 
     def enter(self, state: State, *, live: bool) -> None:
-        """Let the next pass work on a model, which the graph holds if it is `live`."""
+        """Make a model the committed one; with `live`, the graph holds it already."""
         self.state = state
         if live:
             self._touched = False
@@ -72,7 +72,7 @@ class CommittedModel:
             self._load(state.proto)
 
     def known(self, step: PassStep, declared: Pass, skip: frozenset[int]) -> Candidate | None:
-        """Return what a step is known to make of this very model: nothing, or something that was refused."""
+        """Return the candidate of a step that is known on this very model: unchanged, or refused."""
         key = _key(step, declared, skip)
         unchanged = self._unchanged.get(key)
         if unchanged is not None and unchanged.data is self.state.data:
@@ -81,7 +81,7 @@ class CommittedModel:
         return refused if data is self.state.data else None
 
     def refuse(self, candidate: Candidate) -> None:
-        """Remember that a step was refused as a whole, so that it is not judged again on the same model."""
+        """Remember a step that was refused as a whole, so that it is not judged again on the same model."""
         key = _key(candidate.step, candidate.step.find(), frozenset())
         self._refused[key] = self.state.data, replace(candidate, live=False, final=True)
 
@@ -93,7 +93,7 @@ class CommittedModel:
         return self.graph
 
     def candidate(self, step: PassStep, declared: Pass, skip: frozenset[int], made: PassResult) -> Candidate:
-        """Return what a pass made of the model, without the sites to `skip`."""
+        """Return the candidate for the result of a pass that ran without the sites to `skip`."""
         state = self.state
         data = state.data if made.proto is None else made.proto.SerializeToString(deterministic=True)
         changed = data != state.data

@@ -1,4 +1,4 @@
-"""What a recipe expects of a model, or asks before a step, held against what the model has."""
+"""Compare a model with the expectations of a recipe, or with the condition of a step."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from surgery.recipe.schema import Expect
 
 
 def expectations(expected: Expect, ops: Mapping[str, int], opset: int, sites: int = 0) -> Iterator[tuple[str, bool]]:
-    """Yield what is expected of a model with these operators, in words, and whether it holds.
+    """Yield each expectation of a model with these operators, in words, and whether it holds.
 
-    `sites` counts those of a step; what is expected at the end says nothing of them.
+    `sites` is the number of sites of a step; expectations at the end do not mention sites.
     """
     yield from comparisons(expected.ops, expected.nodes, expected.opset, ops, opset)
     if expected.sites is not None:

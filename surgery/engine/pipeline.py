@@ -1,7 +1,7 @@
-"""The steps of a recipe, one transaction after the other, and the account of each.
+"""Run the steps of a recipe as transactions, one after the other, and record each.
 
-With a judge who verifies, a change is taken for granted while it is judged in parallel with the passes that follow,
-see `surgery.engine.speculation`. What turns out wrong is taken back with all that was made of it.
+While a change is being verified, the passes after it may already run on it, see `surgery.engine.speculation`. A change
+that turns out wrong is rolled back with everything that was built on it.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from surgery.proto.summary import opset
 from surgery.recipe.schema import Expect, PassStep, Recipe, RepeatStep, Step, UseStep, When
 
 _MOST_ROUNDS = 100
-"""`repeat: until-stable` gives up after this many rounds: its passes always find something to change."""
+"""Rounds after which `repeat: until-stable` gives up, since its passes keep finding something to change."""
 
 
 class Abort(Exception):  # noqa: N818 - ends the pipeline, not an error of its own
-    """A step failed and its recipe says that the run ends there."""
+    """A step failed, and the recipe says to abort."""
 
 
 class Arrived(Exception):  # noqa: N818 - ends the pipeline, not an error of its own
-    """The step that the pipeline was to stop before has its turn."""
+    """The pipeline has reached the step before which it was asked to stop."""
 
     def __init__(self, step: PassStep) -> None:
         super().__init__(step.name)
@@ -44,10 +44,10 @@ class Arrived(Exception):  # noqa: N818 - ends the pipeline, not an error of its
 
 
 class Pipeline:
-    """The transactions on one model, one after the other.
+    """Transactions on one model, one after the other.
 
-    Each step is verified as the recipe says, or `trusted`. The pipeline stops before the first run of the pass `until`
-    with `Arrived`. `failed` is the last candidate that was not committed, for it was wrong.
+    Steps are verified as the recipe says, unless they are `trusted`. The pipeline raises `Arrived` before the first run
+    of the pass `until`. `failed` is the last candidate that was refused.
     """
 
     def __init__(
@@ -57,44 +57,44 @@ class Pipeline:
         observer: Observer | None = None,
         *,
         contained: bool = True,
-        begun: ReferenceStart | None = None,
+        reference: ReferenceStart | None = None,
         trusted: bool = False,
         until: str | None = None,
     ) -> None:
         self.journal = Journal(observer)
         self.failed: Candidate | None = None
         self._until = until
-        self._changes = 0  # committed, and not taken back
+        self._changes = 0  # committed, and not rolled back
         self._speculation: Speculation | None = None
         if not trusted:
-            begun = begun or begin(stored, recipe.inputs, recipe.verify)
+            reference = reference or begin(stored, recipe.inputs, recipe.verify)
         try:
             self.model = CommittedModel(stored)
         except BaseException:
-            if begun is not None:
-                begun.contract.close()
+            if reference is not None:
+                reference.tracker.close()
             raise
         self._first = signature(self.model.state.proto)
         self.judge: Judge = Trusting()
-        if begun is not None:
-            judge = self.judge = Verifying(begun, recipe.verify, self.journal, self.model.state)
+        if reference is not None:
+            judge = self.judge = Verifying(reference, recipe.verify, self.journal, self.model.state)
             self._speculation = Speculation(judge) if speculation.pays(stored, judge) else None
         self._bench = Workbench(self.model, recipe.verify, self.judge, self.journal, Guilts(), contained)
 
     @property
     def verifying(self) -> Verifying:
-        """The judge, of a pipeline that is not trusted."""
+        """The judge of a pipeline that verifies."""
         assert isinstance(self.judge, Verifying)
         return self.judge
 
     def close(self) -> None:
-        """End what runs in parallel with this process, and forget what the original computed."""
+        """Stop what runs in parallel, and release the outputs of the original."""
         if self._speculation is not None:
             self._speculation.close()
         self.judge.close()
 
     def run(self, steps: tuple[Step, ...]) -> None:
-        """Run steps in order; `settle` waits for what is still being judged then. `Abort` when one ends the run."""
+        """Run steps in order. The last may still be judged when it returns: call `settle`. May raise `Abort`."""
         for step in steps:
             if not self._holds(step.when):
                 if isinstance(step, PassStep):
@@ -111,7 +111,7 @@ class Pipeline:
                     self.expect(step.recipe.expect, f"{step.recipe.name}: ", before)
 
     def _repeat(self, step: RepeatStep) -> None:
-        """Run rounds until one changes nothing, or leads back to a model that an earlier one began with."""
+        """Repeat the steps until a round changes nothing, or returns to the model with which an earlier round began."""
         seen: list[State] = []
         for _ in range(step.times if step.times is not None else _MOST_ROUNDS):
             before = self._changes
@@ -123,14 +123,14 @@ class Pipeline:
             self._endless(step)
 
     def _is_back(self, seen: Sequence[State]) -> bool:
-        """Return whether the model is one of those `seen` before, but for names."""
+        """Return whether the model equals one of those `seen` before, apart from names."""
         if not _is_among(self.model.state, seen):
             return False
-        # What is not judged yet may still be taken back, and the model be another one.
+        # A change that is not judged yet may still be rolled back.
         return not self.settle() or _is_among(self.model.state, seen)
 
     def _endless(self, step: RepeatStep) -> None:
-        """End rounds of which each has changed something: what they made was verified."""
+        """Stop after too many rounds: with an error if the step says so, else with a record, as all was verified."""
         what, where = f"still changing after {_MOST_ROUNDS} rounds", f"{step.path}:{step.line}"
         todo = "a pass always finds something to change; take it out"
         if step.on_failure in (None, "abort"):
@@ -153,12 +153,12 @@ class Pipeline:
     # One step
 
     def _run_passes(self, steps: Iterable[PassStep]) -> None:
-        """Run passes in order, and again what was taken back with a change before it."""
+        """Run passes in order, and run those again that were rolled back with a change before them."""
         waiting = deque(steps)
         while waiting:
             transaction = Transaction(waiting.popleft(), self._bench)
             ahead = self._speculation if speculation.allows(transaction) else None
-            # A pass that is not standard runs in a fork, where a thread would be lost, with the locks that it holds.
+            # A pass that is not standard runs in a fork, which has no other threads but keeps the locks they hold.
             again = self._note_judged(wait=ahead is None or not transaction.declared.is_standard)
             if not again:
                 self._stop_before(transaction.step)
@@ -177,7 +177,7 @@ class Pipeline:
             raise Arrived(step)
 
     def _is_taken_ahead(self, ahead: Speculation | None, transaction: Transaction, candidate: Candidate) -> bool:
-        """Let the next pass work on a change that is not judged; return whether that may be."""
+        """Let the next pass work on a change that is not judged yet, and return True, where that is allowed."""
         if not candidate.ok:
             return False
         if candidate.changed and ahead is not None:
@@ -190,7 +190,7 @@ class Pipeline:
         return True
 
     def _run_ahead(self, ahead: Speculation, transaction: Transaction, candidate: Candidate) -> None:
-        """Let the next pass work on a change that is not judged."""
+        """Have a change judged in the background, and let the next pass work on it."""
         assert candidate.proto is not None
         before, after = self.model.state, State.of(candidate.proto, candidate.data)
         ahead.take(candidate, transaction.declared, before, after, transaction.seconds)
@@ -198,7 +198,7 @@ class Pipeline:
         self.model.enter(after, live=candidate.live)
 
     def _note_judged(self, *, wait: bool) -> list[PassStep]:
-        """Record what was judged of all that is taken for granted; return the steps that have to run again."""
+        """Record the changes whose judgement has ended; return the steps that have to run again."""
         if self._speculation is None:
             return []
         for ahead, candidate in self._speculation.judged(wait=wait):
@@ -216,7 +216,7 @@ class Pipeline:
         return []
 
     def settle(self) -> bool:
-        """Wait until nothing is taken for granted any more; return whether anything was taken back."""
+        """Wait until every change is judged; return whether any was rolled back."""
         taken_back = False
         while again := self._note_judged(wait=True):
             taken_back = True
@@ -224,7 +224,7 @@ class Pipeline:
         return taken_back
 
     def _conclude(self, transaction: Transaction, candidate: Candidate) -> None:
-        """Commit a judged candidate or roll back; `Abort` when the run ends with it."""
+        """Commit a judged candidate or roll it back; raise `Abort` if it ends the run."""
         record, candidate = transaction.conclude(candidate)
         if record.status == "committed":
             self._changes += 1
@@ -233,7 +233,7 @@ class Pipeline:
         self._record(transaction.step, record)
 
     def _record(self, step: PassStep, record: StepRecord) -> None:
-        """Record what became of a step; `Abort` when the run ends with it."""
+        """Record the outcome of a step; raise `Abort` if it ends the run."""
         if record.status == "failed" and step.on_failure in ("rollback", "bisect"):
             record = replace(record, status="rolled_back")
         self.journal.record(record)
@@ -241,22 +241,22 @@ class Pipeline:
             raise Abort
 
     def search(self, failed: Candidate, most: int = MOST_RUNS, seconds: float | None = None) -> Search[Candidate]:
-        """Prepare to search for the sites that make a candidate fail, in so many runs that begin in so many seconds."""
+        """Prepare a search for the sites that make a candidate fail: `most` runs, started within `seconds`."""
         return Transaction(failed.step, self._bench).search(failed, most, seconds)
 
     def attempt(self, step: PassStep) -> Candidate:
-        """Run one pass on the committed model, and judge what it made; commit nothing."""
+        """Run one pass on the committed model and judge the result, without committing it."""
         transaction = Transaction(step, self._bench)
         return transaction.judge(transaction.run())
 
     # The end
 
     def finish(self) -> None:
-        """Verify the end result where the steps were not verified on the whole; `RefusedEndError` if it is wrong."""
+        """Verify the end result as a whole, unless each step was; raise `RefusedEndError` if it is wrong."""
         self._bench.verify_committed("(end)")
 
     def expect(self, expected: Expect, prefix: str = "", before: Signature | None = None) -> None:
-        """Note which expectations the committed model meets; its signature was that of the original, or `before`."""
+        """Record which expectations the committed model meets; its signature is compared with `before`."""
         if expected == Expect():
             return
         self.settle()
@@ -269,5 +269,5 @@ class Pipeline:
 
 
 def _is_among(state: State, others: Sequence[State]) -> bool:
-    """Return whether a model is one of some others, but for names."""
+    """Return whether a model equals one of some others, apart from names."""
     return any(state.ops == other.ops and same_but_for_names(other.proto, state.proto) for other in others)

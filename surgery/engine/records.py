@@ -1,4 +1,4 @@
-"""The account of a run: what became of each step, of the expectations, and of the model."""
+"""The records of a run: the outcome of each step and of the expectations, and the result."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _NO_VERDICT = {
     "details": None,
     "region": None,
 }
-"""What a report says of a step that was not verified."""
+"""The fields of the report for a step that was not verified."""
 
 
 @dataclass(frozen=True)
 class RefusedSite:
-    """A site that was left out of a step, because the step fails with it; `why` says how."""
+    """A site that was left out of a step because the step fails with it; `why` says how."""
 
     number: int
     anchor: str
@@ -51,7 +51,7 @@ class RefusedSite:
 
 @dataclass(frozen=True)
 class StepRecord:
-    """What became of one step."""
+    """The outcome of one step."""
 
     name: str
     status: StepStatus
@@ -87,7 +87,7 @@ class StepRecord:
 
 @dataclass(frozen=True)
 class Expectation:
-    """One thing that the recipe expects, and whether it holds."""
+    """One expectation of the recipe, and whether it holds."""
 
     what: str
     ok: bool
@@ -95,7 +95,7 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Result:
-    """The account of a whole recipe. `proto` is the weightless result, whether it was written or not."""
+    """The outcome of a recipe. `proto` is the result without weights, whether it was written or not."""
 
     recipe: str
     input: Summary
@@ -107,13 +107,13 @@ class Result:
     proto: onnx.ModelProto = field(repr=False)
     stored: storage.StoredModel = field(repr=False)
     strict: bool = False
-    """Whether all has to hold, rather than what was committed."""
+    """Whether every step has to hold, rather than only those committed."""
     end: Verdict | None = None
     """The verdict on the whole model at the end, where steps were verified in the region of their change."""
     validity: Validity | None = None
-    """What is wrong with the model that was given, if that was asked."""
+    """The validity of the original, unless verification is off."""
     unverifiable: str = ""
-    """Why nobody can run that model, where nothing could be shown otherwise and that is not accepted."""
+    """Why the original cannot be run, where nothing could be verified and the recipe does not accept that."""
 
     @property
     def failure(self) -> StepRecord | None:
@@ -122,22 +122,22 @@ class Result:
 
     @property
     def refused(self) -> tuple[StepRecord, ...]:
-        """The steps of which not all was kept, each complaint once: those rolled back, and those that lack sites."""
+        """The steps that were rolled back or lost sites, each complaint once."""
         found = [step for step in self.steps if step.status == "rolled_back" or step.refused_sites]
         return tuple({(step.name, step.where, step.message): step for step in found}.values())
 
     @property
     def ok(self) -> bool:
-        """Whether no step ended the run, every expectation holds, and there is somebody who can run the model.
+        """Whether no step ended the run, every expectation holds, and the model can be run.
 
-        When strict, also whether nothing was refused.
+        If strict, also whether nothing was refused.
         """
         holds = self.failure is None and all(expectation.ok for expectation in self.expectations)
         return holds and not self.unverifiable and not (self.strict and self.refused)
 
     @property
     def exit_code(self) -> int:
-        """0 when all is well, 3 when a pass broke, 1 when a verdict or an expectation is negative."""
+        """0 if ok, 3 if a pass broke, 1 if a verdict or an expectation is negative."""
         if self.failure is not None:
             return self.failure.exit_code
         return 0 if self.ok else 1
@@ -161,26 +161,26 @@ class Result:
         }
 
     def save(self, path: str | Path, *, layout: storage.Layout = "keep", force: bool = False) -> Result:
-        """Write the model, atomically; return the account with the written file in it."""
+        """Write the model atomically; return the result with the written file in it."""
         files = storage.save(self.proto, path, self.stored.weights, layout=layout, force=force)
         return replace(self, output=summarize(self.proto, [Path(path), *files[1:]]))
 
 
 class Observer(Protocol):
-    """Is told what the runner does, so that it can be shown as it happens."""
+    """Receives the progress of a run."""
 
     def stage(self, step: str, stage: str) -> None:
         """Report that `step` has come to `stage`, such as "pass", "check" or "parity"."""
 
     def said(self, step: str, text: str) -> None:
-        """Pass on what the code of a pass has printed."""
+        """Report what a pass has printed."""
 
     def done(self, record: StepRecord) -> None:
         """Report that a step has ended."""
 
 
 class Silent:
-    """An observer that keeps all to itself, but for what passes print."""
+    """An observer that shows nothing but what passes print."""
 
     def stage(self, step: str, stage: str) -> None:
         """Do nothing."""
@@ -194,17 +194,17 @@ class Silent:
 
 
 class Journal:
-    """The account of a run under way: what is recorded, and told to an observer."""
+    """The records of a run under way. Each is reported to an observer."""
 
     def __init__(self, observer: Observer | None) -> None:
         self.observer = observer or Silent()
         self.records: list[StepRecord] = []
         self.expectations: list[Expectation] = []
         self.prefix = ""
-        """What stands before the names of stages, such as "bisect, run 3: "."""
+        """The prefix of stages, such as "bisect, run 3: "."""
 
     def record(self, record: StepRecord) -> None:
-        """Note what became of a step."""
+        """Record the outcome of a step."""
         self.records.append(record)
         self.observer.done(record)
 

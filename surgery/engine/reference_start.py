@@ -1,7 +1,7 @@
-"""The original of a chain, run from the moment on at which it is known what it is fed.
+"""Run the original as early as possible: while passes are still being imported.
 
-The work is done in other processes, and no pass is needed for it: here nothing of the graph is imported, so that the
-runs go on while the rest of this program loads.
+The runs are made by other processes. Nothing of the graph is imported here, so that they start before the rest of the
+program is loaded.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class ReferenceStart:
 
     stored: storage.StoredModel
     skeleton: bytes
-    contract: SignatureTracker
+    tracker: SignatureTracker
 
 
 def begin(stored: storage.StoredModel, inputs: InputsSpec, verify: VerifySpec) -> ReferenceStart:
-    """Start to run a model on its inputs, unless nothing is to be compared; who begins closes the contract."""
+    """Start to run a model on its inputs, unless nothing is to be compared. The caller closes the tracker."""
     skeleton = storage.without_alias(stored.proto).SerializeToString(deterministic=True)
-    contract = SignatureTracker(skeleton, with_sets_beside(inputs, stored.path), verify)
+    tracker = SignatureTracker(skeleton, with_sets_beside(inputs, stored.path), verify)
     if verify.mode != "off":
-        contract.verifier.begin()
-    return ReferenceStart(stored, skeleton, contract)
+        tracker.verifier.begin()
+    return ReferenceStart(stored, skeleton, tracker)

@@ -1,4 +1,4 @@
-"""A model as a step of a recipe finds it: the steps before it are run, and nothing is verified."""
+"""Run a recipe up to one of its steps, without verifying."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reached:
-    """The step that was asked for, its pass, and the model, without weights, when its turn comes."""
+    """The step, its pass, and the model without weights on which the step would run."""
 
     step: PassStep
     declared: Pass
@@ -30,9 +30,9 @@ class Reached:
 
 
 def run_until(stored: storage.StoredModel, recipe: Recipe, name: str) -> Reached:
-    """Run the steps of a recipe that come before the first one of the pass `name`.
+    """Run the steps of a recipe before the first one of the pass `name`.
 
-    UsageError when no step is of that pass, or none has its turn, PassError when a step before it breaks.
+    Raises UsageError when the recipe has no such step or never reaches it, PassError when a step before it breaks.
     """
     names = [step.name for step in _steps(recipe.steps)]
     if name not in names:
@@ -53,7 +53,7 @@ def run_until(stored: storage.StoredModel, recipe: Recipe, name: str) -> Reached
 
 
 def _steps(steps: tuple[Step, ...]) -> Iterator[PassStep]:
-    """Yield all steps that run a pass, in the order in which they are written."""
+    """Yield all steps that run a pass, in the order of the recipe."""
     for step in steps:
         match step:
             case PassStep():

@@ -1,4 +1,4 @@
-"""A recipe, run over a model: the account of all its steps, and the result."""
+"""Run a recipe over a model: a record of each step, and the result."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def _rare_collections() -> Iterator[None]:
-    """Let the garbage collector look less often: a graph is very many objects, which stay, and a look goes over all."""
+    """Run the garbage collector less often: it visits each of the many objects of a graph, all of which stay."""
     before = gc.get_threshold()
     gc.set_threshold(max(before[0], 50_000), max(before[1], 20), max(before[2], 100))
     try:
@@ -42,25 +42,25 @@ def run(
     *,
     observer: Observer | None = None,
     contained: bool = True,
-    begun: ReferenceStart | None = None,
+    reference: ReferenceStart | None = None,
     on_failure: OnFailure | None = None,
     strict: bool = False,
 ) -> Result:
     """Run a recipe over a loaded model. Nothing is written; see `Result.save`.
 
-    Passes that are not standard ones run in a process of their own, unless `contained` is false. What has `begun` is
-    the run of this very model, with what the recipe says of inputs and verification. `on_failure` is done about each
-    step that fails, whatever the recipe says; when `strict`, a run that keeps only what holds is not ok.
+    Passes that are not standard ones run in a process of their own, unless `contained` is false. `reference` is the run
+    of this model, started early, with the inputs and the verification of the recipe. `on_failure` overrides what the
+    recipe does about a step that fails. With `strict`, a run that keeps only what holds is not ok.
     """
     started = time.perf_counter()
     recipe = decided(recipe, on_failure)
     refused: list[StepRecord] = []
-    # Where the end does not hold, which of the steps is to blame is known when each is verified on the whole.
+    # Where the end result is wrong, verifying each step on the whole model finds the step to blame.
     each = replace(recipe, verify=replace(recipe.verify, mode="each", compare="whole"))
     for attempt in (recipe, each):
         with (
             _rare_collections(),
-            closing(Pipeline(stored, attempt, observer, contained=contained, begun=begun)) as steps,
+            closing(Pipeline(stored, attempt, observer, contained=contained, reference=reference)) as steps,
         ):
             try:
                 steps.run(attempt.steps)
@@ -69,7 +69,7 @@ def run(
             except RefusedEndError as end:
                 refused.append(end.record)
                 steps.journal.observer.done(end.record)
-                begun = None
+                reference = None
                 continue
             except Abort:
                 pass
@@ -89,7 +89,7 @@ def _result(steps: Pipeline, recipe: Recipe, refused: tuple[StepRecord, ...], st
         output=summarize(steps.model.proto),
         steps=(*refused, *steps.journal.records),
         expectations=tuple(steps.journal.expectations),
-        bindings=tuple(judge.contract.verifier.bindings),
+        bindings=tuple(judge.tracker.verifier.bindings),
         seconds=time.perf_counter() - started,
         proto=steps.model.proto,
         stored=stored,
@@ -101,9 +101,9 @@ def _result(steps: Pipeline, recipe: Recipe, refused: tuple[StepRecord, ...], st
 
 
 def _unverifiable(pipeline: Pipeline, found: Validity) -> str:
-    """Say why nothing can be shown of a model that nobody can run; empty where something is, or that is accepted.
+    """Return why nothing could be verified, for a model that cannot be run; empty otherwise, or where that is accepted.
 
-    What is invalid stays so, though a removal changes nothing of it.
+    An invalid model stays invalid, also where a step that changes nothing passes.
     """
     judge = pipeline.verifying
     verdicts = [record.verdict for record in pipeline.journal.records if record.verdict is not None]
@@ -123,22 +123,28 @@ def apply(
     observer: Observer | None = None,
     layout: storage.Layout = "keep",
     contained: bool = True,
-    begun: ReferenceStart | None = None,
+    reference: ReferenceStart | None = None,
     on_failure: OnFailure | None = None,
     strict: bool = False,
 ) -> Result:
-    """Run a recipe over a model; write the result to `output` when all is well.
+    """Run a recipe over a model, and write the result to `output` if the run is ok.
 
-    `model` is a path or a message in memory, `recipe` a path, the name of a shipped recipe, or a loaded one. What has
-    `begun` is the run of this model with this recipe; for that, `on_failure` and `strict` see `run`.
-    Raises a `SurgeryError` for bad input. A negative verdict is no exception: look at `Result.ok`.
+    `model` is a path or a message in memory, `recipe` a path, the name of a shipped recipe, or a loaded one. For
+    `reference`, `on_failure` and `strict` see `run`. Raises a `SurgeryError` for bad input. A negative verdict does not
+    raise: look at `Result.ok`.
     """
     loaded = recipe if isinstance(recipe, Recipe) else _recipe(recipe, trust, contained)
-    stored = begun.stored if begun is not None else _load(model)
+    stored = reference.stored if reference is not None else _load(model)
     if output is not None:
         storage.check_target(Path(output), force=force)
     result = run(
-        stored, loaded, observer=observer, contained=contained, begun=begun, on_failure=on_failure, strict=strict
+        stored,
+        loaded,
+        observer=observer,
+        contained=contained,
+        reference=reference,
+        on_failure=on_failure,
+        strict=strict,
     )
     return result.save(output, layout=layout, force=force) if output is not None and result.ok else result
 

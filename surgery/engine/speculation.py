@@ -1,7 +1,7 @@
-"""Running ahead: the next pass works on what the last one made, while that is still being judged.
+"""Run ahead: the next pass works on a change while that change is still being judged.
 
-To judge is work for other processes, and to run a pass is work for this one. A change that turns out wrong is taken
-back, with everything that was made of it, and the steps after it run again on what is left.
+Judging is work for other processes, running a pass is work for this one. A change that turns out wrong is rolled back
+with everything that was built on it, and the steps after it run again on what is left.
 
 Who may change what: the thread of the pipeline owns the committed model, the graph and the journal. Each judgement has
 a thread of its own. These threads share the judge, one after the other where they change it: a judgement begins when
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _PATIENCE = 1.0
-"""Seconds to let a judgement come to its end that nobody waits for; what it still runs ends with it later."""
+"""Seconds to wait, when closing, for a judgement that is under way."""
 
 
 class Judgement:
-    """The judgement of one candidate, made of the state `before`, in a thread that does not outlive this process."""
+    """The judgement of a candidate, built on the state `before`, in a daemon thread."""
 
     def __init__(
         self, judge: Verifying, before: State, candidate: Candidate, declared: Pass, previous: Judgement | None
@@ -89,12 +89,12 @@ class Judgement:
             self.seconds += time.perf_counter() - started
 
     def _has_compared(self) -> bool:
-        """Wait until it has compared its regions; return whether its candidate may still be kept."""
+        """Wait until its regions are compared; return whether its candidate may still be kept."""
         self._compared.wait()
         return not self._called_off and (self._is_kept or not self.done)
 
     def _has_begun(self) -> bool:
-        """Wait until it judges; return whether it does still."""
+        """Wait until the judging begins; return whether it is still under way."""
         self._begun.wait()
         return not self.done
 
@@ -112,15 +112,15 @@ class Judgement:
         return not self._thread.is_alive()
 
     def call_off(self) -> None:
-        """Do not begin any more."""
+        """Prevent it from beginning, unless it has."""
         self._called_off = True
 
     def wait(self, seconds: float) -> None:
-        """Wait so long at most for the end."""
+        """Wait at most so many seconds for its end."""
         self._thread.join(seconds)
 
     def result(self) -> Candidate:
-        """Wait for the judgement; raises what it raised."""
+        """Wait for the judged candidate; raise what the judge raised."""
         self._thread.join()
         if self._error is not None:
             raise self._error
@@ -130,9 +130,9 @@ class Judgement:
 
 @dataclass
 class Ahead:
-    """A change that is taken for granted until it is judged: it took `seconds` to make it of the state `before`.
+    """A change that is assumed to hold until it is judged. Making it from the state `before` took `seconds`.
 
-    `later` are the steps up to the next change, none of which changed anything, with what is to be recorded of them.
+    `later` are the steps up to the next change, none of which changed anything, with their records.
     """
 
     step: PassStep
@@ -144,7 +144,7 @@ class Ahead:
 
 
 class Speculation:
-    """The changes that are taken for granted, in their order."""
+    """The changes that are assumed to hold, in their order."""
 
     def __init__(self, judge: Verifying) -> None:
         self._judge = judge
@@ -154,7 +154,7 @@ class Speculation:
         return len(self._changes)
 
     def take(self, candidate: Candidate, declared: Pass, before: State, after: State, seconds: float) -> None:
-        """Take a change for granted, and have it judged in parallel with the passes that follow."""
+        """Assume that a change holds, and have it judged in parallel with the passes that follow."""
         previous = self._changes[-1].judgement if self._changes else None
         judgement = Judgement(self._judge, before, candidate, declared, previous)
         self._changes.append(Ahead(candidate.step, before, after, seconds, judgement))
@@ -164,19 +164,19 @@ class Speculation:
         self._changes[-1].later.append((step, record))
 
     def judged(self, *, wait: bool) -> Iterator[tuple[Ahead, Candidate]]:
-        """Yield the changes that are judged, in their order; `wait` for all of them."""
+        """Yield the changes that are judged, in order; with `wait`, all of them."""
         while self._changes and (wait or self._changes[0].judgement.done):
             ahead = self._changes.pop(0)
             yield ahead, ahead.judgement.result()
 
     def take_back(self) -> list[PassStep]:
-        """Forget all changes; return their steps, and those that changed nothing after them."""
+        """Drop all changes; return their steps and the steps after them that changed nothing."""
         steps = [step for one in self._changes for step in (one.step, *(later for later, _ in one.later))]
         self._changes = []
         return steps
 
     def close(self) -> None:
-        """Call off what is not judged yet."""
+        """Call off what has not been judged yet."""
         for one in self._changes:
             one.judgement.call_off()
         if self._changes:
@@ -185,9 +185,10 @@ class Speculation:
 
 
 def pays(stored: StoredModel, judge: Verifying) -> bool:
-    """Return whether to run ahead: not where a pass that folds weights and a session that holds them fill the memory.
+    """Return whether to run ahead.
 
-    Where only the end or the region of a change is compared there is no such session.
+    Not where a pass that folds weights and a session that holds them would fill the memory. There is no such session
+    where only the end or the region of a change is compared.
     """
     spec = judge.spec
     weights = sum(payload_bytes(tensor) for tensor in all_tensors(stored.proto))
@@ -195,9 +196,9 @@ def pays(stored: StoredModel, judge: Verifying) -> bool:
 
 
 def allows(transaction: Transaction) -> bool:
-    """Return whether the next pass may begin before what a step made is judged.
+    """Return whether the next pass may begin before the result of a step is judged.
 
-    What it is held to must be what later steps are held to, and nobody may have asked for more than a verdict.
+    Not for a step that changes the signature or the baseline, by which later steps are judged, or has expectations.
     """
     step, declared = transaction.step, transaction.declared
     intended = declared.promise(step.options) is Parity.INTENDED

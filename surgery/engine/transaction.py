@@ -1,8 +1,8 @@
-"""One step as a transaction: a pass runs on the committed model, what it made is judged, then committed or not.
+"""One step as a transaction: run a pass on the committed model, judge the candidate, commit it or roll it back.
 
-A pass works on the live graph. Its result is serialized without weights; when that is what it was before, nothing
-happened. Otherwise the judge checks the result, compares its signature, and compares its outputs with those of the
-original. It is committed when all hold. Where the recipe says so, sites with which a step fails are left out.
+A pass works on the live graph. Its result is serialized without weights; if the bytes are the same as before, the step
+changed nothing. Otherwise the judge compares the signature, runs the checker, and compares outputs with those of the
+original. The candidate is committed when all hold. With `on_failure: bisect`, the sites that make it fail are left out.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from surgery.verification.inputs.spec import VerifySpec
 from surgery.why.explain import explained, why_so_few
 
 _RUNS_UNVERIFIED = 16
-"""Runs to look for the sites of which nothing can be shown: most often that is so of all of them."""
+"""Runs in a search for the sites that cannot be verified: most often none of them can."""
 
 _MOST_LISTED = 3
 
 
 class RefusedEndError(Exception):
-    """What the steps have left does not hold as a whole, where no step was verified on the whole by itself."""
+    """The end result is wrong as a whole, though each step was accepted in the region of its change."""
 
     def __init__(self, record: StepRecord) -> None:
         super().__init__(record.message)
@@ -41,9 +41,9 @@ class RefusedEndError(Exception):
 
 @dataclass(frozen=True)
 class Workbench:
-    """What the transactions of one run share: the committed model, who judges and how strictly, and the account.
+    """What the transactions of one run share: the committed model, the judge and its spec, and the journal.
 
-    `contained` passes run in a fork, unless they are standard ones. `guilts` are the sites to avoid.
+    With `contained`, passes that are not standard run in a fork. `guilts` are the sites to avoid.
     """
 
     model: CommittedModel
@@ -79,7 +79,7 @@ class Workbench:
 
 
 class Transaction:
-    """One step on the committed model of a workbench. `seconds` is the time that it took before this."""
+    """One step on the committed model of a workbench. `seconds` is the time spent on it so far."""
 
     def __init__(self, step: PassStep, bench: Workbench, seconds: float = 0.0) -> None:
         self.step = step
@@ -93,7 +93,7 @@ class Transaction:
         return time.perf_counter() - self._started
 
     def run(self, skip: frozenset[int] = frozenset()) -> Candidate:
-        """Run the pass on the committed model without the sites to `skip`; what it made is not judged."""
+        """Run the pass on the committed model, without the sites to `skip`; return the candidate, not judged yet."""
         step, declared, bench = self.step, self.declared, self._bench
         known = bench.model.known(step, declared, skip)
         if known is not None:
@@ -117,44 +117,44 @@ class Transaction:
         return bench.judge.names(bench.model.candidate(step, declared, skip, made), declared)
 
     def avoid_guilty_sites(self, candidate: Candidate) -> Candidate:
-        """Run the pass again without the sites that were guilty before, where the recipe looks for such."""
+        """With `on_failure: bisect`, run the pass again without the sites that were guilty in an earlier round."""
         if self.step.on_failure == "bisect" and candidate.ok and candidate.changed:
             return self._bench.guilts.avoid(self._key, candidate, self.run)
         return candidate
 
     def judge(self, candidate: Candidate) -> Candidate:
-        """Judge what the pass made."""
+        """Judge a candidate of this step."""
         return self._bench.judge.judge(candidate, self.declared)
 
     def conclude(self, candidate: Candidate) -> tuple[StepRecord, Candidate]:
-        """Commit a judged candidate, or what holds of it, or roll back; return the account, and what that is about."""
+        """Commit a judged candidate, or the part that holds, or roll back; return the record and the candidate."""
         bench, before = self._bench, self._bench.model.state
         refused: tuple[RefusedSite, ...] = ()
         if self.step.on_failure == "bisect" and self._may_hold_in_part(candidate):
             candidate, refused = self._spare(candidate)
 
-        def told(status: StepStatus) -> tuple[StepRecord, Candidate]:
+        def concluded(status: StepStatus) -> tuple[StepRecord, Candidate]:
             return account(candidate, status, before, bench.model.state, self.seconds, refused), candidate
 
         if candidate.proto is None or not candidate.keeps:
             bench.model.refuse(candidate)
-            return told("failed")
+            return concluded("failed")
         failed = self._expect(candidate)
         if failed:
             bench.judge.join()  # to explain a pass is to run it, in a fork maybe
             why = why_so_few(self.step, len(candidate.applied), before.proto, bench.model.stored.weights)
-            record, _ = told("failed")
+            record, _ = concluded("failed")
             return replace(record, message=explained(str(failed), why), exit_code=1, why=why), candidate
         if not candidate.changed:
-            return told("rolled_back" if refused else "unchanged")
-        if bench.judge.begins_anew(candidate):
+            return concluded("rolled_back" if refused else "unchanged")
+        if bench.judge.moves_baseline(candidate):
             bench.verify_committed(f"(before {self.step.name})")
         bench.model.enter(State.of(candidate.proto, candidate.data), live=candidate.live)
         bench.judge.adopt(candidate)
-        return told("committed")
+        return concluded("committed")
 
     def _expect(self, candidate: Candidate) -> ExpectationError | None:
-        """Note which expectations of the step are met; return an error that names those that are not."""
+        """Record which expectations of the step are met; return an error that names the others, if any."""
         expected = self.step.expect
         if expected is None or candidate.proto is None or self._bench.judge.trusts:
             return None
@@ -168,7 +168,7 @@ class Transaction:
     # Where a candidate fails
 
     def search(self, failed: Candidate, most: int = MOST_RUNS, seconds: float | None = None) -> Search[Candidate]:
-        """Prepare to search for the sites that make it fail, in so many runs that begin in so many seconds."""
+        """Prepare a search for the sites that make it fail, limited to `most` runs started within `seconds`."""
         journal = self._bench.journal
 
         def attempt(skip: frozenset[int]) -> Candidate:
@@ -182,13 +182,13 @@ class Transaction:
         return search
 
     def _may_hold_in_part(self, candidate: Candidate) -> bool:
-        """Return whether there is a point in trying a failed candidate without some of its sites."""
+        """Return whether a failed candidate is worth trying without some of its sites."""
         if candidate.final or candidate.proto is None:
             return False
         return candidate.is_wrong or (candidate.is_unverified and self._bench.judge.can_run)
 
     def _spare(self, failed: Candidate) -> tuple[Candidate, tuple[RefusedSite, ...]]:
-        """Leave out the sites with which a step fails, and give what is left, to be committed."""
+        """Leave out the sites that make a step fail; return the candidate that is left, and the refused sites."""
         most = _RUNS_UNVERIFIED if failed.is_unverified else MOST_RUNS
         search = self.search(failed, most, self._bench.spec.timeout)
         left_out: tuple[RefusedSite, ...] = ()
@@ -204,12 +204,12 @@ class Transaction:
             left_out = tuple(RefusedSite(s.number, s.anchor, why) for s in failed.applied if s.number not in tried)
         guilty = tuple(RefusedSite(one.site.number, one.site.anchor, one.trial.complaint) for one in search.found)
         self._bench.guilts.add(self._key, (one.site for one in search.found))
-        # The graph may have been worked on since.
+        # The live graph may have changed since.
         return replace(rest, live=False), guilty + left_out
 
     @property
     def _key(self) -> object:
-        """What tells apart where different passes, or one with other options, were found guilty."""
+        """The pass with its options: guilty sites are remembered for each."""
         return self.declared, repr(self.step.options)
 
 
@@ -221,7 +221,7 @@ def account(
     seconds: float = 0.0,
     refused: tuple[RefusedSite, ...] = (),
 ) -> StepRecord:
-    """Give the account of a step that was tried on the state `before`."""
+    """Return the record of a step that was tried on the state `before`."""
     step = candidate.step
     return StepRecord(
         step.name,
@@ -240,13 +240,13 @@ def account(
 
 
 def _listed(refused: Iterable[RefusedSite]) -> str:
-    """List which sites were left out, and no more than a few of them."""
+    """List the first few sites that were left out."""
     sites = [str(site) for site in refused]
     more = f"; and {len(sites) - _MOST_LISTED} more" if len(sites) > _MOST_LISTED else ""
     return "; ".join(sites[:_MOST_LISTED]) + more
 
 
 def _remark(verdict: Verdict | None) -> str:
-    """Return what is said of a verdict that let the step pass without a comparison."""
+    """Return the remark on a verdict that lets a step pass without a comparison."""
     shown = verdict is None or verdict.passed or verdict.is_different
     return "" if verdict is None or shown else verdict.message or verdict.reason or ""

@@ -11,8 +11,8 @@ import numpy as np
 import onnx_ir as ir
 
 from surgery.graph.copy import Copier, function_of
-from surgery.graph.edits import FIRST_WITH_FUNCTIONS, Edits, ModelField, NewNode, PendingMapping
-from surgery.graph.signature_mappings import End, Pieces
+from surgery.graph.edits import FIRST_WITH_FUNCTIONS, Edits, ModelField, NewNode
+from surgery.graph.signature_mappings import End, Pieces, Relation
 from surgery.graph.values import Node, Refusal, Value
 from surgery.shapes.facts import Dim
 
@@ -363,7 +363,7 @@ class Builder:
         before = {
             key: self.name_before(operand) if isinstance(operand, Value) else operand for key, operand in names.items()
         }
-        self._claim("output", value if isinstance(value, str) else value.ir, text, before, "")
+        self._claim("output", value, text, before, "")
 
     def relate_pieces(self, inputs: Mapping[str, int], outputs: Mapping[str, int], count: int) -> None:
         """Say that the model computes each piece of a batch by itself; declare "dims".
@@ -377,7 +377,7 @@ class Builder:
     def _claim(
         self,
         end: End,
-        port: ir.Value | str,
+        port: Value | str,
         body: str,
         names: Mapping[str, Value | str | np.ndarray[Any, Any]],
         inverse: str,
@@ -387,12 +387,13 @@ class Builder:
         for part in (body, inverse):
             parse_nodes(part)
         constants = {key: operand for key, operand in names.items() if isinstance(operand, np.ndarray)}
-        operands = {
-            key: operand.ir if isinstance(operand, Value) else operand
-            for key, operand in names.items()
-            if not isinstance(operand, np.ndarray)
-        }
-        self.edits.claims.append(PendingMapping(end, port, body, operands, constants, inverse))
+
+        def settled() -> Relation:
+            """Give it with the names that new values have when the site is done."""
+            operands = {key: _name_of(operand) for key, operand in names.items() if not isinstance(operand, np.ndarray)}
+            return Relation(end, _name_of(port), body, operands, constants, inverse)
+
+        self.edits.claims.append(settled)
 
     def name_before(self, value: Value) -> str:
         """Return what a value was called before the pass."""
@@ -405,3 +406,7 @@ class Builder:
         What only that needed goes. Refused for an output, and where the type is not known.
         """
         self.edits.ports.append(("cut", value.ir))
+
+
+def _name_of(operand: Value | str) -> str:
+    return operand if isinstance(operand, str) else operand.name

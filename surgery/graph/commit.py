@@ -17,7 +17,7 @@ from surgery.graph.stamping import Place, Stamps
 from surgery.graph.traversal import reads
 from surgery.graph.values import Node, Refusal, Value
 from surgery.shapes.facts import declarable
-from surgery.storage.scopes import bodies, subgraphs, values
+from surgery.storage.scopes import bodies, nested, subgraphs, values
 
 if TYPE_CHECKING:
     from surgery.graph.state import GraphState
@@ -439,12 +439,9 @@ def _make_one_type(one: ir.Attr, other: ir.Attr) -> bool:
 def discard(edits: Edits) -> None:
     """Let the copies of subgraphs that a site made read nothing, for they will not be part of the graph."""
     copies = [attribute for made in edits.nodes if made.like is not None for attribute in made.attributes.values()]
-    pending = [graph for attribute in copies for graph in bodies(attribute)]
-    while pending:
-        for node in pending.pop():
-            for index in range(len(node.inputs)):
-                node.replace_input_with(index, None)
-            pending.extend(subgraphs(node))
+    for node in [node for attribute in copies for graph in nested(bodies(attribute)) for node in graph]:
+        for index in range(len(node.inputs)):
+            node.replace_input_with(index, None)
 
 
 def _attribute(name: str, content: Any) -> ir.Attr:

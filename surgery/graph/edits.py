@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import numpy as np
 import onnx_ir as ir
 
-from surgery.graph.signature_mappings import End, Joined, Pieces, Relation
+from surgery.graph.signature_mappings import Joined, Pieces, Relation
 from surgery.graph.values import Node, Value
 from surgery.shapes.facts import Dim
 
@@ -36,27 +35,6 @@ class NewNode:
     """The node that it is a copy of."""
 
 
-@dataclass(frozen=True)
-class PendingMapping:
-    """A relation that names values; what new ones are called is known when the site is done."""
-
-    end: End
-    port: ir.Value | str
-    body: str
-    operands: Mapping[str, ir.Value | str]
-    constants: Mapping[str, np.ndarray[Any, Any]]
-    inverse: str
-
-    def account(self) -> Relation:
-        """Give it with names."""
-        names = {key: _name_of(operand) for key, operand in self.operands.items()}
-        return Relation(self.end, _name_of(self.port), self.body, names, self.constants, self.inverse)
-
-
-def _name_of(value: ir.Value | str) -> str:
-    return value if isinstance(value, str) else value.name or ""
-
-
 PortEdit = Literal["add input", "drop input", "drop output", "add output", "cut"]
 
 
@@ -80,7 +58,7 @@ class Edits:
     port_types: list[tuple[ir.Value, ir.TypeProtocol | None, Sequence[Dim] | None]] = field(default_factory=list)
     port_orders: dict[str, list[tuple[ir.Value, str | None]]] = field(default_factory=dict)
     output_names: dict[ir.Value, str] = field(default_factory=dict)
-    claims: list[PendingMapping] = field(default_factory=list)
+    claims: list[Callable[[], Relation]] = field(default_factory=list)
     joins: list[Joined] = field(default_factory=list)
     pieces: list[Pieces] = field(default_factory=list)
     bindings: list[tuple[ir.Value, ir.TensorProtocol]] = field(default_factory=list)

@@ -7,7 +7,7 @@ a division by zero ends that process and not this one, and a Range of 10^12 elem
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,9 @@ import numpy as np
 import onnx_ir as ir
 
 from surgery.errors import SurgeryError, WorkerError
+from surgery.graph.traversal import post_order
 from surgery.storage import Weights, proto_from_ir
+from surgery.storage.constants import constant_of
 from surgery.workers import Worker, WorkerRaised
 
 if TYPE_CHECKING:
@@ -117,39 +119,16 @@ def _bytes(value: Value) -> int | None:
 
 
 def _is_leaf(value: ir.Value, known: Mapping[ir.Value, ir.TensorProtocol]) -> bool:
-    return value in known or value.producer() is None or _constant(value) is not None
-
-
-def _constant(value: ir.Value) -> ir.TensorProtocol | None:
-    from surgery.storage.constants import constant_tensor
-
-    if value.is_initializer():
-        return value.const_value
-    producer = value.producer()
-    if producer is None or producer.op_type != "Constant" or producer.domain:
-        return None
-    return constant_tensor(producer)
+    return value in known or value.producer() is None or constant_of(value) is not None
 
 
 def _cone(values: Sequence[ir.Value], known: Mapping[ir.Value, ir.TensorProtocol]) -> list[ir.Node]:
     """List the nodes that the values need, each after what it reads."""
-    order: dict[ir.Node, None] = {}
-    opened: set[ir.Node] = set()
-    stack = [node for value in values if not _is_leaf(value, known) and (node := value.producer()) is not None]
-    while stack:
-        node = stack[-1]
-        if node in order:
-            stack.pop()
-        elif node in opened:
-            order[node] = None
-            stack.pop()
-        else:
-            opened.add(node)
-            for value in node.inputs:
-                producer = None if value is None or _is_leaf(value, known) else value.producer()
-                if producer is not None and producer not in opened:
-                    stack.append(producer)
-    return list(order)
+
+    def needed(inputs: Iterable[ir.Value | None]) -> list[ir.Node | None]:
+        return [None if value is None or _is_leaf(value, known) else value.producer() for value in inputs]
+
+    return post_order(reversed(needed(values)), lambda node: needed(node.inputs))
 
 
 class _Group:
@@ -239,7 +218,7 @@ class _Group:
 
         def copy(value: ir.Value) -> ir.Value:
             if value not in copies:
-                tensor = self.known.get(value, _constant(value))
+                tensor = self.known.get(value, constant_of(value))
                 if tensor is None:
                     raise SurgeryError(f"{value.name} is not a constant")
                 copies[value] = ir.Value(

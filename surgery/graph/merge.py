@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from surgery.graph.signature_mappings import Joined
 from surgery.graph.state import GraphState
 from surgery.graph.values import Value
 from surgery.shapes.facts import Dim
-from surgery.storage.scopes import scopes, subgraphs
+from surgery.storage.scopes import nested, scopes, values
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Other:
         """
         graph, model = new.graph, self.graph.ir
         self._require_opsets(graph)
-        own = {value.name for scope in scopes(graph.ir) for value in _declared(scope)}
+        own = {value.name for value in values(scopes(graph.ir))}
         connect = _rename_connected(model, connect, own, prefix)
         assert graph.weights is not None
         new.edits.joins.append(
@@ -148,7 +148,7 @@ def _keep_functions_apart(graph: GraphState, model: ir.Model, prefix: str) -> No
         if identifier in known and _body(known[identifier]) != _body(function):
             renamed[identifier] = _unused(f"{prefix}{function.name}", taken)
             taken.add(renamed[identifier])
-    for node in _nodes(model):
+    for node in (node for scope in scopes(model) for node in scope):
         name = renamed.get(node.op_identifier())
         if name is not None:
             node.op_type = name
@@ -159,10 +159,6 @@ def _keep_functions_apart(graph: GraphState, model: ir.Model, prefix: str) -> No
 def _body(function: ir.Function) -> bytes:
     data: bytes = ir.serde.serialize_function(function).SerializeToString(deterministic=True)
     return data
-
-
-def _nodes(model: ir.Model) -> Iterator[ir.Node]:
-    yield from (node for scope in scopes(model) for node in scope)
 
 
 def _rename_connected(
@@ -182,23 +178,15 @@ def _rename_connected(
 
 def _prefix_names(model: ir.Model, own: set[str | None], prefix: str) -> None:
     """Put the prefix before all names but those inside functions; UsageError for a value that both models have."""
-    values: dict[ir.Value, str] = {}
-    pending = [model.graph]
-    while pending:
-        scope = pending.pop()
-        values |= {value: f"{prefix}{value.name}" for value in _declared(scope) if value.name}
-        for node in scope:
-            node.name = node.name and f"{prefix}{node.name}"
-            pending += subgraphs(node)
-    taken = next((name for name in values.values() if name in own), None)
+    inside = list(nested([model.graph]))
+    names = {value: f"{prefix}{value.name}" for value in values(inside) if value.name}
+    for node in (node for scope in inside for node in scope):
+        node.name = node.name and f"{prefix}{node.name}"
+    taken = next((name for name in names.values() if name in own), None)
     if taken is not None:
         raise UsageError(f"both models have a tensor '{taken}'", todo="set a prefix, for example 'prefix: second/'")
     if prefix:
-        rename_values(model, values)
-
-
-def _declared(scope: ir.Graph) -> Iterator[ir.Value]:
-    yield from (*scope.inputs, *scope.initializers.values(), *(value for node in scope for value in node.outputs))
+        rename_values(model, names)
 
 
 def _dims(value: Value | None) -> tuple[Dim, ...]:

@@ -22,6 +22,7 @@ import onnx_ir as ir
 from surgery.graph import lineage
 from surgery.graph.lineage import Lineage
 from surgery.graph.values import Node
+from surgery.operators.moving import EXTENTS
 
 if TYPE_CHECKING:
     from surgery.graph.edits import Edits
@@ -33,7 +34,6 @@ Place = ir.Node | None
 Parent = tuple[str, Lineage]
 """What a node hands down, after its operator."""
 
-_EXTENTS = ("Shape", "Size")
 _OPERANDS = (ir.DataType.INT64, ir.DataType.BOOL)
 
 
@@ -146,7 +146,7 @@ class Stamps:
 
     def _computes_operands(self, node: ir.Node) -> bool:
         # The type of what an earlier site made may not be known yet.
-        return node.op_type in _EXTENTS or all(self._type_of(value) in _OPERANDS for value in node.outputs)
+        return node.op_type in EXTENTS or all(self._type_of(value) in _OPERANDS for value in node.outputs)
 
     def _type_of(self, value: ir.Value) -> ir.DataType | None:
         kind = value.type or self.graph.facts.seen(value).type

@@ -8,11 +8,13 @@ from __future__ import annotations
 import difflib
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from surgery.errors import SurgeryError
+from surgery.graph.traversal import post_order, reads
 from surgery.operators.subgraphs import subgraphs
 from surgery.shapes.facts import dims
 from surgery.storage.scopes import scopes
@@ -54,8 +56,7 @@ def print_graph(model: onnx.ModelProto, *, declarations: bool = False) -> str:
     """Print the main graph as ONNX text that parses back, without node metadata; value infos only when asked for."""
     import onnx.printer
 
-    copy = type(model)()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     _strip(copy.graph, declarations)
     return "\n".join(line.rstrip() for line in onnx.printer.to_text(copy.graph).splitlines())
 
@@ -64,8 +65,7 @@ def print_model(model: onnx.ModelProto) -> str:
     """Print a whole model as ONNX text, without value infos and node metadata."""
     import onnx.printer
 
-    copy = type(model)()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     _strip(copy.graph)
     for function in copy.functions:
         del function.value_info[:]
@@ -173,32 +173,12 @@ def _unused(graph: ir.Graph, names: dict[ir.Value, str]) -> Iterator[ir.Value]:
 
 def _needed_order(graph: ir.Graph) -> list[ir.Node]:
     """Order the nodes as a walk from the outputs through the inputs meets them; dead ones last."""
-    order: dict[ir.Node, None] = {}
-    roots = [value.producer() for value in graph.outputs] + list(graph)
-    opened: set[ir.Node] = set()
-    for root in roots:
-        stack = [root] if root is not None else []
-        while stack:
-            node = stack[-1]
-            if node in order:
-                stack.pop()
-                continue
-            if node in opened:
-                order[node] = None
-                stack.pop()
-                continue
-            opened.add(node)
-            needed = [value.producer() for value in _operands(node)]
-            stack.extend(n for n in reversed(needed) if n is not None and n.graph is graph and n not in opened)
-    return list(order)
 
+    def needed(node: ir.Node) -> list[ir.Node]:
+        makers = [value.producer() for value in reads(node)]
+        return [maker for maker in reversed(makers) if maker is not None and maker.graph is graph]
 
-def _operands(node: ir.Node) -> Iterator[ir.Value]:
-    yield from (value for value in node.inputs if value is not None)
-    for attribute in node.attributes.values():
-        if not attribute.is_ref() and attribute.type == ir.AttributeType.GRAPH:
-            for inner in attribute.as_graph():
-                yield from _operands(inner)
+    return post_order([*(value.producer() for value in graph.outputs), *graph], needed)
 
 
 def _attribute(name: str, attribute: ir.Attr, names: dict[ir.Value, str], indent: str) -> list[str]:

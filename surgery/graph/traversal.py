@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 
 import onnx_ir as ir
 
@@ -61,3 +61,20 @@ def between(scope: ir.Graph, starts: Iterable[ir.Value], ends: Iterable[ir.Value
         upstream = above(scope, last, first - last)
         found = {node: None for node in found if node in upstream}
     return [node for node in scope if node in found]
+
+
+def post_order(roots: Iterable[ir.Node | None], needs: Callable[[ir.Node], Iterable[ir.Node | None]]) -> list[ir.Node]:
+    """List nodes and all that they need, each after what it needs; of two that one needs, the last one first."""
+    order: dict[ir.Node, None] = {}
+    opened: set[ir.Node] = set()
+    for root in roots:
+        stack = [root] if root is not None else []
+        while stack:
+            node = stack[-1]
+            if node in order or node in opened:
+                order[node] = None
+                stack.pop()
+                continue
+            opened.add(node)
+            stack.extend(needed for needed in needs(node) if needed is not None and needed not in opened)
+    return list(order)

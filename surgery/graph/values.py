@@ -14,9 +14,10 @@ import onnx_ir
 
 from surgery.graph import lineage
 from surgery.graph.lineage import Lineage
-from surgery.operators import traits, zeros
+from surgery.operators import ranges, traits
+from surgery.operators.forms import key_of
 from surgery.shapes.facts import Dim, dims, symbolic
-from surgery.storage.constants import constant_tensor
+from surgery.storage.constants import constant_of
 from surgery.storage.scopes import subgraphs
 
 if TYPE_CHECKING:
@@ -130,12 +131,7 @@ class Value(_View):
     @property
     def tensor(self) -> onnx_ir.TensorProtocol | None:
         """The constant tensor, its elements unread: of an initializer that no caller can override, or a Constant."""
-        if self.ir.is_initializer():
-            return None if self.is_overridable else self.ir.const_value
-        producer = self.ir.producer()
-        if producer is None or producer.op_type != "Constant" or producer.domain != "":
-            return None
-        return constant_tensor(producer)
+        return None if self.is_overridable else constant_of(self.ir)
 
     @property
     def is_constant(self) -> bool:
@@ -367,7 +363,7 @@ class Node(_View):
         called: set[object] = set()
         while pending:
             node = pending.pop()
-            if not node.ir.domain and (node.ir.op_type in traits.RANDOM or node._may_drop()):
+            if key_of(node.ir.domain, node.ir.op_type) in traits.RANDOM or (not node.ir.domain and node._may_drop()):
                 return True
             bodies = list(subgraphs(node.ir))
             function = self.graph.ir.functions.get(node.ir.op_identifier())
@@ -451,7 +447,7 @@ def _shows_sign(value: Value, logarithms: bool = False) -> bool:
                 continue
             if _divides(reader, current) or (logarithms and reader.op == "Log"):
                 return True
-            if reader.op in zeros.KEEPING:
+            if reader.op in ranges.KEEPING:
                 pending += [output for output in reader.outputs if output not in seen]
                 seen.update(reader.outputs)
     return False
@@ -474,14 +470,14 @@ def _is_never_minus_zero(value: Value, depth: int = _DEPTH) -> bool:
     node = value.producer
     if node is None or node.ir.domain not in ("", "ai.onnx") or not depth:
         return False
-    if node.op in zeros.NOT_BELOW:
+    if node.op in ranges.NOT_BELOW:
         return True
     if node.op == "Mul" and node.input(0) == node.input(1):
         return True
     if node.op == "Pow":
         exponent = node.required_input(1).constant
         return exponent is not None and bool((exponent % 2 == 0).all())
-    if node.op not in zeros.KEEPING_ABOVE:
+    if node.op not in ranges.KEEPING_ABOVE:
         return False
     # The other inputs of what moves elements are shapes and places.
     data = [each for each in node.inputs if each is not None and not _holds_integers(each)]

@@ -10,11 +10,10 @@ import onnx_ir as ir
 from surgery.graph.graph import Graph
 from surgery.graph.traversal import reads
 from surgery.graph.values import Node, Value
-from surgery.inspection.amounts import Amount, UnknownDim
+from surgery.inspection.amounts import Amount
+from surgery.operators.moving import RESHAPING
+from surgery.operators.operations import UnknownDim
 from surgery.storage.scopes import subgraphs
-
-_SAME_MEMORY = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
-"""Operators whose result is the operand under another shape: runtimes copy nothing."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class _Scope:
         """List after which node which values are needed no more."""
         last: dict[ir.Value, int] = {}
         for number, node in enumerate(self.nodes):
-            if node.op_type in _SAME_MEMORY and node.domain == "" and node.inputs and node.inputs[0] is not None:
+            if node.op_type in RESHAPING and node.domain == "" and node.inputs and node.inputs[0] is not None:
                 source = node.inputs[0]
                 if node.outputs and not source.is_initializer():
                     self.roots[node.outputs[0]] = self.roots.get(source, source)

@@ -6,15 +6,12 @@ from collections import Counter
 from functools import lru_cache
 from typing import Any
 
+from surgery.operators.operations import UnknownDim
 from surgery.shapes.facts import Dim
 from surgery.shapes.symbols import parse, shown, written
 
 _STAND_IN = 64
 """What a name stands for where two amounts of different names are compared."""
-
-
-class UnknownDim(Exception):  # noqa: N818 - says that there is no amount, not that anything is wrong
-    """A dim of which nothing is known."""
 
 
 class Amount:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import TYPE_CHECKING
 
 from surgery.errors import SurgeryError, UsageError
@@ -30,15 +31,12 @@ def dynamic_dims(proto: onnx.ModelProto) -> dict[str, list[str]]:
 
 def bind(proto: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelProto:
     """Copy a model with these sizes for dynamic dims; UsageError when it has no such dim."""
-    import onnx
-
     known = dynamic_dims(proto)
     for name in sizes:
         if name not in known:
             has = f"its dynamic dims are {', '.join(known)}" if known else "its dims are all fixed"
             raise UsageError(f"the model has no dynamic dim '{name}'{suggestion(name, known)}", todo=has)
-    result = onnx.ModelProto()
-    result.CopyFrom(proto)
+    result = deepcopy(proto)
     ports = list(result.graph.input)
     for value in ports:
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):

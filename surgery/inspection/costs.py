@@ -11,9 +11,17 @@ import onnx_ir as ir
 from surgery.graph.graph import Graph
 from surgery.graph.values import Node, Refusal, Value
 from surgery.inspection.amounts import Amount
-from surgery.inspection.operations import Work, work
+from surgery.operators.operations import MACS, UnknownDim, terms
 from surgery.shapes.facts import Dim
 from surgery.storage.scopes import subgraphs
+
+
+@dataclass
+class Work:
+    """The multiply-accumulates and the other operations of a node."""
+
+    macs: Amount = field(default_factory=Amount)
+    others: Amount = field(default_factory=Amount)
 
 
 @dataclass
@@ -85,10 +93,15 @@ def _of_scope(graph: Graph, scope: ir.Graph) -> Costs:
 
 
 def _work(node: Node) -> Work | None:
+    """Count what a node computes; None for an operator that is not known, or dims that are not."""
+    result = Work()
     try:
-        return work(node)
-    except Refusal:
+        found = terms(node)
+        for kind, factors in found or ():
+            (result.macs if kind == MACS else result.others).add(*factors)
+    except (Refusal, UnknownDim):
         return None
+    return None if found is None else result
 
 
 def _turns(node: Node, total: Costs) -> Dim:

@@ -1,4 +1,4 @@
-"""What somebody should know about a model before it is shipped: leftovers, traps, and what will not run elsewhere."""
+"""Findings to look at before a model is shipped: leftovers, traps, and what will not run elsewhere."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ import onnx_ir as ir
 from surgery.errors import SurgeryError
 from surgery.graph.graph import Graph
 from surgery.graph.values import Node, Value
+from surgery.operators.schemas import form_of, schema_of
 from surgery.operators.traits import since_version
 from surgery.workers import Worker
 
@@ -37,23 +38,12 @@ Kernel = tuple[int, int, Mapping[str, list[str]]]
 """The first and the last version that it is for, and the types that each type parameter may have."""
 
 
-def registered() -> list[list[Any]]:
-    """List the kernels of the installed ONNX Runtime, in a worker: domain, operator, versions, types."""
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
-
-    return [
-        [kernel.domain, kernel.op_name, list(kernel.version_range), dict(kernel.type_constraints)]
-        for kernel in state.get_all_opkernel_def()
-        if kernel.provider == "CPUExecutionProvider"
-    ]
-
-
 @cache
 def _kernels() -> Mapping[tuple[str, str], list[Kernel]] | None:
     """Return the kernels by domain and operator; None when the runtime does not tell."""
     try:
         with Worker(timeout=60) as worker:
-            listed = worker.call("surgery.inspection.kernels:registered")
+            listed = worker.call("surgery.operators.kernels:registered")
     except SurgeryError:
         return None
     found: dict[tuple[str, str], list[Kernel]] = {}
@@ -113,14 +103,16 @@ def _takes(types: Mapping[str, list[str]], node: Node) -> bool:
 
 def _types(node: Node) -> dict[str, str]:
     """Give the types of a node by type parameter of its operator; empty where nothing is known."""
-    formal = _formal(node.ir.op_type, node.opset, node.ir.domain)
+    form = form_of(node.ir.domain, node.ir.op_type, node.opset)
     found: dict[str, str] = {}
+    if form is None:
+        return found
     operands: tuple[list[Value | None], ...] = (node.inputs, [*node.outputs])
-    for (parameters, variadic), values in zip(formal, operands):
+    for parameters, values in zip((form.inputs, form.outputs), operands):
         for index, value in enumerate(values):
-            if value is None or not parameters or (index >= len(parameters) and not variadic):
+            if value is None or not parameters or (index >= len(parameters) and not parameters[-1].variadic):
                 continue
-            found.setdefault(parameters[min(index, len(parameters) - 1)], _type_name(value))
+            found.setdefault(parameters[min(index, len(parameters) - 1)].variable, _type_name(value))
     return found
 
 
@@ -130,28 +122,7 @@ def _type_name(value: Value) -> str:
 
 
 @cache
-def _formal(op: str, opset: int, domain: str) -> tuple[tuple[tuple[str, ...], bool], ...]:
-    """Return the type parameters of the inputs and of the outputs, and whether the last may be repeated."""
-    import onnx.defs
-
-    try:
-        schema = onnx.defs.get_schema(op, opset, domain)
-    except onnx.defs.SchemaError:
-        return ((), False), ((), False)
-    variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic
-    return tuple(
-        (tuple(item.type_str for item in items), bool(items) and items[-1].option == variadic)
-        for items in (schema.inputs, schema.outputs)
-    )
-
-
-@cache
 def _has_body(op: str, opset: int, domain: str) -> bool:
     """Return whether the specification defines an operator by others."""
-    import onnx.defs
-
-    try:
-        schema = onnx.defs.get_schema(op, opset, domain)
-    except onnx.defs.SchemaError:
-        return False
-    return bool(schema.has_function or schema.has_context_dependent_function)  # type: ignore[attr-defined]
+    schema: Any = schema_of(domain, op, opset)
+    return schema is not None and bool(schema.has_function or schema.has_context_dependent_function)

@@ -107,10 +107,44 @@ def _gathered(use: Use) -> Domain | None:
     return _below(use, 0, use.axis(0, len(data)) if data else 0)
 
 
+_PAST = {"Attention": 4, "DecoderMaskedMultiHeadAttention": 5, "MultiHeadAttention": 6}
+"""Which input holds past keys."""
+
+
 def _past_length(use: Use) -> Domain | None:
     """Return how much of a buffer for past and present is filled."""
-    query, past = use.shape(0), use.shape(4 if use.node.op_type == "Attention" else 5)
+    query, past = use.shape(0), use.shape(_PAST[use.node.op_type])
     return Domain(0, past[-2] - query[1]) if query and past and past[-2] >= query[1] else None
+
+
+def _suffix(use: Use) -> Domain | None:
+    """Return where the source goes on: what is predicted from there is one longer than the rest of the source."""
+    source, predicted = use.shape(0), use.shape(3)
+    if not source:
+        return None
+    if not predicted:
+        return Domain(0, source[0])
+    place = max(0, source[0] + 1 - predicted[0])
+    return Domain(place, place)
+
+
+def _blocks(use: Use) -> Domain | None:
+    """Return the blocks that the rows of a packed matrix are divided into."""
+    rows, size = int(use.attr("K", 0)), int(use.attr("block_size", 1))
+    return Domain(0, max(0, -(-rows // size) - 1))
+
+
+def _prefix_sums(use: Use) -> Domain | None:
+    """Return where each of several sequences begins that lie one after the other, and where the last one ends."""
+    data = use.shape(0)
+    if not data:
+        return None
+
+    def sums(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        cuts = np.sort(rng.integers(0, data[0], max(0, shape[0] - 2), endpoint=True))
+        return np.asarray([0, *cuts, data[0]][: shape[0]])
+
+    return Domain(draw=sums)
 
 
 def _solved(solver: Callable[[Use], list[int] | None]) -> Rule:
@@ -123,12 +157,16 @@ def _solved(solver: Callable[[Use], list[int] | None]) -> Rule:
 
 _SCALED = {
     "DequantizeLinear": (1,),
+    "DynamicQuantizeLSTM": (8, 10),
     "DynamicQuantizeMatMul": (2,),
+    "GroupQueryAttention": (12, 13),
     "MatMulIntegerToFloat": (2, 3),
     "QAttention": (3, 4),
+    "QEmbedLayerNormalization": (8, 9, 10, 11, 12),
     "QGemm": (1, 4, 7),
     "QLinearAdd": (1, 4, 6),
     "QLinearAveragePool": (1, 3),
+    "QLinearConcat": (0, 2, 5, 8),
     "QLinearConv": (1, 4, 6),
     "QLinearGlobalAveragePool": (1, 3),
     "QLinearLeakyRelu": (1, 3),
@@ -139,31 +177,96 @@ _SCALED = {
     "QuantizeLinear": (1,),
 }
 
+_MODULI = Domain(2, 97)
+"""What hashes are taken modulo of."""
+
 RULES: dict[tuple[str, int], Rule] = {
     **{(op, index): lambda use: SCALE for op, indices in _SCALED.items() for index in indices},
     ("Attention", 3): _padding,
     ("Attention", 6): _past_length,
+    ("BifurcationDetector", 2): _suffix,
     ("CropAndResize", 1): lambda use: Domain(0.0, 1.0),
     ("CropAndResize", 2): _rows(0),
     ("CropAndResize", 3): lambda use: Domain(2, 4),
     ("DecoderMaskedMultiHeadAttention", 3): _padding,
     ("DecoderMaskedMultiHeadAttention", 7): _past_length,
+    ("DecoderMaskedMultiHeadAttention", 9): lambda use: _below(use, use.index, 1),
     ("EmbedLayerNormalization", 0): _rows(2),
     ("EmbedLayerNormalization", 1): _rows(4),
     ("EmbedLayerNormalization", 7): lambda use: MASK,
     ("EmbedLayerNormalization", 8): _rows(3),
+    ("GatedDeltaNet", 3): _prefix_sums,
     ("GatherBlockQuantized", 1): _gathered,
+    ("GatherPacked", 1): _rows(0),
     ("GroupQueryAttention", 5): _last_positions,
     ("GroupQueryAttention", 6): _solved(_total_length),
     ("GroupQueryAttention", 9): _rows(7),
     ("MRotaryEmbedding", 1): _rows(2),
+    ("MatMulNBits", 4): _blocks,
     ("MaxpoolWithMask", 1): lambda use: MASK,
     ("MultiHeadAttention", 4): _padding,
+    ("MultiHeadAttention", 8): _past_length,
+    ("MultiHeadAttention", 9): lambda use: _below(use, use.index, 1),
+    ("NGramHashMapping", 2): lambda use: _MODULI,
     ("NGramRepeatBlock", 0): _rows(1, 1),
     ("QAttention", 5): _padding,
     ("QEmbedLayerNormalization", 0): _rows(2),
     ("QEmbedLayerNormalization", 1): _rows(4),
+    ("QEmbedLayerNormalization", 7): lambda use: MASK,
     ("RotaryEmbedding", 1): _rotary_positions,
+    ("VarlenCausalConvWithState", 2): _prefix_sums,
+    ("VarlenNGramHashMapping", 2): lambda use: _MODULI,
+    ("VarlenNGramHashMapping", 3): _prefix_sums,
     ("WordConvEmbedding", 0): _rows(3),
 }
-"""As `rules.RULES`, without the domain."""
+"""As `legal_inputs.RULES`, without the domain."""
+
+ANY: dict[str, tuple[int, ...]] = {
+    "BifurcationDetector": (0, 1, 3),
+    "DequantizeLinear": (0, 2),
+    "DynamicQuantizeLSTM": (1, 2, 9, 11),
+    "DynamicQuantizeMatMul": (1, 3),
+    "GatedDeltaNet": (9, 10),
+    "EngramGate": (3, 4, 5),
+    "GatherBlockQuantized": (0, 3),
+    "GatherPacked": (0,),
+    "LinearAttentionGate": (2,),
+    "MatMulBnb4": (1,),
+    "MatMulFpQ4": (1,),
+    "MatMulInteger16": (0, 1),
+    "MatMulIntegerToFloat": (0, 1, 4, 5),
+    "MatMulNBits": (1,),
+    "NGramHashMapping": (0, 1, 3, 4, 5, 6),
+    "NhwcMaxPool": (0,),
+    "QAttention": (0, 1, 6, 7),
+    "QEmbedLayerNormalization": (2, 3, 4, 5, 6, 13, 14, 15, 16, 17),
+    "QGemm": (0, 2, 3, 5, 6, 8),
+    "QLinearAdd": (0, 2, 3, 5, 7),
+    "QLinearAveragePool": (0, 2, 4),
+    "QLinearConcat": (1,),
+    "QLinearConv": (0, 2, 3, 5, 7, 8),
+    "QLinearGlobalAveragePool": (0, 2, 4),
+    "QLinearLeakyRelu": (0, 2, 4),
+    "QLinearMul": (0, 2, 3, 5, 7),
+    "QLinearSigmoid": (0, 2, 4),
+    "QLinearSoftmax": (0, 2, 4),
+    "QLinearWhere": (0, 1, 3, 4, 6, 8),
+    "QMoE": (2, 5, 8, 11, 12, 13, 15, 16, 17, 18, 19, 20),
+    "QuantizeLinear": (2,),
+    "Tokenizer": (0,),
+    "VarlenCausalConvWithState": (5,),
+    "VarlenNGramHashMapping": (0, 1, 4, 5, 6, 7, 8, 9),
+}
+"""Integers and texts that may be anything: data, weights, zero points, words, numbers that the kernel cuts to size; and
+scales that are weights."""
+
+DEPENDENT: dict[str, tuple[int, ...]] = {
+    "BeamSearch": (1, 2, 3, 4, 7, 8, 9, 10, 11),
+    "GreedySearch": (0, 1, 2, 4, 5, 6),
+    "GroupQueryAttention": (16,),
+    "Sampling": (0, 1, 2, 4, 5, 6, 7, 8),
+    "SparseAttention": (5, 6, 7, 8),
+    "WhisperBeamSearch": (1, 2, 3, 4, 7, 8, 9, 10, 11, 12, 13),
+}
+"""Inputs that have to fit what others hold, or a model inside the operator: what is drawn may be refused, and has to be
+given then."""

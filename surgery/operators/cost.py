@@ -1,14 +1,18 @@
-"""What one run of a model costs, estimated from its graph and shapes.
+"""What one run of a model costs, estimated from its graph and shapes, and what else takes time in verification.
 
 How many sets of inputs are made follows from this, and must be the same on every machine and however busy it is: time
 is not measured. The estimate is in seconds of one present-day core, right to a factor of about three.
+
+Needs a row in `_PRODUCTS` for each operator with multiply-accumulates in `operations`, unless it is in `_FEW_PRODUCTS`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
+from surgery.operators.forms import Schema
+from surgery.operators.operations import has_products
 from surgery.operators.use import Index, Use, View
 
 _PER_NODE, _PER_PRODUCT, _PER_ELEMENT, _PER_BYTE = 2.5e-6, 5e-11, 1e-9, 3e-10
@@ -16,6 +20,16 @@ _PER_NODE, _PER_PRODUCT, _PER_ELEMENT, _PER_BYTE = 2.5e-6, 5e-11, 1e-9, 3e-10
 
 _PER_NODE_OF_SESSION = 6e-5
 """Seconds that ONNX Runtime takes for a node when it makes a session, without optimizations."""
+
+PROBE, PROBE_NODE = 0.02, 3e-4
+"""Seconds to try a point of the search, and for each node of the model: shapes are inferred anew."""
+
+INFERRED_NODE, INFERRED_NODE_BY_ONNX = 4e-4, 1e-4
+"""Seconds that surgery's inference, and onnx's, takes for a node."""
+
+REGION, REGION_TWIN, REGION_ELEMENT, REGION_NODE = 1e-2, 1e-4, 2.5e-8, 1.5e-4
+"""Seconds to compare a region, one that computes what another one does, an element that it is given, and to find the
+regions for a node of the model."""
 
 _TURNS = 8
 """How often the body of a loop is taken to run."""
@@ -119,7 +133,7 @@ def _convolution(walk: _Estimate, use: Use) -> tuple[int, int]:
 
 
 def _recurrent(walk: _Estimate, use: Use) -> tuple[int, int]:
-    """Each step multiplies by both matrices; told as if it were per element of the result."""
+    """Each step multiplies by both matrices; counted as if it were per element of the result."""
     hidden, data = int(use.attr("hidden_size", _LENGTH)), use.shape(0)
     width = data[-1] if data else _LENGTH
     gates = {"LSTM": 4, "GRU": 3}.get(use.node.op_type, 1)
@@ -162,7 +176,30 @@ _PRODUCTS: dict[str, Callable[[_Estimate, Use], tuple[int, int]]] = {
     **dict.fromkeys(("Attention", "MultiHeadAttention", "GroupQueryAttention"), _attention),
     "Einsum": _einsum,
 }
-"""How many products make an element of the result, and how many elements it has when shape inference cannot tell."""
+"""How many products make an element of the result, and how many elements it has when shape inference does not know."""
+
+_FEW_PRODUCTS = frozenset(
+    {
+        "AveragePool",
+        "DynamicQuantizeMatMul",
+        "GridSample",
+        "LRN",
+        "LpPool",
+        "MatMulIntegerToFloat",
+        "MaxPool",
+        "Resize",
+        "SkipLayerNormalization",
+        "SkipSimplifiedLayerNormalization",
+    }
+)
+"""Operators with multiply-accumulates that are taken for elementwise: few of them make an element, or they are rare."""
+
+
+def without_row(schema: Schema) -> Iterator[str]:
+    """Say that an operator has sums of products which the estimate does not know."""
+    if has_products(schema.key) and schema.name not in _PRODUCTS.keys() | _FEW_PRODUCTS:
+        yield "sums of products"
+
 
 _RESULTS: dict[str, Callable[[_Estimate, Use], int]] = {
     **dict.fromkeys(("Shape", "Size", "Range", "Slice"), _few),

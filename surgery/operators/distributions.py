@@ -1,6 +1,6 @@
 """Kinds of data: what the elements of an input look like, within what is legal.
 
-No single distribution tells all wrong models from right ones. A bound that a rewrite has moved shows only on values
+No single distribution separates all wrong models from right ones. A bound that a rewrite has moved shows only on values
 between the old place and the new one, an exchanged comparison only on equal values, a changed epsilon only on small
 ones, a dropped activation only beyond its knee.
 """
@@ -70,7 +70,7 @@ def _mixed_with_edges(values: Array, rng: np.random.Generator, marks: Marks, see
         mixed = np.resize(np.roll(_EDGES, -seed * _DEALT), shape)
     if marks:
         mixed = np.where(rng.random(shape) < 0.3, _near(marks, rng, shape), mixed)
-    # Whatever the dice say: only a negative zero tells x from x + 0.
+    # Whatever the dice say: only a negative zero shows the difference of x and x + 0.
     if mixed.size > 1:
         mixed.reshape(-1)[rng.integers(mixed.size)] = -0.0
     if seed % 4 == 3 and mixed.ndim > 1 and mixed.shape[-2] > 1:
@@ -165,7 +165,7 @@ def integers(
         marks = _meeting(seed)
     if marks and character in ("edges", "near"):
         lowest, highest = max(low, least) if ends[0] is not None else least, high if ends[1] is not None else most
-        beside = np.clip(np.round(rng.choice(np.array(marks), shape)), lowest, highest)
-        beside = np.clip(beside + rng.integers(-1, 2, shape), lowest, highest)
-        drawn = np.where(rng.random(shape) < 0.5, beside, drawn)
+        near = np.clip(np.round(rng.choice(np.array(marks), shape)), lowest, highest)
+        near = np.clip(near + rng.integers(-1, 2, shape), lowest, highest)
+        drawn = np.where(rng.random(shape) < 0.5, near, drawn)
     return np.asarray(drawn).astype(dtype)

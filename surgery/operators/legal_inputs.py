@@ -1,13 +1,15 @@
 """What each operator accepts in its inputs, by operator and position; from the ONNX operator specification.
 
-A rule looks at one use of a graph input and says what is legal there, or None when it cannot tell. Rules for
-inputs that hold shapes, axes and counts are in `solve`.
+A rule looks at one use of a graph input and says what is legal there, or None when it does not know. Rules for
+inputs that hold shapes, axes and counts are in `shape_inputs`, those of ONNX Runtime's own domain in `contrib_inputs`.
+
+Needs a row for each input of integers, booleans or texts: a rule here or there, or one in `ANY` or `DEPENDENT`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ import numpy as np
 from surgery.operators import contrib_inputs
 from surgery.operators.domain import MASK, POSITIVE, UNIT, Domain, Drawer
 from surgery.operators.dtypes import Array
+from surgery.operators.forms import Schema, key_of
 from surgery.operators.shape_inputs import SOLVERS
 from surgery.operators.use import Use
 
@@ -31,9 +34,7 @@ SEQUENCE_LENGTH = 3
 
 def legal(use: Use) -> Domain | None:
     """Say what is legal for the elements of the graph input that arrive at a use."""
-    key = use.node.op_type
-    if use.node.domain not in ("", "ai.onnx"):
-        key = f"{use.node.domain}::{key}"
+    key = key_of(use.node.domain, use.node.op_type)
     rule = RULES.get((key, use.index))
     if rule is not None:
         found = rule(use)
@@ -183,7 +184,7 @@ def _divisor(use: Use) -> Domain | None:
             whole = np.copysign(np.ceil(np.abs(drawn)), drawn)
             drawn = np.asarray(np.where(rng.random(shape) < 0.3, whole, drawn))
             if drawn.size > 3 and rng.random() < 0.25:
-                # Only a zero tells x / x from 1.
+                # Only a zero shows the difference of x / x and 1.
                 drawn.reshape(-1)[rng.integers(drawn.size)] = 0.0
             return drawn
 
@@ -345,5 +346,46 @@ RULES: dict[tuple[str, int], Rule] = {
     ("StringSplit", 0): _around_delimiter,
     **{("QLinearConv", index): _fixed(Domain(0.02, 0.1)) for index in (1, 4, 6)},
     **{("QLinearMatMul", index): _fixed(Domain(0.02, 0.1)) for index in (1, 4, 6)},
+    ("com.microsoft::AttnLSTM", 4): _up_to_dim(0, 0),
+    ("com.microsoft::AttnLSTM", 12): _up_to_dim(11, 1),
+    ("com.microsoft::DynamicQuantizeLSTM", 4): _up_to_dim(0, 0),
+    ("com.microsoft::GatherND", 1): _coordinates,
     **{(f"com.microsoft::{op}", index): rule for (op, index), rule in contrib_inputs.RULES.items()},
 }
+
+ANY: dict[str, tuple[int, ...]] = {
+    "And": (0, 1),
+    "BitShift": (0,),
+    "BitwiseAnd": (0, 1),
+    "BitwiseNot": (0,),
+    "BitwiseOr": (0, 1),
+    "BitwiseXor": (0, 1),
+    "ConvInteger": (0, 1, 2, 3),
+    "DequantizeLinear": (0,),
+    "If": (0,),
+    "MatMulInteger": (0, 1, 2, 3),
+    "Not": (0,),
+    "Or": (0, 1),
+    "QLinearConv": (0, 2, 3, 5, 7, 8),
+    "QLinearMatMul": (0, 2, 3, 5, 7),
+    "RegexFullMatch": (0,),
+    "StringConcat": (0, 1),
+    "Xor": (0, 1),
+    **{f"com.microsoft::{op}": indices for op, indices in contrib_inputs.ANY.items()},
+}
+"""Inputs of integers, booleans or texts that may be anything."""
+
+DEPENDENT: dict[str, tuple[int, ...]] = {
+    "ImageDecoder": (0,),
+    **{f"com.microsoft::{op}": indices for op, indices in contrib_inputs.DEPENDENT.items()},
+}
+"""Inputs that cannot be drawn, as `contrib_inputs.DEPENDENT`: the bytes of an image."""
+
+
+def without_row(schema: Schema) -> Iterator[str]:
+    """Yield the inputs that need an answer and have none: those of integers, booleans or texts, and scales."""
+    for index, one in enumerate(schema.inputs):
+        has_rule = (schema.key, index) in RULES or (schema.key, index) in SOLVERS
+        is_known = any(index in table.get(schema.key, ()) for table in (ANY, DEPENDENT))
+        if (one.is_discrete or one.name.endswith("_scale")) and not (has_rule or is_known):
+            yield f"input {index} ({one.name})"

@@ -1,7 +1,7 @@
 """Which releases of ONNX and ONNX Runtime go with an opset of the default domain, and with an IR version.
 
 ONNX: `onnx.helper.VERSION_TABLE` of the installed onnx, which is the table of docs/Versioning.md of the project.
-ONNX Runtime does not tell its own history, so it stands here. Measured from 1.2 to 1.32: each release was given
+ONNX Runtime does not document its own history, so it stands here. Measured from 1.2 to 1.32: each release was given
 models of one Relu stamped with each opset and each IR version, and the first one that made a session is listed.
 Before that: docs/Versioning.md of ONNX Runtime.
 """
@@ -66,13 +66,6 @@ def release(opset: int) -> Release:
         return Release(opset, None, None, None)
     runtime = next((name for name, most, _ in _RUNTIMES if _OLDEST <= opset <= most), None)
     return Release(opset, str(row[0]), int(row[1]), runtime)
-
-
-def newest() -> int:
-    """Return the newest opset that the installed onnx has."""
-    import onnx.defs
-
-    return int(onnx.defs.onnx_opset_version())
 
 
 def reader(ir_version: int) -> str | None:

@@ -10,6 +10,8 @@ from collections.abc import Collection, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
+from surgery.operators.forms import Schema
+
 if TYPE_CHECKING:
     from onnx.defs import OpSchema
 
@@ -39,17 +41,35 @@ def is_defined(domain: str) -> bool:
 
 
 @cache
-def schema_at(domain: str, op: str, version: int) -> OpSchema | None:
-    """Return the form of an operator at a version of its domain; None when it has none there or is deprecated."""
+def schema_of(domain: str, op: str, version: int) -> OpSchema | None:
+    """Return the form of an operator at a version of its domain, deprecated ones included; None when it has none."""
     import onnx.defs
 
-    if op not in _versions().get(domain, {}):
-        return None
     try:
-        found = onnx.defs.get_schema(op, version, domain)
+        return onnx.defs.get_schema(op, version, domain)
     except onnx.defs.SchemaError:
         return None
-    return None if found.deprecated else found
+
+
+@cache
+def form_of(domain: str, op: str, version: int) -> Schema | None:
+    """Return the same as schemas of ONNX Runtime are read."""
+    found = schema_of(domain, op, version)
+    return None if found is None else Schema.of(found)
+
+
+def schema_at(domain: str, op: str, version: int) -> OpSchema | None:
+    """Return the form of an operator at a version of its domain; None when it has none there or is deprecated."""
+    found = schema_of(domain, op, version) if op in _versions().get(domain, {}) else None
+    return None if found is None or found.deprecated else found
+
+
+def history(domain: str, op: str, most: int) -> list[OpSchema]:
+    """List the forms that an operator has taken up to a version of its domain, the oldest first."""
+    import onnx.defs
+
+    versions = sorted(version for version in _versions().get(domain, {}).get(op, ()) if version <= most)
+    return [onnx.defs.get_schema(op, version, domain) for version in versions]
 
 
 def forms(domain: str, op: str, versions: Collection[int]) -> list[OpSchema]:

@@ -1,6 +1,6 @@
 """Inputs that hold shapes, axes and counts, worked out from the shapes around them.
 
-Each solver returns the elements, or None when it cannot tell. They prefer what the declared shape of the result
+Each solver returns the elements, or None when it is not known. They prefer what the declared shape of the result
 implies; without one they choose something small.
 """
 
@@ -25,12 +25,6 @@ def _size(shape: Shape) -> int:
     for extent in shape:
         size *= extent
     return size
-
-
-def _out(use: Use) -> Sequence[int] | None:
-    """The shape of the result, as it is."""
-    out = use.out()
-    return out if out is not None and len(out) == _length(use) else None
 
 
 def _reshape(use: Use) -> Sequence[int] | None:
@@ -297,6 +291,18 @@ def _dft_axis(use: Use) -> Sequence[int] | None:
     return [max(1, len(data) - 2) if len(data) > 2 else 0]
 
 
+def _dft_length(use: Use) -> Sequence[int] | None:
+    """The extent along the axis, when the result is as long as without a length; else what the result has."""
+    data, out = use.shape(0), use.out()
+    if not data:
+        return None
+    axis = (use.integers(2) or [use.attr("axis", 1 if use.view.index.opset < 20 else -2)])[0]
+    extent = data[axis]
+    if out is None or len(out) != len(data) or out[axis] in (extent, extent // 2 + 1):
+        return [extent]
+    return [2 * (out[axis] - 1) if use.attr("onesided", 0) else out[axis]]
+
+
 def _window(use: Use) -> Sequence[int] | None:
     out = use.out()
     return [out[0] if out else 7]
@@ -327,6 +333,22 @@ def _unpooled(use: Use) -> Sequence[int] | None:
     if out is not None:
         return out
     return [*data[:2], *(2 * extent for extent in data[2:])] if data is not None else None
+
+
+def _no_pads(use: Use) -> Sequence[int] | None:
+    return [0] * _length(use)
+
+
+def _matrix(use: Use) -> Sequence[int] | None:
+    """The shape of a packed matrix: what the first operand sums over, and what the result has."""
+    data, out = use.shape(0), use.out()
+    return [data[-1], out[-1]] if data and out else None
+
+
+def _beams(use: Use) -> Sequence[int] | None:
+    """How many beams there are: those of the cache that says which beam a token came from."""
+    cache = use.shape(9)
+    return [cache[1] if cache else 1]
 
 
 def _constant(*values: Any) -> Solver:
@@ -362,6 +384,7 @@ SOLVERS: dict[tuple[str, int], Solver] = {
     ("AffineGrid", 1): _grid,
     ("CumSum", 1): _last_axis,
     ("CumProd", 1): _last_axis,
+    ("DFT", 1): _dft_length,
     ("DFT", 2): _dft_axis,
     ("Trilu", 1): _constant(1),
     ("Loop", 0): _constant(3),
@@ -375,4 +398,11 @@ SOLVERS: dict[tuple[str, int], Solver] = {
     ("MaxUnpool", 2): _unpooled,
     ("Dropout", 2): _constant(False),
     **{(name, 1): _reduced_axes for name in REDUCTIONS.split()},
+    ("com.microsoft::ConvTransposeWithDynamicPads", 2): _no_pads,
+    ("com.microsoft::DecoderMaskedMultiHeadAttention", 8): _beams,
+    ("com.microsoft::ExpandDims", 1): _unsqueezed_axes,
+    ("com.microsoft::MatMulFpQ4", 2): _matrix,
+    ("com.microsoft::Pad", 1): _pads,
+    **{("com.microsoft::Range", index): _range for index in (0, 1, 2)},
+    ("com.microsoft::Trilu", 1): _constant(1),
 }

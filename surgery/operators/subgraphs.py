@@ -1,12 +1,32 @@
-"""The one walk over the nodes and subgraphs of a model as a message."""
+"""Operators with subgraphs, and the one walk over the nodes and subgraphs of a model as a message.
+
+Needs a row in `BODIES` or `OWN_MODELS` for each operator with a subgraph.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from surgery.operators.forms import Schema
+
 if TYPE_CHECKING:
     import onnx
+
+
+BODIES = {"If": (1, 0), "Loop": (2, 1), "Scan": (0, 0), "SequenceMap": (0, 0)}
+"""Operators that run a subgraph: how many inputs decide how often, or which of them, it runs; and how many outputs of
+the subgraph come before those that the node hands on."""
+
+
+OWN_MODELS = frozenset({"BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"})
+"""Operators of ONNX Runtime that run models of their own, whose inputs and outputs are not those of the node."""
+
+
+def without_row(schema: Schema) -> Iterator[str]:
+    """Yield the attributes that hold subgraphs of an operator of which nothing is known."""
+    if schema.name not in BODIES.keys() | OWN_MODELS:
+        yield from (f"subgraph {name}" for name, kind in schema.attributes.items() if kind.startswith("GRAPH"))
 
 
 def bodies(attribute: onnx.AttributeProto) -> Sequence[onnx.GraphProto]:

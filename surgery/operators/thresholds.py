@@ -3,6 +3,8 @@
 Knees of activations, bounds of Clip, thresholds of comparisons, the ends of a quantized range: read off attributes and
 constants, and carried back through copies, sums and products with constants to the graph input. Next to them the
 sizes at which an epsilon decides. Source of the knees: the formulas of the ONNX operator specification.
+
+Needs a row in `_RULES`, or in `_SMOOTH`, for each elementwise operator and each one with a threshold.
 """
 
 from __future__ import annotations
@@ -13,8 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from surgery.operators import traits
 from surgery.operators.dtypes import limits
-from surgery.operators.use import CARRIES, Use, View
+from surgery.operators.forms import Schema, key_of
+from surgery.operators.moving import CARRIES, CARRIES_FLOATS
+from surgery.operators.use import Use, View
 
 if TYPE_CHECKING:
     import onnx
@@ -106,7 +111,7 @@ def _onward(use: Use, affine: Affine) -> Iterable[tuple[str, Affine]]:
     if node.domain not in ("", "ai.onnx") or not node.output:
         return []
     output = node.output[0]
-    if use.index in CARRIES.get(op, _CARRIES_FLOATS.get(op, ())) or op in ("Concat", "Max", "Min"):
+    if use.index in CARRIES.get(op, CARRIES_FLOATS.get(op, ())) or op in ("Concat", "Max", "Min"):
         outputs = node.output if op == "Split" else node.output[:1]
         return [(item, affine) for item in outputs]
     if op == "Neg":
@@ -135,10 +140,6 @@ def _combined(op: str, index: int, affine: Affine, constant: float) -> Affine | 
     return None
 
 
-_CARRIES_FLOATS = {op: frozenset({0}) for op in ("MaxPool", "GlobalMaxPool", "Dropout", "LeakyRelu", "PRelu")}
-"""Operators that pass elements of their first input on, at least some of them or the positive ones."""
-
-
 def _number(use: Use, index: int) -> float | None:
     """Return a constant operand when it is one number."""
     constant = use.constant(index)
@@ -148,10 +149,7 @@ def _number(use: Use, index: int) -> float | None:
 
 
 def _marks_of(use: Use) -> Iterable[float]:
-    key = use.node.op_type
-    if use.node.domain not in ("", "ai.onnx"):
-        key = f"{use.node.domain}::{key}"
-    rule = _RULES.get(key)
+    rule = _RULES.get(key_of(use.node.domain, use.node.op_type))
     return () if rule is None else rule(use)
 
 
@@ -224,6 +222,69 @@ _RULES: dict[str, Callable[[Use], Iterable[Any]]] = {
     "ai.onnx.ml::TreeEnsembleRegressor": _attributes(("nodes_values", None)),
     "ai.onnx.ml::TreeEnsemble": lambda use: _splits(use),
 }
+
+
+_SMOOTH = frozenset(
+    {
+        "Abs",
+        "Acos",
+        "Acosh",
+        "Add",
+        "And",
+        "Asin",
+        "Asinh",
+        "Atan",
+        "Atanh",
+        "BitShift",
+        "BitwiseAnd",
+        "BitwiseNot",
+        "BitwiseOr",
+        "BitwiseXor",
+        "Celu",
+        "Cos",
+        "Cosh",
+        "Div",
+        "Elu",
+        "Erf",
+        "Exp",
+        "Gelu",
+        "Identity",
+        "IsInf",
+        "IsNaN",
+        "LeakyRelu",
+        "Log",
+        "Mish",
+        "Mul",
+        "Neg",
+        "Not",
+        "Or",
+        "PRelu",
+        "Pow",
+        "Reciprocal",
+        "Relu",
+        "Sigmoid",
+        "Sign",
+        "Sin",
+        "Sinh",
+        "Softplus",
+        "Softsign",
+        "Sqrt",
+        "Sub",
+        "Swish",
+        "Tan",
+        "Tanh",
+        "Xor",
+    }
+)
+"""Operators that change their course nowhere, at zero, at the ends of where they are defined, or by their data."""
+
+
+def without_row(schema: Schema) -> Iterator[str]:
+    """Say that an operator may change its course at a value of which nothing is known."""
+    is_elementwise = schema.key in traits.UNARY_ELEMENTWISE | traits.BINARY_ELEMENTWISE
+    has_threshold = not {"threshold", "lambd"}.isdisjoint(schema.attributes)
+    if (is_elementwise or has_threshold) and schema.key not in _RULES.keys() | _SMOOTH:
+        yield "thresholds"
 
 
 def _splits(use: Use) -> Iterable[float]:

@@ -12,7 +12,8 @@ import numpy as np
 
 from surgery.operators import traits
 from surgery.operators.dtypes import Array
-from surgery.operators.subgraphs import bodies
+from surgery.operators.moving import CARRIES, RESHAPING, VARIADIC
+from surgery.operators.subgraphs import BODIES, bodies
 
 if TYPE_CHECKING:
     import onnx
@@ -33,9 +34,6 @@ _COMPUTED: dict[str, tuple[int, Callable[..., Any]]] = {
     "Div": (2, lambda a, b: a // b if a.dtype.kind in "iu" else a / b),
 }
 """Operators on constants that are worked out: how many operands count, and what is done with them."""
-
-_WITH_BODY = {"Loop": 1, "Scan": 0, "SequenceMap": 0, "If": 0}
-"""Operators that run a subgraph, and how many outputs of the subgraph come before those that the node hands on."""
 
 
 class Index:
@@ -80,10 +78,11 @@ class Index:
 
     def _alias(self, node: onnx.NodeProto, body: onnx.GraphProto) -> None:
         """Note which values a node hands into a subgraph and out of it."""
-        if node.op_type in _WITH_BODY:
+        if node.op_type in BODIES:
+            _, hidden = BODIES[node.op_type]
             for outer, inner in zip(node.input, body.input):
                 self.aliases[outer].append(inner.name)
-            for result, outer in zip(body.output[_WITH_BODY[node.op_type] :], node.output):
+            for result, outer in zip(body.output[hidden:], node.output):
                 self.aliases[result.name].append(outer)
 
 
@@ -141,7 +140,7 @@ class View:
 class Use:
     """One input of one node, and how its elements come from those of a graph input: `scale * x + offset`.
 
-    `offset` is an interval. `flat` tells that the elements arrive all, and in order.
+    `offset` is an interval. `flat` is whether all the elements arrive, in order.
     """
 
     view: View
@@ -206,60 +205,9 @@ class Use:
         return axis + rank if axis < 0 else axis
 
 
-# Operators that pass the elements of these inputs on, all or some of them, to the first output.
-CARRIES: dict[str, frozenset[int]] = {
-    **dict.fromkeys(
-        [
-            "Identity",
-            "Cast",
-            "Reshape",
-            "Unsqueeze",
-            "Squeeze",
-            "Flatten",
-            "Transpose",
-            "Expand",
-            "Tile",
-            "Slice",
-            "Gather",
-            "GatherElements",
-            "GatherND",
-            "Split",
-            "Pad",
-            "Compress",
-            "DepthToSpace",
-            "SpaceToDepth",
-            "ReduceMax",
-            "ReduceMin",
-            "Trilu",
-            "Clip",
-            "Relu",
-            "Abs",
-            "ReverseSequence",
-            "TopK",
-            "Unique",
-            "Floor",
-            "Round",
-            "Ceil",
-            "SequenceConstruct",
-            "SplitToSequence",
-            "SequenceAt",
-            "ConcatFromSequence",
-            "CastLike",
-            "Optional",
-            "OptionalGetElement",
-        ],
-        frozenset({0}),
-    ),
-    "Where": frozenset({1, 2}),
-    "Scatter": frozenset({0, 2}),
-    "ScatterElements": frozenset({0, 2}),
-    "ScatterND": frozenset({0, 2}),
-    "SequenceInsert": frozenset({0, 1}),
-}
 _SAME_SHAPE = traits.UNARY_ELEMENTWISE | {"CastLike", "Softmax", "LogSoftmax"}
 _FURTHER = 8
-_IN_ORDER = frozenset({"Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "CastLike"})
-_VARIADIC = frozenset({"Concat", "Max", "Min", "SequenceConstruct"})
+_IN_ORDER = RESHAPING | {"Cast", "CastLike"}
 
 
 def uses(view: View, name: str, limit: int = 2000) -> Iterator[Use]:
@@ -284,7 +232,7 @@ def _onward(use: Use) -> Iterable[tuple[str, int, tuple[int, int], bool]]:
     if node.domain not in ("", "ai.onnx") or not node.output:
         return []
     scale, (low, high) = use.scale, use.offset
-    if op in _VARIADIC or use.index in CARRIES.get(op, ()):
+    if op in VARIADIC or use.index in CARRIES.get(op, ()):
         flat = use.flat and op in _IN_ORDER
         outputs = node.output if op == "Split" else node.output[:1]
         return [(output, scale, (low, high), flat) for output in outputs]

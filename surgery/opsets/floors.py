@@ -1,13 +1,14 @@
 """The lowest opset at which a node, just as it stands, is a legal node that computes the same.
 
 From the operator schemas of the installed onnx, version by version: attributes, numbers of inputs and outputs, types.
-What changed without a trace in the schemas is listed here; so a floor may be too high, and is never too low.
+What changed without a trace in the schemas stands in `operators.floors`; so a floor may be too high, and is never
+too low.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import onnx_ir as ir
 
 from surgery.graph.values import Node, Value
+from surgery.operators.floors import CHANGED_MEANING, COUNTS_BACK, WITHOUT_EFFECT
 
 if TYPE_CHECKING:
     from onnx.defs import OpSchema
@@ -27,43 +29,6 @@ class Floor:
 
     version: int
     reason: str
-
-
-_HARMLESS = {
-    ("*", "consumed_inputs"): "a hint to reuse memory",
-    ("BatchNormalization", "spatial"): "1 by default, what later versions do",
-    ("Dropout", "ratio"): "without effect outside of training",
-}
-"""Attributes of older versions with a default, that a node of a newer version may go without."""
-
-
-def _softmax(node: Node) -> str:
-    return "" if node.attr("axis") == -1 else "before, all axes from axis on were taken as one"
-
-
-def _mask(node: Node) -> str:
-    return "the mask meant something else before" if len(node.outputs) > 1 and node.outputs[1].is_used else ""
-
-
-def _always(reason: str) -> Callable[[Node], str]:
-    return lambda node: reason
-
-
-_QUIET: dict[tuple[str, int], Callable[[Node], str]] = {
-    **{(op, 13): _softmax for op in ("Softmax", "LogSoftmax", "Hardmax")},
-    ("Dropout", 10): _mask,
-    ("Dropout", 12): _mask,
-    ("RoiAlign", 16): _always("before, coordinates were not shifted by half a pixel"),
-    ("GridSample", 20): _always("the modes had other names before"),
-    ("DFT", 20): _always("the default of axis was another before"),
-    ("GroupNormalization", 21): _always("scale and bias were given per group before"),
-    ("MeanVarianceNormalization", 13): lambda node: "" if node.has_attr("axes") else "axes had no default before",
-    ("PRelu", 7): _always("the slope was not broadcast before"),
-}
-"""Changes that the schemas do not show, by the version that has them."""
-
-_COUNTS_BACK = 11
-"""The opset from which an axis may be negative, counted from the end."""
 
 
 def floor(node: Node) -> Floor | None:
@@ -98,10 +63,10 @@ def _differences(node: Node, new: OpSchema, old: OpSchema) -> Iterator[str]:
     yield from _numbers(node, old)
     yield from _types(node, new, old)
     if not node.ir.domain:
-        quiet = _QUIET.get((node.ir.op_type, new.since_version))
-        reason = quiet(node) if quiet is not None else ""
-        yield from [reason] if reason else []
-        if old.since_version < _COUNTS_BACK <= new.since_version and _counts_back(node):
+        change = CHANGED_MEANING.get((node.ir.op_type, new.since_version))
+        if change is not None and change.concerns(node):
+            yield change.reason
+        if old.since_version < COUNTS_BACK <= new.since_version and _counts_back(node):
             yield "an axis could not be negative before"
 
 
@@ -114,7 +79,7 @@ def _attributes(node: Node, new: OpSchema, old: OpSchema) -> Iterator[str]:
         elif str(known.type).rpartition(".")[2] != attribute.type.name:
             yield f"attribute {name} has another type before"
     for name, known in old.attributes.items():
-        if name in given or ("*", name) in _HARMLESS or (node.ir.op_type, name) in _HARMLESS:
+        if name in given or ("*", name) in WITHOUT_EFFECT or (node.ir.op_type, name) in WITHOUT_EFFECT:
             continue
         if known.required:
             yield f"attribute {name} is required before"

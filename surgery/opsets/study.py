@@ -14,6 +14,7 @@ from surgery.graph.graph import Graph
 from surgery.graph.state import Refused
 from surgery.operators import releases
 from surgery.operators.releases import Release, release
+from surgery.operators.schemas import newest_opset
 from surgery.opsets.floors import Floor, floor
 from surgery.proto import summary
 from surgery.workers import default_memory
@@ -143,9 +144,9 @@ def study(
     `lower` and `higher` are passes with an option `to` that convert the model down and up; without one, only what
     the model can be as it stands counts. The model stays as it is, and nothing is verified.
     """
-    if to is not None and not 1 <= to <= releases.newest():
+    if to is not None and not 1 <= to <= newest_opset():
         raise UsageError(
-            f"there is no opset {to}; the installed onnx knows 1 to {releases.newest()}", todo="name one of them"
+            f"there is no opset {to}; the installed onnx knows 1 to {newest_opset()}", todo="name one of them"
         )
     weights = stored.weights
     weights.open_scratch()
@@ -189,7 +190,7 @@ class _Road:
 
     def every(self) -> range:
         """Give the opsets to try, the newest first."""
-        return range(releases.newest(), min(LOWEST, self.current) - 1, -1)
+        return range(newest_opset(), min(LOWEST, self.current) - 1, -1)
 
     def candidate(self, opset: int, lowest: int) -> Candidate:
         """Find out how the model gets to an opset; as it stands it has all from `lowest` on."""

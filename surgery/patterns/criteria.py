@@ -8,7 +8,6 @@ from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
-import onnx_ir as ir
 
 from surgery.graph import traversal
 from surgery.graph.graph import Graph
@@ -16,7 +15,7 @@ from surgery.graph.values import Node, Refusal
 from surgery.patterns.match import matches
 from surgery.patterns.plan import compile_pattern
 from surgery.storage.globs import Globs, did_you_mean
-from surgery.storage.scopes import subgraphs
+from surgery.storage.scopes import nested, subgraphs
 
 Predicate = Callable[[Node], bool]
 
@@ -80,12 +79,12 @@ class HasWord:
 
     def absence(self, nodes: Iterable[Node]) -> str:
         """See `Criterion`."""
-        words, told = WORDS[self.key]
+        words, template = WORDS[self.key]
         wanted = self.globs.texts[0]
         known = [word for node in nodes for word in words(node)]
         # The long form of a standard operator is for those who write it themselves.
         hint = did_you_mean(wanted, [word for word in known if "::" in wanted or not word.startswith("ai.onnx::")])
-        return f"{told.format(self.globs)}{f'; {hint}' if hint else ''}"
+        return f"{template.format(self.globs)}{f'; {hint}' if hint else ''}"
 
 
 @dataclass(frozen=True)
@@ -157,12 +156,8 @@ class LiesBetween:
         starts, ends = (
             [value.ir for value in graph.tensors(names)] if names else [] for names in (self.start, self.end)
         )
-        found: set[ir.Node] = set()
-        pending = traversal.between(graph.ir.graph, starts, ends)
-        while pending:
-            node = pending.pop()
-            found.add(node)
-            pending.extend(inner for subgraph in subgraphs(node) for inner in subgraph)
+        found = set(traversal.between(graph.ir.graph, starts, ends))
+        found |= {inner for node in found for scope in nested(subgraphs(node)) for inner in scope}
         return lambda node: node.ir in found
 
     def absence(self, nodes: Iterable[Node]) -> str:

@@ -203,7 +203,7 @@ def fits_literal(operand: Operand, value: Value | None) -> bool:
         return False
     if operand.elements is not None:
         return tensor.size == len(operand.elements) and _equals(tensor.numpy(), operand.elements)
-    # Only a small tensor is read: a large one of equal elements is no constant that somebody wrote down.
+    # Only a small tensor is read: a large one of equal elements is not a constant that an author wrote.
     if not 0 < tensor.size <= 4096 or operand.scalar is None:
         return False
     nearly = operand.nearly and tensor.dtype.is_floating_point()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import count
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from surgery.operators.subgraphs import graphs
-from surgery.proto.ports import names_of, rename_values
+from surgery.proto.extract import function_key
+from surgery.proto.ports import names_of, rename_values, unused
 from surgery.proto.signature import signature
 
 if TYPE_CHECKING:
@@ -45,9 +46,7 @@ def compose(
     """
     import onnx
 
-    result, other = onnx.ModelProto(), onnx.ModelProto()
-    result.CopyFrom(first)
-    other.CopyFrom(second)
+    result, other = deepcopy(first), deepcopy(second)
     _rename_functions(other, result, prefix)
     _rename_dims(other, result, prefix)
     rename_values(other.graph, {name: f"{prefix}{name}" for name in names_of(other.graph)})
@@ -67,24 +66,20 @@ def compose(
     graph.output.extend(mine.output)
     domains = {item.domain for item in result.opset_import}
     result.opset_import.extend(item for item in other.opset_import if item.domain not in domains)
-    known = {_key(function) for function in result.functions}
-    result.functions.extend(function for function in other.functions if _key(function) not in known)
+    known = {function_key(function) for function in result.functions}
+    result.functions.extend(function for function in other.functions if function_key(function) not in known)
     result.ir_version = max(first.ir_version, second.ir_version)
     return result
 
 
-def _key(function: onnx.FunctionProto) -> tuple[str, str, str]:
-    return function.domain, function.name, function.overload
-
-
 def _rename_functions(model: onnx.ModelProto, other: onnx.ModelProto, prefix: str) -> None:
     """Rename functions that the other model has under the same name with another body."""
-    known = {_key(function): function for function in other.functions}
-    clashing = {_key(item) for item in model.functions if known.get(_key(item), item) != item}
-    taken = {name for _, name, _ in (*known, *map(_key, model.functions))}
-    names = {key: _unused(f"{prefix}{key[1]}", taken) for key in sorted(clashing)}
+    known = {function_key(function): function for function in other.functions}
+    clashing = {function_key(item) for item in model.functions if known.get(function_key(item), item) != item}
+    taken = {name for _, name, _ in (*known, *map(function_key, model.functions))}
+    names = {key: unused(f"{prefix}{key[1]}", taken) for key in sorted(clashing)}
     for function in model.functions:
-        function.name = names.get(_key(function), function.name)
+        function.name = names.get(function_key(function), function.name)
     bodies: list[Any] = [model.graph, *model.functions]
     for node in (node for body in bodies for inner in graphs(body) for node in inner.node):
         node.op_type = names.get((node.domain, node.op_type, node.overload), node.op_type)
@@ -93,7 +88,7 @@ def _rename_functions(model: onnx.ModelProto, other: onnx.ModelProto, prefix: st
 def _rename_dims(model: onnx.ModelProto, other: onnx.ModelProto, prefix: str) -> None:
     """Rename dims that the other model declares too; they need not be the same ones."""
     taken = {dim.dim_param for dim in _dims(other) if dim.dim_param}
-    names = {name: _unused(f"{prefix}{name}", taken) for name in {dim.dim_param for dim in _dims(model)} & taken}
+    names = {name: unused(f"{prefix}{name}", taken) for name in {dim.dim_param for dim in _dims(model)} & taken}
     for dim in _dims(model):
         if dim.dim_param in names:
             dim.dim_param = names[dim.dim_param]
@@ -103,7 +98,3 @@ def _dims(model: onnx.ModelProto) -> Iterable[onnx.TensorShapeProto.Dimension]:
     for graph in graphs(model.graph):
         for value in (*graph.input, *graph.output, *graph.value_info):
             yield from value.type.tensor_type.shape.dim
-
-
-def _unused(wish: str, taken: set[str]) -> str:
-    return wish if wish not in taken else next(name for n in count(1) if (name := f"{wish}_{n}") not in taken)

@@ -13,8 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from surgery.operators.subgraphs import subgraphs
-from surgery.proto.randomness import SHAPE_ONLY, gives_zero, is_random, is_zero
+from surgery.operators.moving import FORM_ONLY
+from surgery.operators.subgraphs import nested, subgraphs
+from surgery.proto.randomness import gives_zero, is_random, is_zero
 
 if TYPE_CHECKING:
     import onnx
@@ -84,7 +85,7 @@ class _Walk:
         if gives_zero(node):
             self.off.update(node.output)
         inherited = 0
-        if node.op_type not in SHAPE_ONLY or node.domain:
+        if node.op_type not in FORM_ONLY or node.domain:
             for name in node.input:
                 inherited |= marks.get(name, 0)
         drawn = 0
@@ -106,13 +107,9 @@ class _Walk:
 
     def _require_settled(self, node: onnx.NodeProto, marks: dict[str, int]) -> None:
         """Pass by a node with subgraphs, when none of it has to do with randomness."""
-        pending = [node]
-        while pending:
-            inner = pending.pop()
+        for inner in nested([node]):
             calls = (inner.domain, inner.op_type) in self.functions
             if calls or is_random(inner) or any(marks.get(name) for name in inner.input):
                 raise _Undecided
-            for body in subgraphs(inner):
-                if any(marks.get(output.name) for output in body.output):
-                    raise _Undecided
-                pending.extend(body.node)
+            if any(marks.get(output.name) for body in subgraphs(inner) for output in body.output):
+                raise _Undecided

@@ -10,6 +10,7 @@ like the one it was cut from.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from surgery.errors import UsageError
@@ -31,8 +32,7 @@ def only(model: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:
     the main graph does not have.
     """
     flow = Flow(model.graph)
-    result = type(model)()
-    result.CopyFrom(model)
+    result = deepcopy(model)
     del result.graph.output[:]
     for name in dict.fromkeys(names):
         if name not in flow:
@@ -120,11 +120,26 @@ def _number(dtype: Any) -> int:
     return next(number for number in range(1, _NEWEST_TYPE + 1) if dtype_of(number) == dtype)
 
 
+FunctionKey = tuple[str, str, str]
+"""What a call finds a function by: domain, name, overload."""
+
+
+def function_key(function: onnx.FunctionProto) -> FunctionKey:
+    """Return what a function is found by."""
+    return function.domain, function.name, function.overload
+
+
 def called(model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> list[onnx.FunctionProto]:
     """List the model-local functions that nodes call, directly or through others, in the order of the file."""
-    known = {(function.domain, function.name, function.overload): function for function in model.functions}
-    found: set[tuple[str, str, str]] = set()
-    pending = list(nodes) if known else []
+    known = {function_key(function): function for function in model.functions}
+    found = calls(nodes, known) if known else set()
+    return [function for key, function in known.items() if key in found]
+
+
+def calls(nodes: Iterable[onnx.NodeProto], known: Mapping[FunctionKey, onnx.FunctionProto]) -> set[FunctionKey]:
+    """Find which functions nodes call, directly or through others."""
+    found: set[FunctionKey] = set()
+    pending = list(nodes)
     while pending:
         node = pending.pop()
         key = (node.domain, node.op_type, node.overload)
@@ -132,4 +147,4 @@ def called(model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> list[onnx
             found.add(key)
             pending.extend(known[key].node)
         pending.extend(inner for body in subgraphs(node) for inner in body.node)
-    return [function for key, function in known.items() if key in found]
+    return found

@@ -14,22 +14,24 @@ to be shown by comparing the values.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from surgery import storage
+from surgery.errors import ModelFileError
 from surgery.operators import traits
-from surgery.operators.subgraphs import subgraphs
+from surgery.operators.forms import key_of
+from surgery.operators.subgraphs import bodies, nested, subgraphs
 from surgery.proto.dataflow import Flow, captures
-from surgery.proto.extract import called
+from surgery.proto.extract import called, function_key
 
 if TYPE_CHECKING:
     import onnx
 
-_BLOCK = 1 << 22
 _SHORT = 64
 
 
@@ -129,8 +131,7 @@ def operation(models: Sequence[onnx.ModelProto], nodes: Sequence[onnx.NodeProto]
     numbers = _Numbers()
     found = []
     for model, node in zip(models, nodes):
-        bare = type(node)()
-        bare.CopyFrom(node)
+        bare = deepcopy(node)
         places = [position for position, name in enumerate(node.input) if name]
         captured = list(dict.fromkeys(name for body in subgraphs(node) for name in captures(body)))
         values = {f"/{position}": numbers.of(("place", position)) for position in places}
@@ -220,13 +221,10 @@ class _Numbers:
 
     def adopt(self, original: onnx.ModelProto, candidate: onnx.ModelProto) -> None:
         """Take weights of the same name in two files for the same where their bytes are."""
-        import onnx
-
-        outside = onnx.TensorProto.EXTERNAL
-        weights = {tensor.name: tensor for tensor in original.graph.initializer if tensor.data_location == outside}
+        weights = {tensor.name: tensor for tensor in original.graph.initializer if storage.is_external(tensor)}
         for tensor in candidate.graph.initializer:
             mine = weights.get(tensor.name)
-            if mine is not None and tensor.data_location == outside:
+            if mine is not None and storage.is_external(tensor):
                 old, new = content(mine), content(tensor)
                 if old != new and old[:2] == new[:2] and same_bytes(mine, tensor):
                     self.adopted[new] = old
@@ -234,39 +232,22 @@ class _Numbers:
 
 def content(tensor: onnx.TensorProto) -> tuple[Hashable, ...]:
     """Identify a tensor by type, dims and elements; one outside the model by where it lies."""
-    import onnx.numpy_helper
-
     data: Hashable
-    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+    if storage.is_external(tensor):
         data = tuple(sorted((entry.key, entry.value) for entry in tensor.external_data if entry.key != "checksum"))
-    elif tensor.data_type == onnx.TensorProto.STRING:
-        data = tuple(tensor.string_data)
     else:
-        raw = tensor.raw_data if tensor.HasField("raw_data") else onnx.numpy_helper.to_array(tensor).tobytes()
+        raw = storage.bytes_of(tensor)
         data = raw if len(raw) <= _SHORT else hashlib.blake2b(raw).digest()
     return tensor.data_type, tuple(tensor.dims), data
 
 
 def same_bytes(mine: onnx.TensorProto, theirs: onnx.TensorProto) -> bool:
-    """Compare two tensors that lie in files, a block at a time."""
-    places = [{entry.key: entry.value for entry in tensor.external_data} for tensor in (mine, theirs)]
-    if places[0].get("length") != places[1].get("length"):
-        return False
-    descriptors: list[int] = []
-    try:
-        descriptors += [os.open("/" + place["location"], os.O_RDONLY) for place in places]
-        offsets = [int(place.get("offset", "0")) for place in places]
-        for begin in range(0, int(places[0]["length"]), _BLOCK):
-            size = min(_BLOCK, int(places[0]["length"]) - begin)
-            first, second = (os.pread(d, size, offset + begin) for d, offset in zip(descriptors, offsets))
-            if first != second:
-                return False
-    except (OSError, KeyError, ValueError):
-        return False
-    finally:
-        for descriptor in descriptors:
-            os.close(descriptor)
-    return True
+    """Return whether the bytes of two tensors that lie in files are equal; no where one cannot be read."""
+    with storage.Weights() as files:
+        try:
+            return storage.same_elements(mine, files, theirs, files)
+        except ModelFileError:
+            return False
 
 
 @dataclass
@@ -308,7 +289,7 @@ class _Scope:
         self.values = dict(outer)
         self.depth = depth
         self.opsets = {entry.domain: entry.version for entry in model.opset_import}
-        self.functions = {(function.domain, function.name, function.overload) for function in model.functions}
+        self.functions = set(map(function_key, model.functions))
 
     def enter(self, graph: onnx.GraphProto) -> None:
         """Number what a graph starts with. Inputs of the model go by name, those of a subgraph by position."""
@@ -363,18 +344,14 @@ class _Scope:
         )
 
     def _attribute(self, attribute: onnx.AttributeProto) -> Hashable:
-        import onnx
-
         if attribute.HasField("t"):
             return self.numbers.constant(attribute.t)
-        if attribute.HasField("g"):
-            return self._body(attribute.g)
-        if attribute.graphs:
-            return tuple(self._body(graph) for graph in attribute.graphs)
-        bare = onnx.AttributeProto()
-        bare.CopyFrom(attribute)
-        bare.ClearField("doc_string")
-        data: bytes = bare.SerializeToString(deterministic=True)
+        if graphs := bodies(attribute):
+            return tuple(self._body(graph) for graph in graphs)
+        if attribute.HasField("doc_string"):
+            attribute = deepcopy(attribute)
+            attribute.ClearField("doc_string")
+        data: bytes = attribute.SerializeToString(deterministic=True)
         return data
 
     def _body(self, graph: onnx.GraphProto) -> Hashable:
@@ -397,10 +374,7 @@ def hands_on(node: onnx.NodeProto) -> bool:
 
 
 def _definition(function: onnx.FunctionProto) -> bytes:
-    import onnx
-
-    bare = onnx.FunctionProto()
-    bare.CopyFrom(function)
+    bare = deepcopy(function)
     for name in ("doc_string", "value_info", "metadata_props"):
         bare.ClearField(name)
     return hashlib.blake2b(bare.SerializeToString(deterministic=True)).digest()
@@ -408,10 +382,7 @@ def _definition(function: onnx.FunctionProto) -> bytes:
 
 def _draws(node: onnx.NodeProto, functions: Iterable[onnx.FunctionProto]) -> bool:
     """Return whether a node, or anything that it runs, may draw random numbers."""
-    pending: list[Any] = [node, *(inner for function in functions for inner in function.node)]
-    while pending:
-        current = pending.pop()
-        if current.op_type in traits.RANDOM or (current.op_type == "Dropout" and len(current.input) > 2):
-            return True
-        pending.extend(inner for body in subgraphs(current) for inner in body.node)
-    return False
+    return any(
+        key_of(inner.domain, inner.op_type) in traits.RANDOM or (inner.op_type == "Dropout" and len(inner.input) > 2)
+        for inner in nested([node, *(inner for function in functions for inner in function.node)])
+    )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Literal
@@ -136,8 +137,7 @@ def rename(model: onnx.ModelProto, match: Match) -> onnx.ModelProto:
     """
     import onnx
 
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     names = set(names_of(copy.graph))
     new: dict[str, str] = {theirs: mine for mine, theirs in (*match.inputs, *match.inner)}
     # A value may be an output twice, or an input and an output: the further names need a node.
@@ -162,8 +162,7 @@ def retype(model: onnx.ModelProto, like: onnx.ModelProto) -> onnx.ModelProto:
     """
     import onnx
 
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     graph = copy.graph
     wanted = {value.name: value.type.tensor_type.elem_type for value in (*like.graph.input, *like.graph.output)}
     names = set(names_of(graph))
@@ -205,3 +204,17 @@ def rename_values(graph: onnx.GraphProto, new: Mapping[str, str]) -> None:
         for node in item.node:
             node.input[:] = [new.get(name, name) for name in node.input]
             node.output[:] = [new.get(name, name) for name in node.output]
+
+
+def make_room(graph: onnx.GraphProto, names: Iterable[str]) -> dict[str, str]:
+    """Rename the values of a graph that have one of these names; return what they are called now."""
+    taken = set(names_of(graph))
+    fresh = (name for number in count() if (name := f"value_{number}") not in taken)
+    moved = {name: next(fresh) for name in dict.fromkeys(names) if name in taken}
+    rename_values(graph, moved)
+    return moved
+
+
+def unused(wish: str, taken: Container[str]) -> str:
+    """Return a name, with a number after it where it is taken."""
+    return wish if wish not in taken else next(name for n in count(1) if (name := f"{wish}_{n}") not in taken)

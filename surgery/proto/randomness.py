@@ -7,15 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from surgery.operators import traits
-from surgery.operators.subgraphs import graphs, subgraphs
+from surgery.operators.forms import key_of
+from surgery.operators.moving import FORM_ONLY
+from surgery.operators.subgraphs import BODIES, graphs, subgraphs
 
 if TYPE_CHECKING:
     import onnx
-
-SHAPE_ONLY = frozenset(
-    {"Shape", "Size", "EyeLike", "SequenceLength", "OptionalHasElement", "RandomNormalLike", "RandomUniformLike"}
-)
-"""Operators whose outputs depend on the shape or the form of their input, not on its elements."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ def origins(model: onnx.ModelProto) -> Origins:
 def _follow(walk: _Walk, nodes: Iterable[onnx.NodeProto], marks: dict[str, int], depth: int) -> None:
     """Mark the values that nodes compute. `marks` holds the values in sight and is extended in place."""
     for node in nodes:
-        op, mark = node.op_type, 0
+        op, mark, drawn = node.op_type, 0, 0
         for name in node.input:
             mark |= marks.get(name, 0)
         function = walk.functions.get((node.domain, op)) if walk.functions else None
@@ -76,17 +73,19 @@ def _follow(walk: _Walk, nodes: Iterable[onnx.NodeProto], marks: dict[str, int],
             given = [marks.get(name, 0) for name in node.input]
             marks.update(zip(node.output, _from_function(walk, function, given, depth)))
             continue
-        if op in _DRAWING and is_random(node, walk.off):
+        if key_of(node.domain, op) in _DRAWING and is_random(node, walk.off):
             walk.operators.add(op)
-            mark |= RANDOM
+            drawn = RANDOM
         inner = [graph for graph in subgraphs(node) if graph.output]
         if inner:
-            marks.update(zip(node.output, _from_bodies(walk, node, inner, marks, depth)))
+            found = _from_bodies(walk, node, inner, marks, depth)
+            marks.update((name, item | drawn) for name, item in zip(node.output, found))
             continue
         if gives_zero(node):
             walk.off.update(node.output)
-        if op in SHAPE_ONLY and not node.domain:
+        if op in FORM_ONLY and not node.domain:
             mark &= RANDOM
+        mark |= drawn
         for name in node.output:
             marks[name] = mark
         if op == "Dropout" and not node.domain and len(node.output) > 1 and not mark & RANDOM:
@@ -103,17 +102,12 @@ def _from_function(walk: _Walk, function: onnx.FunctionProto, given: list[int], 
     return walk.known[key]
 
 
-# How many inputs of a node decide how often, or which of, its bodies run; how many outputs of a body come before
-# those that the node hands on.
-_CONTROL = {"If": (1, 0), "Loop": (2, 1), "Scan": (0, 0), "SequenceMap": (0, 0)}
-
-
 def _from_bodies(
     walk: _Walk, node: onnx.NodeProto, bodies: Sequence[onnx.GraphProto], outer: dict[str, int], depth: int
 ) -> list[int]:
     """Return what the outputs of a node with subgraphs depend on."""
     given = [outer.get(name, 0) for name in node.input]
-    deciding, hidden = _CONTROL.get(node.op_type, (len(given), 0))
+    deciding, hidden = BODIES.get(node.op_type, (len(given), 0))
     control = 0
     for item in given[:deciding]:
         control |= item
@@ -154,11 +148,10 @@ def is_random(node: onnx.NodeProto, off: Set[str] = frozenset()) -> bool:
     An operator with a seed draws the same numbers in each session. Dropout draws when it may be in training mode,
     with a ratio that is not zero.
     """
-    if node.domain not in ("", "ai.onnx"):
-        return False
-    if node.op_type == "Dropout":
+    key = key_of(node.domain, node.op_type)
+    if key == "Dropout":
         return len(node.input) > 2 and bool(node.input[2]) and not off & set(node.input[1:3])
-    return node.op_type in traits.RANDOM and all(attribute.name != "seed" for attribute in node.attribute)
+    return key in traits.RANDOM and all(attribute.name != "seed" for attribute in node.attribute)
 
 
 def gives_zero(node: onnx.NodeProto) -> bool:
@@ -191,5 +184,7 @@ def counts_runs(model: onnx.ModelProto) -> bool:
     # Dropout is in training by a third input, and without one before opset 7, when it had an attribute for that.
     old = any(item.domain in ("", "ai.onnx") and item.version < 7 for item in model.opset_import)
     return any(
-        node.op_type in traits.RANDOM or (node.op_type == "Dropout" and (old or len(node.input) > 2)) for node in nodes
+        key_of(node.domain, node.op_type) in traits.RANDOM
+        or (node.op_type == "Dropout" and (old or len(node.input) > 2))
+        for node in nodes
     )

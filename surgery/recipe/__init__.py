@@ -37,20 +37,7 @@ _HOMES = {
     "single_step": "loader",
 }
 
-__all__ = [
-    "Comparison",
-    "Expect",
-    "PassStep",
-    "Recipe",
-    "RepeatStep",
-    "Step",
-    "UseStep",
-    "When",
-    "load",
-    "names",
-    "parse",
-    "single_step",
-]
+__all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> Any:

@@ -37,7 +37,7 @@ class Document:
 
     `broken` says that a syntax error ended the reading, `penalty` how unlikely this way of reading is. `exempt` holds
     the lines that quoted texts, block texts and flow collections continue on, as (first, last, is a block text);
-    `plain` those of plain texts, as (first, last).
+    `plain` those of plain texts, as (first, last). `repeated` holds the mappings in which a key stands twice.
     """
 
     root: Node | None = None
@@ -46,6 +46,7 @@ class Document:
     penalty: int = 0
     exempt: list[tuple[int, int, bool]] = field(default_factory=list)
     plain: list[tuple[int, int]] = field(default_factory=list)
+    repeated: list[Table] = field(default_factory=list)
 
 
 def indents(text: str, index: int) -> bool:
@@ -234,17 +235,18 @@ class _Composer:
             frame.node.items.append(node)
         elif frame.key is None:
             frame.key = node
-            self._check_key(frame, node)
+            self._check_key(frame.node, frame.seen, node)
         else:
             frame.node.pairs.append((frame.key, node))
             frame.key = None
         return True
 
-    def _check_key(self, frame: _Frame, key: Node) -> None:
+    def _check_key(self, table: Table, seen: dict[object, int], key: Node) -> None:
         if not isinstance(key, Scalar):
             return
         same = (type(key.value), key.value)
-        if same in frame.seen:
-            words = f"duplicate key {quoted(key.text)}; line {frame.seen[same]} has it already; remove one"
+        if same in seen:
+            words = f"duplicate key {quoted(key.text)}; line {seen[same]} has it already; remove one"
             self._mistake(words, key.line, key.column)
-        frame.seen.setdefault(same, key.line)
+            self.document.repeated.append(table)
+        seen.setdefault(same, key.line)

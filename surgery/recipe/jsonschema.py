@@ -1,84 +1,96 @@
 """The JSON schema of recipes (draft 2020-12), with all passes that are known here and their options.
 
-It is made from the tables that the loader reads by, so that an editor completes what the loader accepts. A schema
+It is made from the models that the loader reads by, so that an editor completes what the loader accepts. A schema
 cannot say everything: whether a file is there, whether a condition can hold, only the loader knows.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surgery.recipe.draft import Draft
-from surgery.recipe.inputs import inputs_fields, tensor_fields
-from surgery.recipe.loader import nested_fields, top_level
-from surgery.recipe.reader import Field, Schema, defined
-from surgery.recipe.rules import rule_fields
-from surgery.recipe.sections import COMPARISON, expect_fields, verify_fields, when_fields
-from surgery.recipe.steps import KINDS, StepReader
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+from pydantic.json_schema import GenerateJsonSchema, models_json_schema
+
+from surgery.recipe import model
+from surgery.recipe.model import BRINGS_PASSES
+from surgery.recipe.schema import KINDS
 from surgery.registry import declare
 from surgery.verification.inputs.spec import VerifySpec
 
 if TYPE_CHECKING:
     from surgery.registry.declare import Option, Pass
 
+Schema = Mapping[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-BRINGS_PASSES = ("plugins", "rules")
-"""The keys of a recipe by which it may name passes that nobody knows before it is loaded."""
+_LEFT_OUT = ("title", "description")
 _OPEN = "open-"
+_TEXT = {"type": "string", "pattern": r"\S"}
 _NOTHING = {"type": ["object", "null"], "maxProperties": 0}
 
 
 def schema(passes: Iterable[Pass] | None = None) -> dict[str, Any]:
     """Make the schema, with these passes, or else with all that are known."""
     known = tuple(declare.passes().values()) if passes is None else tuple(passes)
-    draft = Draft("", Path())
-    reader = StepReader(draft, lambda node: None)
-    steps = _steps(reader, known)
-    definitions = {**sections(draft), **steps, **_opened(steps), **_options(known)}
-    root = _recipe(top_level(draft, reader))
-    return {"$schema": DIALECT, "title": "A recipe of surgery", **root, "$defs": definitions}
+    made = sections()
+    root = _recipe(made.pop("recipe"))
+    steps = _steps(known, {name: made.pop(name) for name in ("pass-long", "use", "repeat", "nested")})
+    definitions = {**made, **steps, **_opened(steps), **_options(known)}
+    return {"$schema": DIALECT, **root, "title": "A recipe of surgery", "$defs": definitions}
 
 
-def _recipe(fields: Mapping[str, Field]) -> dict[str, Any]:
-    """Describe a recipe; what it brings of its own decides which passes its steps may name."""
-    body = mapping(fields, required=("steps",))
-    del body["properties"]["steps"]["$ref"]
+class _Generator(GenerateJsonSchema):
+    """Calls definitions by the names of their models, in our spelling; titles and empty defaults say nothing."""
+
+    def normalize_name(self, name: str) -> str:
+        return re.sub("(?<=[a-z])(?=[A-Z])", "-", super().normalize_name(name)).lower()
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def model_schema(self, schema: Any) -> dict[str, Any]:
+        return {key: value for key, value in super().model_schema(schema).items() if key not in _LEFT_OUT}
+
+    def default_schema(self, schema: Any) -> dict[str, Any]:
+        return self.generate_inner(schema["schema"])
+
+
+def sections() -> dict[str, Any]:
+    """Describe each model, by its name; how steps and passes are named depends on the passes that there are."""
+    models = (model.Recipe, model.Nested, model.PassLong, model.Use, model.Repeat)
+    _, made = models_json_schema([(one, "validation") for one in models], schema_generator=_Generator)
+    found: dict[str, Any] = made["$defs"]
+    found["pass-long"]["properties"]["pass"] |= defined("pass-name")
+    found["use"]["properties"]["use"]["anyOf"] = [_TEXT, defined("nested")]
+    found["repeat"]["properties"]["steps"] |= defined("steps")
+    for name, body in found["verify"]["properties"].items():
+        default = getattr(VerifySpec, name, None)
+        if isinstance(default, str | int | float):
+            body["default"] = default
+    return found
+
+
+def defined(name: str) -> dict[str, str]:
+    """Refer to a definition."""
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def _recipe(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Let what a recipe brings of its own decide which passes its steps may name."""
+    properties = {**body["properties"]}
+    properties["steps"] = {"description": properties["steps"]["description"]}
     return {
         **body,
-        "if": {"anyOf": [{"required": [key]} for key in BRINGS_PASSES if key in fields]},
+        "properties": properties,
+        "if": {"anyOf": [{"required": [key]} for key in BRINGS_PASSES if key in properties]},
         "then": {"properties": {"steps": defined(f"{_OPEN}steps")}},
         "else": {"properties": {"steps": defined("steps")}},
     }
 
 
-def sections(draft: Draft) -> dict[str, Any]:
-    """Describe the parts of a recipe besides its steps."""
-    return {
-        "inputs": mapping(inputs_fields(draft)),
-        "tensor": {**mapping(tensor_fields(draft)), "minProperties": 1, "maxProperties": 1},
-        "verify": mapping(verify_fields(draft), defaults=VerifySpec()),
-        "when": mapping(when_fields(draft)),
-        "expect": mapping(expect_fields(draft, of_step=False)),
-        "expect-step": mapping(expect_fields(draft, of_step=True)),
-        "rule": mapping(rule_fields(draft), required=("match", "emit")),
-        "comparison": COMPARISON,
-    }
-
-
-def mapping(fields: Mapping[str, Field], required: tuple[str, ...] = (), defaults: object = None) -> dict[str, Any]:
-    """Describe a mapping with fixed keys; `defaults` has an attribute for each key that has one."""
-    properties = {}
-    for name, field in fields.items():
-        default = getattr(defaults, name, None)
-        given = {"default": default} if isinstance(default, str | int | float) else {}
-        properties[name] = {"description": field.about, **field.schema, **given}
-    needed = {"required": list(required)} if required else {}
-    return {"type": "object", "properties": properties, **needed, "additionalProperties": False}
-
-
-def _steps(reader: StepReader, known: tuple[Pass, ...]) -> dict[str, Any]:
+def _steps(known: tuple[Pass, ...], made: Mapping[str, Any]) -> dict[str, Any]:
     """Describe the steps: a name alone, a name with options, and the three long forms."""
     bare = [declared for declared in known if not _required(declared)]
     short = {declared.name: {"description": declared.summary, **_short(declared)} for declared in known}
@@ -91,16 +103,16 @@ def _steps(reader: StepReader, known: tuple[Pass, ...]) -> dict[str, Any]:
             "maxProperties": 1,
             "additionalProperties": False,
         },
-        "pass-long": {**mapping(reader.pass_fields(), required=("pass",)), "allOf": [*_withs(known)]},
-        "use": mapping(reader.use_fields(), required=("use",)),
-        "repeat": mapping(reader.repeat_fields(), required=("repeat", "steps")),
+        "pass-long": {**made["pass-long"], "allOf": [*_withs(known)]},
+        "use": made["use"],
+        "repeat": made["repeat"],
     }
     return {
         "steps": {"type": "array", "minItems": 1, "items": defined("step")},
         "step": {"anyOf": [defined(name) for name in forms]},
         **forms,
         "pass-name": _names(known),
-        "nested": _recipe(nested_fields(reader.draft, reader)),
+        "nested": _recipe(made["nested"]),
     }
 
 
@@ -188,9 +200,6 @@ def _options(known: Iterable[Pass]) -> dict[str, Any]:
 
 def option_schema(option: Option, prefix: str) -> dict[str, Any]:
     """Describe what an option takes; what it defines next to stands under `$defs`, with a prefix to the names."""
-    from pydantic import TypeAdapter
-    from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
-
     try:
         made = TypeAdapter(option.annotation).json_schema(ref_template=f"#/$defs/{prefix}{{model}}")
     except (PydanticSchemaGenerationError, PydanticUserError):

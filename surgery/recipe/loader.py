@@ -6,26 +6,24 @@ Nothing is raised until everything is read, so that all mistakes come at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from surgery.errors import Problem, RecipeError, UsageError
-from surgery.recipe import plugins, shipped
+from surgery.recipe import model, plugins, shipped
 from surgery.recipe.compose import Document
 from surgery.recipe.draft import Draft, PassUse, RuleUse
-from surgery.recipe.inputs import read_inputs
+from surgery.recipe.fields import read_text
 from surgery.recipe.nodes import Listing, Node, Table, describe, is_null, key_text, one_line, quoted
-from surgery.recipe.reader import Field, below, defined, is_file, nearest
-from surgery.recipe.rules import clashes, read_rules, rules_field, unused
+from surgery.recipe.paths import is_file
+from surgery.recipe.rules import clashes, unused
 from surgery.recipe.schema import OnFailure, PassStep, Recipe
-from surgery.recipe.sections import on_failure_field, output_field, read_expect, read_verify
 from surgery.recipe.source import decode, documents
-from surgery.recipe.steps import StepReader
+from surgery.recipe.spelling import nearest
 from surgery.verification.inputs.spec import FrozenDict, InputsSpec, VerifySpec
 
 MAX_NESTING = 8
-NESTED = ("recipe", "about", "rules", "on_failure", "steps", "expect")
-"""The keys that count of a recipe that another one uses."""
 NO_PATH = "<recipe>"
 """How messages call a text without a file."""
 
@@ -101,32 +99,27 @@ class _Session:
         return min(drafts, key=lambda draft: (draft[0], len(draft[1].problems)))[1]
 
     def _draft(self, document: Document, path: Path | None, shown: str) -> Draft:
-        draft = Draft(shown, Path() if path is None else path.parent)
+        folder, name = (Path(), "recipe") if path is None else (path.parent, path.stem)
+        draft = Draft(shown, folder, self._use, name)
         draft.problems += [Problem(shown, *mistake) for mistake in document.mistakes]
-        steps = StepReader(draft, lambda node: self._use(draft, node))
-        found = _read_root(draft, steps, document)
-        found["name"] = found.pop("recipe", "recipe" if path is None else path.stem)
-        if not draft.problems:
-            draft.recipe = Recipe(path=path, **found)
+        found = _read_root(draft, document)
+        if document.repeated:
+            # Of two equal keys the first counts, and the second is read for its mistakes.
+            for table in dict.fromkeys(document.repeated):
+                table.pairs.reverse()
+            _read_root(draft, document)
+        if found is not None and not draft.problems:
+            draft.recipe = replace(found, path=path)
         return draft
 
     def _use(self, draft: Draft, node: Node) -> Recipe | None:
         """Read a nested recipe into a draft; what is wrong with it becomes wrong with the draft."""
-        if isinstance(node, Table):
-            return self._written_out(draft, node)
-        name = draft.text("use", "the name or path of a recipe")(node)
-        return None if name is None else self._other(draft, node, name)
-
-    def _written_out(self, draft: Draft, node: Table) -> Recipe | None:
-        """Read a recipe that stands in the place of its name."""
-        inner = Draft(draft.path, draft.folder)
+        if not isinstance(node, Table):
+            return self._other(draft, node, read_text(node, "the name or path of a recipe"))
+        inner = Draft(draft.path, draft.folder, self._use)
         draft.nested.append(inner)
-        known = nested_fields(inner, StepReader(inner, lambda at: self._use(inner, at)))
-        found = _read_table(inner, node, "use", known)
-        if "steps" not in found and not node.open:
-            inner.problem(node, "a recipe needs 'steps', a list of passes")
-        found["name"] = found.pop("recipe", "recipe")
-        return None if inner.problems else Recipe(**found)
+        found = inner.read(model.Nested, node)
+        return None if inner.problems else found
 
     def _other(self, draft: Draft, node: Node, name: str) -> Recipe | None:
         """Load a nested recipe from its own file."""
@@ -153,81 +146,32 @@ class _Session:
         return f"recipes nested more than {MAX_NESTING} deep" if len(self._chain) >= MAX_NESTING else None
 
 
-def _read_root(draft: Draft, steps: StepReader, document: Document) -> dict[str, Any]:
-    """Read the top level: the fields of the Recipe that are given."""
+def _read_root(draft: Draft, document: Document) -> Any:
+    """Read the top level."""
     root = document.root
     if isinstance(root, Listing):
         draft.problem(root, "a recipe is a mapping, not a list; write 'steps:' above the list")
-        return {"steps": steps.steps(root)}
-    if root is None or is_null(root):
+        draft.read(model.Steps, root)
+    elif root is None or is_null(root):
         if not document.mistakes:
-            draft.problems.append(Problem(draft.path, 1, 1, "this recipe is empty; it needs 'steps'"))
-        return {}
-    if not isinstance(root, Table):
-        if not document.broken:
-            draft.problem(root, f"a recipe is a mapping with 'steps', not {describe(root)}")
-        return {}
-    found = _read_table(draft, root, "recipe", top_level(draft, steps))
-    if "steps" not in found:
-        _guess_steps(steps, root)
-    if "steps" not in found and not root.open:
-        empty = [key for key, value in root.pairs if key_text(key) == "steps"]
-        draft.problem(empty[0] if empty else root, "a recipe needs 'steps', a list of passes")
-    return found
+            draft.note(Problem(draft.path, 1, 1, "this recipe is empty; it needs 'steps'"))
+    elif isinstance(root, Table):
+        found = draft.read(model.Recipe, root)
+        if not any(key_text(key) == "steps" and not is_null(value) for key, value in root.pairs):
+            _guess_steps(draft, root)
+        return found
+    elif not document.broken:
+        draft.problem(root, f"a recipe is a mapping with 'steps', not {describe(root)}")
+    return None
 
 
-def _read_table(draft: Draft, table: Table, name: str, known: Mapping[str, Field]) -> dict[str, Any]:
-    """Read the mapping that a recipe is; its rules first, which are passes of the steps wherever they stand."""
-    for rules in [value for key, value in table.pairs if key_text(key) == "rules" and not is_null(value)][:1]:
-        draft.rules = read_rules(draft, rules)
-    found = draft.fields(table, name, known)
-    found["rules"] = FrozenDict({name: use.made for name, use in draft.rules.items() if use.made is not None})
-    return found
-
-
-def _guess_steps(steps: StepReader, root: Table) -> None:
+def _guess_steps(draft: Draft, root: Table) -> None:
     """Read a list under a key that does not exist, as if it were `steps`: for its mistakes only."""
-    known = {*top_level(steps.draft, steps)}
+    known = model.Recipe.keys()
     for key, value in root.pairs:
         name = key_text(key)
-        if isinstance(value, Listing) and name is not None and name not in known and not nearest(name, known):
-            steps.steps(value)
-
-
-def top_level(draft: Draft, steps: StepReader) -> dict[str, Field]:
-    """Say what a recipe takes."""
-    read_model = draft.text("model", "the path of a model")
-
-    def model(node: Node) -> Path | None:
-        text = read_model(node)
-        return None if text is None else below(draft.folder, text)
-
-    return {
-        "recipe": draft.text("recipe", "the name of the recipe", about="The name of the recipe."),
-        "about": draft.text("about", lines=True, about="What the recipe is for."),
-        "model": Field(model, "The model that is rewritten when the command line names none.", read_model.schema),
-        "output": output_field(draft),
-        "plugins": plugins.field(draft),
-        "rules": rules_field(draft),
-        "inputs": Field(lambda node: read_inputs(draft, node), "What is known of the inputs.", defined("inputs")),
-        "verify": Field(lambda node: read_verify(draft, node), "How strictly to verify.", defined("verify")),
-        "on_failure": on_failure_field(
-            draft,
-            "What to do about a step that fails and says nothing of it: `abort` (the default) ends the run and nothing "
-            "is written; the others keep what holds. A recipe that uses this one decides if it has this key.",
-        ),
-        "steps": steps.list_field("What is done, in this order."),
-        "expect": Field(
-            lambda node: read_expect(draft, node, of_step=False),
-            "What has to hold of the model at the end.",
-            defined("expect"),
-        ),
-    }
-
-
-def nested_fields(draft: Draft, steps: StepReader) -> dict[str, Field]:
-    """Say what a recipe takes that stands in the place of its name."""
-    return {name: field for name, field in top_level(draft, steps).items() if name in NESTED}
+        if isinstance(value, Listing) and name is not None and not nearest(name, known):
+            draft.read(model.Steps, value)
 
 
 def _finish(draft: Draft, trust: bool) -> Recipe:

@@ -15,48 +15,35 @@ from pathlib import Path
 from surgery.errors import Problem, SurgeryError
 from surgery.recipe import trust
 from surgery.recipe.draft import Draft, PluginUse
+from surgery.recipe.fields import read_text
 from surgery.recipe.nodes import Node, one_line, quoted
-from surgery.recipe.reader import Field, below, is_file, listed
+from surgery.recipe.paths import below, is_file
 
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+PATTERN = rf"^{_MODULE.pattern}$|\.py$"
+"""How a plugin is named, for the JSON schema."""
 LONGEST = 1000
 """So many characters may a message have that names files: a path can be long."""
 
 
-def field(draft: Draft) -> Field:
-    """Say what `plugins` takes: modules by name, `.py` files by path, which is resolved against the recipe's folder."""
-    about = "Modules by name and .py files by path with more passes. A file that nobody installed needs trust."
-    one = {"type": "string", "pattern": rf"^{_MODULE.pattern}$|\.py$"}
-    return Field(lambda node: _plugins(draft, node), about, listed(one))
+def read_plugin(node: Node, draft: Draft) -> str:
+    """Read one plugin: a module by name, or a `.py` file by path, which is resolved against the recipe's folder."""
+    text = read_text(node, "the names of modules and the paths of .py files")
+    is_path = text.endswith(".py")
+    target = str(below(draft.folder, text)) if is_path else text
+    if is_path and not is_file(Path(target)):
+        raise ValueError(f"no plugin file {quoted(text)}")
+    if not is_path and not _MODULE.fullmatch(text):
+        raise ValueError(f"a plugin is an installed module or a .py file, not {quoted(text)}")
+    draft.plugins.append(PluginUse(draft.path, text, target, node))
+    return target
 
 
-def _plugins(draft: Draft, node: Node) -> tuple[str, ...]:
-    read = draft.text("plugins", "the names of modules and the paths of .py files")
-    found = [(item, read(item)) for item in draft.items(node)]
-    uses = [use for item, text in found if text is not None and (use := _plugin(draft, item, text)) is not None]
-    draft.plugins += uses
-    return tuple(use.target for use in uses)
-
-
-def _plugin(draft: Draft, node: Node, text: str) -> PluginUse | None:
-    if text.endswith(".py"):
-        path = below(draft.folder, text)
-        if is_file(path):
-            return PluginUse(draft.path, text, str(path), node)
-        draft.problem(node, f"no plugin file {quoted(text)}")
-    elif _MODULE.fullmatch(text):
-        return PluginUse(draft.path, text, text, node)
-    else:
-        draft.problem(node, f"a plugin is an installed module or a .py file, not {quoted(text)}")
-    return None
-
-
-def read_local(draft: Draft, node: Node, text: str, verb: str) -> Path | None:
+def read_local(node: Node, draft: Draft, text: str, verb: str) -> Path:
     """Find a file of code, against the recipe's folder, and note that the recipe wants to run or load it."""
     path = below(draft.folder, text)
     if not is_file(path):
-        draft.problem(node, f"no file {quoted(text)} in the recipe's folder")
-        return None
+        raise ValueError(f"no file {quoted(text)} in the recipe's folder")
     draft.local.append(PluginUse(draft.path, text, str(path), node, verb))
     return path
 

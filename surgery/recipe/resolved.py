@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from surgery.recipe.rules import RulePass
-from surgery.recipe.schema import PassStep, Recipe, RepeatStep, Step, UseStep
-from surgery.recipe.steps import UNTIL_STABLE
+from surgery.recipe.schema import UNTIL_STABLE, PassStep, Recipe, RepeatStep, Step, UseStep
 from surgery.recipe.writer import STEPS, Remarked, bare, given, written
 from surgery.verification.comparing.metrics import LIMITS
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec

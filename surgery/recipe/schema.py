@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 OnFailure = Literal["abort", "rollback", "bisect", "keep"]
 ON_FAILURE = get_args(OnFailure)
 
+KINDS = ("pass", "use", "repeat")
+BESIDE = ("with", "when", "on_failure", "expect")
+WORDS = (*KINDS, *BESIDE, "steps")
+"""What cannot be the name of a pass in a step."""
+UNTIL_STABLE = "until-stable"
+
 OUTPUT_FIELDS = ("stem",)
 """The names that may stand in braces in `output`: the model's file name without its suffix."""
 

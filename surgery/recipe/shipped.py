@@ -9,7 +9,8 @@ from pathlib import Path
 
 from surgery.errors import UsageError
 from surgery.recipe.nodes import quoted
-from surgery.recipe.reader import below, mode, nearest
+from surgery.recipe.paths import below, mode
+from surgery.recipe.spelling import nearest
 
 MAX_BYTES = 128 * 1024
 SUFFIXES = (".yaml", ".yml")

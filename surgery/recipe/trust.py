@@ -17,11 +17,21 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 from surgery.errors import Problem, RecipeError
-from surgery.recipe.nodes import Node, Table, is_null, quoted
-from surgery.recipe.reader import Read, Reader, is_file, mode
+from surgery.recipe.draft import Draft, NamedError, NotedError, TakesError
+from surgery.recipe.fields import (
+    OneOrMore,
+    Section,
+    key,
+    needed,
+    read_text,
+    reads,
+    text,
+)
+from surgery.recipe.nodes import Node, Scalar, Table, is_null, quoted
+from surgery.recipe.paths import is_file, mode
 from surgery.recipe.source import decode, documents
 
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
@@ -85,47 +95,50 @@ def entries() -> tuple[Trusted, ...]:
     except OSError as error:
         raise ConfigError([Problem(str(file), 1, 1, f"cannot be read: {error.strerror}")]) from error
     document = next(documents(text))
-    reader = Reader(str(file), file.parent)
-    reader.problems += [Problem(str(file), *mistake) for mistake in mistakes + document.mistakes]
-    found: dict[str, Any] = {}
+    draft = Draft(str(file), file.parent)
+    draft.problems += [Problem(str(file), *mistake) for mistake in mistakes + document.mistakes]
+    found = None
     if document.root is not None and not is_null(document.root):
-        known = {"trust": lambda node: tuple(_entry(reader, item) for item in reader.items(node))}
-        found = reader.fields(document.root, "the configuration", known, example="{trust: [~/passes]}")
-    if reader.problems:
-        raise ConfigError(reader.problems)
-    return tuple(found.get("trust", ()))
+        found = draft.read(_Configuration, document.root, "the configuration")
+    if draft.problems:
+        raise ConfigError(draft.problems)
+    return tuple((found or {}).get("trust", ()))
 
 
-def _entry(reader: Reader, node: Node) -> Trusted | None:
+def _hash(node: Node, _: Draft) -> str:
+    # A hash of digits alone is a number to YAML, and its text is what counts.
+    if not isinstance(node, Scalar) or not _SHA256.fullmatch(node.text):
+        raise TakesError("the 64 hexadecimal digits that sha256sum prints")
+    return node.text.lower()
+
+
+class _File(Section):
+    needs: ClassVar = {"path": "an entry of 'trust' needs a 'path'"}
+
+    path: Annotated[str, text("the path of a file")] = needed("The file.")
+    sha256: Annotated[Any, reads(_hash)] = key("The hash that it must have.")
+
+
+def _entry(node: Node, draft: Draft) -> Trusted:
     """Read one entry: a path, or a path with a hash."""
-    text = reader.text("trust", "the path of a file or folder, or {path: ..., sha256: ...}")
-    if not isinstance(node, Table):
-        path, sha256 = text(node), None
+    if isinstance(node, Table):
+        found = draft.read(_File, node, "trust")
+        if found is None:
+            raise NotedError
     else:
-        known: dict[str, Read] = {
-            "path": reader.text("path", "the path of a file"),
-            "sha256": lambda value: _sha256(reader, value),
-        }
-        found = reader.fields(node, "trust", known)
-        path, sha256 = found.get("path"), found.get("sha256")
-        if path is None:
-            reader.problem(node, "an entry of 'trust' needs a 'path'")
-    if path is None:
-        return None
+        found = {"path": read_text(node, "the path of a file or folder, or {path: ..., sha256: ...}")}
+    path, sha256 = found["path"], found.get("sha256")
     expanded = Path(os.path.expanduser(path))  # noqa: PTH111 - that of Path raises where there is no such user
     if not expanded.is_absolute():
-        reader.problem(node, f"'trust' takes an absolute path or one that begins with ~/, not {quoted(path)}")
-    elif not mode(expanded):
-        reader.problem(node, f"no file or folder {quoted(path)}")
-    elif sha256 is not None and not is_file(expanded):
-        reader.problem(node, f"{quoted(path)} is a folder, and a sha256 is of a file")
-    return Trusted(expanded.resolve(), sha256, f"{reader.path}:{node.line}:{node.column}")
+        raise NamedError(f"{{}} takes an absolute path or one that begins with ~/, not {quoted(path)}")
+    if not mode(expanded):
+        raise ValueError(f"no file or folder {quoted(path)}")
+    if sha256 is not None and not is_file(expanded):
+        raise ValueError(f"{quoted(path)} is a folder, and a sha256 is of a file")
+    return Trusted(expanded.resolve(), sha256, f"{draft.path}:{node.line}:{node.column}")
 
 
-def _sha256(reader: Reader, node: Node) -> str | None:
-    # A hash of digits alone is a number to YAML, and its text is what counts.
-    text = getattr(node, "text", "")
-    if _SHA256.fullmatch(text):
-        return str(text).lower()
-    reader.wrong(node, "sha256", "the 64 hexadecimal digits that sha256sum prints")
-    return None
+class _Configuration(Section):
+    wanted = "a mapping such as {trust: [~/passes]}"
+
+    trust: Annotated[tuple[Annotated[Any, reads(_entry)], ...], OneOrMore()] = key("What may be run.")

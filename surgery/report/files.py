@@ -24,8 +24,8 @@ def split(found: Split) -> RenderableType:
         table.add_row(Text(part.file), str(part.nodes), size(part.weights), Text(_some(taken)))
     verdict = found.verdict
     line = Text(f"in sequence: {verdict.status}", style=verdict.status.style)
-    told = verdict.message or verdict.reason
-    return Group(table, line, *([Text(f"  {told}")] if told else []))
+    remark = verdict.message or verdict.reason
+    return Group(table, line, *([Text(f"  {remark}")] if remark else []))
 
 
 def _some(names: list[str]) -> str:

@@ -21,8 +21,8 @@ def descent(found: Descent, origin: str | None = None, *, most: int = _FEW) -> R
     if found.passes:
         parts += [_passes(found), Text("")]
     parts.append(_entries(found.found, most))
-    told = sum(entry.lineage is not None for entry in found.entries if entry.node is not None)
-    parts += [Text(""), Text(f"{told} of {found.nodes} nodes were made or edited by passes", style="dim")]
+    attributed = sum(entry.lineage is not None for entry in found.entries if entry.node is not None)
+    parts += [Text(""), Text(f"{attributed} of {found.nodes} nodes were made or edited by passes", style="dim")]
     return Group(*parts)
 
 
@@ -56,11 +56,11 @@ def _entries(entries: tuple[Entry, ...], most: int) -> Table:
         name = Text(entry.name)
         if entry.scope:
             name.append(f" in {entry.scope}", style="dim")
-        table.add_row(Text(entry.op), name, *_told(entry.lineage, most))
+        table.add_row(Text(entry.op), name, *_cells(entry.lineage, most))
     return table
 
 
-def _told(known: Lineage | None, most: int) -> tuple[Text, Text]:
+def _cells(known: Lineage | None, most: int) -> tuple[Text, Text]:
     if known is None:
         return Text(""), Text("is of the original", style="dim")
     return Text(", ".join(known.passes)), Text(origins(known, most))

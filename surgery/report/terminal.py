@@ -67,11 +67,11 @@ def step_table(steps: Sequence[StepRecord]) -> Table:
 
 def _steps(steps: Sequence[StepRecord]) -> Iterator[RenderableType]:
     """List all steps of a short recipe, or the steps of a long one that changed something and the number of others."""
-    told = [step for step in steps if len(steps) <= _FEW or step.status not in _IDLE or step.message]
-    if told:
-        yield step_table(told)
-    if len(told) < len(steps):
-        yield Text(f"{len(steps) - len(told)} other steps changed nothing (-v lists them)", style="dim")
+    shown = [step for step in steps if len(steps) <= _FEW or step.status not in _IDLE or step.message]
+    if shown:
+        yield step_table(shown)
+    if len(shown) < len(steps):
+        yield Text(f"{len(steps) - len(shown)} other steps changed nothing (-v lists them)", style="dim")
 
 
 def _step_row(step: StepRecord) -> tuple[RenderableType, ...]:

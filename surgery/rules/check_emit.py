@@ -51,7 +51,7 @@ class EmissionChecker(NameChecker):
         self.later: set[str] = set()
 
     def statements(self, statements: Iterable[Statement], *, complete: bool) -> None:
-        """Check all lines; whether something is missing can be told only of a complete text."""
+        """Check all lines; only in a complete text can something be missing."""
         statements = list(statements)
         self.later = {result.name for one in statements for result in one.results}
         for statement in statements:

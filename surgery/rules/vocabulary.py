@@ -26,7 +26,7 @@ Kind = Literal["value", "present", "values", "number", "list", "any"]
 
 
 class Symbol(str):
-    """The name of a dim without a number, such as "batch": equal to itself, and to a number nobody knows."""
+    """The name of a dim without a number, such as "batch": equal to itself, and to an unknown number."""
 
 
 class Word(str):

@@ -9,16 +9,13 @@ from typing import Any
 import numpy as np
 
 from surgery.operators.dtypes import ONNX_TYPES
+from surgery.operators.kernels import NO_FLOAT64, installed
 from surgery.runtime import reference, sessions
 from surgery.runtime.float64_model import UnavailableError, widen
-from surgery.runtime.kernels import installed
 from surgery.workers import stage
 
 _ATTEMPTS = 12
 """Operators that may turn out, one after the other, to have no float64 kernel after all."""
-
-_REFUSING = frozenset({"GRU", "LSTM"})
-"""Operators that have a float64 kernel, which says when it is run that it does not support float64 yet."""
 
 _BLAMED = (
     re.compile(r"no kernel for (?:[\w.]+[.:])?(\w+)\(\d+\)"),
@@ -50,7 +47,7 @@ def run(skeleton: bytes, feeds: list[dict[str, Any]], limit: int, libraries: Seq
 def _in_runtime(skeleton: bytes, feeds: list[dict[str, Any]], limit: int, libraries: Sequence[str]) -> dict[str, Any]:
     import onnx
 
-    keep = set(_REFUSING)
+    keep = set(NO_FLOAT64)
     answer: dict[str, Any] = {}
     for _ in range(_ATTEMPTS):
         stage("float64 preparation")

@@ -9,12 +9,18 @@ one for (`expand`), and else runs in float32 with casts around it: `Widened.narr
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from surgery.operators import traits
+from surgery.operators.forms import Parameter, Schema
+from surgery.operators.kernels import Kernels, choose, installed
+from surgery.operators.moving import GATHERING
+from surgery.operators.result_types import BIT_CAST, FLOAT_BY_DEFAULT, STASHING, TYPE_ATTRIBUTES
+from surgery.operators.subgraphs import BODIES
 from surgery.operators.type_strings import (
     DOUBLE,
     FLOAT,
@@ -28,7 +34,6 @@ from surgery.operators.type_strings import (
     widened,
 )
 from surgery.runtime.expand import expand
-from surgery.runtime.kernels import Kernels, Parameter, Schema, choose, installed
 
 if TYPE_CHECKING:
     import onnx
@@ -38,28 +43,6 @@ _OLDEST = 6
 
 _AXES_ARE_INPUTS = 18
 """The opset in which all reductions take their axes as an input."""
-
-_SUBGRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
-_TYPE_ATTRIBUTES = frozenset({"to", "dtype", "output_datatype"})
-"""Attributes that name the element type of the output of an operator which makes it from something else."""
-
-_FLOAT_BY_DEFAULT = {
-    "BlackmanWindow": "output_datatype",
-    "HammingWindow": "output_datatype",
-    "HannWindow": "output_datatype",
-    "MelWeightMatrix": "output_datatype",
-    "SequenceEmpty": "dtype",
-}
-"""Those of them that stand for float32 when they are not there."""
-
-_STASHING = {"GroupNormalization": 21}
-"""Operators that compute inside in the type that `stash_type` names, since which opset; ONNX Runtime unfolds them."""
-
-_BITS = "BitCast"
-"""The operator that means the bits of its input, and not the number."""
-
-_LAZY = frozenset({"Gather", "GatherElements", "GatherND"})
-"""Operators that read little of a large table, which is cast after them."""
 
 
 class UnavailableError(Exception):
@@ -162,8 +145,7 @@ class _Widening:
         """Keep a large tensor of any graph, to stand among those of the main one under another name."""
         if name in self._large:
             raise UnavailableError(f"two large tensors by the name of '{name}'")
-        kept = type(tensor)()
-        kept.CopyFrom(tensor)
+        kept = deepcopy(tensor)
         kept.name = self._large[name] = self.fresh(name)
         self.stored.append(kept)
 
@@ -244,10 +226,10 @@ class Scope:
         """Add the float64 form of a node; `twin` is the same node with inferred types in its subgraphs."""
         import onnx
 
-        node = _copied(node)
+        node = deepcopy(node)
         for attribute, other in zip(node.attribute, twin.attribute):
             bodies = [(attribute.g, other.g)] if attribute.type == onnx.AttributeProto.GRAPH else []
-            if bodies and node.op_type not in _SUBGRAPHS:
+            if bodies and node.op_type not in BODIES:
                 raise UnavailableError(f"{node.op_type} depends on its subgraph")
             for body, inferred in [*bodies, *zip(attribute.graphs, other.graphs)]:
                 self.work.graph(body, inferred, self.values, self.casts)
@@ -260,9 +242,9 @@ class Scope:
             raise UnavailableError(f"random numbers ({node.op_type})")
         if standard and node.op_type in ("Constant", "ConstantOfShape"):
             _widen_constants(node)
-        if standard and self.opset >= _STASHING.get(node.op_type, self.opset + 1):
+        if standard and self.opset >= STASHING.get(node.op_type, self.opset + 1):
             _stash_in_double(node)
-        if standard and (node.op_type in _SUBGRAPHS or (node.op_type != _BITS and self._sets_type(node))):
+        if standard and (node.op_type in BODIES or (node.op_type != BIT_CAST and self._sets_type(node))):
             self._append(node)
             return
         self._with_casts(node)
@@ -278,11 +260,11 @@ class Scope:
 
         if node.op_type in ("Constant", "CastLike", "ConstantOfShape"):
             return True
-        name = _FLOAT_BY_DEFAULT.get(node.op_type)
+        name = FLOAT_BY_DEFAULT.get(node.op_type)
         if name is not None and all(attribute.name != name for attribute in node.attribute):
             node.attribute.append(onnx.helper.make_attribute(name, DOUBLE))
             return True
-        found = [a for a in node.attribute if a.name in _TYPE_ATTRIBUTES and a.i in FLOATS]
+        found = [a for a in node.attribute if a.name in TYPE_ATTRIBUTES and a.i in FLOATS]
         for attribute in found:
             attribute.i = DOUBLE
         return bool(found)
@@ -292,7 +274,7 @@ class Scope:
         schema = self.work.schema(node)
         inputs, outputs = _formal(node, schema)
         choice = self._choose(node, schema, inputs, outputs)
-        if node.op_type in _LAZY and self.work.large(node.input[0]) is not None:
+        if node.op_type in GATHERING and self.work.large(node.input[0]) is not None:
             choice = dict.fromkeys(choice, False)
         elif not all(choice.get(key, True) for key, name in zip(inputs, node.input) if self._kind(name).is_float):
             if self.work.kernels is not None and node.op_type not in self.work.keep and expand(self, node):
@@ -302,7 +284,7 @@ class Scope:
             value = self._kind(name)
             if name and value.is_float and not choice.get(key, True):
                 node.input[position] = self._narrowed(
-                    name, value, node, known=schema is not None and node.op_type != _BITS
+                    name, value, node, known=schema is not None and node.op_type != BIT_CAST
                 )
             else:
                 self.read(name)
@@ -319,7 +301,7 @@ class Scope:
         floats = [key for key, kind in kinds.items() if widened(kind) != kind]
         if schema is None:
             return dict.fromkeys(floats, False)
-        if node.op_type in self.work.keep or node.op_type == _BITS:
+        if node.op_type in self.work.keep or node.op_type == BIT_CAST:
             return dict.fromkeys(floats, False)
         allowed = _allowed(schema)
         wanted = [key for key in floats if widened(kinds[key]) in allowed.get(key, frozenset())]
@@ -332,10 +314,10 @@ class Scope:
         actual = {key: (single(kind), names.get(key, frozenset({key}))) for key, kind in kinds.items()}
         chosen = choose(found, actual, wanted) or {}
         result = {key: chosen.get(key, False) for key in floats}
-        told = {key for constraints in found for key in constraints}
+        settled = {key for constraints in found for key in constraints}
         for key in floats:
             # What kernels do not say anything of, they expect to be like the rest.
-            if not actual[key][1] & told:
+            if not actual[key][1] & settled:
                 result[key] = all(result.values())
         return result
 
@@ -359,7 +341,7 @@ class Scope:
         return self.values.get(name, _UNKNOWN)
 
     def _narrowed(self, name: str, value: Value, node: onnx.NodeProto, known: bool) -> str:
-        """Return a form of a value that is float32; for an operator that nobody knows, its original type."""
+        """Return a value as float32; for an unknown operator, with its original type."""
         if not value.kind.startswith("tensor("):
             raise UnavailableError(f"{node.op_type} has no float64 kernel")
         target = FLOAT if known else number_of(value.kind)
@@ -426,12 +408,6 @@ def _large_constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
         return None
     found = (a.t for a in node.attribute if a.name == "value" and a.t.data_type in FLOATS and a.t.external_data)
     return next(found, None)
-
-
-def _copied(node: onnx.NodeProto) -> onnx.NodeProto:
-    copy = type(node)()
-    copy.CopyFrom(node)
-    return copy
 
 
 def _formal(node: onnx.NodeProto, schema: Schema | None) -> tuple[list[str], list[str]]:

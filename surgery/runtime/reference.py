@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surgery.operators.dtypes import spread
+from surgery.operators.kernels import MISTAKEN_BY_EVALUATOR
 from surgery.operators.subgraphs import graphs
 from surgery.workers import stage
 
@@ -17,10 +18,6 @@ if TYPE_CHECKING:
 
 WEIGHTS_LIMIT = 512 << 20
 """Bytes of weights above which the evaluator, which needs them in memory, is not tried."""
-
-_MISTAKEN = {("BatchNormalization", 7), ("BatchNormalization", 9), ("RoiAlign", 10)}
-"""Operators and versions that the evaluator of onnx 1.23 gets wrong: it normalizes with the statistics of the batch,
-and shifts regions by half a pixel."""
 
 
 def run(skeleton: bytes, feeds: list[dict[str, Any]]) -> dict[str, Any]:
@@ -65,14 +62,14 @@ def _mistaken(model: onnx.ModelProto) -> Iterator[str]:
     """Name the operators of a model that the evaluator gets wrong."""
     import onnx.defs
 
-    known = {op for op, _ in _MISTAKEN}
+    known = {op for op, _ in MISTAKEN_BY_EVALUATOR}
     holders: list[tuple[Any, Any]] = [(model, model.graph), *((function, function) for function in model.functions)]
     for holder, graph in holders:
         versions = [item.version for item in holder.opset_import if item.domain in ("", "ai.onnx")]
         for node in (node for body in graphs(graph) for node in body.node):
             if node.op_type in known and node.domain in ("", "ai.onnx") and versions:
                 since = onnx.defs.get_schema(node.op_type, versions[0], "").since_version
-                if (node.op_type, since) in _MISTAKEN:
+                if (node.op_type, since) in MISTAKEN_BY_EVALUATOR:
                     yield f"{node.op_type} of opset {since}"
 
 

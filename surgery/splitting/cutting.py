@@ -8,11 +8,12 @@ no piece ever needs a later one, whichever tensors are named, and whatever else 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from surgery.operators.subgraphs import subgraphs
 from surgery.proto.dataflow import Flow
+from surgery.proto.extract import called
 
 if TYPE_CHECKING:
     import onnx
@@ -100,7 +101,7 @@ class _Assembly:
         proto = self._shell()
         nodes = [flow.nodes[number] for number in sorted(group | constants)]
         self._fill(proto.graph, nodes, wanted, (inputs, defaults, outputs))
-        proto.functions.extend(_called(source.model, nodes))
+        proto.functions.extend(called(source.model, nodes))
         return Piece(proto, tuple(inputs), tuple(outputs), tuple(defaults))
 
     def _shell(self) -> onnx.ModelProto:
@@ -141,27 +142,9 @@ class _Assembly:
         return declared[name] if name in declared else self._types(name)
 
 
-def _called(model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> list[onnx.FunctionProto]:
-    """List the functions of the model that nodes call, by way of others too."""
-    known = {(item.domain, item.name, item.overload): item for item in model.functions}
-    called: set[tuple[str, str, str]] = set()
-    pending = list(nodes)
-    while pending:
-        node = pending.pop()
-        key = (node.domain, node.op_type, node.overload)
-        if key in known and key not in called:
-            called.add(key)
-            pending.extend(known[key].node)
-        pending.extend(inner for body in subgraphs(node) for inner in body.node)
-    return [item for key, item in known.items() if key in called]
-
-
 def together(model: onnx.ModelProto, parts: Sequence[Piece]) -> onnx.ModelProto:
     """Put pieces together again, each value under its name; what several of them have is there once."""
-    import onnx
-
-    whole = onnx.ModelProto()
-    whole.CopyFrom(model)
+    whole = deepcopy(model)
     graph = whole.graph
     for field in ("node", "initializer", "sparse_initializer"):
         graph.ClearField(field)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from surgery.storage.convert import ir_from_proto as ir_from_proto
     from surgery.storage.convert import proto_from_ir as proto_from_ir
     from surgery.storage.domains import without_alias as without_alias
+    from surgery.storage.elements import bytes_of as bytes_of
+    from surgery.storage.elements import same_elements as same_elements
     from surgery.storage.export import QUANTIZATION as QUANTIZATION
     from surgery.storage.files import output_errors as output_errors
     from surgery.storage.files import write_texts as write_texts
@@ -45,6 +47,8 @@ _HOMES = {
     "write_checkpoint": "checkpoints",
     "ir_from_proto": "convert",
     "proto_from_ir": "convert",
+    "bytes_of": "elements",
+    "same_elements": "elements",
     "QUANTIZATION": "export",
     "without_alias": "domains",
     "output_errors": "files",

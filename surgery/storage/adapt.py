@@ -7,13 +7,14 @@ put into the IR afterwards in their own form.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from copy import deepcopy
 from itertools import chain
 from typing import Any, Final
 
 import onnx
 import onnx_ir as ir
 
+from surgery.operators.subgraphs import bodies
 from surgery.storage.mapped import SparseTensor, stored
 from surgery.storage.weights import Weights
 
@@ -80,8 +81,7 @@ class Adapter:
         for sparse in graph.sparse_initializer:
             # A stand-in makes the name known in the right scope, with its type and dims.
             mark = f"{_MARK}{len(self._sparse)}"
-            kept = self._sparse[mark] = onnx.SparseTensorProto()
-            kept.CopyFrom(sparse)
+            self._sparse[mark] = deepcopy(sparse)
             graph.initializer.add(
                 name=sparse.values.name, data_type=sparse.values.data_type, dims=sparse.dims, doc_string=mark
             )
@@ -105,7 +105,7 @@ class Adapter:
             kinds = [_KIND_OF_FIELD[field.name] for field, _ in attribute.ListFields() if field.name in _KIND_OF_FIELD]
             if len(kinds) == 1:
                 attribute.type = kinds[0]
-        for graph in _subgraphs(attribute):
+        for graph in bodies(attribute):
             self._graph(graph)
         held = _held_back(attribute)
         if held is not None:
@@ -115,36 +115,20 @@ class Adapter:
             attribute.s = mark.encode()
 
 
-def _subgraphs(attribute: onnx.AttributeProto) -> Iterator[onnx.GraphProto]:
-    if attribute.type == _Kind.GRAPH:
-        yield attribute.g
-    elif attribute.type == _Kind.GRAPHS:
-        yield from attribute.graphs
-
-
 def _held_back(attribute: onnx.AttributeProto) -> Any | None:
     """Return the value of an attribute that onnx_ir cannot hold in its own form; None when it can."""
     kind = attribute.type
     if kind == _Kind.SPARSE_TENSOR:
-        return _copies([attribute.sparse_tensor])[0]
+        return deepcopy(attribute.sparse_tensor)
     if kind == _Kind.SPARSE_TENSORS:
-        return _copies(attribute.sparse_tensors)
+        return tuple(map(deepcopy, attribute.sparse_tensors))
     if kind == _Kind.TYPE_PROTO and not _holds(attribute.tp, top=True):
-        return _copies([attribute.tp])[0]
+        return deepcopy(attribute.tp)
     if kind == _Kind.TYPE_PROTOS and not all(_holds(item, top=True) for item in attribute.type_protos):
-        return _copies(attribute.type_protos)
+        return tuple(map(deepcopy, attribute.type_protos))
     if kind == _Kind.STRINGS and not all(_is_utf8(item) for item in attribute.strings):
         return tuple(attribute.strings)
     return None
-
-
-def _copies(messages: Any) -> tuple[Any, ...]:
-    copies = []
-    for message in messages:
-        copy = type(message)()
-        copy.CopyFrom(message)
-        copies.append(copy)
-    return tuple(copies)
 
 
 def _is_utf8(data: bytes) -> bool:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from copy import deepcopy
 from typing import Any
 
 import onnx
 import onnx_ir as ir
 
 from surgery.storage.export import GRAPH_TYPES, QUANTIZATION, Exporter, graph_values
-from surgery.storage.residue import KEY, GraphResidue, Residue, wire, without
+from surgery.storage.merging import wire, without
+from surgery.storage.residue import KEY, GraphResidue, Residue
 
 _GRAPH_LISTS = (
     "node",
@@ -67,43 +69,31 @@ class Attacher:
 
     def _value_infos(self, original: Any, plain: Any, values: dict[Any, ir.Value], residue: GraphResidue) -> None:
         """Attach value infos to the values they describe; keep those of unknown names with the graph."""
-        afters = {entry.name: entry for entry in plain.value_info}
-        befores = {entry.name: entry for entry in original.value_info}
-        for name, before in befores.items():
-            value = values.get(name) if name else None
-            if value is None:
-                residue.loose_values.append(_copy(before))
-                continue
-            after = afters.get(name)
-            if after is None:
-                # The IR gives this value none: keep the entry, and with it the wish to have one.
-                after = onnx.ValueInfoProto()
-                self._exporter.value(after, value, "value_info")
-                _roles(value)["value_info"] = Residue(before, after)
-            else:
-                _attach_role(value, "value_info", before, after)
-        if list(befores) != [entry.name for entry in plain.value_info]:
-            residue.value_order = {name: index for index, name in enumerate(befores)}
+
+        def made(value: ir.Value) -> onnx.ValueInfoProto:
+            # The IR gives this value none: keep the entry, and with it the wish to have one.
+            entry = onnx.ValueInfoProto()
+            self._exporter.value(entry, value, "value_info")
+            return entry
+
+        entries = _by(original.value_info, "name"), _by(plain.value_info, "name")
+        residue.loose_values, residue.value_order = _attach_entries(values, "value_info", *entries, made)
 
     def _annotations(
         self, original: onnx.GraphProto, plain: onnx.GraphProto, values: dict[Any, ir.Value], residue: GraphResidue
     ) -> None:
-        afters = {entry.tensor_name: entry for entry in plain.quantization_annotation}
-        befores = {entry.tensor_name: entry for entry in original.quantization_annotation}
-        for name, before in befores.items():
-            value = values.get(name) if name else None
-            if value is None:
-                residue.loose_annotations.append(_copy(before))
-                continue
-            after = afters.get(name)
-            if after is None:
-                # The IR takes an annotation without entries for none.
-                value.meta[QUANTIZATION] = {}
-                after = onnx.TensorAnnotation()
-                self._exporter.annotation(after, value)
-            _attach_role(value, "annotation", before, after)
-        if list(befores) != list(afters):
-            residue.annotation_order = {name: index for index, name in enumerate(befores)}
+        def made(value: ir.Value) -> onnx.TensorAnnotation:
+            # The IR takes an annotation without entries for none.
+            value.meta[QUANTIZATION] = {}
+            entry = onnx.TensorAnnotation()
+            self._exporter.annotation(entry, value)
+            return entry
+
+        entries = (
+            _by(original.quantization_annotation, "tensor_name"),
+            _by(plain.quantization_annotation, "tensor_name"),
+        )
+        residue.loose_annotations, residue.annotation_order = _attach_entries(values, "annotation", *entries, made)
 
     def _initializers(
         self, original: onnx.GraphProto, plain: onnx.GraphProto, graph: ir.Graph, residue: GraphResidue
@@ -115,7 +105,7 @@ class Attacher:
             before = befores[after.name]
             if tensor is not None and wire(before) != wire(after):
                 _attach(tensor.meta, before, after)
-        residue.unnamed_initializers = [_copy(tensor) for tensor in original.initializer if not tensor.name]
+        residue.unnamed_initializers = [deepcopy(tensor) for tensor in original.initializer if not tensor.name]
 
     def _nodes(self, originals: Any, plains: Any, nodes: Iterable[ir.Node]) -> None:
         for before, after, node in zip(originals, plains, nodes, strict=True):
@@ -137,12 +127,37 @@ class Attacher:
 
 def _shell(node: onnx.NodeProto, graphs: set[str]) -> onnx.NodeProto:
     """Return a copy of a node without the contents of the attributes that are graphs."""
-    copy: onnx.NodeProto = _copy(node)
+    copy = deepcopy(node)
     for attribute in copy.attribute:
         if attribute.name in graphs:
             attribute.ClearField("g")
             attribute.ClearField("graphs")
     return copy
+
+
+def _by(entries: Any, key: str) -> dict[str, Any]:
+    return {getattr(entry, key): entry for entry in entries}
+
+
+def _attach_entries(
+    values: dict[Any, ir.Value],
+    role: str,
+    befores: dict[str, Any],
+    afters: dict[str, Any],
+    made: Callable[[ir.Value], Any],
+) -> tuple[list[Any], dict[str, int]]:
+    """Attach what a list says of values; return what is about others, and the places if the order is another now."""
+    loose = []
+    for name, before in befores.items():
+        value = values.get(name) if name else None
+        if value is None:
+            loose.append(deepcopy(before))
+        elif name in afters:
+            _attach_role(value, role, before, afters[name])
+        else:
+            _roles(value)[role] = Residue(before, made(value))
+    same = list(befores) == list(afters)
+    return loose, {} if same else {name: index for index, name in enumerate(befores)}
 
 
 def _difference(original: Any, plain: Any) -> Residue | None:
@@ -164,9 +179,3 @@ def _attach_role(value: ir.Value, role: str, original: Any, plain: Any) -> None:
 def _roles(value: ir.Value) -> dict[str, Residue]:
     roles: dict[str, Residue] = value.meta.setdefault(KEY, {})
     return roles
-
-
-def _copy(message: Any) -> Any:
-    copy = type(message)()
-    copy.CopyFrom(message)
-    return copy

@@ -78,13 +78,11 @@ def _called(model: ModelProto) -> int:
         if pending[-1] is key:
             pending.pop()
             # One that calls itself, however far around, is no valid model: the checker says so.
-            counts[key] = _sum(functions[key].node, functions, counts)
-    return _sum(model.graph.node, functions, counts)
+            counts[key] = _sum(functions[key].node, counts)
+    return _sum(model.graph.node, counts)
 
 
-def _sum(
-    nodes: Sequence[NodeProto], functions: dict[tuple[str, str], FunctionProto], counts: dict[tuple[str, str], int]
-) -> int:
+def _sum(nodes: Sequence[NodeProto], counts: dict[tuple[str, str], int]) -> int:
     return sum(counts.get((node.domain, node.op_type), 1) for node in nested(nodes))
 
 

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import onnx_ir
-
-if TYPE_CHECKING:
-    pass
-
 
 _FORMS = {
     "value": onnx_ir.AttributeType.TENSOR,
@@ -43,3 +37,13 @@ def constant_tensor(node: onnx_ir.Node) -> onnx_ir.TensorProtocol | None:
             strings = attribute.as_strings()
             return onnx_ir.StringTensor([item.encode() for item in strings], shape=onnx_ir.Shape([len(strings)]))
     return None
+
+
+def constant_of(value: onnx_ir.Value) -> onnx_ir.TensorProtocol | None:
+    """Return the tensor of an initializer or of what a Constant makes, its elements unread; None for other values."""
+    if value.is_initializer():
+        return value.const_value
+    producer = value.producer()
+    if producer is None or producer.op_type != "Constant" or producer.domain:
+        return None
+    return constant_tensor(producer)

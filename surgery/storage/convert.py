@@ -6,6 +6,7 @@ import gc
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Final
 
 import onnx
@@ -33,8 +34,7 @@ def ir_from_proto(proto: onnx.ModelProto, weights: Weights | None = None) -> ir.
     Raises ModelFileError with the reason when the graph cannot be held: a name that is made twice, text that
     is not UTF-8.
     """
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
+    copy = deepcopy(proto)
     adapter = Adapter()
     with _quiet(), _no_collection(), _named_errors("the graph cannot be edited"):
         adapter.before(copy)

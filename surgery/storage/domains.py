@@ -5,6 +5,7 @@ The specification knows both, and so does ONNX Runtime; onnx's checker, its infe
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any, Final
 
 import onnx
@@ -30,8 +31,7 @@ def without_alias(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model that calls the default domain by its empty name: a copy, if it did not."""
     if not _has_alias(proto):
         return proto
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
+    copy = deepcopy(proto)
     for items in (copy.opset_import, *(function.opset_import for function in copy.functions)):
         _merge(items)
     for body in (copy.graph, *copy.functions):

@@ -15,7 +15,8 @@ import onnx_ir as ir
 from onnx_ir import serde
 
 from surgery.storage.mapped import SparseTensor, is_a, tensor_reference
-from surgery.storage.residue import KEY, GraphResidue, Residue, ordered
+from surgery.storage.merging import ordered
+from surgery.storage.residue import KEY, GraphResidue, Residue
 from surgery.storage.tensors import STRING, refer
 
 # In the `meta` of a value that onnx_ir found a quantization annotation for (the key is onnx_ir's)

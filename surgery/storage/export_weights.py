@@ -53,7 +53,7 @@ def export_weights(
                 f"two initializers, of different subgraphs, are called '{tensor.name}'",
                 todo="leave them out with --names",
             )
-        found[tensor.name] = _named(tensor, stored.weights)
+        found[tensor.name] = _named(tensor)
     files = storage.write_checkpoint(
         Path(path), list(found.values()), stored.weights, shard_size=shard_size, force=force
     )
@@ -77,7 +77,7 @@ def _picked(tensors: list[onnx.TensorProto], names: Sequence[str]) -> list[onnx.
     return [tensor for tensor in tensors if not names or globs.fit(tensor.name)]
 
 
-def _named(tensor: onnx.TensorProto, weights: storage.Weights) -> Named:
+def _named(tensor: onnx.TensorProto) -> Named:
     import onnx_ir as ir
 
     dtype, dims = ir.DataType(tensor.data_type), tuple(tensor.dims)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Final
@@ -60,7 +60,6 @@ class NewFile:
     def __init__(self, target: Path, like: Path | None = None) -> None:
         sweep(target.parent)
         self._path, self._fd = create(target)
-        _unfinished[self] = os.getpid()
         with suppress(FileNotFoundError):
             os.fchmod(self._fd, stat.S_IMODE((like or target).stat().st_mode))
         self._on_its_way = 0  # the bytes before it are being written to the disk
@@ -75,10 +74,9 @@ class NewFile:
 
     def discard(self) -> None:
         """Remove the file, unless it is in place already."""
-        if self in _unfinished:
+        if self._fd >= 0:
             self._path.unlink(missing_ok=True)
             gone(self._path)
-            del _unfinished[self]
         self._close()
 
     @property
@@ -134,7 +132,6 @@ class NewFile:
         _placed[target] = os.fstat(self._fd).st_ino
         self._path.replace(target)
         gone(self._path)
-        _unfinished.pop(self, None)
         self._close()
         sync_folder(target.parent)
 
@@ -143,9 +140,6 @@ class NewFile:
             os.close(self._fd)
             self._fd = -1
 
-
-_unfinished: dict[NewFile, int] = {}
-"""Files on their way, with the process that began them."""
 
 _placed: dict[Path, int] = {}
 """The files that this process puts in place, in their order, with the inode that each has then."""
@@ -161,25 +155,22 @@ def written() -> list[Path]:
     return found
 
 
-@atexit.register
-def _discard_all() -> None:
-    """Remove what was being written when the process was told to end."""
-    for file, owner in list(_unfinished.items()):
-        if owner == os.getpid():
-            file.discard()
-
-
 def write_texts(texts: Mapping[Path, str]) -> None:
     """Write small text files, each one whole or not at all, and none when one of them cannot be begun.
 
     Files that exist are replaced.
     """
+    write_together({path: partial(NewFile.write_text, text=text) for path, text in texts.items()})
+
+
+def write_together(contents: Mapping[Path, Callable[[NewFile], None]]) -> None:
+    """Write files, of which none takes its place before all are complete. Raises OutputError."""
     with ExitStack() as stack:
         files = {}
-        for path, text in texts.items():
+        for path, write in contents.items():
             with output_errors(path):
                 files[path] = stack.enter_context(NewFile(path))
-                files[path].write_text(text)
+                write(files[path])
         for path, file in files.items():
             with output_errors(path):
                 file.commit(path)

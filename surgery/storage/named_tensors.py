@@ -8,11 +8,13 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from surgery.errors import UsageError
+from surgery.errors import ModelFileError, UsageError
 from surgery.storage.mapped import StoredTensor
 from surgery.storage.skeleton import INLINE_LIMIT
 from surgery.storage.weights import Weights, array_of
 from surgery.storage.wire import Reference
+
+DAMAGED = "fetch or write it again"
 
 
 @dataclass(frozen=True)
@@ -63,3 +65,8 @@ def require_types(kind: str, tensors: Sequence[Named], known: Mapping[ir.DataTyp
     for tensor in tensors:
         if tensor.dtype not in known:
             raise UsageError(f"{kind} has no type for {tensor.dtype.name.lower()}, which '{tensor.name}' is", todo=todo)
+
+
+def broken(path: Path, what: str) -> ModelFileError:
+    """Return the error for a file that is not whole."""
+    return ModelFileError(what, where=str(path), todo=DAMAGED)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from surgery.errors import ModelFileError
-from surgery.storage.named_tensors import Checkpoint, Entry
+from surgery.storage.named_tensors import Checkpoint, Entry, broken
 from surgery.storage.npz import TYPES, head
 from surgery.storage.weights import Weights
 from surgery.storage.wire import Reference
@@ -31,7 +31,7 @@ def read(path: Path, weights: Weights) -> Checkpoint:
     length = int(np.prod(dims, dtype=np.int64)) * dtype.itemsize
     if start + length != source.size:
         what = f"it has {source.size - start:,} bytes of elements, and its type and dims need {length:,}"
-        raise ModelFileError(what, where=str(path), todo="fetch or write it again")
+        raise broken(path, what)
     there = Reference(source.location, start, length)
     as_stored = dtype.newbyteorder("<") == dtype and not (fortran and len(dims) > 1)
     place = (lambda: there) if as_stored else _turned(there, dims, fortran, dtype, weights)

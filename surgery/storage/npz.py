@@ -15,7 +15,7 @@ from numpy.lib import format as npy
 
 from surgery.errors import ModelFileError
 from surgery.storage.files import NewFile, output_errors
-from surgery.storage.named_tensors import Checkpoint, Entry, Named, require_types
+from surgery.storage.named_tensors import DAMAGED, Checkpoint, Entry, Named, broken, require_types
 from surgery.storage.saving import check_target, spare_input
 from surgery.storage.weights import Weights
 from surgery.storage.wire import Reference
@@ -32,7 +32,6 @@ TYPES: Final = {dtype.newbyteorder("="): known for known, dtype in DTYPES.items(
 _SUFFIX: Final = ".npy"
 _CHUNK: Final = 1 << 22
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
-_DAMAGED: Final = "fetch or write it again"
 
 
 def read(path: Path, weights: Weights) -> Checkpoint:
@@ -41,10 +40,10 @@ def read(path: Path, weights: Weights) -> Checkpoint:
         with zipfile.ZipFile(path) as archive:
             names = Counter(info.filename for info in archive.infolist())
             for name in (name for name, count in names.items() if count > 1):
-                raise _broken(path, f"it lists '{name.removesuffix(_SUFFIX)}' twice")
+                raise broken(path, f"it lists '{name.removesuffix(_SUFFIX)}' twice")
             entries = {name.removesuffix(_SUFFIX): _entry(path, archive, name, weights) for name in names}
     except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
-        raise _broken(path, f"it is cut short or damaged, or no npz file ({error})") from error
+        raise broken(path, f"it is cut short or damaged, or no npz file ({error})") from error
     except OSError as error:
         raise ModelFileError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
     return Checkpoint(path, entries, weights)
@@ -67,7 +66,7 @@ def head(path: Path, name: str, file: Any) -> tuple[tuple[int, ...], bool, np.dt
         dims, fortran, dtype = reader(file)
     except ValueError as error:
         reason = " ".join(str(error).split())
-        raise ModelFileError(f"'{name}' is no array: {reason}", where=str(path), todo=_DAMAGED) from error
+        raise ModelFileError(f"'{name}' is no array: {reason}", where=str(path), todo=DAMAGED) from error
     return tuple(dims), bool(fortran), dtype
 
 
@@ -83,11 +82,9 @@ def _unpacking(path: Path, name: str, weights: Weights) -> Callable[[], Referenc
                     return weights.spill(np.ascontiguousarray(array))
                 reference = weights.spill(_chunks(file, dtype))
         except (OSError, EOFError, zipfile.BadZipFile, ValueError) as error:
-            raise _broken(path, f"'{name.removesuffix(_SUFFIX)}' cannot be read ({error})") from error
+            raise broken(path, f"'{name.removesuffix(_SUFFIX)}' cannot be read ({error})") from error
         if reference.length != int(np.prod(dims, dtype=np.int64)) * dtype.itemsize:
-            raise _broken(
-                path, f"'{name.removesuffix(_SUFFIX)}' has {reference.length:,} bytes, not what its dims need"
-            )
+            raise broken(path, f"'{name.removesuffix(_SUFFIX)}' has {reference.length:,} bytes, not what its dims need")
         return reference
 
     return place
@@ -97,10 +94,6 @@ def _chunks(file: Any, dtype: np.dtype[Any]) -> Iterator[np.ndarray[Any, Any]]:
     """Read elements, as little-endian ones."""
     while chunk := file.read(_CHUNK):
         yield np.frombuffer(chunk, dtype).astype(dtype.newbyteorder("<"), copy=False)
-
-
-def _broken(path: Path, what: str) -> ModelFileError:
-    return ModelFileError(what, where=str(path), todo=_DAMAGED)
 
 
 def write(path: Path, tensors: Sequence[Named], weights: Weights, *, force: bool = False) -> list[Path]:

@@ -10,15 +10,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import onnx_ir as ir
 
 from surgery.errors import ModelFileError
-from surgery.storage.files import NewFile, output_errors
-from surgery.storage.named_tensors import Checkpoint, Entry, Named, require_types
+from surgery.storage.files import NewFile, write_together
+from surgery.storage.named_tensors import DAMAGED, Checkpoint, Entry, Named, broken, require_types
 from surgery.storage.saving import check_target, spare_input
 from surgery.storage.weights import Source, Weights
 from surgery.storage.wire import Piece, Reference
@@ -50,7 +50,6 @@ _TYPES: Final = {name: dtype for dtype, name in NAMES.items()}
 _LENGTH: Final = 8
 _LONGEST: Final = 100_000_000
 _METADATA: Final = "__metadata__"
-_DAMAGED: Final = "fetch or write it again"
 
 
 def read(path: Path, weights: Weights) -> Checkpoint:
@@ -69,16 +68,16 @@ def _entries(path: Path, source: Source, weights: Weights) -> Iterator[tuple[str
     for name, (dtype, dims, begin, end) in sorted(header.items(), key=lambda item: item[1][2:]):
         if begin != expected:
             what = "overlaps the one before it" if begin < expected else "leaves a hole before it"
-            raise _broken(path, f"the data of '{name}' {what}")
+            raise broken(path, f"the data of '{name}' {what}")
         if end - begin != math.prod(dims) * dtype.bitwidth // 8:
-            raise _broken(path, f"'{name}' has {end - begin:,} bytes, which its type and dims {list(dims)} do not need")
+            raise broken(path, f"'{name}' has {end - begin:,} bytes, which its type and dims {list(dims)} do not need")
         expected = end
         reference = Reference(source.location, start + begin, end - begin)
         yield name, Entry(dtype, dims, _aligned(reference, dtype, weights))
     if start + expected > source.size:
-        raise _broken(path, f"the file is cut short: it has {source.size:,} of {start + expected:,} bytes")
+        raise broken(path, f"the file is cut short: it has {source.size:,} of {start + expected:,} bytes")
     if start + expected < source.size:
-        raise _broken(path, f"{source.size - start - expected:,} bytes follow that belong to no tensor")
+        raise broken(path, f"{source.size - start - expected:,} bytes follow that belong to no tensor")
 
 
 def _aligned(reference: Reference, dtype: ir.DataType, weights: Weights) -> Callable[[], Reference]:
@@ -92,14 +91,14 @@ def _header(path: Path, source: Source) -> tuple[dict[str, tuple[ir.DataType, tu
     """Return what the header says of each tensor, and where the data starts."""
     length = int.from_bytes(source.view(0, min(_LENGTH, source.size)), "little")
     if source.size < _LENGTH or length > min(_LONGEST, source.size - _LENGTH):
-        raise _broken(path, "it is cut short, or no safetensors file")
+        raise broken(path, "it is cut short, or no safetensors file")
     text = bytes(source.view(_LENGTH, length))
     try:
         found = json.loads(text, object_pairs_hook=lambda pairs: _unique(path, pairs))
     except (ValueError, RecursionError) as error:
-        raise _broken(path, f"its header is no JSON: {error}") from error
+        raise broken(path, f"its header is no JSON: {error}") from error
     if not isinstance(found, dict):
-        raise _broken(path, "its header is no JSON object")
+        raise broken(path, "its header is no JSON object")
     found.pop(_METADATA, None)
     return {name: _described(path, name, entry) for name, entry in found.items()}, _LENGTH + length
 
@@ -109,7 +108,7 @@ def _unique(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         seen: set[str] = set()
         twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise _broken(path, f"it lists '{twice}' twice")
+        raise broken(path, f"it lists '{twice}' twice")
     return found
 
 
@@ -122,14 +121,10 @@ def _described(path: Path, name: str, entry: Any) -> tuple[ir.DataType, tuple[in
     except (LookupError, TypeError, ValueError):
         sound = False
     if not sound or begin > end:
-        raise _broken(path, f"its entry of '{name}' is not understood")
+        raise broken(path, f"its entry of '{name}' is not understood")
     if text not in _TYPES:
         raise ModelFileError(f"'{name}' is of the type {text}, which ONNX does not have so", where=str(path))
     return _TYPES[text], dims, begin, end
-
-
-def _broken(path: Path, what: str) -> ModelFileError:
-    return ModelFileError(what, where=str(path), todo=_DAMAGED)
 
 
 def read_shards(path: Path, weights: Weights) -> Checkpoint:
@@ -142,7 +137,7 @@ def read_shards(path: Path, weights: Weights) -> Checkpoint:
     shards = {name: read(_beside(path, name), weights).entries for name in names}
     for name, shard in places.items():
         if name not in shards[shard]:
-            raise ModelFileError(f"'{name}' is not in {shard}, where the index has it", where=str(path), todo=_DAMAGED)
+            raise ModelFileError(f"'{name}' is not in {shard}, where the index has it", where=str(path), todo=DAMAGED)
     return Checkpoint(path, {name: shards[shard][name] for name, shard in places.items()}, weights)
 
 
@@ -171,20 +166,13 @@ def write(
         index = check_target(path.with_name(f"{path.name}.index.json"), force=force)
     for target in files:
         spare_input(target, weights)
-    with ExitStack() as stack:
-        made = {}
-        for target, shard in files.items():
-            with output_errors(target):
-                made[target] = stack.enter_context(NewFile(target))
-                made[target].write(_pieces(shard), weights)
-        if index is not None:
-            with output_errors(index):
-                made[index] = stack.enter_context(NewFile(index))
-                made[index].write_text(_index(files))
-        for target, file in made.items():
-            with output_errors(target):
-                file.commit(target)
-    return list(made)
+    contents: dict[Path, Callable[[NewFile], None]] = {
+        target: partial(NewFile.write, parts=_pieces(shard), weights=weights) for target, shard in files.items()
+    }
+    if index is not None:
+        contents[index] = partial(NewFile.write_text, text=_index(files))
+    write_together(contents)
+    return list(contents)
 
 
 def _shards(tensors: Sequence[Named], limit: int | None) -> list[list[Named]]:

@@ -84,10 +84,8 @@ def save(
     plan = _Plan(_serialize(proto, target), weights, how, external, target)
     pieces, files = plan.make(names)
     if not files:
-        with output_errors(target), NewFile(target) as file:
-            file.write(pieces.parts, weights)
-            file.sync()
-            file.commit(target)
+        with output_errors(target):
+            _write_model(target, pieces, weights)
         sweep(target.parent)
         return [target]
     sweep(target.parent)

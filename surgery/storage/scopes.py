@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
-
-if TYPE_CHECKING:
-    pass
 
 
 def scopes(model: ir.Model) -> Iterator[ir.Graph]:
     """Yield the main graph, its subgraphs at any depth, and the bodies of functions with theirs."""
-    pending = [model.graph, *(function.graph for function in model.functions.values())][::-1]
+    return nested([model.graph, *(function.graph for function in model.functions.values())])
+
+
+def nested(graphs: Iterable[ir.Graph]) -> Iterator[ir.Graph]:
+    """Yield graphs, each with its subgraphs at any depth after it."""
+    pending = [*graphs][::-1]
     while pending:
         scope = pending.pop()
         yield scope

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any, Final
 
 import numpy as np
@@ -113,8 +114,7 @@ def _is_large_proto(proto: onnx.TensorProto, limit: int) -> bool:
     """
     if proto.ByteSize() < limit or (payload_size(proto.data_type, proto.dims) or 0) < limit:
         return False
-    rest = onnx.TensorProto()
-    rest.CopyFrom(proto)
+    rest = deepcopy(proto)
     for field in PAYLOAD_FIELDS:
         rest.ClearField(field)
     if proto.ByteSize() - rest.ByteSize() < limit:

@@ -1,6 +1,6 @@
 """Where a pass leaves a node without a word: the line of its code that decided so.
 
-A pass that walks the graph says why it declines where somebody may want to know, and passes over in silence what is
+A pass that walks the graph says why it declines where that may be of interest, and passes over in silence what is
 plainly something else. For whoever asks all the same, the run is traced, and the last decision about each node is kept.
 """
 
@@ -42,7 +42,7 @@ class Decision:
 class _Return:
     """A function returned nothing: by which decision, and to which frame at which line."""
 
-    told: Decision
+    decision: Decision
     caller: FrameType | None
     caller_line: int
 
@@ -104,17 +104,17 @@ class Tracer:
         caller = frame.f_back
         at = caller.f_lineno if caller is not None else 0
         if inner is not None and inner.caller is frame and 0 <= line - inner.caller_line <= _NEAR:
-            self._returned = _Return(inner.told, caller, at)
+            self._returned = _Return(inner.decision, caller, at)
         else:
-            self._returned = _Return(self._told(frame, line), caller, at)
+            self._returned = _Return(self._decision_at(frame, line), caller, at)
 
     def _decision(self, home: FrameType) -> Decision:
         inner = self._returned
         if inner is not None and inner.caller is home and 0 <= self._last - inner.caller_line <= _NEAR:
-            return inner.told
-        return self._told(home, self._last)
+            return inner.decision
+        return self._decision_at(home, self._last)
 
-    def _told(self, frame: FrameType, line: int) -> Decision:
+    def _decision_at(self, frame: FrameType, line: int) -> Decision:
         """Say what a line of code decides, by which values when it is the first time or the node that is asked for."""
         key = (frame.f_code.co_filename, line)
         if key not in self._seen or self._node == self.asked:

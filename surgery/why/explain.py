@@ -41,7 +41,7 @@ _MOST_PLACES = 100
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a pattern, and the node that stands for it, if one does; `fits` tells whether it is as it should."""
+    """One line of a pattern, and the node that stands for it, if one does; `fits` says whether it is as it should."""
 
     text: str
     node: str
@@ -78,7 +78,7 @@ class NearMiss:
 
     Either the pattern (`pattern` counts from 1) fits but for `flaws`, the first of them being what the matcher meets
     first; or it fits whole and `reason` says what was refused, `escapes` who else sees its inside, `where` which line
-    of code refused, `values` what stands in that line, `unknown` what it wanted to know and nobody does. `alike` has
+    of code refused, `values` what stands in that line, `unknown` what it asked for and is not known. `alike` has
     the anchors of places like it.
     """
 
@@ -171,14 +171,14 @@ class Why:
 
     def lines(self, most: int) -> list[str]:
         """Say in a few lines what keeps the pass from having more sites, the nearest first."""
-        told = [f"near miss {miss.summary}{_and(miss.alike)}" for miss in self.near_misses]
-        told += [f"refused {one.count} times: {one.reason}{_first(one)}" for one in self.refusals]
-        if not told and self.absent:
-            told = [f"no pattern can fit whole: the model has no {', no '.join(self.absent)}"]
-        told += [f"let be {one.count} times without a word: {one.where} ({one.values})" for one in self.silent]
-        if not told and self.looked is not None:
-            told = [f"the pass refused nothing; it looked at {_counts(self.looked)}"]
-        return told[:most] or [self.remark or "nothing in the model comes near the pattern"]
+        lines = [f"near miss {miss.summary}{_and(miss.alike)}" for miss in self.near_misses]
+        lines += [f"refused {one.count} times: {one.reason}{_first(one)}" for one in self.refusals]
+        if not lines and self.absent:
+            lines = [f"no pattern can fit whole: the model has no {', no '.join(self.absent)}"]
+        lines += [f"let be {one.count} times without a word: {one.where} ({one.values})" for one in self.silent]
+        if not lines and self.looked is not None:
+            lines = [f"the pass refused nothing; it looked at {_counts(self.looked)}"]
+        return lines[:most] or [self.remark or "nothing in the model comes near the pattern"]
 
     def to_json(self) -> dict[str, Any]:
         """Give the fields of the JSON report."""
@@ -264,7 +264,7 @@ def explain(
 
 
 def why_so_few(step: PassStep, found: int, proto: onnx.ModelProto, weights: storage.Weights) -> Why | None:
-    """Explain why a step has `found` sites and no more; None unless it expects more, or when that cannot be told."""
+    """Explain why a step has `found` sites and no more; None where there is no reason to."""
     wanted = step.expect.sites if step.expect is not None else None
     if wanted is None or wanted.holds(found) or (found >= wanted.number and wanted.op != ">"):
         return None
@@ -433,11 +433,11 @@ def _silent(graph: TracingGraph, sites: Sequence[Site], at: Node | None) -> Iter
     """Group the nodes that got neither a site nor a refusal by the line of code that let them be."""
     if any(not site.anchor for site in sites):
         return  # it changed the model as a whole
-    told = {one.node for one in graph.declined}
+    lines = {one.node for one in graph.declined}
     changed = {site.anchor for site in sites}
     groups: dict[Decision, list[str]] = defaultdict(list)
     for node, decision in graph.tracer.decisions.items():
-        if node not in told and node.ir.graph is not None and node.label not in changed and at in (None, node):
+        if node not in lines and node.ir.graph is not None and node.label not in changed and at in (None, node):
             groups[decision].append(node.label)
     for decision, labels in sorted(groups.items(), key=lambda item: -len(item[1])):
         yield Silence(decision.where, decision.values, len(labels), tuple(labels[:_MOST_PLACES]))

@@ -36,7 +36,7 @@ _MOST_READERS = 16
 class Fault:
     """One thing that is not as a line of the pattern wants it; `line` counts the pattern's nodes from 0.
 
-    `found` is what is there instead, put into words when somebody asks for `actual`.
+    `found` is what is there instead, put into words when `actual` is read.
     """
 
     line: int

@@ -82,11 +82,11 @@ def _refused(
         return
     for anchor in graph.nodes(*plan.anchor_ops):
         for match in list(matches(graph, plan, anchor)):
-            told = len(graph.declined)
+            known = len(graph.declined)
             if apply_match(graph, plan, match, declared.function, options):
                 break
             reason = graph.refusals[-1].reason
-            declined = graph.declined[-1] if len(graph.declined) > told else None
+            declined = graph.declined[-1] if len(graph.declined) > known else None
             escapes = () if declined is not None else tuple(_escapes(plan, match))
             nodes = dict(enumerate(match.nodes))
             yield Candidate(number, plan, nodes, match.bindings, (), reason, declined, escapes)

@@ -1,4 +1,4 @@
-"""A graph that remembers what a pass asks of it and why it declines, so that both can be told."""
+"""A graph that records the queries of a pass and its reasons to decline."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class Worker:
     seconds for each stage of a call (the whole call, when its function tells of no stages), None for no limit; it may
     be changed between calls. `memory` bounds the writable private
     memory in bytes (mapped files count only when mapped for writing). `preload` names modules that the fork server is
-    to import first, so that later workers have them too. `prepare` tells whether what `before_call` names is called.
+    to import first, so that later workers have them too. `prepare` says whether what `before_call` names is called.
     """
 
     def __init__(

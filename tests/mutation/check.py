@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from case_files import read
+from support.case_files import read
 
 from mutation import rebuilt_exact, sources, suite
 from mutation.draft import Draft, Unfit

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import case_files
-import corpus
 import onnx
+from support import case_files, corpus
 
 from mutation import handmade
 from mutation.draft import Type, infer

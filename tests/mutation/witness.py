@@ -83,7 +83,7 @@ def _test_data() -> dict[str, list[Feed]]:
 def _shipped(name: str) -> list[Feed]:
     if name.startswith("node/"):
         return _test_data().get(name, [])
-    import corpus
+    from support import corpus
 
     found = []
     model = sources.load(name)

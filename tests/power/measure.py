@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-import corpus
+from support import corpus
 
 from power.mutants import KINDS, Mutant, mutants
 from surgery.promises import Parity

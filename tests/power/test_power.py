@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import corpus
 import onnx
 import pytest
+from support import corpus
 
 from power.measure import LEAST, MISSED, judged, scores
 from power.mutants import ACTIVATIONS, KINDS, mutants

@@ -12,7 +12,7 @@ from surgery.registry import declare
 from surgery.registry.declare import Size, graph_pass
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def passes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Only these passes exist during a test."""
     monkeypatch.setattr(declare, "_PASSES", {})
@@ -37,7 +37,7 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def shelf(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of shipped recipes in place of the real one."""
     folder = tmp_path_factory.mktemp("shelf")

@@ -31,10 +31,9 @@ from typing import Any
 ROOT = Path(__file__).parent.parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "wrong_tools")]
 
-import corpus  # noqa: E402
 import onnx  # noqa: E402
-import plain  # noqa: E402
 import second_opinion  # noqa: E402
+from support import corpus, plain  # noqa: E402
 
 from surgery import storage  # noqa: E402
 from surgery.bridges.tools.installed import optimizer_passes  # noqa: E402

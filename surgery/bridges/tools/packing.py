@@ -9,17 +9,18 @@ override is taken off, for the same reason: most tools fold it as if it were a c
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence, Set
+from collections.abc import Container, Set
+from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
 
 import onnx
 
 from surgery import storage
 from surgery.bridges.weight_reuse import Known
 from surgery.errors import PassError
-from surgery.operators.subgraphs import subgraphs
+from surgery.operators.subgraphs import reads
 from surgery.storage import Weights
+from surgery.storage.merging import assign
 
 SMALL = 1 << 16
 MOST = (1 << 31) - (1 << 20)
@@ -53,8 +54,7 @@ class Packed:
         self._skeleton = skeleton
         self._held: dict[str, onnx.TensorProto | onnx.NodeProto] = {}
         self._inputs = {value.name for value in skeleton.graph.input}
-        self.model = onnx.ModelProto()
-        self.model.CopyFrom(skeleton)
+        self.model = deepcopy(skeleton)
         if skeleton.ir_version >= _FIRST_WITH_DEFAULTS:
             self._hold(self._inputs)
         for tensor in storage.all_tensors(self.model):
@@ -86,8 +86,8 @@ class Packed:
     def _hold(self, names: Container[str]) -> None:
         """Take initializers, and Constants by what they make, out of the main graph."""
         graph = self.model.graph
-        self._held |= {tensor.name: copy_of(tensor) for tensor in graph.initializer if tensor.name in names}
-        self._held |= {name: copy_of(node) for name, (node, _) in _constants(graph).items() if name in names}
+        self._held |= {tensor.name: deepcopy(tensor) for tensor in graph.initializer if tensor.name in names}
+        self._held |= {name: deepcopy(node) for name, (node, _) in _constants(graph).items() if name in names}
         tensors = [tensor for tensor in graph.initializer if tensor.name not in names]
         nodes = [node for node in graph.node if not (_is_constant(node) and node.output[0] in names)]
         assign(graph.initializer, tensors)
@@ -123,12 +123,7 @@ class Packed:
 
 def read_names(graph: onnx.GraphProto) -> set[str]:
     """Return the names that nodes read, at any depth, and those of the outputs."""
-    names = {value.name for value in graph.output}
-    for node in graph.node:
-        names.update(node.input)
-        for subgraph in subgraphs(node):
-            names |= read_names(subgraph)
-    return names
+    return {value.name for value in graph.output} | {name for node in graph.node for name in reads(node)}
 
 
 def _useful(graph: onnx.GraphProto, large: Set[str], readers: frozenset[str]) -> set[str]:
@@ -152,19 +147,3 @@ def _is_constant(node: onnx.NodeProto) -> bool:
 def _length(tensor: onnx.TensorProto) -> int:
     """Return the bytes of a reference; 0 for a tensor that is none."""
     return storage.external_reference(tensor).length if storage.is_external(tensor) else 0
-
-
-def assign(field: Any, items: Sequence[Any]) -> None:
-    """Let a repeated field have these items, which may be its own."""
-    items = [copy_of(item) for item in items]
-    del field[:]
-    field.extend(items)
-
-
-def copy_of(message: Any) -> Any:
-    """Copy a message; a text is its own copy."""
-    if isinstance(message, str):
-        return message
-    copy = type(message)()
-    copy.CopyFrom(message)
-    return copy

@@ -10,21 +10,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from functools import cache
 from typing import Any
 
 import onnx
 
 from surgery import storage
-from surgery.bridges.tools.packing import assign, copy_of, read_names
-from surgery.operators.subgraphs import subgraphs
+from surgery.bridges.tools.packing import read_names
+from surgery.operators.subgraphs import graphs, nodes
+from surgery.proto.extract import calls, function_key
+from surgery.storage.merging import assign, wire
 
 _LAST_WITHOUT_DEFAULTS = 3
 
 
 def restore(before: onnx.ModelProto, made: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model that a tool made of another one, with what it dropped; both may refer to weights."""
-    result: onnx.ModelProto = copy_of(before)
+    result = deepcopy(before)
     versions = _versions(before)
     result.graph.CopyFrom(made.graph)
     _rename(result.graph, _lost_names(before.graph, result.graph))
@@ -134,7 +137,7 @@ def _operator(node: onnx.NodeProto) -> tuple[str, str]:
 
 
 def _bag(nodes: Iterable[onnx.NodeProto]) -> Counter[bytes]:
-    return Counter(node.SerializeToString(deterministic=True) for node in nodes)
+    return Counter(wire(node) for node in nodes)
 
 
 def _graphs(node: onnx.NodeProto, old: onnx.NodeProto) -> list[tuple[onnx.GraphProto, onnx.GraphProto]]:
@@ -176,27 +179,18 @@ def _trimmed(names: Iterable[str]) -> list[str]:
 
 def _value(attribute: onnx.AttributeProto) -> tuple[Any, ...]:
     """Return what an attribute says, in whatever form its tensors are written."""
-    plain = copy_of(attribute)
+    plain = deepcopy(attribute)
     plain.ClearField("doc_string")
     tensors = [payload(tensor) for tensor in (*([plain.t] if plain.HasField("t") else []), *plain.tensors)]
     plain.ClearField("t")
     plain.ClearField("tensors")
-    return plain.SerializeToString(deterministic=True), *tensors
+    return wire(plain), *tensors
 
 
 def payload(tensor: onnx.TensorProto) -> tuple[Any, ...]:
     """Return the type, the dims and the elements of a tensor, or where they lie; its name does not count."""
-    kind = (tensor.data_type, tuple(tensor.dims))
-    if storage.is_external(tensor):
-        return (*kind, storage.external_reference(tensor))
-    if tensor.data_type == onnx.TensorProto.STRING:
-        return (*kind, tuple(tensor.string_data))
-    if tensor.HasField("raw_data"):
-        return (*kind, tensor.raw_data)
-    try:
-        return (*kind, onnx.numpy_helper.to_array(tensor).tobytes())
-    except (ValueError, TypeError):
-        return (*kind, tensor.SerializeToString(deterministic=True))
+    where = storage.external_reference(tensor) if storage.is_external(tensor) else storage.bytes_of(tensor)
+    return tensor.data_type, tuple(tensor.dims), where
 
 
 @cache
@@ -209,8 +203,7 @@ def _defaults(op: str, domain: str, version: int) -> dict[str, tuple[Any, ...]]:
     defaults = {}
     for name, attribute in schema.attributes.items():
         if attribute.default_value.type:
-            value = onnx.AttributeProto()
-            value.CopyFrom(attribute.default_value)
+            value = deepcopy(attribute.default_value)
             value.name = name
             defaults[name] = _value(value)
     return defaults
@@ -244,27 +237,21 @@ def _by_name(graph: onnx.GraphProto) -> dict[str, onnx.NodeProto]:
 
 def _made_names(graph: onnx.GraphProto) -> set[str]:
     """Return the names that stand anywhere in a graph, at any depth."""
-    names = {value.name for value in (*graph.input, *graph.output)} | {tensor.name for tensor in graph.initializer}
-    for node in graph.node:
-        names.update((*node.input, *node.output))
-        for subgraph in subgraphs(node):
-            names |= _made_names(subgraph)
+    names: set[str] = set()
+    for scope in graphs(graph):
+        names.update(value.name for value in (*scope.input, *scope.output, *scope.initializer))
+        names.update(name for node in scope.node for name in (*node.input, *node.output))
     return names
 
 
 def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
-    """Rename values wherever they are made, read or declared, at any depth. Outputs of subgraphs are values too."""
-    if not names:
-        return
-    for node in graph.node:
-        for field in (node.input, node.output):
-            assign(field, [names.get(name, name) for name in field])
-        for subgraph in subgraphs(node):
-            _rename(subgraph, names)
-            for value in subgraph.output:
-                value.name = names.get(value.name, value.name)
-    for value in graph.value_info:
-        value.name = names.get(value.name, value.name)
+    """Rename values that no input has, wherever they are made, read or declared, at any depth."""
+    for scope in graphs(graph) if names else ():
+        for node in scope.node:
+            node.input[:] = [names.get(name, name) for name in node.input]
+            node.output[:] = [names.get(name, name) for name in node.output]
+        for value in (*scope.output, *scope.value_info):
+            value.name = names.get(value.name, value.name)
 
 
 # Inputs, outputs and initializers
@@ -297,7 +284,7 @@ def _compatible(old: onnx.TypeProto, new: onnx.TypeProto) -> bool:
     if kind != new.WhichOneof("value") or kind is None:
         return new.WhichOneof("value") is None
     if kind not in ("tensor_type", "sparse_tensor_type"):
-        return bool(old.SerializeToString(deterministic=True) == new.SerializeToString(deterministic=True))
+        return wire(old) == wire(new)
     one, other = getattr(old, kind), getattr(new, kind)
     if one.elem_type != other.elem_type:
         return False
@@ -330,15 +317,10 @@ def _initializers(before: onnx.GraphProto, made: onnx.GraphProto) -> None:
 
 def _missing(graph: onnx.GraphProto) -> set[str]:
     """Return what the nodes of a graph read and neither it nor a subgraph makes."""
-    defined = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
-    return read_names(graph) - defined - _outputs(graph) - {""}
-
-
-def _outputs(graph: onnx.GraphProto) -> set[str]:
-    names = {output for node in graph.node for output in node.output}
-    for node in graph.node:
-        for subgraph in subgraphs(node):
-            names |= _outputs(subgraph) | {value.name for value in (*subgraph.input, *subgraph.initializer)}
+    names = read_names(graph) - {""}
+    for scope in graphs(graph):
+        names.difference_update(value.name for value in (*scope.input, *scope.initializer))
+        names.difference_update(name for node in scope.node for name in node.output)
     return names
 
 
@@ -376,10 +358,10 @@ def _list_constants(model: onnx.ModelProto) -> None:
 
 def _functions(before: onnx.ModelProto, made: onnx.ModelProto, versions: Mapping[str, int]) -> list[onnx.FunctionProto]:
     """Return the functions of the result: those that a tool lost are back where they are called, or never were."""
-    news = {_key(function): copy_of(function) for function in made.functions}
-    olds = {_key(function): function for function in before.functions}
-    was_called = _called(before.graph, olds)
-    wanted = _called(made.graph, {**olds, **news}) | (olds.keys() - was_called)
+    news = {function_key(function): deepcopy(function) for function in made.functions}
+    olds = {function_key(function): function for function in before.functions}
+    was_called = calls(before.graph.node, olds)
+    wanted = calls(made.graph.node, {**olds, **news}) | (olds.keys() - was_called)
     for key, function in news.items():
         if key in olds:
             _Body(olds[key], function, versions).restore()
@@ -390,31 +372,10 @@ def _functions(before: onnx.ModelProto, made: onnx.ModelProto, versions: Mapping
     return [everything[key] for key in order]
 
 
-_Key = tuple[str, str, str]
-
-
-def _key(function: onnx.FunctionProto) -> _Key:
-    return function.domain, function.name, function.overload
-
-
-def _called(graph: onnx.GraphProto, functions: Mapping[_Key, onnx.FunctionProto]) -> set[_Key]:
-    """Return the functions that a graph calls, by way of others too."""
-    found: set[_Key] = set()
-    waiting = list(graph.node)
-    while waiting:
-        node = waiting.pop()
-        waiting += [inner for subgraph in subgraphs(node) for inner in subgraph.node]
-        key = (node.domain, node.op_type, node.overload)
-        if key in functions and key not in found:
-            found.add(key)
-            waiting += functions[key].node
-    return found
-
-
 def _imports(before: onnx.ModelProto, made: onnx.ModelProto, result: onnx.ModelProto) -> None:
     """Import what was imported, in the tool's version, and of other domains those that nodes use."""
     versions, olds = _versions(made), _versions(before)
-    used = _domains([*result.graph.node, *(node for function in result.functions for node in function.node)])
+    used = {_domain(node.domain) for node in nodes(result)}
     for entry in result.opset_import:
         entry.version = versions.get(_domain(entry.domain), entry.version)
     for domain in sorted(used - olds.keys()):
@@ -427,12 +388,3 @@ def _least_ir_version(opset: int) -> int:
     """Return the first IR version in which the default domain had this opset."""
     entry = onnx.helper.make_opsetid("", opset)
     return int(onnx.helper.find_min_ir_version_for([entry], ignore_unknown=True))
-
-
-def _domains(nodes: Iterable[onnx.NodeProto]) -> set[str]:
-    found = set()
-    for node in nodes:
-        found.add(_domain(node.domain))
-        for subgraph in subgraphs(node):
-            found |= _domains(subgraph.node)
-    return found

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Literal
 
-from surgery.operators import traits
+from surgery.operators.precision import ROUNDING_ONCE
 from surgery.promises import Parity
 from surgery.runtime.engine import Outcome
 from surgery.runtime.rounding import FACTORS, reround
@@ -48,18 +48,6 @@ DOUBT, CHEAP_DOUBT = 0.25, 1 / 32
 
 _EXACT = 1e6
 """How many times as far from float64 as the original a result may be for the number to tell anything."""
-
-_CANCELLING = {"Celu", "Elu", "Gelu", "HardSwish", "Mish", "Selu", "Softplus", "Swish"}
-"""Functions of one element that, spelled out in smaller operators, lose digits by a difference of near numbers. A
-kernel in float32 that does not lose them must not be taken for the truth."""
-
-_HARMLESS = (
-    (traits.UNARY_ELEMENTWISE - _CANCELLING)
-    | traits.BINARY_ELEMENTWISE
-    | {"DequantizeLinear", "GlobalMaxPool", "Hardmax", "MaxUnpool", "NonZero", "OneHot", "QuantizeLinear", "Resize"}
-)
-"""Operators that round once or twice: run in float32, they leave the float64 result good enough to find others wrong
-by. A sum in float32 would share its rounding with the original."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +89,7 @@ class Float64Arbiter:
         outcome = self._truth()
         if outcome.failure is not None:
             return Ruling("unknown", outcome.failure, Arbitration(unavailable=outcome.failure))
-        shared = sorted(set(outcome.narrow) - _HARMLESS)
+        shared = sorted(set(outcome.narrow) - ROUNDING_ONCE)
         ruling = self._rule(runs, results, rules, bool(shared), ())
         if ruling.kind == "wrong" and (rerounded := self._rerounded()):
             ruling = self._rule(runs, results, rules, bool(shared), rerounded)

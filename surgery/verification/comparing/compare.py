@@ -41,10 +41,10 @@ _EXPONENT = np.uint64(0x7FF0000000000000)
 class Difference:
     """How far apart two models were, over all outputs and runs so far.
 
-    `bits` tells whether any bit differed. `needed` is the smallest multiple of the tolerance that everything fits in:
+    `bits` says whether any bit differed. `needed` is the smallest multiple of the tolerance that everything fits in:
     `needed * rtol` and `needed * atol` together would have passed. It is infinite when no tolerance would have.
     `overall` is the same with the largest magnitude of a whole output as the scale of all its elements: where only
-    `needed` is above 1, something small next to something large moved, and it takes float64 to tell whether that is
+    `needed` is above 1, something small next to something large moved, and only float64 shows whether that is
     rounding. `message` speaks of the worst element. `binding` is the set of inputs that is being compared.
     """
 
@@ -70,7 +70,7 @@ class Difference:
         return self.overall > 1.0
 
     def give_up(self, message: str, element: Element | None = None) -> None:
-        """Record a difference that no tolerance covers; the first one is the one that is told."""
+        """Record a difference that no tolerance covers; the first one is reported."""
         if not self.hopeless:
             self.message = message
             self.worst = element

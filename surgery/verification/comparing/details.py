@@ -143,10 +143,10 @@ class Details:
     def to_json(self) -> dict[str, Any]:
         """Give plain values; NaN and infinity, which JSON lacks, as texts."""
         parts = {name: getattr(self, name) for name in ("worst", "nan", "infinite", "float64")}
-        told = {name: part.to_json() if part is not None else None for name, part in parts.items()}
+        parts_json = {name: part.to_json() if part is not None else None for name, part in parts.items()}
         metrics = None if self.metrics is None else {name: plain(value) for name, value in self.metrics.items()}
         counts = {"elements": self.elements, "differing": self.differing, "beyond": self.beyond, "ulp": plain(self.ulp)}
-        return {**counts, **told, "metrics": metrics}
+        return {**counts, **parts_json, "metrics": metrics}
 
 
 @dataclass(frozen=True)

@@ -37,10 +37,10 @@ _SUSPICIOUS = 2.0
 """How many times more than that it takes to be suspicious within the tolerance."""
 
 _BINS = 32
-"""Binary exponents that are told apart, from the largest magnitude down."""
+"""Binary exponents that are distinguished, from the largest magnitude down."""
 
 _ENOUGH_FOR_A_LINE = 256
-"""Errors from which it can be told how they grow with the magnitude."""
+"""Errors needed to fit how they grow with the magnitude."""
 
 _INERTIA = 16.0
 """Errors that it takes to move the size of a slice half way from that of all: few errors tell little."""

@@ -122,8 +122,8 @@ class Meter:
         for name, limit in least.items():
             value, metric = self.metrics[name], METRICS[name]
             if value < limit:
-                told = f"{value:.6g}{metric.unit}, not at least {limit:g}{metric.unit}"
-                yield f"the {metric.title} of output '{self.names[name]}' is {told}"
+                shown = f"{value:.6g}{metric.unit}, not at least {limit:g}{metric.unit}"
+                yield f"the {metric.title} of output '{self.names[name]}' is {shown}"
 
 
 def measure(original: Array, changed: Array) -> Metrics:

@@ -55,9 +55,9 @@ class OutputJudge:
         if empty and inside is None:
             what = "; ".join(f"'{name}' {why}" for name, why in sorted(empty.items()))
             return Verdict(Status.UNVERIFIED, VACUOUS, None, f"nothing is proved: {what}", details)
-        told = found.tell() if total.bits else f"bit-identical in {_count(runs)}"
+        text = found.tell() if total.bits else f"bit-identical in {_count(runs)}"
         status = Status.CLOSE if total.bits else Status.EQUAL
-        verdict = Verdict(status, None, total.as_needed(), f"{told}{self._note()}", details)
+        verdict = Verdict(status, None, total.as_needed(), f"{text}{self._note()}", details)
         return inside(verdict, empty) if empty and inside is not None else verdict
 
     def changed_since(
@@ -105,7 +105,7 @@ class OutputJudge:
 class _Found:
     """What is known of a changed model. `short` are thresholds of the recipe that do not hold.
 
-    `bounded` tells whether such thresholds stand for the tolerance, `worst` is the run with the worst element.
+    `bounded` says whether such thresholds stand for the tolerance, `worst` is the run with the worst element.
     """
 
     promise: Parity
@@ -127,8 +127,8 @@ class _Found:
         if ruling is not None and ruling.kind == "wrong":
             return self._different(f"{ruling.message}{describe(ruling.run)}")
         if ruling is not None and ruling.kind == "noise":
-            told = f"nothing is proved: {ruling.message}{describe(ruling.run)}"
-            return Verdict(Status.UNVERIFIED, VACUOUS, None, told, self.details())
+            text = f"nothing is proved: {ruling.message}{describe(ruling.run)}"
+            return Verdict(Status.UNVERIFIED, VACUOUS, None, text, self.details())
         if total.beyond and not self.bounded and (ruling is None or ruling.kind == "unknown"):
             return self._different(message + self._unknown(" (not judged in float64: {})"))
         return self._different("; ".join(self.short)) if self.short else None

@@ -1,6 +1,6 @@
 """In which precision an output is computed, which may be less than that of its element type.
 
-A float64 that is cast from float32 has the rounding of float32 in it, and is held to the tolerance of float32. What
+A float64 that is cast from float32 has the rounding of float32 in it, and has the tolerance of float32. What
 counts is the narrowest float type in which an operator between the inputs and the output rounds.
 """
 
@@ -12,20 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surgery.operators.dtypes import dtype_of, is_float
+from surgery.operators.moving import EXTENTS
+from surgery.operators.precision import EXACT
 from surgery.proto.dataflow import Flow
 
 if TYPE_CHECKING:
     import onnx
-
-_MOVING = frozenset(
-    {"Compress", "Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity"}
-    | {"Pad", "Reshape", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
-    | {"Abs", "Max", "Min", "Neg", "Relu", "Where"}
-)
-"""Operators that round nothing."""
-
-_OF_DIMS = frozenset({"Shape", "Size"})
-"""Operators whose results do not depend on elements."""
 
 
 def may_be_narrower(model: onnx.ModelProto) -> bool:
@@ -65,13 +57,13 @@ def narrowest(model: onnx.ModelProto, types: Mapping[str, int]) -> dict[str, np.
 
     for number, node in enumerate(flow.nodes):
         reads = flow.reads[number]
-        if node.op_type in _OF_DIMS or all(name in constants for name in reads):
+        if node.op_type in EXTENTS or all(name in constants for name in reads):
             constants.update(node.output)
             continue
         before = [found[name] for name in reads if name in found]
         for name in node.output:
             dtype = own(name)
-            rounds = node.op_type not in _MOVING
+            rounds = node.op_type not in EXACT
             if node.op_type == "Cast":
                 # What nothing has rounded yet is rounded by a Cast in one way only.
                 rounds = bool(before) and _is_narrower(dtype, own(node.input[0]))

@@ -88,7 +88,7 @@ class ReferenceRun:
 
     @property
     def given(self) -> tuple[DataSpec, ...]:
-        """The sets of inputs that somebody gave, as arrays by name, with the outputs that came with them."""
+        """The sets of inputs that were given, as arrays by name, with their outputs."""
         return tuple(
             DataSpec(one.path, _present({**one.expected, **one.feed}), one.found, one.place) for one in self._given.sets
         )
@@ -400,7 +400,7 @@ class ReferenceRun:
         self.nondeterministic = frozenset(unsteady) - self.random
         return bool(self.nondeterministic)
 
-    def beside(self, skeleton: bytes, runs: list[Run]) -> ReferenceRun:
+    def inner(self, skeleton: bytes, runs: list[Run]) -> ReferenceRun:
         """Make an original of values inside this one, as if they were outputs; nothing is to be learned of it."""
         inner = copy.copy(self)
         inner.skeleton = skeleton

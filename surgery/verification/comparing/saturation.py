@@ -12,25 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surgery.operators.dtypes import is_float
+from surgery.operators.moving import RESHAPING
+from surgery.operators.precision import ROUNDING_AS_ONE
+from surgery.operators.ranges import BOUNDS
 from surgery.promises import Parity
 from surgery.verification.comparing.compare import ComparisonRules
 
 if TYPE_CHECKING:
     import onnx
 
-_BOUNDS = {
-    "Erf": (-1.0, 1.0),
-    "HardSigmoid": (0.0, 1.0),
-    "Sigmoid": (0.0, 1.0),
-    "Softmax": (0.0, 1.0),
-    "Tanh": (-1.0, 1.0),
-}
-"""The least and the greatest value of operators that come close to both for large inputs."""
-
-_MOVING = frozenset(
-    {"Cast", "Dropout", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Tile"}
-    | {"Transpose", "Unsqueeze"}
-)
+_HANDING_ON = RESHAPING | {"Cast", "Dropout", "Expand", "Gather", "Slice", "Tile", "Transpose"}
 """Operators that hand on the elements of their first input."""
 
 _SHARE = 1e-3
@@ -40,21 +31,17 @@ _LEAST = 16
 """Elements over all runs, below which being at a bound is no more than chance."""
 
 
-_UNIT = frozenset({"HardSigmoid", "Sigmoid"})
-"""Operators that subtract from, or divide by, a number near 1, so that small results have the rounding of 1 in them."""
-
-
 def unit_ranges(model: onnx.ModelProto) -> dict[str, float]:
     """Find the outputs whose elements are rounded as 1 is, however small they are."""
     producers = {name: node for node in model.graph.node for name in node.output if name}
     sources = ((output.name, _source(producers, output.name)) for output in model.graph.output)
-    return {name: 1.0 for name, node in sources if node is not None and node.op_type in _UNIT}
+    return {name: 1.0 for name, node in sources if node is not None and node.op_type in ROUNDING_AS_ONE}
 
 
 def _source(producers: Mapping[str, onnx.NodeProto], name: str) -> onnx.NodeProto | None:
     """Find the operator of the default domain that computes the elements of a value."""
     node, seen = producers.get(name), 0
-    while node is not None and node.op_type in _MOVING and not node.domain and node.input and seen < len(producers):
+    while node is not None and node.op_type in _HANDING_ON and not node.domain and node.input and seen < len(producers):
         node, seen = producers.get(node.input[0]), seen + 1
     return node if node is not None and not node.domain else None
 
@@ -80,7 +67,7 @@ def bounds(model: onnx.ModelProto) -> dict[str, tuple[float, float]]:
 
 
 def saturated(values: Sequence[Any], limits: tuple[float, float], rules: ComparisonRules) -> bool:
-    """Return whether hardly any element can be told from the bounds: by its bits, or by the tolerance."""
+    """Return whether hardly any element differs from the bounds: in its bits, or beyond the tolerance."""
     total = between = 0
     for tensor in values:
         if not is_float(tensor.dtype):
@@ -100,7 +87,7 @@ def saturated(values: Sequence[Any], limits: tuple[float, float], rules: Compari
 
 def _limits(node: onnx.NodeProto, constant: Callable[[str], onnx.TensorProto | None]) -> tuple[float, float] | None:
     if node.op_type != "Clip":
-        return _BOUNDS.get(node.op_type)
+        return BOUNDS.get(node.op_type)
     given = {attribute.name: attribute.f for attribute in node.attribute}
     for name, key in zip(node.input[1:], ("min", "max")):
         value = _number(constant(name))

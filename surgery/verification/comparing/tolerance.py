@@ -64,7 +64,7 @@ class Tolerance:
         """Return the default of a dtype under a promise, overridden by what the recipe gives.
 
         A number of the recipe is never taken below one rounding step of the dtype: two float16 results that
-        differ by one step cannot be told apart by a tolerance meant for float32.
+        differ by one step are the same within a tolerance meant for float32.
         """
         eps = epsilon(dtype)
         ulps = {1: _BYTE_ULPS, 2: _NARROW_ULPS}.get(dtype.itemsize, _ULPS)

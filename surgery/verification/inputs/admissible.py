@@ -32,10 +32,7 @@ _LONGEST = 4000
 _DEEPEST = 40
 """No expression is read whose symbols stand for others more often in turn."""
 
-RECURRENT = {"LSTM": (4, 5, 6), "GRU": (4, 5), "RNN": (4, 5)}
-"""Recurrent operators, and which inputs have a batch: lengths and initial states."""
-
-_STRICT = {*RECURRENT, "Concat", "Conv", "Reshape"}
+_STRICT = {*traits.RECURRENT, "Concat", "Conv", "Reshape"}
 """Operators that want extents to be equal: no operand of theirs is broadcast."""
 
 Shapes = Callable[["ir.Value | None"], "list[Extent] | None"]
@@ -95,7 +92,7 @@ def _aliases(node: ir.Node, shape: Shapes) -> Iterator[tuple[str, Extent]]:
     if result is None:
         return
     data = shape(node.inputs[0]) if node.inputs else None
-    if "Pool" in node.op_type or "Conv" in node.op_type:
+    if traits.slides(node.op_type):
         if data is not None and len(data) == len(result) and _text(node, "auto_pad").startswith("SAME"):
             strides = _integers(node, "strides") or [1] * (len(data) - 2)
             for extent, fresh, stride in zip(data[2:], result[2:], strides):
@@ -118,7 +115,7 @@ def _demands(
 ) -> Iterator[Demand]:
     op = node.op_type
     data = shape(node.inputs[0]) if node.inputs else None
-    if "Conv" in op or "Pool" in op or op in ("Slice", "STFT"):
+    if traits.slides(op) or op in ("Slice", "STFT"):
         yield from (Demand(extent, 1, least=True) for extent in shape(node.outputs[0]) or () if isinstance(extent, str))
     elif op == "Pad" and data is not None and _text(node, "mode") == "reflect":
         yield from _reflected(node, data, shape, elements)

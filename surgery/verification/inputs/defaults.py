@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     import onnx
 
 _LARGEST = 1 << 22
-"""Bytes of a default that is still drawn anew."""
+"""Largest default, in bytes, for which other values are drawn."""
 
 _MOST = 1 << 26
-"""Bytes of all defaults that are drawn anew, together."""
+"""Largest sum of defaults, in bytes, for which other values are drawn."""
 
 
 def overridable(skeleton: bytes) -> frozenset[str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from surgery.operators import traits
 from surgery.runtime.inference import Extent
-from surgery.verification.inputs.admissible import RECURRENT, admissible
+from surgery.verification.inputs.admissible import admissible
 from surgery.verification.inputs.dims import Implied, Linear
 from surgery.workers import stage
 
@@ -30,7 +30,7 @@ Pair = tuple[Extent, Extent]
 MOST_EXTENTS = 4
 """So many extents of constants are tried for one dim."""
 
-_BROADCASTS = traits.BROADCASTING | {"LayerNormalization", "RMSNormalization"}
+_BROADCASTS = traits.BROADCASTING | traits.NORMALIZING
 
 
 def dim_constraints(skeleton: bytes, dims: Mapping[str, list[Extent]], names: Sequence[str]) -> Implied:
@@ -131,7 +131,7 @@ def _pairs(node: ir.Node, facts: Mapping[ir.Value, Fact]) -> Iterator[Pair]:
         yield shapes[0][1], shapes[1][1] * group
     elif op == "Reshape" and shapes[0] is not None:
         yield from _reshaped(shapes[0], _elements(node.inputs[1], facts))
-    elif op in RECURRENT and shapes[0] and len(shapes[0]) == 3:
+    elif op in traits.RECURRENT and shapes[0] and len(shapes[0]) == 3:
         yield from _batched(node, shapes)
     elif op == "GroupQueryAttention":
         yield from _grouped(node, shapes, facts)
@@ -157,7 +157,7 @@ def _batched(node: ir.Node, shapes: Sequence[list[Extent] | None]) -> Iterator[P
     first = "layout" in node.attributes and bool(node.attributes["layout"].as_int())
     assert shapes[0] is not None
     batch = shapes[0][0 if first else 1]
-    for place in RECURRENT[node.op_type]:
+    for place in traits.RECURRENT[node.op_type]:
         found = shapes[place] if place < len(shapes) else None
         if found and len(found) in (1, 3):
             yield batch, found[0 if first or len(found) == 1 else 1]

@@ -1,4 +1,4 @@
-"""Sets of inputs that somebody gives: a recipe, the caller, a test set next to the model.
+"""Sets of inputs that are given: by a recipe, the caller, or a test set next to the model.
 
 What is given comes before what is drawn. A set that a user asked for has to fit the model and to run on it; one that
 was found next to the model is left out, with a remark, when it does not. Expected outputs are held against the

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from surgery.operators import traits
 from surgery.operators.cost import estimate, opening
 from surgery.operators.domain import ANY, MASK, Domain, draw, generator
 from surgery.operators.dtypes import Array, dtype_of, is_integer
@@ -55,7 +56,7 @@ class Binding:
 
 def _convolves(model: onnx.ModelProto) -> bool:
     """Return whether a model slides windows over its inputs, as far as its main graph shows."""
-    return any("Conv" in node.op_type or "Pool" in node.op_type for node in model.graph.node)
+    return any(traits.slides(node.op_type) for node in model.graph.node)
 
 
 def _spatial(ports: Sequence[InputPort], names: Sequence[str]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
+from surgery.operators.cost import PROBE, PROBE_NODE
 from surgery.verification.inputs.alike import guesses
 from surgery.verification.inputs.cover import Budget, Cover
 from surgery.verification.inputs.dims import UNKNOWN, Dims, Implied
@@ -27,9 +28,6 @@ SECONDS = 60.0
 
 PATIENCE = 900.0
 """Seconds by the clock after which it does so all the same, should the estimate be far off."""
-
-_PER_PROBE, _PER_NODE = 0.02, 3e-4
-"""Estimated seconds for one probe and for each node of the model: shapes are inferred anew for each point."""
 
 
 @dataclass
@@ -215,7 +213,7 @@ class _Search:
                     break
 
     def _add(self, point: Mapping[str, int], most: float) -> None:
-        """Add a point that nobody asked for, if it is accepted and a run costs no more than `most` seconds.
+        """Add a point that was not asked for, if it is accepted and a run costs no more than `most` seconds.
 
         One is where every dim but the first, most often the batch, is 1; another where they are large.
         """
@@ -252,7 +250,7 @@ class _Search:
         """Run the original with a binding, and count that against the budget."""
         self.probes += 1
         message = self.probe(binding)
-        self.seconds += _PER_PROBE + _PER_NODE * self.plan.nodes + self.cost(binding)
+        self.seconds += PROBE + PROBE_NODE * self.plan.nodes + self.cost(binding)
         return message
 
     def _refuse(self, binding: Binding, message: str) -> None:

@@ -1,4 +1,4 @@
-"""What somebody asks of a verification, as immutable values: what to feed, and how strictly to compare."""
+"""The specification of a verification, as immutable values: what to feed, and how strictly to compare."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ class TensorSpec:
 class DataSpec:
     """Whole sets of inputs: a file, a folder, or `arrays` by the names of the inputs.
 
-    `path` is a `.npz`, a folder with `input_0.pb` and so on, or a folder of such files and folders. `found` marks what
-    nobody asked for, a test set next to the model: what is wrong with it is a remark and no error.
+    `path` is a `.npz`, a folder with `input_0.pb` and so on, or a folder of such files and folders. `found` marks
+    a test set that was found next to the model: what is wrong with it is a remark, not an error.
     """
 
     path: Path

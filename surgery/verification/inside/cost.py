@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
+from surgery.operators.cost import REGION, REGION_ELEMENT, REGION_TWIN
 from surgery.promises import Parity
 from surgery.verification.inputs.plan import Plan
 from surgery.verification.inputs.spec import InputsSpec
@@ -12,12 +13,6 @@ from surgery.verification.inside.regions import Region
 from surgery.verification.inside.sets import bindings, by_size, elements, operators, shapes
 from surgery.verification.inside.sizes import reduced
 from surgery.verification.inside.values import Point
-
-_PER_REGION, _PER_ELEMENT = 1e-2, 2.5e-8
-"""Seconds for a region, and for an element given in a set of values."""
-
-_PER_TWIN = 1e-4
-"""Seconds for a region that computes what one before it does."""
 
 _RUNS, _FEW_RUNS, _CLOSE_RUNS, _ARBITRATED = 5, 2, 12, 60
 """How much a set of values costs, in runs of the region as estimated: with all that is looked at; where a few runs have
@@ -38,7 +33,7 @@ def cost(regions: Sequence[Region], points: Sequence[Point], promise: Parity) ->
         family = nodes, tuple((form.dtype, len(form.shape)) for form in forms)
         few = family in families
         if (forms, nodes) in twins and not has_weights(region):
-            total += _PER_TWIN
+            total += REGION_TWIN
         else:
             key = forms, nodes, few
             if key not in kinds:
@@ -58,4 +53,4 @@ def seconds(region: Region, points: Sequence[Point], promise: Parity, *, few: bo
     runs = _FEW_RUNS if few else _RUNS if promise is Parity.EXACT else _CLOSE_RUNS
     if promise is Parity.CLOSE and any("Conv" in operator for operator in operators(region)):
         runs = _ARBITRATED
-    return _PER_REGION + given * _PER_ELEMENT + len(chosen) * run * runs
+    return REGION + given * REGION_ELEMENT + len(chosen) * run * runs

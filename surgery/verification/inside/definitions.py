@@ -7,7 +7,7 @@ differently, what it is computed from has to be compared.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from surgery.operators import traits
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 _LABELS = ("name", "doc_string", "metadata_props")
 """Fields of a node that do not change what it computes."""
-
-_Constant = tuple["onnx.TensorProto", tuple[Hashable, ...]]
 
 
 class Definitions:

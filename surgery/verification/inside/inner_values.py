@@ -36,7 +36,7 @@ LARGEST = 256 << 20
 """Bytes of a value, over all runs, above which it is not looked at."""
 
 NUDGE = 0.01
-"""Share of its size by which each float is moved to see whether a value is fine enough to tell."""
+"""Share of its size by which each float is moved to see whether a value is fine enough to show it."""
 
 _RUNS = 3
 _UNKNOWN = 4 << 20
@@ -186,7 +186,7 @@ class Inside:
     def _judge(self, names: Sequence[str], runs: list[Run]) -> OutputJudge:
         """Make a judge of values as if they were the outputs of the original."""
         skeleton = only(self.models[0], names).SerializeToString()
-        return OutputJudge(self.setting.original.beside(skeleton, runs), self.setting.verify)
+        return OutputJudge(self.setting.original.inner(skeleton, runs), self.setting.verify)
 
     def rules(self, promise: Parity) -> ComparisonRules:
         """Return how to compare under a promise."""

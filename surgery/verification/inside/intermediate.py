@@ -125,7 +125,7 @@ class _Examination:
                     # Nothing is left to try, or the next values have not cleared one that differs.
                     break
             self._rename()
-            targets = self._behind_open()
+            targets = self._downstream_of_open()
             if targets and not self._wrong():
                 self.regions = Trial(self.models, self.lineage, set(self.agreeing), self.inside).find(targets)
         return self._result()
@@ -143,7 +143,8 @@ class _Examination:
     def _rename(self) -> None:
         """Find out what names stand for where their values differ, in the order of the changed model."""
         for name in sorted(self._wrong(), key=self.after.producers.__getitem__):
-            heir = self.inside.heir(name, _behind(self.before, self.before.readers[name], self.inside.eligible, HEIRS))
+            later = _downstream(self.before, self.before.readers[name], self.inside.eligible, HEIRS)
+            heir = self.inside.heir(name, later)
             if heir is None:
                 break
             self.renamed[name] = heir
@@ -156,7 +157,7 @@ class _Examination:
         starts = [(self.after, [number]) for number in _spread(sorted(new))]
         starts += [(self.before, [number]) for number in _spread(sorted(gone))]
         starts += [(self.after, self.after.readers[name]) for name in self._wrong()]
-        found = {name for flow, numbers in starts for name in _behind(flow, numbers, self.left, count)}
+        found = {name for flow, numbers in starts for name in _downstream(flow, numbers, self.left, count)}
         return _spread(sorted(found, key=self.after.producers.__getitem__))
 
     def _open(self) -> tuple[set[int], set[int]]:
@@ -169,7 +170,7 @@ class _Examination:
             gone -= region.before
         return new, gone
 
-    def _behind_open(self) -> set[str]:
+    def _downstream_of_open(self) -> set[str]:
         """Name the vacuous outputs that depend on open nodes."""
         new, gone = self._open()
         found = {t for t in self.setting.vacuous if self.after.above([t]) & new}
@@ -205,7 +206,7 @@ class _Examination:
         )
 
 
-def _behind(flow: Flow, starts: Iterable[int], wanted: Container[str], count: int) -> list[str]:
+def _downstream(flow: Flow, starts: Iterable[int], wanted: Container[str], count: int) -> list[str]:
     """List some of the wanted values that nodes have an influence on, in the order of their distance."""
     pending = deque(starts)
     seen = set(pending)

@@ -68,7 +68,7 @@ def pattern_of(region: Region, points: Sequence[Point]) -> Pattern | None:
 
 
 def has_weights(region: Region) -> bool:
-    """Return whether it takes more than forms and operators to tell what a region computes."""
+    """Return whether what a region computes depends on more than its forms and operators."""
     return any(_is_large(tensor) for piece in (region.before, region.after) for tensor in piece.graph.initializer)
 
 

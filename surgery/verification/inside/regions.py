@@ -11,16 +11,13 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from surgery.operators import traits
 from surgery.proto.dataflow import Flow
 from surgery.proto.extract import called
 from surgery.verification.inside.definitions import Definitions, differing
 
 if TYPE_CHECKING:
     import onnx
-
-_SEQUENCES = frozenset(
-    {"SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceMap", "SplitToSequence"}
-)
 
 _MADE, _STORED = "/made", "/stored"
 
@@ -224,7 +221,7 @@ def _copied(node: onnx.NodeProto, given: Container[str]) -> onnx.NodeProto:
 
 def _is_sequence(flow: Flow, name: str) -> bool:
     number = flow.producers.get(name)
-    return number is not None and flow.nodes[number].op_type in _SEQUENCES
+    return number is not None and flow.nodes[number].op_type in traits.SEQUENCES
 
 
 def _is_captured(flow: Flow, numbers: Iterable[int], name: str) -> bool:

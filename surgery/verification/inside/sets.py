@@ -6,16 +6,14 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from surgery.operators.moving import EXTENTS, REARRANGING
 from surgery.promises import Parity
 from surgery.verification.inputs.plan import Binding
 from surgery.verification.inputs.sets import CHEAP, SECOND
 from surgery.verification.inside.regions import Region
 from surgery.verification.inside.values import Point
 
-MOVING = frozenset(
-    {"Concat", "Constant", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity"}
-    | {"Reshape", "Shape", "Size", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
-)
+MOVING = REARRANGING | EXTENTS | {"Constant"}
 """Operators that hand on elements, or compute with shapes alone."""
 
 _LARGE = 1 << 20

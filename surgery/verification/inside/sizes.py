@@ -21,16 +21,6 @@ from surgery.verification.inside.values import Form, Point
 if TYPE_CHECKING:
     import onnx
 
-_UNIFORM = (
-    traits.UNARY_ELEMENTWISE
-    | traits.BROADCASTING
-    | {"BiasGelu", "CastLike", "Concat", "Constant", "FastGelu", "FusedMatMul", "Gemm", "LayerNormalization"}
-    | {"LogSoftmax", "MatMul", "QuickGelu", "RMSNormalization", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin"}
-    | {"ReduceSum", "ReduceSumSquare", "SimplifiedLayerNormalization", "SkipLayerNormalization", "Softmax", "Squeeze"}
-    | {"Transpose", "Unsqueeze"}
-)
-"""Operators that know no number of positions, neither by a constant nor by an attribute."""
-
 _MOST = 64
 """An extent up to which nothing is to be gained."""
 
@@ -49,7 +39,7 @@ _SMALLER = (17, 19, 23, 29, 31, 37, 41, 43, 47, 53)
 def reduced(region: Region, points: Sequence[Point]) -> Sequence[Point]:
     """Give the points with smaller extents for what is given to a region; the same points where size may matter."""
     pieces = (region.before, region.after)
-    if any(node.op_type not in _UNIFORM for piece in pieces for node in piece.graph.node):
+    if any(node.op_type not in traits.UNIFORM for piece in pieces for node in piece.graph.node):
         return points
     if not all(point.forms[name].is_drawn for point in points for name in region.given):
         return points

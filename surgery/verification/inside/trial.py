@@ -12,6 +12,7 @@ import numpy as np
 
 from surgery.operators.domain import Domain, draw, generator
 from surgery.operators.dtypes import is_float
+from surgery.operators.ranges import NOT_NEGATIVE, UNIT
 from surgery.promises import Parity
 from surgery.proto.fingerprint import alike
 from surgery.proto.randomness import origins
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
     import onnx
 
     from surgery.verification.comparing.reference_run import ReferenceRun
-
-_NOT_NEGATIVE = frozenset({"Abs", "Exp", "ReduceL1", "ReduceL2", "ReduceSumSquare", "Relu", "Softplus", "Sqrt"})
-_UNIT = frozenset({"HardSigmoid", "Sigmoid", "Softmax"})
 
 PROVED = "computed by the same operators"
 """The message of a verdict for which nothing had to run."""
@@ -114,7 +112,7 @@ class Laboratory:
     def _try(
         self, region: Region, values: Values, before: Definitions, promise: Parity, grown: bool
     ) -> dict[str, Verdict]:
-        """Run a region at sizes that it can be shown at, and where that shows nothing at its own."""
+        """Run a region at sizes that it can be shown at, and elsewhere where that shows nothing."""
         smaller = reduced(region, values.points)
         if smaller is not values.points:
             with suppress(UnknownError):
@@ -122,44 +120,15 @@ class Laboratory:
                 if all(verdict.passed for verdict in verdicts.values()):
                     return verdicts
         verdicts = self._try_at(values.points, region, before, promise, grown)
-        verdicts |= self._try_larger(region, before, promise, grown, verdicts)
-        return verdicts | self._try_tamed(region, before, promise, grown, verdicts)
-
-    def _try_larger(
-        self, region: Region, before: Definitions, promise: Parity, grown: bool, verdicts: Mapping[str, Verdict]
-    ) -> dict[str, Verdict]:
-        """Give verdicts on what is empty at all sizes of the model, where larger ones show more."""
-        assert self._values is not None
-        empty = [name for name, verdict in verdicts.items() if verdict.message == f"'{name}' {ALWAYS_EMPTY}"]
-        larger = enlarged(region, self._values.points) if empty else []
-        turning = with_turns(region) if empty else None
-        if not larger and turning is None:
-            return {}
-        try:
-            again = self._try_at(larger or self._values.points, turning or region, before, promise, grown)
-        except UnknownError:
-            return {}
-        found = {name: again[name] for name in empty if again[name].passed or again[name].is_different}
-        if operators(region) <= MOVING:
-            # Nothing is computed that could hide, and numbers of positions are compared at both kinds of sizes.
-            nothing = Verdict(Status.EQUAL, message="bit-identical, and empty at all sizes")
-            found |= {name: nothing for name in empty if again[name].message == verdicts[name].message}
-        return found
-
-    def _try_tamed(
-        self, region: Region, before: Definitions, promise: Parity, grown: bool, verdicts: Mapping[str, Verdict]
-    ) -> dict[str, Verdict]:
-        """Give verdicts on what is never finite, where it is with other numbers than those that are stored."""
-        assert self._values is not None
-        lost = [name for name, verdict in verdicts.items() if verdict.message == f"'{name}' {NEVER_FINITE}"]
-        ordinary = tamed(region) if lost else None
-        if ordinary is None:
-            return {}
-        try:
-            again = self._try_at(self._values.points, ordinary, before, promise, grown)
-        except UnknownError:
-            return {}
-        return {name: again[name] for name in lost if again[name].passed}
+        for why, elsewhere in _ELSEWHERE.items():
+            lost = [name for name, verdict in verdicts.items() if verdict.message == f"'{name}' {why}"]
+            other = elsewhere(region, values.points) if lost else None
+            if other is not None:
+                with suppress(UnknownError):
+                    again = self._try_at(*other, before, promise, grown)
+                    shown = {name: _shown(region, verdicts[name], again[name]) for name in lost}
+                    verdicts |= {name: verdict for name, verdict in shown.items() if verdict is not None}
+        return verdicts
 
     def _try_at(
         self, points: Sequence[Point], region: Region, before: Definitions, promise: Parity, grown: bool
@@ -288,7 +257,7 @@ class Laboratory:
         self, region: Region, runs: list[Run], results: Sequence[Mapping[str, Any]], promise: Parity, *, few: bool
     ) -> dict[str, Verdict]:
         """Compare target by target, those of a `few` runs of one of many regions with less ado."""
-        judge = OutputJudge(self._original.beside(region.before.SerializeToString(), runs), self._verify)
+        judge = OutputJudge(self._original.inner(region.before.SerializeToString(), runs), self._verify)
         verdicts = {}
         for name, output in zip(region.targets, region.outputs):
             mine = [replace(run, outputs={output: run.outputs[output]}) for run in runs]
@@ -343,6 +312,36 @@ class Laboratory:
         return result
 
 
+def _at_larger(region: Region, points: Sequence[Point]) -> tuple[Sequence[Point], Region] | None:
+    """Return larger sizes, and loops that run, for what is empty at all sizes of the model."""
+    larger, turning = enlarged(region, points), with_turns(region)
+    return (larger or points, turning or region) if larger or turning is not None else None
+
+
+def _with_ordinary_numbers(region: Region, points: Sequence[Point]) -> tuple[Sequence[Point], Region] | None:
+    """Return the region with other numbers than those that are stored, for what is never finite."""
+    ordinary = tamed(region)
+    return None if ordinary is None else (points, ordinary)
+
+
+_ELSEWHERE = {ALWAYS_EMPTY: _at_larger, NEVER_FINITE: _with_ordinary_numbers}
+"""Where a region is run again, by the reason for which a target shows nothing."""
+
+
+def _shown(region: Region, verdict: Verdict, again: Verdict) -> Verdict | None:
+    """Return what a run elsewhere shows of a target of a region that shows nothing; None when that is nothing too.
+
+    Other numbers than the stored ones prove no difference: the model has the stored ones.
+    """
+    is_empty = verdict.message.endswith(ALWAYS_EMPTY)
+    if again.passed or (is_empty and again.is_different):
+        return again
+    if is_empty and again.message == verdict.message and operators(region) <= MOVING:
+        # Nothing is computed that could hide, and numbers of positions are compared at both kinds of sizes.
+        return Verdict(Status.EQUAL, message="bit-identical, and empty at all sizes")
+    return None
+
+
 def _is_constant(pairs: Sequence[tuple[Run, Mapping[str, Any]]], output: str) -> bool:
     """Return whether an output has the same elements in all runs with the same dims, in both models; -0 is 0."""
     seen: dict[Hashable, tuple[Any, Any]] = {}
@@ -369,9 +368,9 @@ def _signed(drawn: Any, name: str, before: Definitions) -> Any:
     """Give what is drawn the signs that the operator which makes it gives."""
     producer = before.flow.producers.get(name)
     op = before.flow.nodes[producer].op_type if producer is not None else ""
-    if op in _NOT_NEGATIVE:
-        return np.abs(drawn)
-    return _unit(drawn) if op in _UNIT else drawn
+    if op in UNIT:
+        return _unit(drawn)
+    return np.abs(drawn) if op in NOT_NEGATIVE else drawn
 
 
 def _proved(region: Region) -> dict[str, Verdict]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from surgery.operators.cost import INFERRED_NODE, INFERRED_NODE_BY_ONNX
 from surgery.operators.dtypes import dtype_of, is_float
 from surgery.proto.extract import cut
 from surgery.runtime.engine import Engine
@@ -29,9 +30,6 @@ MOST_POINTS = 4
 
 _CHEAP = 0.05
 """Seconds of runs of the whole model that are not worth a closer look."""
-
-_PER_NODE, _PER_NODE_OF_ONNX = 4e-4, 1e-4
-"""Seconds that surgery's inference, and onnx's, takes for a node."""
 
 _FEW_WEIGHTS = 1 << 24
 """Bytes of weights that a session takes no time for."""
@@ -122,11 +120,11 @@ class Values:
             self._begin(point)
         left = [point for point in self.points if point.lacks(names)]
         nodes = len(before.nodes)
-        if left and not self._is_cheap(before, names, seconds := nodes * len(left) * _PER_NODE_OF_ONNX):
+        if left and not self._is_cheap(before, names, seconds := nodes * len(left) * INFERRED_NODE_BY_ONNX):
             budget.spend(seconds)
             self._infer(before, left)
             left = [point for point in left if point.lacks(names)]
-            if left and not self._is_cheap(before, names, seconds := nodes * _PER_NODE):
+            if left and not self._is_cheap(before, names, seconds := nodes * INFERRED_NODE):
                 budget.spend(seconds)
                 self._follow(before, left)
                 for point in left:

@@ -1,4 +1,4 @@
-"""What somebody said of the inputs of a model, carried over to one that takes others."""
+"""Carry the specification of inputs over to a model with other inputs."""
 
 from __future__ import annotations
 

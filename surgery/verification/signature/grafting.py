@@ -6,12 +6,14 @@ So an extracted piece is run on what the original takes, and its outputs are com
 from __future__ import annotations
 
 from collections.abc import Collection
+from copy import deepcopy
 from itertools import count
 from typing import TYPE_CHECKING
 
 from surgery.operators.subgraphs import graphs
 from surgery.proto.dataflow import Flow, reads
-from surgery.proto.ports import names_of, rename_values
+from surgery.proto.extract import function_key
+from surgery.proto.ports import make_room, names_of, rename_values
 
 if TYPE_CHECKING:
     import onnx
@@ -42,11 +44,7 @@ def graft(
     The result takes inputs of the original in their place. What is copied gets names that the changed model lacks, and
     what the changed model calls like an input of the original, which it has not, gets another name.
     """
-    import onnx
-
-    result, nodes = onnx.ModelProto(), onnx.GraphProto()
-    result.CopyFrom(model)
-    nodes.CopyFrom(stem)
+    result, nodes = deepcopy(model), deepcopy(stem)
     graph = result.graph
     for port in [port for port in graph.input if port.name in names]:
         graph.input.remove(port)
@@ -54,7 +52,7 @@ def graft(
     present = {port.name for port in graph.input}
     read = {name for node in nodes.node for name in reads(node)} | {*names}
     added = [port for name, port in ports.items() if name in read and name not in present]
-    _make_room(graph, {port.name for port in added} - {*names})
+    make_room(graph, sorted({port.name for port in added} - {*names}))
     taken = set(names_of(graph))
     prefix = next(text for n in count() if not any(name.startswith(text := f"original_{n}/") for name in taken))
     kept = {*names, *ports}
@@ -70,13 +68,6 @@ def graft(
     graph.input.extend(added)
     _add_definitions(result, original)
     return result
-
-
-def _make_room(graph: onnx.GraphProto, names: Collection[str]) -> None:
-    """Give values inside a model other names than these."""
-    taken = set(names_of(graph))
-    fresh = (name for number in count() if (name := f"value_{number}") not in taken)
-    rename_values(graph, {name: next(fresh) for name in sorted(taken.intersection(names))})
 
 
 def above(original: onnx.ModelProto, names: Collection[str]) -> onnx.GraphProto:
@@ -96,5 +87,5 @@ def _add_definitions(model: onnx.ModelProto, original: onnx.ModelProto) -> None:
     """Import the domains and take over the functions that only the original has."""
     domains = {item.domain for item in model.opset_import}
     model.opset_import.extend(item for item in original.opset_import if item.domain not in domains)
-    known = {(item.domain, item.name, item.overload) for item in model.functions}
-    model.functions.extend(item for item in original.functions if (item.domain, item.name, item.overload) not in known)
+    known = set(map(function_key, model.functions))
+    model.functions.extend(item for item in original.functions if function_key(item) not in known)

@@ -29,10 +29,10 @@ def examine(changed: Verifier, before: Verifier, match: Match) -> Verdict:
     changed.prepare()
     if changed.problem is not None:
         before.prepare()
-        told = changed.problem.replace("the original", "the changed model")
+        problem = changed.problem.replace("the original", "the changed model")
         if before.problem is not None or changed.gap:
-            return Verdict(Status.UNVERIFIED, NOT_RUN, message=told)
-        return Verdict(Status.DIFFERENT, message=f"the changed model does not run: {told}")
+            return Verdict(Status.UNVERIFIED, NOT_RUN, message=problem)
+        return Verdict(Status.DIFFERENT, message=f"the changed model does not run: {problem}")
     fault = _not_finite(changed, before, match)
     if fault:
         return Verdict(Status.DIFFERENT, message=fault)
@@ -45,8 +45,8 @@ def runs_elsewhere(changed: Verifier, freed: Sequence[Freed]) -> Verdict | None:
     """Say that a changed model runs at no other extent of a dim that is open now; None when it does."""
     changed.prepare()
     if changed.problem is not None:
-        told = changed.problem.replace("the original", "the changed model")
-        return Verdict(Status.DIFFERENT, message=f"the changed model does not run at other dims: {told}")
+        problem = changed.problem.replace("the original", "the changed model")
+        return Verdict(Status.DIFFERENT, message=f"the changed model does not run at other dims: {problem}")
     for dim in freed:
         seen = {np.shape(run.feed[dim.port])[dim.axis] for run in changed.runs if dim.port in run.feed}
         if seen == {dim.extent}:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from surgery.errors import WorkerError
@@ -15,6 +16,7 @@ from surgery.operators.subgraphs import graphs
 from surgery.promises import Parity
 from surgery.proto.dataflow import reads
 from surgery.proto.signature import signature
+from surgery.proto.summary import opset
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.signature.carrying import carry
 from surgery.verification.verdict.verifier import Verifier
@@ -26,11 +28,6 @@ if TYPE_CHECKING:
 _TIMEOUT = 60.0
 
 
-def default_opset(model: onnx.ModelProto) -> int:
-    """Return the version of the default domain that a model imports, 0 for none."""
-    return next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), 0)
-
-
 def lift(
     stem: onnx.GraphProto,
     names: Sequence[str],
@@ -40,7 +37,7 @@ def lift(
     spec: VerifySpec,
 ) -> onnx.GraphProto | str:
     """Return nodes of an original, which compute these values, as they are at another opset, or say why not."""
-    before = default_opset(original)
+    before = opset(original)
     bodies: list[Any] = [stem, *original.functions]
     if before == version or all(_is_same(body, before, version) for body in bodies):
         return stem
@@ -95,8 +92,7 @@ def _converted(model: onnx.ModelProto, version: int, spec: VerifySpec) -> onnx.M
     """Convert a model in a worker; large constants, which the converter cannot see, wait next to it."""
     import onnx
 
-    small = onnx.ModelProto()
-    small.CopyFrom(model)
+    small = deepcopy(model)
     large = [tensor for tensor in model.graph.initializer if tensor.external_data]
     held = [tensor for tensor in small.graph.initializer if not tensor.external_data]
     del small.graph.initializer[:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,10 +28,7 @@ class Piecewise:
 
     def apply(self, model: onnx.ModelProto) -> onnx.ModelProto:
         """Copy the model as often as there are pieces; the weights stay one."""
-        import onnx
-
-        result = onnx.ModelProto()
-        result.CopyFrom(model)
+        result = deepcopy(model)
         graph = result.graph
         prefixes = [f"{self._prefix(graph)}{number}/" for number in range(self.count)]
         own = {name for node in graph.node for name in node.output if name} | self.inputs.keys()

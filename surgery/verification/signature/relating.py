@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
-from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
 from surgery.errors import PassError
@@ -19,7 +19,7 @@ from surgery.graph.signature_mappings import Joined, Pieces, Relation, Signature
 from surgery.operators.subgraphs import subgraphs
 from surgery.proto.compose import compose, obstacle
 from surgery.proto.dataflow import Flow
-from surgery.proto.ports import Match, names_of, rename_values
+from surgery.proto.ports import Match, make_room, names_of, unused
 from surgery.verification.signature.piecewise import Piecewise
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class _Settling:
             return
         staying = self._ports - {mine} | {name for name, _ in self._found.inputs}
         known = {now: name for name, now in self._found.inputs} | self._untouched(relation.port)
-        names = {now: known.get(now) or _unused(now, staying) for now in read.values()}
+        names = {now: known.get(now) or unused(now, staying) for now in read.values()}
         ports = [_port(names[now], self._changed[now]) for now in names]
         self._found.gone.add(mine)
         self._found.outdated.add(mine)
@@ -248,7 +248,7 @@ class _Settling:
         if any(name not in flow for name in names.values()):
             return
         staying = self._ports - {self._outputs.get(relation.port, "")} | self._found.gone
-        made = _unused(relation.port, staying | {name for name, _ in (*self._found.inputs, *self._found.outputs)})
+        made = unused(relation.port, staying | {name for name, _ in (*self._found.inputs, *self._found.outputs)})
         self._found.outputs.append((made, relation.port))
         if made in self._ports:
             self._found.outdated.add(made)
@@ -310,8 +310,7 @@ class _Body:
             tensor = onnx.numpy_helper.from_array(array)
             made.append(onnx.helper.make_node("Constant", [], [now[name]], value=tensor))
         for number, node in enumerate(self._nodes):
-            copy = onnx.NodeProto()
-            copy.CopyFrom(node)
+            copy = deepcopy(node)
             copy.input[:] = [name and now[name] for name in node.input]
             now |= {name: f"{self._prefix}{number}/{name}" for name in node.output if name}
             copy.output[:] = [name and now[name] for name in node.output]
@@ -328,22 +327,14 @@ def _read_before(relation: Relation, inverse: _Body) -> dict[str, str]:
 
 def _with_room(model: onnx.ModelProto, names: Iterable[str]) -> tuple[onnx.ModelProto, dict[str, str]]:
     """Copy a model in which none of these names is taken; say what the values are called now that had them."""
-    import onnx
-
-    result = onnx.ModelProto()
-    result.CopyFrom(model)
-    taken = set(names_of(result.graph))
-    fresh = (name for number in count() if (name := f"value_{number}") not in taken)
-    moved = {name: next(fresh) for name in dict.fromkeys(names) if name in taken}
-    rename_values(result.graph, moved)
-    return result, moved
+    result = deepcopy(model)
+    return result, make_room(result.graph, names)
 
 
 def _renamed(
     node: onnx.NodeProto, *, inputs: Mapping[str, str] | None = None, outputs: Mapping[str, str] | None = None
 ) -> onnx.NodeProto:
-    copy = type(node)()
-    copy.CopyFrom(node)
+    copy = deepcopy(node)
     copy.input[:] = [(inputs or {}).get(name, name) for name in node.input]
     copy.output[:] = [(outputs or {}).get(name, name) for name in node.output]
     return copy
@@ -367,11 +358,6 @@ def _import_domains(model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> 
 
 
 def _port(name: str, like: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
-    port = type(like)()
-    port.CopyFrom(like)
+    port = deepcopy(like)
     port.name = name
     return port
-
-
-def _unused(wish: str, taken: set[str]) -> str:
-    return wish if wish not in taken else next(name for n in count(1) if (name := f"{wish}_{n}") not in taken)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -10,12 +11,13 @@ from surgery.graph.signature_mappings import SignatureMapping
 from surgery.proto.dataflow import Flow
 from surgery.proto.ports import Match, rename, required, retype
 from surgery.proto.signature import Signature, signature
+from surgery.proto.summary import opset
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.signature import grafting
 from surgery.verification.signature.carrying import carry
-from surgery.verification.signature.lifting import default_opset, lift
+from surgery.verification.signature.lifting import lift
 from surgery.verification.signature.relating import Settled, settle
 from surgery.verification.verdict.verifier import Verifier
 
@@ -39,7 +41,7 @@ class SignatureView:
     """What models of one signature are compared with.
 
     `reference` is the original, seen through that signature; `match` says what its inputs and outputs are called now.
-    `accepted` is the model that was accepted last, under the names of the reference. `retyped` tells whether an input
+    `accepted` is the model that was accepted last, under the names of the reference. `retyped` says whether an input
     or output has another element type by now. `settled` is what was put around the reference last, and `freed` are dims
     that were a number in it and are open now: the two are compared at that number alone. `remarks` are for the verdict,
     `stems` what was cut out of the reference to be run with a piece of it.
@@ -98,7 +100,7 @@ class SignatureView:
 
     def hint(self, model: onnx.ModelProto) -> str:
         """Say what may be the matter where the original does not run with what a pass says put around it."""
-        own, its = default_opset(self._original()), default_opset(model)
+        own, its = opset(self._original()), opset(model)
         if not self.settled.wraps or own == its:
             return ""
         return (
@@ -126,7 +128,7 @@ class SignatureView:
 
     def _stem(self, model: onnx.ModelProto, names: list[str]) -> onnx.GraphProto | str:
         """Return the nodes of the original above these inputs, at the opset of a model, or say why they lack."""
-        version = default_opset(model)
+        version = opset(model)
         key = version, tuple(names)
         if key not in self.stems:
             original = self._original()
@@ -219,8 +221,7 @@ def _declare_dims(original: onnx.GraphProto, changed: onnx.ModelProto, match: Ma
                 pins[theirs.dim_param] = mine.dim_value
     for port, other in pairs:
         before = list(port.type.tensor_type.shape.dim)
-        shape = type(other.type.tensor_type.shape)()
-        shape.CopyFrom(other.type.tensor_type.shape)
+        shape = deepcopy(other.type.tensor_type.shape)
         for number, dim in enumerate(shape.dim):
             if dim.dim_param in pins:
                 dim.dim_value = pins[dim.dim_param]
@@ -261,8 +262,7 @@ def _with_outputs(model: onnx.ModelProto, names: list[str]) -> onnx.ModelProto:
     """Copy a model with these values as its outputs, in this order; the type of a new one is left open."""
     import onnx
 
-    result = onnx.ModelProto()
-    result.CopyFrom(model)
+    result = deepcopy(model)
     declared = {value.name: value for value in model.graph.output}
     del result.graph.output[:]
     result.graph.output.extend(declared.get(name) or onnx.ValueInfoProto(name=name) for name in names)

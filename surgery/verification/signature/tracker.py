@@ -1,4 +1,4 @@
-"""What a chain of passes is held to: a signature, and an original to compare with.
+"""Track what a chain of passes is compared with: a signature, and an original.
 
 A pass may change the signature where it declares so. From then on the new one is what must stay, and what is compared
 is what the original and the changed model both have. For that the original is seen through the new signature: it keeps
@@ -64,7 +64,7 @@ class SignatureTracker:
         self._next: _Next | None = None
         self._committed = original
         self._seen: tuple[int, bytes, bytes] | None = None
-        self._is_right = True  # what is committed, held to the original
+        self._is_right = True  # the committed model, compared with the original
 
     @property
     def verifier(self) -> Verifier:
@@ -74,7 +74,7 @@ class SignatureTracker:
     def names(
         self, model: onnx.ModelProto, declared: Collection[Change], said: Names, accounts: Accounts = ()
     ) -> Names:
-        """Say how inputs and outputs are called in a changed model: as its pass said, or as far as it can be told."""
+        """Return the new names of inputs and outputs: as the pass says, or as far as they can be matched."""
         if said or accounts or "names" not in declared:
             return said
         return _match_by_order(self._terms.signature, signature(model))
@@ -93,7 +93,7 @@ class SignatureTracker:
         With a promise of INTENDED there is nothing to compare: it is tried by itself, see `intended`.
         """
         if promise is Parity.INTENDED:
-            terms = self._anew(model, data)
+            terms = self._fresh_terms(model, data)
             verdict = trial.examine(terms.verifier, self._terms.verifier, self._terms.match)
         else:
             terms = self._comparable(model, renamed, accounts)
@@ -187,7 +187,7 @@ class SignatureTracker:
         One that was `intended` to compute something else is what later ones are compared with. One that was not found
         `right` never is.
         """
-        terms = self._anew(model, data) if intended else self._comparable(model, renamed, accounts)
+        terms = self._fresh_terms(model, data) if intended else self._comparable(model, renamed, accounts)
         self._is_right = intended or (right and self._is_right)
         self._committed = data
         if terms is self._terms:
@@ -205,7 +205,7 @@ class SignatureTracker:
         self._forget_next()
         self._terms.verifier.close()
 
-    def begins_anew(self, model: onnx.ModelProto, renamed: Names, accounts: Accounts = ()) -> bool:
+    def moves_baseline(self, model: onnx.ModelProto, renamed: Names, accounts: Accounts = ()) -> bool:
         """Return whether the original is not known to compute what a changed model takes or gives.
 
         Where the committed model is verified before, it stands in for the original.
@@ -243,7 +243,7 @@ class SignatureTracker:
         self._next = _Next(key, self._terms.after(model, found, renamed, accounts, self._spec), self._terms)
         return self._next.terms
 
-    def _anew(self, model: onnx.ModelProto, data: bytes) -> SignatureView:
+    def _fresh_terms(self, model: onnx.ModelProto, data: bytes) -> SignatureView:
         """Return the terms under which this model itself is the original."""
         if self._next is None or self._next.key != data:
             self._forget_next()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import closing
+from copy import deepcopy
 from typing import TYPE_CHECKING
 
 from surgery.errors import WorkerError
@@ -87,11 +88,8 @@ def without_declared(model: onnx.ModelProto, original: onnx.ModelProto) -> bytes
 
     Where those of the original contradict each other, which contradiction is found first says nothing of a change.
     """
-    import onnx
-
-    known = {value.SerializeToString(deterministic=True) for graph in graphs(original.graph) for value in _told(graph)}
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
+    known = {value.SerializeToString(deterministic=True) for graph in graphs(original.graph) for value in _typed(graph)}
+    copy = deepcopy(model)
     for graph in graphs(copy.graph):
         kept = [one for one in graph.value_info if one.SerializeToString(deterministic=True) not in known]
         del graph.value_info[:]
@@ -103,7 +101,7 @@ def without_declared(model: onnx.ModelProto, original: onnx.ModelProto) -> bytes
     return data
 
 
-def _told(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
+def _typed(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
     yield from graph.value_info
     yield from graph.output
 

@@ -34,7 +34,7 @@ Interface = Literal["keep", "may-narrow"]
 class Pair:
     """The verdict on two models, how their signatures differ by name, and the inputs that they ran on.
 
-    `inputs` and `outputs` say what was matched with what. `accepts` tells whether unverified is good enough. `narrowed`
+    `inputs` and `outputs` say what was matched with what. `accepts` says whether unverified is good enough. `narrowed`
     says what only the first model takes, `findings` what the checker finds in the second one alone: unless it is said
     that the interface may narrow, the models do not agree with either.
     """

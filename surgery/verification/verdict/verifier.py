@@ -19,6 +19,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from surgery.operators.cost import REGION_NODE
 from surgery.promises import Parity
 from surgery.proto.draws import redrawn
 from surgery.proto.signature import signature
@@ -42,9 +43,6 @@ __all__ = ["Verdict", "Verifier"]
 _CHEAP_REGION, _WORTH = 0.2, 0.75
 """Seconds that the regions of a change may take, however little the whole model takes, and how many times the seconds
 of the whole."""
-
-_PER_NODE = 1.5e-4
-"""Seconds that it takes to find the regions, for a node of the model."""
 
 
 class Verifier:
@@ -98,7 +96,7 @@ class Verifier:
 
     @property
     def given(self) -> tuple[DataSpec, ...]:
-        """The sets of inputs that somebody gave, as arrays."""
+        """The sets of inputs that were given, as arrays."""
         return self._original.given
 
     @property
@@ -153,7 +151,7 @@ class Verifier:
         original = self._original
         left = min(1.0, len(before) / len(original.skeleton))
         afford = max(_CHEAP_REGION, _WORTH * original.cost_of_all(left))
-        return afford if original.nodes * left * _PER_NODE < afford else 0.0
+        return afford if original.nodes * left * REGION_NODE < afford else 0.0
 
     def compare_ahead(self, before: bytes, candidate: bytes, promise: Parity) -> None:
         """Compare the regions of a change that will be verified."""
@@ -232,7 +230,7 @@ class Verifier:
         return replace(verdict, status=Status.UNVERIFIED, reason=VACUOUS, needed=None, message=message)
 
     def _verify_whole(self, candidate: bytes, promise: Parity) -> Verdict:
-        verdict = self._told(self._with_defaults(candidate, promise), candidate)
+        verdict = self._with_random(self._with_defaults(candidate, promise), candidate)
         if self._overriding is None or not verdict.passed:
             return verdict
         given = self._overriding.verify(without_defaults(candidate, self._overridable), promise)
@@ -240,8 +238,8 @@ class Verifier:
             return verdict
         return replace(given, message=f"where inputs that have a default are given: {given.message}")
 
-    def _told(self, verdict: Verdict, candidate: bytes) -> Verdict:
-        """Judge the outputs of random operators by how they are distributed, and say that nothing else was compared."""
+    def _with_random(self, verdict: Verdict, candidate: bytes) -> Verdict:
+        """Compare the distributions of random outputs, whose elements cannot be compared, and say so."""
         original = self._original
         if not verdict.passed or not original.random:
             return verdict

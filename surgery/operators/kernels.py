@@ -1,0 +1,108 @@
+"""What runtimes do with an operator: the types that kernels of ONNX Runtime on the CPU take, and what fails anyway.
+
+The tables of kernels and schemas are read from the runtime itself. In a worker process.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, cached_property
+from itertools import product
+from typing import Any
+
+from surgery.operators.forms import Schema
+from surgery.operators.type_strings import widened
+
+_NEWEST = 2**31 - 1
+
+GEMM_TYPES = frozenset({"FLOAT16", "FLOAT", "DOUBLE", "BFLOAT16"})
+"""The types that runtimes compute Gemm in; the standard also has 32 and 64 bit integers, ONNX Runtime does not."""
+
+NO_FLOAT64 = frozenset({"GRU", "LSTM"})
+"""Operators that have a float64 kernel, which says when it is run that it does not support float64 yet."""
+
+MISTAKEN_BY_EVALUATOR = {("BatchNormalization", 7), ("BatchNormalization", 9), ("RoiAlign", 10)}
+"""Operators and versions that the evaluator of onnx 1.23 gets wrong: it normalizes with the statistics of the batch,
+and shifts regions by half a pixel."""
+
+Constraints = Mapping[str, Sequence[str]]
+"""The types that a kernel takes, such as "tensor(double)", by the name of the type variable or of the parameter."""
+
+
+def registered() -> list[list[Any]]:
+    """List the kernels of the installed ONNX Runtime: domain, operator, versions, types."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as native
+
+    return [
+        [kernel.domain, kernel.op_name, list(kernel.version_range), dict(kernel.type_constraints)]
+        for kernel in native.get_all_opkernel_def()
+        if kernel.provider == "CPUExecutionProvider"
+    ]
+
+
+class Kernels:
+    """The kernels and schemas of the installed runtime."""
+
+    @cached_property
+    def _kernels(self) -> Mapping[tuple[str, str], list[tuple[int, int, Constraints]]]:
+        found: dict[tuple[str, str], list[tuple[int, int, Constraints]]] = defaultdict(list)
+        for domain, op, (begin, end), constraints in registered():
+            found[domain, op].append((begin, end, constraints))
+        return found
+
+    @cached_property
+    def _schemas(self) -> Mapping[tuple[str, str], list[Any]]:
+        from onnxruntime.capi import onnxruntime_pybind11_state as native
+
+        found = defaultdict(list)
+        for schema in native.get_all_operator_schema():
+            found[schema.domain, schema.name].append(schema)
+        return found
+
+    def schema(self, domain: str, op_type: str, opset: int) -> Schema | None:
+        """Return the schema that holds at an opset, None when the runtime does not know the operator."""
+        older = [item for item in self._schemas.get((domain, op_type), ()) if item.since_version <= opset]
+        return Schema.of(max(older, key=lambda item: item.since_version)) if older else None
+
+    def of(self, domain: str, op_type: str, since: int) -> list[Constraints]:
+        """List what the kernels of an operator take; none when there is no kernel."""
+        return [
+            constraints
+            for begin, end, constraints in self._kernels.get((domain, op_type), ())
+            if begin == since or (begin < since <= end and end != _NEWEST)
+        ]
+
+
+@cache
+def installed() -> Kernels:
+    """Return the kernels and schemas of the installed runtime, which are read once in a process."""
+    return Kernels()
+
+
+def choose(
+    kernels: Sequence[Constraints], actual: Mapping[str, tuple[str, frozenset[str]]], wide: Sequence[str]
+) -> dict[str, bool] | None:
+    """Choose which type variables can be float64; None when no kernel takes the node at all.
+
+    `actual` has for each variable the type it has otherwise, and the names under which a kernel may constrain it;
+    `wide` lists those variables that are wanted in float64.
+    """
+    for choice in _choices(wide):
+        types = {name: widened(kind) if choice.get(name) else kind for name, (kind, _) in actual.items()}
+        for constraints in kernels:
+            if all(
+                types[name] in constraints[key]
+                for name, (_, keys) in actual.items()
+                for key in keys
+                if key in constraints
+            ):
+                return choice
+    return None
+
+
+def _choices(names: Sequence[str]) -> Iterator[dict[str, bool]]:
+    """Yield all ways to say yes or no to each name, those with most yes first."""
+    ways = sorted(product((True, False), repeat=len(names)), key=lambda way: -sum(way))
+    for way in ways:
+        yield dict(zip(names, way))

@@ -1,0 +1,53 @@
+"""The elements of tensors, compared without reading a large one as a whole: what lies in a file stays mapped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from surgery.storage.tensors import STRING, external_reference, is_external
+
+if TYPE_CHECKING:
+    import onnx
+
+    from surgery.storage.weights import Weights
+
+_PIECE: Final = 1 << 20
+
+
+def bytes_of(tensor: onnx.TensorProto) -> bytes:
+    """Return the elements of a tensor that lies in its message, as bytes that only equal elements have."""
+    if tensor.data_type == STRING:
+        return b"".join(b"%d:%b" % (len(text), text) for text in tensor.string_data)
+    if tensor.HasField("raw_data"):
+        return tensor.raw_data
+    from onnx import numpy_helper
+
+    try:
+        return bytes(numpy_helper.to_array(tensor).tobytes())
+    except (TypeError, ValueError):
+        # A broken tensor, with fewer elements than its dims say, is still told from others.
+        return bytes(tensor.SerializeToString(deterministic=True))
+
+
+def pieces(tensor: onnx.TensorProto, weights: Weights) -> Iterator[bytes]:
+    """Yield the bytes of a tensor, wherever they lie, a megabyte at a time."""
+    data = weights.view(external_reference(tensor)) if is_external(tensor) else memoryview(bytes_of(tensor))
+    for start in range(0, len(data), _PIECE):
+        yield bytes(data[start : start + _PIECE])
+
+
+def same_elements(a: onnx.TensorProto, of_a: Weights, b: onnx.TensorProto, of_b: Weights) -> bool:
+    """Return whether two tensors have the same type, dims and elements, bit by bit."""
+    if (a.data_type, a.dims) != (b.data_type, b.dims):
+        return False
+    if is_external(a) and is_external(b) and external_reference(a) == external_reference(b):
+        return True
+    return all(one == other for one, other in zip(pieces(a, of_a), pieces(b, of_b), strict=True))
+
+
+def same_bytes(one: bytes | memoryview, other: bytes | memoryview) -> bool:
+    """Compare piece by piece: views are compared number by number, which is slow, and bytes take memory."""
+    if len(one) != len(other):
+        return False
+    return all(bytes(one[at : at + _PIECE]) == bytes(other[at : at + _PIECE]) for at in range(0, len(one), _PIECE))

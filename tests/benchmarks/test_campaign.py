@@ -1,0 +1,164 @@
+"""The parts of the campaign over trained models that judge: a campaign that cannot see a fault shows nothing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+from support import ROOT
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from suite import forked, listing, noise, outcome, parity, realistic, wheels
+from suite.outcome import Outcome
+
+from surgery.graph import text
+
+BEFORE = {"inputs": [["x", "float", ["batch", "?"]]], "outputs": [["y", "float", ["batch", 3]]]}
+MODEL = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[N,C,H,W] picture, int64[N,S] ids, int64[N,S] mask) => (float[N,S,4] y, float[N] z)
+<float[20,4] table = {%s}>
+{
+    last = Constant<value_ints = [-1]>()
+    e = Gather(table, ids)
+    f = Cast<to = 1>(mask)
+    y0 = Unsqueeze(f, last)
+    y = Mul(e, y0)
+    p = ReduceMean<axes = [1, 2, 3], keepdims = 0>(picture)
+    z = Identity(p)
+}"""
+
+
+def _model() -> onnx.ModelProto:
+    return text.parse(MODEL % ", ".join(str(number / 7) for number in range(80)))
+
+
+@pytest.mark.parametrize(
+    ("side", "value", "state"),
+    [
+        ("inputs", ["x", "float", ["batch", "?"]], "kept"),
+        ("inputs", ["x", "float", ["batch", "named"]], "refined"),
+        ("inputs", ["x", "float", ["batch", 8]], "changed"),
+        ("inputs", ["x", "float", ["batch", "batch"]], "changed"),
+        ("inputs", ["x", "float16", ["batch", "?"]], "changed"),
+        ("outputs", ["y", "float", [1, 3]], "refined"),
+        ("outputs", ["y", "float", ["batch", 4]], "changed"),
+        ("outputs", ["z", "float", ["batch", 3]], "changed"),
+    ],
+)
+def test_an_interface_may_promise_more_but_take_no_less(side, value, state):
+    assert outcome.compare_interfaces(BEFORE, {**BEFORE, side: [value]})[0] == state
+
+
+def test_an_input_that_is_gone_changes_the_interface():
+    assert outcome.compare_interfaces(BEFORE, {**BEFORE, "inputs": []})[0] == "changed"
+
+
+def test_realistic_inputs_are_legal_and_varied():
+    model = _model()
+    feeds = list(realistic.drawn(model, {}))
+    assert len({tuple(feed["picture"].shape) for _, feed in feeds}) == 3
+    assert len({feed["picture"].tobytes() for _, feed in feeds}) == len(feeds)
+    session = parity.session(model.SerializeToString())
+    for _, feed in feeds:
+        assert 0 <= feed["ids"].min() <= feed["ids"].max() < 20
+        assert set(np.unique(feed["mask"])) <= {0, 1}
+        session.run(None, feed)
+
+
+def test_hints_decide_sizes_and_values():
+    hints = {"dims": [{"N": 2, "S": 5}], "inputs": {"ids": {"values": [7]}, "picture": {"like": "zeros"}}}
+    shapes = {feed["ids"].shape for _, feed in realistic.drawn(_model(), hints)}
+    assert shapes == {(2, 5)}
+    _, feed = next(realistic.drawn(_model(), hints))
+    assert (feed["ids"] == 7).all() and not feed["picture"].any()
+
+
+def test_a_model_that_quantizes_is_shaken_in_several_ways():
+    body = "{ q, s, z = DynamicQuantizeLinear(x) y = DequantizeLinear(q, s, z) }"
+    model = text.parse(f"g (float[n,4] x) => (float[n,4] y) {body}")
+    assert len(noise.draws(model)) > len(noise.draws(text.parse("g (float[n,4] x) => (float[n,4] y) { y = Exp(x) }")))
+    feed = {"x": np.linspace(0.1, 0.9, 8, dtype=np.float32).reshape(2, 4)}
+    assert len({noise.shaken_feed(feed, seed)["x"].tobytes() for seed in noise.draws(model)}) == noise.DRAWS
+
+
+def test_noise_moves_weights_and_inputs_by_one_rounding_and_nothing_else():
+    model = _model()
+    moved = onnx.load_model_from_string(noise.shaken(model))
+    table, other = (onnx.numpy_helper.to_array(m.graph.initializer[0]) for m in (model, moved))
+    assert (np.abs(table - other)[table != 0] > 0).all()
+    np.testing.assert_allclose(table, other, rtol=2e-7)
+    feed = {"x": np.array([0.1, 0.0], np.float32), "ids": np.array([3.0, 4.0], np.float32), "n": np.array([1])}
+    after = noise.shaken_feed(feed)
+    assert after["x"][0] != feed["x"][0] and after["x"][1] == 0
+    assert np.array_equal(after["ids"], feed["ids"]) and np.array_equal(after["n"], feed["n"])
+
+
+def test_a_wrong_model_is_seen_and_a_right_one_passes(tmp_path):
+    model, folder = _model(), tmp_path / "reference"
+    folder.mkdir()
+    onnx.save(model, tmp_path / "model.onnx")
+    parity.realistic_reference(tmp_path / "model.onnx", folder, {})
+    assert parity.compare(tmp_path / "model.onnx", folder)["error"] == 0
+    next(node for node in model.graph.node if node.op_type == "Mul").op_type = "Add"
+    onnx.save(model, tmp_path / "wrong.onnx")
+    assert "y is off by" in parity.compare(tmp_path / "wrong.onnx", folder)["wrong"]
+
+
+def test_maps_are_compared_key_by_key():
+    one, other = [{0: 0.25, 1: 0.75}], [{0: 0.25, 2: 0.75}]
+    first, second = (parity.flat(["p"], [value]) for value in (one, other))
+    assert parity.difference(first["p"], second["p"]) == (0.0, "")
+    assert parity.difference(first["p keys"], second["p keys"])[1]
+
+
+def test_an_account_of_surgery_is_read():
+    steps = [
+        {"pass": "a", "status": "committed", "verdict": "close", "message": "", "reason": None},
+        {"pass": "b", "status": "rolled back", "verdict": "different", "message": "off", "reason": None},
+        {"pass": "c", "status": "unchanged", "verdict": None, "message": "", "reason": None},
+    ]
+    row = Outcome("m", "surgery default", {})
+    outcome.read_account(row, json.dumps({"ok": True, "steps": steps}))
+    assert (row.verdict, row.failure, row.refused) == ("close", "", ["b rolled back: off"])
+    outcome.read_account(row, json.dumps({"ok": False, "steps": steps[1:]}))
+    assert row.failure == "b rolled back: off"
+
+
+def test_only_a_right_peer_counts():
+    model = wheels.read()[0]
+    mine = Outcome(model.name, "surgery default", {}, nodes_before=10, nodes=6, signature="kept", verdict="equal")
+    wrong = Outcome(model.name, "onnxsim", {}, nodes_before=10, nodes=2, signature="kept", wrong="y is off by 1")
+    right = Outcome(model.name, "onnxslim", {}, nodes_before=10, nodes=5, signature="refined")
+    rows = [(model, {row.tool: row for row in (mine, wrong, right)})]
+    assert listing.faults(rows, ["default"]) == [f"{model.name}, default: 6 nodes, onnxslim 5"]
+    explained = [(replace(model, remark="it stores more"), rows[0][1])]
+    assert listing.faults(explained, ["default"]) == [f"{model.name}, default: 6 nodes, onnxslim 5: it stores more"]
+    assert listing.faults([(model, {mine.tool: mine, wrong.tool: wrong})], ["default"]) == []
+    assert "| 6 | wrong | 5 |" in listing.markdown(rows, ["default"])
+
+
+def test_the_manifest_is_whole():
+    models = wheels.read()
+    assert len(models) >= 60
+    assert len({model.package for model in models}) >= 25
+    assert len({model.name for model in models}) == len(models)
+    assert all("==" in model.package and len(model.sha256) == 64 for model in models)
+
+
+def test_a_file_that_is_not_the_one_meant_is_refused(tmp_path):
+    model = wheels.read()[0]
+    model.path(tmp_path).parent.mkdir(parents=True)
+    model.path(tmp_path).write_bytes(b"other")
+    assert "SHA-256 differs" in wheels.provide([model], tmp_path)[model.name]
+
+
+def test_a_fork_that_fails_is_a_line(tmp_path):
+    ran = forked.run([sys.executable, "-m", "no_such_module"], timeout=60, folder=tmp_path)
+    assert "no_such_module" in ran.failure
+    ran = forked.run([sys.executable, "-m", "this"], timeout=60, folder=tmp_path)
+    assert not ran.failure and "Zen of Python" in ran.output

@@ -1,0 +1,126 @@
+"""Pages of the documentation: their files are written, their commands run in order, and print what is shown."""
+
+import contextlib
+import io
+import json
+import re
+import runpy
+import shlex
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from support import ROOT
+from support.printed import normalized
+
+from surgery import cli
+
+DOCS = ROOT / "docs"
+PAGES = [
+    *("tutorial/first-model", "tutorial/first-pass", "explanation/big-models"),
+    *("how-to/change-the-opset", "how-to/compare-two-models", "how-to/find-out-why", "how-to/find-the-wrong-step"),
+    *("how-to/measure-a-model", "how-to/scripts-and-ci", "how-to/split-a-model", "how-to/verify-two-models"),
+]
+COVERED_ELSEWHERE = {"write-a-pass", "write-a-recipe", "write-a-rule", "edit-a-model"}
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    return re.findall(r"^```(\w*)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def named(body: str) -> str | None:
+    """Return the name of the file that a block shows."""
+    found = re.match(r"# ([\w./-]+\.\w+)\n", body)
+    return found.group(1) if found else None
+
+
+def run(command: str) -> tuple[int, str]:
+    """Run a command in the current folder; return its exit code and all that it printed."""
+    program, *arguments = shlex.split(command, comments=True)
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        if program == "python":
+            runpy.run_path(arguments[0])
+            return 0, out.getvalue()
+        assert program == "surgery", command
+        return cli.main(arguments), out.getvalue()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_page(page: str, tmp_path: Path, short_models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "models").symlink_to(short_models)
+    monkeypatch.chdir(tmp_path)
+    for _, body in blocks(page):
+        name = named(body)
+        if name is not None:
+            Path(name).parent.mkdir(parents=True, exist_ok=True)
+            Path(name).write_text(body)
+    output = ""
+    commands = [line for language, body in blocks(page) if language == "console" for line in body.splitlines()]
+    assert commands
+    for command in commands:
+        expected = re.search(r"# exit code (\d)$", command)
+        code, printed = run(command)
+        assert code == int(expected.group(1) if expected else 0), f"{command}\n{printed}"
+        output += printed
+    printed = normalized(output)
+    for language, body in blocks(page):
+        if language == "text" and named(body) is None:
+            assert normalized(body) in printed, f"{body}\n{output}"
+
+
+def test_the_pass_and_the_rule_of_the_tutorial_do_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _, body in blocks("tutorial/first-pass"):
+        if (name := named(body)) is not None and "/" not in name:
+            Path(name).write_text(body)
+    commands = ["python model.py", "surgery run swap-negated-sub model.onnx --plugin swap.py -o swapped.onnx"]
+    for command in [*commands, "surgery apply swaps.yaml model.onnx -o ruled.onnx"]:
+        assert run(command)[0] == 0
+    for name in ("swapped.onnx", "ruled.onnx"):
+        assert [node.op_type for node in onnx.load(name).graph.node] == ["Sub"]
+
+
+def test_every_page_with_commands_is_run() -> None:
+    with_commands = {
+        str(path.relative_to(DOCS).with_suffix(""))
+        for path in DOCS.rglob("*.md")
+        if re.search(r"^```console$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    }
+    assert with_commands - {f"how-to/{name}" for name in COVERED_ELSEWHERE} == set(PAGES)
+
+
+def keys(command: str) -> Any:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+        cli.main([*shlex.split(command), "--format", "json"])
+    return json.loads(out.getvalue())
+
+
+REPORTS = {
+    "apply": ("apply tidy models/resnet-tiny.onnx", ["input", "output", "steps", "end", "bindings", "original"]),
+    "verify": ("verify models/resnet-tiny.onnx models/resnet-tiny.onnx", []),
+    "check": ("check models/resnet-tiny.onnx", []),
+    "inspect": ("inspect models/resnet-tiny.onnx", ["analysis", "validity"]),
+    "opset": ("opset models/resnet-tiny.onnx --to 10", ["candidates", "obstacles"]),
+    "why": ("why fuse-gelu models/resnet-tiny.onnx", []),
+    "bisect": ("bisect tidy models/resnet-tiny.onnx", []),
+    "split": ("split models/resnet-tiny.onnx --parts 2", ["pieces", "verdict"]),
+    "passes": ("passes fuse-conv-bn", ["options"]),
+}
+
+
+@pytest.mark.parametrize("command", REPORTS)
+def test_the_keys_of_reports_are_documented(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    page = (DOCS / "reference" / "json.md").read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^## (?:surgery )?(\w+)\n((?:(?!^## ).*\n)*)", page, flags=re.MULTILINE))
+    shared = {"verify": ["Verdicts"], "apply": ["Verdicts"], "split": ["Verdicts"], "inspect": ["check"]}
+    documented = "".join(sections[name] for name in [command, *shared.get(command, [])])
+    report = keys(REPORTS[command][0])
+    report = report[0] if isinstance(report, list) else report
+    inner = [report[name] for name in REPORTS[command][1]]
+    parts = [report, *(one[0] if isinstance(one, list) else one for one in inner if one)]
+    assert [key for part in parts for key in part if f"`{key}`" not in documented] == []

@@ -1,0 +1,136 @@
+"""Passes that mean to compute something else: what is held against them, and what later steps are compared with."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support import SUPPORT
+
+from surgery import recipe as recipes
+from surgery.bisection.bisect import bisect
+from surgery.engine import runner
+from surgery.graph import text
+from surgery.registry import declare
+
+PLUGIN = SUPPORT / "plugin_intended.py"
+MODEL = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[batch, 4] x) => (float[batch, 4] y, float[batch, 4] z) {
+    i = Identity(x)
+    y = Exp(i)
+    z = Neg(y)
+}"""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def passes_of_the_tests() -> None:
+    declare.load_plugin(str(PLUGIN))
+
+
+def apply(steps: str, source: str = MODEL, head: str = "") -> runner.Result:
+    return runner.apply(text.parse(source), recipes.parse(f"recipe: test\n{head}\nsteps: {steps}", "test.yaml"))
+
+
+def verdicts(result: runner.Result) -> list[tuple[str, str]]:
+    return [(step.status, step.verdict.status if step.verdict else "") for step in result.steps]
+
+
+@pytest.mark.parametrize("name", ["int-swap", "int-proto"])
+def test_an_intended_change_is_committed_and_is_what_later_steps_are_compared_with(name: str) -> None:
+    result = apply(f"[{name}, drop-identity]")
+    assert verdicts(result) == [("committed", "intended"), ("committed", "equal")]
+    assert result.ok and result.exit_code == 0
+    assert result.bindings
+    step = result.steps[0].to_json()
+    assert (step["verdict"], step["reason"]) == ("intended", None)
+    assert result.steps[0].verdict and "intended change" in result.steps[0].verdict.message
+
+
+def test_going_back_to_what_the_original_computed_is_a_difference_now() -> None:
+    assert verdicts(apply("[int-swap, int-swap-honest]")) == [("committed", "intended"), ("failed", "different")]
+
+
+def test_a_model_that_does_not_run_any_more_is_no_intended_change() -> None:
+    result = apply("[int-does-not-run]")
+    assert verdicts(result) == [("failed", "different")]
+    assert result.exit_code == 1
+    assert result.steps[0].message.startswith("the changed model does not run: ")
+
+
+def test_a_model_that_gives_no_numbers_any_more_is_no_intended_change() -> None:
+    result = apply("[int-nan]")
+    assert verdicts(result) == [("failed", "different")]
+    assert result.steps[0].message.startswith("output 'y' is not finite, where it is in the model before")
+
+
+def test_what_was_not_finite_before_may_stay_so() -> None:
+    source = MODEL.replace("y = Exp(i)", "e = Exp(i) q = Sub(e, e) y = Div(q, q)")
+    assert verdicts(apply("[int-swap]", source)) == [("committed", "intended")]
+
+
+@pytest.mark.parametrize(("unverified", "status"), [("refuse", "failed"), ("accept", "committed")])
+def test_an_operator_that_nothing_runs_leaves_an_intended_change_unverified(unverified: str, status: str) -> None:
+    result = apply("[int-unknown-op]", head=f"verify: {{unverified: {unverified}}}")
+    assert verdicts(result) == [(status, "unverified")]
+    assert result.steps[0].verdict and result.steps[0].verdict.reason == "not-run"
+
+
+def test_a_change_of_the_signature_has_to_be_declared_all_the_same() -> None:
+    (step,) = apply("[int-undeclared]").steps
+    assert (step.status, step.verdict) == ("failed", None)
+    assert step.message == "signature: output 'y' is gone; the pass does not declare that it changes outputs"
+
+
+def test_new_inputs_and_outputs_are_drawn_and_compared_from_then_on() -> None:
+    result = apply("[int-new-ends, drop-identity]")
+    assert verdicts(result) == [("committed", "intended"), ("committed", "equal")]
+    graph = result.proto.graph
+    assert [value.name for value in graph.input] == ["x", "factor"]
+    assert [value.name for value in graph.output] == ["y", "z", "product"]
+
+
+def test_rollback_keeps_the_original_as_what_steps_are_compared_with() -> None:
+    result = apply("[{pass: int-nan, on_failure: rollback}, drop-identity]")
+    assert verdicts(result) == [("rolled_back", "different"), ("committed", "equal")]
+
+
+def test_an_intended_change_that_changes_nothing_is_unchanged() -> None:
+    assert verdicts(apply("[{int-swap: {old: Cos, new: Sin}}]")) == [("unchanged", "")]
+
+
+def test_at_the_end_each_stretch_is_compared_with_where_it_began() -> None:
+    head = "verify: {mode: end}"
+    result = apply("[drop-identity, int-swap, common-subexpressions]", head=head)
+    assert [step.name for step in result.steps] == [
+        "drop-identity",
+        "(before int-swap)",
+        "int-swap",
+        "common-subexpressions",
+    ]
+    assert verdicts(result)[1:3] == [("committed", "equal"), ("committed", "intended")]
+    result = apply("[int-swap, drop-identity]", head=head)
+    assert verdicts(result)[-1] == ("committed", "equal") and result.steps[-1].name == "(end)"
+    result = apply("[int-swap, int-swap-honest]", head=head)
+    assert verdicts(result)[-1] == ("failed", "different")
+    result = apply("[{int-swap-honest: {old: Exp, new: Tanh}}, int-swap]", head=head)
+    assert verdicts(result)[-1] == ("failed", "different") and result.exit_code == 1
+
+
+def test_without_verification_nothing_is_tried() -> None:
+    result = apply("[int-nan, drop-identity]", head="verify: {mode: off}")
+    assert verdicts(result) == [("committed", ""), ("committed", "")]
+
+
+def test_sets_of_inputs_are_used_as_far_as_they_fit(tmp_path: Path) -> None:
+    np.savez(tmp_path / "set.npz", x=np.ones((3, 4), np.float32))
+    result = apply("[int-swap, drop-identity]", head=f"inputs: {{data: [{tmp_path / 'set.npz'}]}}")
+    assert result.bindings[0]["character"] == "set.npz"
+    result = apply("[int-new-ends, drop-identity]", head=f"inputs: {{data: [{tmp_path / 'set.npz'}]}}")
+    assert verdicts(result) == [("committed", "intended"), ("committed", "equal")]
+    assert result.steps[0].verdict and "'set.npz' do not fit the model any more" in result.steps[0].verdict.message
+
+
+def test_a_step_after_an_intended_change_can_be_bisected() -> None:
+    source = MODEL.replace("z = Neg(y)", "t = Tanh(y) z = Tanh(t)")
+    recipe = recipes.parse("recipe: test\nsteps: [int-swap, {int-swap-honest: {old: Tanh, new: Exp}}]", "test.yaml")
+    blame = bisect(text.parse(source), recipe)
+    assert blame.guilty

@@ -1,0 +1,187 @@
+"""The result, written when the end is verified, and the original, run while the rest is still to be loaded."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+from surgery import cli, storage
+from surgery import recipe as recipes
+from surgery.engine import runner
+from surgery.engine.reference_start import begin
+from surgery.errors import OutputError, RecipeError, WorkerError
+from surgery.graph import text
+from surgery.recipe.schema import Recipe
+from surgery.runtime.engine import Engine
+from surgery.verification.inputs.spec import InputsSpec, VerifySpec
+
+MODEL = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[n, 4] x) => (float[n, 4] y)
+<float[4] w = {1, -2, 3, 4}> {
+    a = Tanh(x)
+    i = Identity(a)
+    e = Exp(i)
+    y = Add(e, w)
+}"""
+WRONG = '{wrong: {match: "y = Exp(a)", emit: "y = Add(a, 1)"}}'
+
+
+def folder_with(folder: Path, steps: str = "[drop-identity]", more: str = "") -> tuple[Path, Path]:
+    """Write a model and a recipe, and return their paths."""
+    model, recipe = folder / "m.onnx", folder / "r.yaml"
+    onnx.save(text.parse(MODEL), model)
+    recipe.write_text(f"recipe: test\nverify: {{mode: end}}\n{more}\nsteps: {steps}\n")
+    return model, recipe
+
+
+def left(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()} - {"m.onnx", "r.yaml"}
+
+
+# The result, written when the end is verified
+
+
+def test_what_is_found_wrong_at_the_end_leaves_the_old_file(tmp_path: Path) -> None:
+    model, recipe = folder_with(tmp_path, "[wrong]", f"rules: {WRONG}")
+    (tmp_path / "out.onnx").write_bytes(b"old")
+    assert cli.main(["apply", str(recipe), str(model), "-o", str(tmp_path / "out.onnx"), "--force"]) == 1
+    assert (tmp_path / "out.onnx").read_bytes() == b"old"
+    assert left(tmp_path) == {"out.onnx"}
+
+
+def test_a_missed_expectation_leaves_nothing(tmp_path: Path) -> None:
+    model, recipe = folder_with(tmp_path, more="expect: {nodes: 1}")
+    assert cli.main(["apply", str(recipe), str(model), "-o", str(tmp_path / "out.onnx")]) == 1
+    assert left(tmp_path) == set()
+
+
+def test_what_breaks_the_verification_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    model, recipe = folder_with(tmp_path)
+    monkeypatch.setattr(runner.Pipeline, "finish", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        runner.apply(model, recipe, output=tmp_path / "out.onnx")
+    assert left(tmp_path) == set()
+
+
+def test_a_full_disk_is_told_once_the_verdict_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    model, recipe = folder_with(tmp_path)
+    monkeypatch.setattr(os, "fsync", full)
+    stages: list[str] = []
+
+    class Watching(runner.Observer):
+        def stage(self, step: str, stage: str) -> None:
+            stages.append(step)
+
+        def said(self, step: str, text: str) -> None: ...
+
+        def done(self, record: runner.StepRecord) -> None:
+            stages.append(record.status)
+
+    with pytest.raises(OutputError, match="No space left"):
+        runner.apply(model, recipe, output=tmp_path / "out.onnx", observer=Watching())
+    assert stages[-2:] == ["(end)", "committed"]
+    assert left(tmp_path) == set()
+
+
+def test_a_full_disk_does_not_hide_a_negative_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    model, recipe = folder_with(tmp_path, "[wrong]", f"rules: {WRONG}")
+    monkeypatch.setattr(os, "fsync", full)
+    result = runner.apply(model, recipe, output=tmp_path / "out.onnx")
+    assert result.exit_code == 1
+    assert left(tmp_path) == set()
+
+
+# The original, run while the rest is still to be loaded
+
+
+def test_a_recipe_is_told_before_its_passes_are_known(tmp_path: Path) -> None:
+    _, recipe = folder_with(tmp_path, "[no-such-pass]", "inputs: {dims: {n: 3}}")
+    told: list[Recipe] = []
+    with pytest.raises(RecipeError, match="no-such-pass"):
+        recipes.load(recipe, told=told.append)
+    assert [one.inputs.dims["n"] for one in told] == [(3,)]
+
+
+@pytest.mark.parametrize(
+    ("steps", "more"),
+    [
+        ("[drop-identity", ""),
+        ("[drop-identity]", "plugins: [./p.py]"),
+        ("[drop-identity]", "inputs: {generator: ./p.py:make}"),
+        ("[drop-identity]", "verify: {custom_op_library: ./p.so}"),
+    ],
+)
+def test_it_is_not_told_where_there_is_code_to_ask_about(tmp_path: Path, steps: str, more: str) -> None:
+    (tmp_path / "p.py").write_text("def make(*_): return []\n")
+    (tmp_path / "p.so").write_bytes(b"")
+    _, recipe = folder_with(tmp_path, steps)
+    if more.startswith("verify"):
+        recipe.write_text(recipe.read_text().replace("verify: {mode: end}\n", ""))
+    recipe.write_text(recipe.read_text() + more + "\n")
+    told: list[Recipe] = []
+    try:
+        recipes.load(recipe, trust=True, told=told.append)
+    except RecipeError:
+        assert not more
+    assert told == []
+
+
+def test_the_run_that_was_begun_is_the_one_that_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, recipe = folder_with(tmp_path)
+    stored = storage.load(model)
+    reference = begin(stored, InputsSpec(), VerifySpec(mode="end"))
+    reference.tracker.verifier.prepare()
+    ran: list[bytes] = []
+    run = Engine.run
+
+    def watched(self: Engine, skeleton: bytes, *rest: Any, **options: Any) -> Any:
+        ran.append(skeleton)
+        return run(self, skeleton, *rest, **options)
+
+    monkeypatch.setattr(Engine, "run", watched)
+    result = runner.apply(model, recipe, reference=reference)
+    assert result.ok
+    assert reference.skeleton not in ran
+    assert ran
+
+
+def test_nothing_is_begun_where_nothing_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_engine(*_: Any, **__: Any) -> None:
+        raise WorkerError("nothing is to run here", stage="run")
+
+    monkeypatch.setattr(Engine, "run", no_engine)
+    model, recipe = folder_with(tmp_path)
+    recipe.write_text(recipe.read_text().replace("mode: end", 'mode: "off"'))
+    assert cli.main(["apply", str(recipe), str(model), "-o", str(tmp_path / "out.onnx")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "steps", "message"),
+    [
+        ("gone.onnx", "[drop-identity]", "gone.onnx"),
+        ("r.yaml", "[drop-identity]", "r.yaml"),
+        ("m.onnx", "[no-such-pass]", "no pass 'no-such-pass'"),
+        ("gone.onnx", "[no-such-pass]", "no pass 'no-such-pass'"),
+    ],
+)
+def test_what_is_wrong_is_said_once_and_the_recipe_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], model: str, steps: str, message: str
+) -> None:
+    _, recipe = folder_with(tmp_path, steps)
+    assert cli.main(["apply", str(recipe), str(tmp_path / model)]) == 2
+    told = capsys.readouterr().err.strip()
+    assert message in told
+    assert "\n" not in told

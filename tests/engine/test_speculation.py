@@ -1,0 +1,227 @@
+"""Passes that run on a change which is still being judged, and what becomes of them when it is wrong."""
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+from surgery import Graph, Parity, graph_pass, recipe
+from surgery.engine import judging, pipeline, runner, speculation
+from surgery.engine.candidate import Candidate
+from surgery.errors import UsageError
+from surgery.graph import text
+from surgery.registry.declare import Pass
+from surgery.verification.signature.tracker import SignatureTracker
+from surgery.verification.verdict import verifier
+
+MODEL = """g (float[n,2] x) => (float[n,2] y) {
+    i = Identity(x) a = Relu(i) b = Relu(a) d = Dropout(b) c = Cast<to=1>(d) y = Neg(c) }"""
+
+
+@graph_pass("abs-for-relu", parity=Parity.EXACT)
+def abs_for_relu(graph: Graph) -> None:
+    """Turn each Relu into another function, which is wrong."""
+    for node in graph.nodes("Relu"):
+        with graph.site(node) as new:
+            new.replace(node.outputs[0], new.node("Abs", node.required_input(0)))
+
+
+@pytest.fixture(autouse=True)
+def _ahead(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let passes of a test run as standard ones do, and judging take long enough for others to run ahead."""
+    monkeypatch.setattr(Pass, "is_standard", property(lambda self: True))
+    judged = judging.Verifying.judge
+
+    def slowly(self: judging.Verifying, candidate: Candidate, *rest: Any) -> Candidate:
+        time.sleep(0.3)
+        return judged(self, candidate, *rest)
+
+    monkeypatch.setattr(judging.Verifying, "judge", slowly)
+    yield
+
+
+def run(steps: str, more: str = "") -> runner.Result:
+    return runner.apply(text.parse(MODEL), recipe.parse(f"recipe: t\n{more}\nsteps: {steps}"))
+
+
+def ops(model: onnx.ModelProto) -> list[str]:
+    return [node.op_type for node in model.graph.node]
+
+
+def outcomes(result: runner.Result) -> list[tuple[str, str]]:
+    return [(step.name, step.status) for step in result.steps]
+
+
+def test_steps_are_recorded_in_their_order() -> None:
+    result = run("[drop-identity, drop-dead, drop-dropout, drop-no-op]")
+    assert outcomes(result) == [
+        ("drop-identity", "committed"),
+        ("drop-dead", "unchanged"),
+        ("drop-dropout", "committed"),
+        ("drop-no-op", "committed"),
+    ]
+    assert [(step.nodes_before, step.nodes_after) for step in result.steps] == [(6, 5), (5, 5), (5, 4), (4, 2)]
+    assert all(step.verdict is None or step.verdict.status == "equal" for step in result.steps)
+
+
+def test_a_change_is_checked_while_the_one_before_it_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: dict[str, threading.Event] = defaultdict(threading.Event)
+    find, judged = judging.Verifying.find, judging.Verifying.judge
+
+    def told(self: judging.Verifying, candidate: Candidate) -> list[str]:
+        checked[candidate.step.name].set()
+        return find(self, candidate)
+
+    def waiting(self: judging.Verifying, candidate: Candidate, *rest: Any) -> Candidate:
+        assert checked["drop-dropout"].wait(60)
+        return judged(self, candidate, *rest)
+
+    monkeypatch.setattr(judging.Verifying, "find", told)
+    monkeypatch.setattr(judging.Verifying, "judge", waiting)
+    result = run("[drop-identity, drop-dropout]")
+    assert outcomes(result) == [("drop-identity", "committed"), ("drop-dropout", "committed")]
+
+
+def test_what_was_made_of_a_wrong_change_is_taken_back_and_made_again() -> None:
+    result = run("[drop-identity, {pass: abs-for-relu, on_failure: rollback}, drop-dropout, drop-dead, drop-no-op]")
+    assert outcomes(result) == [
+        ("drop-identity", "committed"),
+        ("abs-for-relu", "rolled_back"),
+        ("drop-dropout", "committed"),
+        ("drop-dead", "unchanged"),
+        ("drop-no-op", "committed"),
+    ]
+    assert ops(result.proto) == ["Relu", "Neg"]
+    assert [(step.nodes_before, step.nodes_after) for step in result.steps] == [(6, 5), (5, 5), (5, 4), (4, 4), (4, 2)]
+
+
+def test_a_wrong_change_ends_the_run_where_it_was_made() -> None:
+    result = run("[drop-identity, abs-for-relu, drop-dropout, drop-no-op]")
+    assert outcomes(result) == [("drop-identity", "committed"), ("abs-for-relu", "failed")]
+    assert result.exit_code == 1 and "Dropout" in ops(result.proto) and "Abs" not in ops(result.proto)
+
+
+def test_a_wrong_change_is_kept_where_the_recipe_says_so() -> None:
+    result = run("[{pass: abs-for-relu, on_failure: keep}, drop-identity]")
+    assert outcomes(result) == [("abs-for-relu", "committed"), ("drop-identity", "failed")]
+    assert "Abs" in ops(result.proto)
+
+
+def test_rounds_end_though_each_takes_the_same_change_back() -> None:
+    result = run("[{repeat: until-stable, steps: [drop-identity, {pass: abs-for-relu, on_failure: rollback}]}]")
+    assert outcomes(result)[:2] == [("drop-identity", "committed"), ("abs-for-relu", "rolled_back")]
+    assert set(outcomes(result)[2:]) <= {("drop-identity", "unchanged"), ("abs-for-relu", "rolled_back")}
+    assert len(result.steps) in (4, 6)
+    assert ops(result.proto) == ["Relu", "Relu", "Dropout", "Cast", "Neg"]
+
+
+def test_a_condition_waits_for_what_it_asks_about() -> None:
+    steps = "[{pass: abs-for-relu, on_failure: rollback}, {pass: drop-dropout, when: {ops: {Abs: '>= 1'}}}]"
+    assert outcomes(run(steps)) == [("abs-for-relu", "rolled_back"), ("drop-dropout", "skipped")]
+
+
+def test_expectations_wait_too() -> None:
+    result = run("[{pass: abs-for-relu, on_failure: rollback}]", "expect: {ops: {Abs: 0}}")
+    assert result.ok
+
+
+def test_a_mistake_in_what_is_verified_with_ends_the_run(tmp_path: Path) -> None:
+    library = tmp_path / "no_library.so"
+    library.write_bytes(b"nothing")
+    with pytest.raises(UsageError, match="not a library"):
+        runner.apply(
+            text.parse(MODEL),
+            recipe.parse(f"verify: {{custom_op_library: {library}}}\nsteps: [drop-identity, drop-dropout]", trust=True),
+        )
+
+
+@graph_pass("bogus-attribute", parity=Parity.EXACT)
+def bogus_attribute(graph: Graph) -> None:
+    """Give each Relu an attribute that it does not have, which the checker refuses."""
+    for node in graph.nodes("Relu"):
+        with graph.site(node) as new:
+            new.set_attribute(node, "bogus", 1)
+
+
+@pytest.mark.parametrize(("mode", "runs_ahead"), [("each", False), ("end", True)])
+def test_many_weights_are_waited_for_only_where_each_step_is_compared(
+    mode: str, runs_ahead: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speculation, "FEW_WEIGHTS", -1)
+    ahead: list[str] = []
+    run_ahead = pipeline.Pipeline._run_ahead
+
+    def noted(self: pipeline.Pipeline, *change: Any) -> None:
+        ahead.append(change[-1].step.name)
+        run_ahead(self, *change)
+
+    monkeypatch.setattr(pipeline.Pipeline, "_run_ahead", noted)
+    steps = "[drop-identity, {pass: bogus-attribute, on_failure: rollback}, drop-dropout, drop-no-op]"
+    result = run(steps, f"verify: {{mode: {mode}, compare: whole}}")
+    assert outcomes(result)[:4] == [
+        ("drop-identity", "committed"),
+        ("bogus-attribute", "rolled_back"),
+        ("drop-dropout", "committed"),
+        ("drop-no-op", "committed"),
+    ]
+    assert outcomes(result)[4:] == ([("(end)", "committed")] if mode == "end" else [])
+    assert "checker" in result.steps[1].message
+    assert bool(ahead) is runs_ahead
+    assert ops(result.proto) == ["Relu", "Neg"]
+
+
+def test_the_whole_is_run_while_the_change_before_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verifier, "REGION_NODE", 1e9)
+    ahead: list[bytes] = []
+    is_run = threading.Event()
+    run_ahead, judged = verifier.Verifier.run_ahead, judging.Verifying.judge
+
+    def noted(self: verifier.Verifier, before: bytes | None, candidate: bytes, promise: Parity) -> None:
+        run_ahead(self, before, candidate, promise)
+        ahead.extend(self._anticipated)
+        is_run.set()
+
+    def waits(self: judging.Verifying, candidate: Candidate, *rest: Any) -> Candidate:
+        if candidate.step.name == "drop-identity":
+            is_run.wait(60)
+        return judged(self, candidate, *rest)
+
+    monkeypatch.setattr(verifier.Verifier, "run_ahead", noted)
+    monkeypatch.setattr(judging.Verifying, "judge", waits)
+    result = run("[drop-identity, drop-dropout, drop-no-op]")
+    assert [status for _, status in outcomes(result)] == ["committed"] * 3
+    assert ahead and ops(result.proto) == ["Relu", "Neg"]
+
+
+def test_regions_are_compared_though_the_change_before_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    compare_ahead, judged = SignatureTracker.compare_ahead, judging.Verifying.judge
+    all_compared = threading.Semaphore(0)
+
+    def noted(self: SignatureTracker, *change: Any) -> None:
+        compare_ahead(self, *change)
+        all_compared.release()
+
+    def waits(self: judging.Verifying, candidate: Candidate, *rest: Any) -> Candidate:
+        if candidate.step.name == "drop-identity":
+            assert all(all_compared.acquire(timeout=60) for _ in range(3))
+        return judged(self, candidate, *rest)
+
+    monkeypatch.setattr(SignatureTracker, "compare_ahead", noted)
+    monkeypatch.setattr(judging.Verifying, "judge", waits)
+    result = run("[drop-identity, drop-dropout, drop-no-op]")
+    assert [status for _, status in outcomes(result)] == ["committed"] * 3
+
+
+@pytest.mark.parametrize("what", ["compare_ahead", "run_ahead"])
+def test_what_fails_ahead_is_judged_all_the_same(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise OSError("no memory")
+
+    monkeypatch.setattr(SignatureTracker, what, fails)
+    result = run("[drop-identity, drop-dropout]")
+    assert [status for _, status in outcomes(result)] == ["committed"] * 2

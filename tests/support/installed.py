@@ -1,0 +1,79 @@
+"""What the installed ONNX Runtime can do. Tests ask it here, and assume what no release lacks, or no release has.
+
+It is asked in plain words of its own: its tables of kernels and schemas, and a plain session in another process.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import onnx
+import pytest
+
+_PLAIN = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_STACK, (1 << 20, resource.getrlimit(resource.RLIMIT_STACK)[1]))
+import threading
+threading.stack_size(1 << 20)
+import numpy as np, onnx, onnxruntime
+options = onnxruntime.SessionOptions()
+options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+options.log_severity_level = 4
+def run():
+    model = sys.stdin.buffer.read()
+    try:
+        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        feed = {}
+        for item in onnx.load_model_from_string(model).graph.input:
+            kind = item.type.tensor_type
+            dims = [dim.dim_value or 2 for dim in kind.shape.dim]
+            feed[item.name] = np.zeros(dims, onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))
+        session.run(None, feed)
+    except Exception as error:
+        print(error)
+worker = threading.Thread(target=run)
+worker.start()
+worker.join()
+"""
+
+
+def knows(op: str, opset: int) -> bool:
+    """Return whether the runtime has the schema of an operator that holds at an opset, as onnx has it."""
+    from surgery.operators.kernels import installed
+
+    schema = installed().schema("", op, opset)
+    return schema is not None and schema.since >= onnx.defs.get_schema(op, opset).since_version
+
+
+def has_kernel(op: str, kind: str, opset: int = 21) -> bool:
+    """Return whether the runtime runs an operator on elements of a type, such as "double", on the CPU."""
+    from surgery.operators.kernels import installed
+
+    kernels = installed().of("", op, onnx.defs.get_schema(op, opset).since_version)
+    return any(f"tensor({kind})" in types for constraints in kernels for types in constraints.values())
+
+
+def without_kernel(ops: tuple[str, ...], kind: str) -> str:
+    """Return the first of some operators that the runtime does not run on a type; skip the test when it runs all."""
+    for op in ops:
+        if not has_kernel(op, kind):
+            return op
+    pytest.skip(f"the installed ONNX Runtime runs all of {', '.join(ops)} on {kind}")
+
+
+def fate(model: onnx.ModelProto) -> str:
+    """Say how a plain session ends that runs a model on zeros, with a small stack: a signal, what it raises, or ""."""
+    ended = subprocess.run(
+        [sys.executable, "-c", _PLAIN], input=model.SerializeToString(), capture_output=True, timeout=120, check=False
+    )
+    return signal.Signals(-ended.returncode).name if ended.returncode < 0 else ended.stdout.decode().strip()
+
+
+def is_killed_by(model: onnx.ModelProto) -> str:
+    """Return the signal that ends a plain session of the runtime; skip the test when a model does not kill it."""
+    ends = fate(model)
+    if not ends.startswith("SIG"):
+        pytest.skip(f"the installed ONNX Runtime outlives the model: {ends or 'it runs'}")
+    return ends

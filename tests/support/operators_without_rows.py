@@ -1,0 +1,70 @@
+"""Operators of which a file of `surgery/operators` does not say what it says of others, listed question by question.
+
+A file with a question has a function `without_row`: it yields what is missing of an operator. Asked is for every
+operator of the newest opset of ONNX, in the domains ai.onnx and ai.onnx.ml, and for every operator of com.microsoft
+that the installed ONNX Runtime runs on the CPU. Run it after a row or an operator was added:
+`python tests/support/operators_without_rows.py`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from collections.abc import Callable, Iterable, Iterator
+
+import onnx.defs
+
+from surgery import operators
+from surgery.operators.forms import Schema
+
+DOMAINS = ("", "ai.onnx.ml")
+CONTRIB = "com.microsoft"
+
+Question = Callable[[Schema], Iterator[str]]
+
+
+def questions() -> dict[str, Question]:
+    """Return what each file asks, by the name of the file."""
+    names = [item.name for item in pkgutil.iter_modules(operators.__path__)]
+    modules = {name: importlib.import_module(f"{operators.__name__}.{name}") for name in names}
+    return {name: module.without_row for name, module in modules.items() if hasattr(module, "without_row")}
+
+
+def asked_for() -> list[Schema]:
+    """Return the newest form of each operator that has to be known."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as native
+
+    on_cpu = {
+        (kernel.domain, kernel.op_name)
+        for kernel in native.get_all_opkernel_def()
+        if kernel.provider == "CPUExecutionProvider"
+    }
+    standard = [form for form in onnx.defs.get_all_schemas() if form.domain in DOMAINS]
+    contrib = [
+        form
+        for form in native.get_all_operator_schema()
+        if form.domain == CONTRIB and (form.domain, form.name) in on_cpu
+    ]
+    newest: dict[tuple[str, str], Schema] = {}
+    for form in (*standard, *contrib):
+        key = form.domain, form.name
+        if not form.deprecated and (key not in newest or newest[key].since < form.since_version):
+            newest[key] = Schema.of(form)
+    return [newest[key] for key in sorted(newest)]
+
+
+def without_rows(schemas: Iterable[Schema]) -> dict[str, dict[str, list[str]]]:
+    """Return what is missing, by question and operator."""
+    listed = list(schemas)
+    found = {
+        name: {schema.key: missing for schema in listed if (missing := list(question(schema)))}
+        for name, question in questions().items()
+    }
+    return {name: operators for name, operators in found.items() if operators}
+
+
+if __name__ == "__main__":
+    for name, missing in without_rows(asked_for()).items():
+        sys.stdout.write(f"surgery/operators/{name}.py\n")
+        sys.stdout.writelines(f"    {op}: {', '.join(what)}\n" for op, what in missing.items())
