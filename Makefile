@@ -5,15 +5,33 @@ BIN := $(VENV)/bin
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 # Nothing that the lock does not name: no other version, no other file, and nothing that has to be built first.
 LOCKED := $(PIP_INSTALL) --require-hashes --only-binary :all:
-PYTEST := -m pytest -n auto --dist worksteal
+PYTEST := -m pytest -n auto --dist worksteal --durations-by-file
+# The processes that tests start share the bytecode of what they import, whatever the environment says.
+export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-latest test-lowest lint docs picture site lock clean
+.PHONY: demo test test-slow test-all coverage test-latest test-lowest lint docs picture site lock clean
 
 demo: $(VENV)/installed
 	$(BIN)/surgery apply recipes/bert.yaml
 
+# All but what is slow because it repeats in breadth what other tests show.
 test: $(VENV)/tested
-	$(BIN)/python $(PYTEST)
+	$(BIN)/python $(PYTEST) -m 'not slow'
+
+test-slow: $(VENV)/tested
+	$(BIN)/python $(PYTEST) -m slow
+
+test-all: test test-slow
+
+# The share of statements that the tests run, in all processes. Measuring takes time and memory: a test that bounds them
+# may fail here, which `make test` decides.
+coverage: export COVERAGE_FILE := $(CURDIR)/build/coverage/data
+coverage: $(VENV)/tested
+	rm -rf build/coverage
+	mkdir -p build/coverage
+	-$(BIN)/coverage run $(PYTEST) -m 'not slow'
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
 
 # With the newest release of every dependency, whatever the lock says.
 test-latest:

@@ -223,7 +223,7 @@ Flag = Annotated[bool, takes("true or false", bool)]
 Whole = Annotated[int, Field(ge=0), takes("a whole number", int)]
 Unsigned = Annotated[float, Field(ge=0), takes("a number", int, float)]
 Word = BeforeValidator(lambda node: node.text if isinstance(node, Scalar) else None)
-"""TakesError a text as it was written, for a choice among words."""
+"""Takes a text as it was written, for a choice among words."""
 Frozen = AfterValidator(FrozenDict)
 
 _COUNTS = [

@@ -21,6 +21,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
+from support.breadth import sampled
 
 from surgery import storage
 from surgery.graph import text
@@ -369,9 +370,10 @@ def test_an_interrupt_that_a_callback_swallows_comes_again(tmp_path: Path) -> No
     assert run.stdout.splitlines() == ["went on", f"ended by SIGTERM; nothing was written {128 + signal.SIGTERM}"]
 
 
-def test_runs_that_are_ended_at_random_moments_leave_nothing_half_done(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", sampled((1, FEW), 2))
+def test_runs_that_are_ended_at_random_moments_leave_nothing_half_done(count: int, tmp_path: Path) -> None:
     runs = Runs(tmp_path)
-    for _ in range(FEW):
+    for _ in range(count):
         runs.end_one()
     runs.require_clean()
 

@@ -26,6 +26,7 @@ def _activates(data: bytes) -> bool:
     return any(node.op_type in ACTIVATIONS for node in onnx.load_model_from_string(data).graph.node)
 
 
+@pytest.mark.slow
 def test_enough_mutants_are_caught():
     # In functions that are written out much is computed that cannot matter: too many equivalent mutants for a sample.
     models = [(name, data) for name, data in _sample(1) if "_expanded" not in name][::37]

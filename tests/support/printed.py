@@ -1,4 +1,4 @@
-"""What commands print, compared with what pages show."""
+"""Output of commands, compared with what the documentation shows."""
 
 import re
 

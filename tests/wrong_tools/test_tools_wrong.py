@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from support import TESTS
+from support.breadth import sampled
 
 from surgery import storage
 from surgery.engine import runner
@@ -43,7 +44,7 @@ def options(given: dict[str, Any]) -> dict[str, Any]:
     return {{"to": "target"}.get(key, key): value.lower() if key == "level" else value for key, value in given.items()}
 
 
-@pytest.mark.parametrize("case", WRONG, ids=examined.name)
+@pytest.mark.parametrize("case", sampled(WRONG, 3), ids=examined.name)
 def test_nothing_wrong_is_committed(case: examined.Case) -> None:
     step = single_step(STEPS[case.tool], options(case.options), on_failure="rollback")
     result = runner.apply(case.model, step)
@@ -59,7 +60,7 @@ def test_nothing_wrong_is_committed(case: examined.Case) -> None:
     assert second_opinion.difference(case.model, made, [feed], case.engine) == ""
 
 
-@pytest.mark.parametrize("name", SAMPLE)
+@pytest.mark.parametrize("name", sampled(SAMPLE, 2))
 def test_every_pass_of_onnxoptimizer_is_judged_or_contained(name: str) -> None:
     source = (TESTS / "cases" / f"{name}.onnxtxt").read_text(encoding="utf-8").partition("\n# after")[0]
     outcomes = list(sweep.outcomes(name, storage.from_proto(text.parse(source)), sweep.passes()))

@@ -26,6 +26,7 @@ import pytest
 import second_opinion as plain
 from packaging.version import Version
 from ruamel.yaml import YAML
+from support.breadth import sampled
 
 from surgery import recipe as recipes
 from surgery.engine import runner
@@ -172,7 +173,7 @@ def caught(step: StepRecord) -> str:
     return step.message
 
 
-@pytest.mark.parametrize("case", WRONG, ids=name)
+@pytest.mark.parametrize("case", sampled(WRONG, 3), ids=name)
 def test_a_wrong_result_is_taken_back(case: Case, tmp_path: Path) -> None:
     assert case.says, "no sentence says what the tool gets wrong"
     result, step = apply(case, tmp_path)
@@ -186,7 +187,7 @@ def test_a_wrong_result_is_taken_back(case: Case, tmp_path: Path) -> None:
     assert result.proto.SerializeToString(deterministic=True) == case.model.SerializeToString(deterministic=True)
 
 
-@pytest.mark.parametrize("case", RIGHT, ids=name)
+@pytest.mark.parametrize("case", sampled(RIGHT, 3), ids=name)
 def test_a_right_result_is_kept(case: Case, tmp_path: Path) -> None:
     _, step = apply(case, tmp_path)
     made = made_by(case, tmp_path)
