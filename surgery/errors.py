@@ -152,7 +152,7 @@ class WorkerError(SurgeryError):
 
 
 def internal(error: Exception) -> str:
-    """Say in one line what was raised, and where, if it is no error that explains itself."""
+    """Return in one line what was raised, and where, if it is no error that explains itself."""
     if isinstance(error, SurgeryError):
         return str(error)
     frames = traceback.extract_tb(error.__traceback__)

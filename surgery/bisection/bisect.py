@@ -40,7 +40,7 @@ class GuiltySite:
     tried: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Give the fields of the JSON report."""
+        """Return the fields of the JSON report."""
         return {
             "site": self.site.number,
             "anchor": self.site.anchor,
@@ -82,7 +82,7 @@ class Blame:
         return 0 if self.step is None else self.step.exit_code or 1
 
     def to_json(self) -> dict[str, Any]:
-        """Give the JSON report of `bisect`."""
+        """Return the JSON report of `bisect`."""
         step = self.step
         repro = {"folder": str(self.folder), "nodes": list(self.nodes or ()), "reproduced": self.reproduced}
         return {

@@ -115,7 +115,7 @@ def _export(graph: Graph) -> onnx.ModelProto:
 
 
 def _tell(declared: Pass, error: Exception) -> str:
-    """Say in one line what an exception means that ended a pass."""
+    """Return in one line what an exception means that ended a pass."""
     if isinstance(error, SurgeryError):
         return str(error)
     text = " ".join(str(error).split())

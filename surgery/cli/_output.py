@@ -55,7 +55,7 @@ def write_text(text: str) -> None:
 
 @contextmanager
 def _full() -> Iterator[None]:
-    """Say in one line that stdout takes nothing more. A closed pipe is another matter: its reader has had enough."""
+    """Raise OutputError if stdout cannot be written. A closed pipe is no error: its reader has stopped."""
     try:
         yield
     except BrokenPipeError:

@@ -63,7 +63,7 @@ def finish() -> None:
 
 
 def account(error: KeyboardInterrupt) -> tuple[str, int]:
-    """Say what an interrupt has ended, and with which exit code: 128 and the number of the signal, as shells do."""
+    """Return what an interrupt has ended, and with which exit code: 128 and the number of the signal, as shells do."""
     number = signal.Signals(error.number if isinstance(error, Ended) else signal.SIGINT)
     what = "interrupted" if number is signal.SIGINT else f"ended by {number.name}"
     files = sys.modules.get("surgery.storage.files")

@@ -90,7 +90,7 @@ class _Causes:
         return len(heads) == 1 and heads[0] not in self.matching.twins
 
     def _heads(self, user: Entry) -> tuple[Head, ...]:
-        """Tell which changes a node belongs to."""
+        """Return which changes a node belongs to."""
         if user in self.lone:
             return self.heads.get(user, (user,))
         return (self.matching.group_of.get(user, user),)

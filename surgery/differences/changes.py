@@ -24,7 +24,7 @@ class Change:
         return f"{self.what} {_told(self.before)} -> {_told(self.after)}"
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values."""
+        """Return plain values."""
         return {"what": self.what, "before": self.before, "after": self.after}
 
 

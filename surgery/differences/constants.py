@@ -72,7 +72,7 @@ class Constant:
         return f"{self.name}: {self.type}[{', '.join(map(str, self.dims))}]{place}"
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values."""
+        """Return plain values."""
         return {
             "name": self.name,
             "scope": self.scope,
@@ -94,7 +94,7 @@ class ConstantPair:
     distance: Distance | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values."""
+        """Return plain values."""
         return {
             "before": self.before.to_json(),
             "after": self.after.to_json(),
@@ -116,7 +116,7 @@ class Tie:
         return "tied" if len(self.after) < len(self.before) else "untied"
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values."""
+        """Return plain values."""
         return {
             "what": self.what,
             "before": [constant.name for constant in self.before],
@@ -154,7 +154,7 @@ class Constants:
         return not (self.changed or self.removed or self.added or self.moved)
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values; of the constants that are the same under the same name only the number."""
+        """Return plain values; of the constants that are the same under the same name only the number."""
         return {
             "same": sum(pair.equal for pair in self.pairs),
             "renamed": [pair.to_json() for pair in self.renamed],

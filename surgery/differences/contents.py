@@ -49,7 +49,7 @@ class Distance:
     not_finite: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values."""
+        """Return plain values."""
         return {
             "elements": self.elements,
             "different": self.different,

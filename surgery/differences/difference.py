@@ -54,7 +54,7 @@ class Difference:
         return not any(told) and self.nodes.same and self.constants.same
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values, as docs/reference/json.md describes them."""
+        """Return plain values, as docs/reference/json.md describes them."""
         return {
             "same": self.same,
             "before": {"path": _path(self.before), "nodes": self.before.nodes},

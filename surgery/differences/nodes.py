@@ -40,7 +40,7 @@ class Pair:
     changes: tuple[Change, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values."""
+        """Return plain values."""
         return {
             "before": self.before.to_json(),
             "after": self.after.to_json(),
@@ -87,7 +87,7 @@ class Group:
         return " -> ".join(" + ".join(map(str, side)) for side in (self.before, self.after))
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values."""
+        """Return plain values."""
         return {
             "before": [entry.to_json() for entry in self.before],
             "after": [entry.to_json() for entry in self.after],
@@ -113,7 +113,7 @@ class Lone:
     needed_by: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values."""
+        """Return plain values."""
         return {
             **self.entry.to_json(),
             "cause": self.cause,
@@ -141,7 +141,7 @@ class Kind:
     others: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values."""
+        """Return plain values."""
         return {
             "count": len(self.examples),
             "change": self.change,
@@ -237,7 +237,7 @@ class Correspondence:
             yield _One(f"{lone.entry.op} added", by, lone.entry, f"{lone}{now}", len(lone.others))
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values; of the nodes that are the same under the same name only the number."""
+        """Return plain values; of the nodes that are the same under the same name only the number."""
         return {
             "matched": self.matched,
             "differing": self.total,

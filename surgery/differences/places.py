@@ -16,7 +16,7 @@ _SPLIT = re.compile(r"([/.])")
 
 
 def place(entries: Sequence[Entry]) -> str:
-    """Say where nodes are, empty when they are here and there. Of one node it is its own path or name.
+    """Return where nodes are, empty when they are here and there. Of one node it is its own path or name.
 
     Names of nodes are paths in many models. Where they are not, the modules that the exporter noted are taken.
     """

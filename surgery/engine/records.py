@@ -45,7 +45,7 @@ class RefusedSite:
         return f"refused site {self.number}{place}: {self.why}"
 
     def to_json(self) -> dict[str, Any]:
-        """Give the fields of the JSON report."""
+        """Return the fields of the JSON report."""
         return {"site": self.number, "anchor": self.anchor, "why": self.why}
 
 
@@ -69,7 +69,7 @@ class StepRecord:
     """Why the pass has fewer sites than the recipe expects."""
 
     def to_json(self) -> dict[str, Any]:
-        """Give the fields of the JSON report."""
+        """Return the fields of the JSON report."""
         verdict = self.verdict.to_json() if self.verdict is not None else _NO_VERDICT
         return {
             "pass": self.name,
@@ -143,7 +143,7 @@ class Result:
         return 0 if self.ok else 1
 
     def to_json(self) -> dict[str, Any]:
-        """Give the JSON report of `apply`."""
+        """Return the JSON report of `apply`."""
         return {
             "ok": self.ok,
             "recipe": self.recipe,

@@ -160,7 +160,7 @@ class Builder:
         self.edits.declarations.append((value.ir, type, dims))
 
     def changes(self, value: Value) -> None:
-        """Say that what `set_input` or `set_attribute` did upstream gives an interior value other contents.
+        """Record that what `set_input` or `set_attribute` did upstream gives an interior value other contents.
 
         It is then renamed, for a name stands for the same contents in the original and in every later model.
         Where it replaces a value it gets the name of that.
@@ -168,7 +168,7 @@ class Builder:
         self.edits.changed.append(value.ir)
 
     def outdates(self, value: Value) -> None:
-        """Say that a value may have another type or other dims from now on, and what is computed from it too.
+        """Record that a value may have another type or other dims from now on, and what is computed from it too.
 
         What is declared of them is inferred anew, and of outputs of the model too, which changes the signature.
         """

@@ -24,7 +24,7 @@ class PassCount:
     constants: int
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values."""
+        """Return plain values."""
         return {"pass": self.name, "nodes": self.nodes, "constants": self.constants}
 
 
@@ -82,7 +82,7 @@ class Descent:
         return replace(self, found=tuple(found))
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values."""
+        """Return plain values."""
         return {
             "path": str(self.path) if self.path is not None else None,
             "nodes": self.nodes,

@@ -39,7 +39,7 @@ def contents(value: Value) -> str:
 
 
 def source(value: Value | None) -> str:
-    """Say what a value is by where it comes from."""
+    """Return what a value is by where it comes from."""
     if value is None:
         return "nothing"
     if value.is_constant:

@@ -56,7 +56,7 @@ class Entry:
         return self.name if self.name.startswith(f"{self.op} -> ") else f"{self.op} '{self.name}'"
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values."""
+        """Return plain values."""
         return {"op": self.op, "name": self.name, "scope": self.scope}
 
 

@@ -209,7 +209,7 @@ class SignatureEdits:
 
 
 def copied(old: str, new: str) -> Relation:
-    """Say that an output is a value of the model before, under another name."""
+    """Declare that an output is a value of the model before, under another name."""
     return Relation("output", new, "y = Identity(x)", {"x": old})
 
 

@@ -59,7 +59,7 @@ SignatureMapping = Relation | Joined | Pieces
 
 
 def pack(accounts: tuple[SignatureMapping, ...]) -> list[dict[str, Any]]:
-    """Give plain data, for another process."""
+    """Return plain data, for another process."""
     return [{"kind": type(account).__name__, **vars(account)} for account in accounts]
 
 

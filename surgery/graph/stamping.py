@@ -65,7 +65,7 @@ class Stamps:
         self._made[node] = place, like
 
     def place(self, new: ir.Value, place: Place) -> Place:
-        """Tell where in the site a value was made; `place` when it was there before."""
+        """Return where in the site a value was made; `place` when it was there before."""
         producer = new.producer()
         if producer is None:
             return place

@@ -31,7 +31,7 @@ class Activations:
     unknown: int
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values: a number, or an expression in the names of dims."""
+        """Return plain values: a number, or an expression in the names of dims."""
         return {"peak": self.peak.plain(), "at": self.at, "total": self.total.plain(), "unknown": self.unknown}
 
 

@@ -28,7 +28,7 @@ class Dynamic:
     made_by: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values."""
+        """Return plain values."""
         return {"name": self.name, "places": list(self.places), "made_by": self.made_by}
 
 
@@ -48,7 +48,7 @@ class Analysis:
     findings: tuple[Finding, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values."""
+        """Return plain values."""
         return {
             "sizes": dict(self.sizes),
             "costs": self.costs.to_json(),

@@ -40,7 +40,7 @@ class Costs:
     turns: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values: a number, or an expression in the names of dims."""
+        """Return plain values: a number, or an expression in the names of dims."""
         return {
             "macs": self.macs.plain(),
             "flops": self.flops.plain(),

@@ -33,7 +33,7 @@ class Finding:
     todo: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values."""
+        """Return plain values."""
         return dict(vars(self))
 
 
@@ -50,7 +50,7 @@ def findings(proto: onnx.ModelProto, graph: Graph, weights: Weights, gaps: list[
 
 
 def _finding(code: str, names: list[str], what: str, todo: str = "") -> Iterator[Finding]:
-    """Give a finding about things with names; `what` has a place for them."""
+    """Return a finding about things with names; `what` has a place for them."""
     if names:
         named = ", ".join(names[:_MOST_NAMED]) + (
             f" and {len(names) - _MOST_NAMED} more" if names[_MOST_NAMED:] else ""

@@ -30,7 +30,7 @@ class Port:
         return f"{self.type}[{', '.join('?' if dim is None else str(dim) for dim in self.shape)}]"
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values."""
+        """Return plain values."""
         return {"name": self.name, "type": self.type, "shape": list(self.shape) if self.shape is not None else None}
 
 
@@ -57,7 +57,7 @@ class Inspection:
     metadata: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values."""
+        """Return plain values."""
         return {
             "path": str(self.path) if self.path is not None else None,
             "ir_version": self.ir_version,

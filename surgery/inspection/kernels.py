@@ -30,7 +30,7 @@ class Gap:
     first: str
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values."""
+        """Return plain values."""
         return dict(vars(self))
 
 
@@ -75,7 +75,7 @@ def gaps(graph: Graph) -> list[Gap] | None:
 
 
 def _problem(node: Node, kernels: Mapping[tuple[str, str], list[Kernel]]) -> str:
-    """Say why no kernel runs a node; empty when one does."""
+    """Return why no kernel runs a node; empty when one does."""
     domain, op = node.ir.domain, node.ir.op_type
     version = since_version(op, node.opset, domain) or node.opset
     of_op = kernels.get((domain, op), [])

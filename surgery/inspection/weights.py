@@ -31,7 +31,7 @@ class Weight:
     reads: int
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values."""
+        """Return plain values."""
         return {**vars(self), "dims": list(self.dims)}
 
 
@@ -54,7 +54,7 @@ class Weights:
         return sum(sizes[names[0]] * (len(names) - 1) for names in self.duplicates)
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values."""
+        """Return plain values."""
         return {
             "biggest": [weight.to_json() for weight in self.every[:20]],
             "tied": [weight.to_json() for weight in self.tied],

@@ -31,7 +31,7 @@ def _rows(table: int, axis: int = 0) -> Rule:
 
 
 def _padding(use: Use) -> Domain | None:
-    """Say which keys count: a mask; lengths; ends followed by starts; or lengths followed by offsets."""
+    """Return which keys count: a mask; lengths; ends followed by starts; or lengths followed by offsets."""
     mine, query = use.shape(), use.shape(0)
     if mine is None or len(mine) != 1:
         return MASK

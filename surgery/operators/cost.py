@@ -196,7 +196,7 @@ _FEW_PRODUCTS = frozenset(
 
 
 def without_row(schema: Schema) -> Iterator[str]:
-    """Say that an operator has sums of products which the estimate does not know."""
+    """Report that an operator has sums of products which the estimate does not know."""
     if has_products(schema.key) and schema.name not in _PRODUCTS.keys() | _FEW_PRODUCTS:
         yield "sums of products"
 

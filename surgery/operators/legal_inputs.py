@@ -33,7 +33,7 @@ SEQUENCE_LENGTH = 3
 
 
 def legal(use: Use) -> Domain | None:
-    """Say what is legal for the elements of the graph input that arrive at a use."""
+    """Return what is legal for the elements of the graph input that arrive at a use."""
     key = key_of(use.node.domain, use.node.op_type)
     rule = RULES.get((key, use.index))
     if rule is not None:

@@ -83,7 +83,7 @@ def has_products(op: str) -> bool:
 
 
 def without_row(schema: Schema) -> Iterator[str]:
-    """Say that nothing here knows how much an operator computes."""
+    """Report that nothing here knows how much an operator computes."""
     tables: list[Collection[str]] = [_PRODUCTS, _EACH, _EACH_READ, _FOLDING, MOVING, UNCOUNTED, BODIES]
     if not any(schema.key in table for table in tables):
         yield "operations"

@@ -158,7 +158,7 @@ KEEPING_ABOVE = REARRANGING | {
 
 
 def without_row(schema: Schema) -> Iterator[str]:
-    """Say that nothing here knows what an operator does to the sign of a zero."""
+    """Report that nothing here knows what an operator does to the sign of a zero."""
     asked = traits.UNARY_ELEMENTWISE | traits.BROADCASTING | CARRIES.keys() | CARRIES_FLOATS.keys() | VARIADIC
     if schema.key in asked and schema.key not in KEEPING | LOSING:
         yield "the sign of a zero"

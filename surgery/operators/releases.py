@@ -51,7 +51,7 @@ class Release:
     runtime: str | None
 
     def to_json(self) -> dict[str, object]:
-        """Give plain values."""
+        """Return plain values."""
         return {"onnx": self.onnx, "ir_version": self.ir_version, "onnxruntime": self.runtime}
 
 

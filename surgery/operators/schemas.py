@@ -79,7 +79,7 @@ def forms(domain: str, op: str, versions: Collection[int]) -> list[OpSchema]:
 
 
 def unknown_operator(domain: str, op: str, where: str) -> str:
-    """Say why an operator has no form where it is looked for, and what may have been meant."""
+    """Return why an operator has no form where it is looked for, and what may have been meant."""
     versions = _versions().get(domain, {})
     if op in versions:
         return f"{op} is an operator since opset {min(versions[op])}, and not {where}"
@@ -90,7 +90,7 @@ def unknown_operator(domain: str, op: str, where: str) -> str:
 
 
 def unknown_attribute(schemas: Sequence[OpSchema], name: str) -> str | None:
-    """Say that none of the forms has an attribute; None when one has it."""
+    """Report that none of the forms has an attribute; None when one has it."""
     known = {attribute for schema in schemas for attribute in schema.attributes}
     if name in known:
         return None
@@ -100,7 +100,7 @@ def unknown_attribute(schemas: Sequence[OpSchema], name: str) -> str | None:
 
 
 def missing_attribute(schemas: Sequence[OpSchema], names: Collection[str]) -> str | None:
-    """Say which attribute each form needs that is not among the names; None when there is one that needs no more."""
+    """Return which attribute each form needs that is not among the names; None when there is one that needs no more."""
     lacking = [{name for name, kind in schema.attributes.items() if kind.required} - {*names} for schema in schemas]
     if not all(lacking):
         return None
@@ -108,7 +108,7 @@ def missing_attribute(schemas: Sequence[OpSchema], names: Collection[str]) -> st
 
 
 def wrong_count(schemas: Sequence[OpSchema], given: int, what: str, *, open_end: bool = False) -> str | None:
-    """Say that no form takes so many inputs, or gives so many outputs; None when one does.
+    """Report that no form takes so many inputs, or gives so many outputs; None when one does.
 
     With `open_end` there may be more of them than `given`.
     """

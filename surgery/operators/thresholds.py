@@ -280,7 +280,7 @@ _SMOOTH = frozenset(
 
 
 def without_row(schema: Schema) -> Iterator[str]:
-    """Say that an operator may change its course at a value of which nothing is known."""
+    """Report that an operator may change its course at a value of which nothing is known."""
     is_elementwise = schema.key in traits.UNARY_ELEMENTWISE | traits.BINARY_ELEMENTWISE
     has_threshold = not {"threshold", "lambd"}.isdisjoint(schema.attributes)
     if (is_elementwise or has_threshold) and schema.key not in _RULES.keys() | _SMOOTH:

@@ -185,7 +185,7 @@ constant nor by an attribute."""
 
 
 def without_row(schema: Schema) -> Iterator[str]:
-    """Say that an operator may be random when nothing here decides that. Those with subgraphs are as these are."""
+    """Report that an operator may be random when nothing here decides that. Those with subgraphs are as these are."""
     has_bodies = any(kind.startswith("GRAPH") for kind in schema.attributes.values())
     if schema.draws and schema.key not in RANDOM | REPEATABLE and not has_bodies:
         yield "it may be random"

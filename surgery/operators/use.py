@@ -245,7 +245,7 @@ def _onward(use: Use) -> Iterable[tuple[str, int, tuple[int, int], bool]]:
 
 
 def _computed(use: Use) -> list[tuple[str, int, tuple[int, int], bool]]:
-    """Say what comes of an operand of Add, Sub or Mul whose other operand is constant."""
+    """Return what comes of an operand of Add, Sub or Mul whose other operand is constant."""
     node, op = use.node, use.node.op_type
     scale, (low, high) = use.scale, use.offset
     other = use.constant(1 - use.index)

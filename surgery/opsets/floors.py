@@ -58,7 +58,7 @@ def _schemas(domain: str) -> dict[str, dict[int, OpSchema]]:
 
 
 def _differences(node: Node, new: OpSchema, old: OpSchema) -> Iterator[str]:
-    """Say what keeps a node of one version from being one of the version before it."""
+    """Return what keeps a node of one version from being one of the version before it."""
     yield from _attributes(node, new, old)
     yield from _numbers(node, old)
     yield from _types(node, new, old)

@@ -79,7 +79,7 @@ class Candidate:
         return self.how != "blocked"
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values."""
+        """Return plain values."""
         return {
             "opset": self.opset,
             "how": self.how,
@@ -121,7 +121,7 @@ class Study:
         return min((candidate.opset for candidate in self.candidates if candidate.is_reached), default=None)
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values."""
+        """Return plain values."""
         return {
             "path": str(self.path) if self.path is not None else None,
             "opset": self.opset,

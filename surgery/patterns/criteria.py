@@ -27,7 +27,7 @@ class Criterion(Protocol):
         """Look at a graph once, so that each node is then judged in constant time."""
 
     def absence(self, nodes: Iterable[Node]) -> str:
-        """Say that none of these nodes meets it, with what is nearest."""
+        """Report that none of these nodes meets it, with what is nearest."""
 
 
 def _names(node: Node) -> tuple[str, ...]:
@@ -48,7 +48,7 @@ def _makers(node: Node) -> tuple[str, ...]:
 
 
 def _origins(node: Node) -> tuple[str, ...]:
-    """Say which nodes of the original it stands for: one that no pass has touched, for itself."""
+    """Return which nodes of the original it stands for: one that no pass has touched, for itself."""
     lineage = node.lineage
     return lineage.origins if lineage is not None else (node.label,)
 

@@ -37,7 +37,7 @@ class Renames(dict[str, str]):
         return cls(value)
 
     def of(self, kind: str, known: Iterable[str]) -> dict[str, str]:
-        """Say what things with known names are to be called; UsageError also where two would have one name."""
+        """Return what things with known names are to be called; UsageError also where two would have one name."""
         names = dict.fromkeys(known)
         found = self.expand(kind, names)
         _check_clashes(kind, found, names)

@@ -82,7 +82,7 @@ class NodeSelector:
         return found
 
     def _absence(self, graph: Graph, nodes: list[Node]) -> str:
-        """Say why nothing was found: the first condition that no node meets, or that none meets all of them."""
+        """Return why nothing was found: the first condition that no node meets, or that none meets all of them."""
         for criterion in (one for criteria in self.alternatives for one in criteria):
             if not any(map(criterion.predicate(graph), nodes)):
                 return criterion.absence(nodes)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def obstacle(first: onnx.ModelProto, second: onnx.ModelProto, connect: Mapping[str, str], prefix: str) -> str:
-    """Say why two models cannot be one, and what to do; empty when they can."""
+    """Return why two models cannot be one, and what to do; empty when they can."""
     versions = {item.domain: item.version for item in first.opset_import}
     for item in second.opset_import:
         if versions.get(item.domain, item.version) != item.version:

@@ -46,7 +46,7 @@ def draws(model: onnx.ModelProto) -> Counter[frozenset[str]] | None:
 
 
 def redrawn(original: onnx.ModelProto, changed: onnx.ModelProto) -> str:
-    """Say how the draws of two models differ; empty when they do not, or when that cannot be decided."""
+    """Return how the draws of two models differ; empty when they do not, or when that cannot be decided."""
     before, after = draws(original), draws(changed)
     if before is None or after is None or before == after:
         return ""

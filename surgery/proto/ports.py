@@ -78,7 +78,7 @@ def required(model: onnx.ModelProto) -> list[Port]:
 
 
 def mismatch(first: onnx.ModelProto, second: onnx.ModelProto, match: Match) -> str | None:
-    """Say why the second model cannot be fed what the first one is fed, None when it can."""
+    """Return why the second model cannot be fed what the first one is fed, None when it can."""
     mine = {port.name: port for port in signature(first).inputs}
     theirs = {port.name: port for port in signature(second).inputs}
     known = {name for _, name in match.inputs}
@@ -93,7 +93,7 @@ def mismatch(first: onnx.ModelProto, second: onnx.ModelProto, match: Match) -> s
 
 
 def narrowed(first: onnx.ModelProto, second: onnx.ModelProto, match: Match) -> list[str]:
-    """Say what the first model takes, by what it declares, and the second one does not; a line for each input."""
+    """Return what the first model takes, by what it declares, and the second one does not; a line for each input."""
     mine, theirs = signature(first), {port.name: port for port in signature(second).inputs}
     pairs = dict(match.inputs)
     # What has a default keeps its name, also where the others are matched by their order.

@@ -47,7 +47,7 @@ class Signature:
     functions: tuple[str, ...]
 
     def differences(self, other: Signature) -> list[str]:
-        """Say how another model's inputs, outputs and metadata differ. Opsets and functions may change."""
+        """Return how another model's inputs, outputs and metadata differ. Opsets and functions may change."""
         return list(dict.fromkeys(difference.text for difference in self.compare(other)))
 
     def compare(self, other: Signature, renamed: Mapping[str, str] | None = None) -> list[Deviation]:

@@ -35,7 +35,7 @@ class Summary:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        """Give the fields that the JSON report has, with plain values."""
+        """Return the fields that the JSON report has, with plain values."""
         return {
             "path": str(self.path) if self.path is not None else None,
             "nodes": self.nodes,
@@ -94,7 +94,7 @@ class OperatorCount:
         return self.after - self.before
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values."""
+        """Return plain values."""
         return {"op": self.op, "before": self.before, "after": self.after, "difference": self.difference}
 
 

@@ -43,7 +43,7 @@ def api_of(name: str, function: Callable[..., Any]) -> Api:
 
 
 def _home(kind: Any) -> tuple[str, str]:
-    """Give the package that defines a class, and the name of the class."""
+    """Return the package that defines a class, and the name of the class."""
     return str(getattr(kind, "__module__", "")).partition(".")[0], str(getattr(kind, "__name__", ""))
 
 

@@ -221,7 +221,7 @@ class Pass:
         )
 
     def option_errors(self, given: Mapping[str, Any]) -> dict[str, str]:
-        """Say what is wrong with each given option, by its name; a missing one is listed too."""
+        """Return what is wrong with each given option, by its name; a missing one is listed too."""
         if self.requires and not discovery.is_installed(self.requires):
             what = f"pass '{self.name}' needs {self.requires}, which is not installed; pip install {self.requires}"
             return {"": what}
@@ -416,7 +416,7 @@ def _is_alone() -> bool:
 
 
 def clash(name: str) -> str | None:
-    """Say which two places declare a pass of that name, if two do."""
+    """Return which two places declare a pass of that name, if two do."""
     return _CLASHES.get(name)
 
 

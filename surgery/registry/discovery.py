@@ -125,7 +125,7 @@ class _Trial:
         self._worker.close()
 
     def fate(self, name: str) -> str:
-        """Say what an import does to the process that it is tried in; empty when that lives on."""
+        """Return what an import does to the process that it is tried in; empty when that lives on."""
         if not contained.get():
             return ""
         try:
@@ -191,7 +191,7 @@ def _import_file(name: str, check: Callable[[str], object] | None = None) -> Non
 
 
 def origin(module: str, file: str) -> str:
-    """Say where a module comes from: "surgery", a distribution with its version, or else its file."""
+    """Return where a module comes from: "surgery", a distribution with its version, or else its file."""
     if module.startswith(f"{STANDARD}."):
         return "surgery"
     for entry in _entries():

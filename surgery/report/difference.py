@@ -148,7 +148,7 @@ def _names(pair: ConstantPair) -> str:
 
 
 def _apart(pair: ConstantPair) -> str:
-    """Say how far apart the elements are."""
+    """Return how far apart the elements are."""
     return "another number of elements" if pair.distance is None else _distance(pair.distance)
 
 

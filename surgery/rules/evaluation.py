@@ -204,7 +204,7 @@ def _elementwise(whole: Expression, op: str, left: Any, right: Any) -> list[Any]
 
 
 def _facts(condition: Expression, match: Match) -> Iterator[str]:
-    """Say what is actually there, for a condition that does not hold."""
+    """Return what is actually there, for a condition that does not hold."""
     if isinstance(condition, Binary | Unary) and (condition.op in COMPARISONS or condition.op in ("and", "or", "not")):
         for side in condition.parts:
             if condition.op == "and" and _holds(side, match):

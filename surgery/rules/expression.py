@@ -244,7 +244,7 @@ class ExpressionLine(Line):
         return tuple(items)
 
     def place(self, start: int) -> dict[str, Any]:
-        """Tell where the tokens from `start` to here stand, and what they say."""
+        """Return where the tokens from `start` to here stand, and what they say."""
         begin = self.tokens[start][2]
         _, last, position = self.tokens[self.next - 1]
         return {"text": self.line[begin : position + len(last)], "column": begin + 1}

@@ -26,7 +26,7 @@ class Bound:
 
 
 def names_of(plans: list[Plan]) -> dict[str, Bound]:
-    """Say what each name of the match stands for; one that some way to match lacks may be absent."""
+    """Return what each name of the match stands for; one that some way to match lacks may be absent."""
     tables = [dict(_names_in(plan)) for plan in plans]
     found: dict[str, Bound] = {}
     for table in tables:

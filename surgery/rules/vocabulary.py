@@ -52,7 +52,7 @@ TYPES: Mapping[str, ir.DataType] = {_word(dtype): dtype for dtype in ir.DataType
 
 
 def type_word(dtype: ir.DataType) -> Word:
-    """Give the name of an element type."""
+    """Return the name of an element type."""
     return Word(_word(dtype))
 
 

@@ -296,7 +296,7 @@ class Scope:
     def _choose(
         self, node: onnx.NodeProto, schema: Schema | None, inputs: list[str], outputs: list[str]
     ) -> dict[str, bool]:
-        """Say for each type variable that stands for floats whether it can be float64."""
+        """Return for each type variable that stands for floats whether it can be float64."""
         kinds = self._kinds(node, inputs, outputs)
         floats = [key for key, kind in kinds.items() if widened(kind) != kind]
         if schema is None:

@@ -55,7 +55,7 @@ class Plan:
         storage.write_texts(self.texts)
 
     def to_json(self) -> dict[str, Any]:
-        """Give the fields of the JSON report."""
+        """Return the fields of the JSON report."""
         return {
             "name": self.name,
             "pass": str(self.file),

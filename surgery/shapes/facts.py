@@ -46,7 +46,7 @@ def symbolic(shape: ir.Shape | None, *, arithmetic: bool = False) -> ir.Shape | 
 
 
 def declarable(found: Sequence[Dim]) -> list[Dim]:
-    """Give dims as they may be declared in a model: with the names that it has for them."""
+    """Return dims as they may be declared in a model: with the names that it has for them."""
     if not any(isinstance(dim, str) and "dim_x" in dim for dim in found):
         return [*found]
     from surgery.shapes.symbols import shown
@@ -62,7 +62,7 @@ def _is_odd(dim: int | ir.SymbolicDim) -> bool:
 
 
 def dims(shape: ir.Shape | None) -> tuple[Dim, ...] | None:
-    """Give the dims of a shape as plain values."""
+    """Return the dims of a shape as plain values."""
     if shape is None:
         return None
     return tuple(dim if isinstance(dim, int) else dim.value for dim in shape)

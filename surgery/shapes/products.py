@@ -40,7 +40,7 @@ def read(number: Number) -> Product | None:
 
 
 def combine(operation: str, one: Number, other: Number) -> Number | None:
-    """Give the result of an operation on two numbers, one of which has a symbol; None where it is no product."""
+    """Return the result of an operation on two numbers, one of which has a symbol; None where it is no product."""
     mine, its = read(one), read(other)
     if mine is None or its is None:
         return _beside_nothing(operation, mine, its, one, other)

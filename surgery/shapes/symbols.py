@@ -126,7 +126,7 @@ def _dim(text: str) -> ir.SymbolicDim:
 
 @lru_cache(_REMEMBERED)
 def combine(operation: str, one: Number, other: Number) -> Number | None:
-    """Give the result of an operation on two numbers as ONNX has it; None where it has no short form.
+    """Return the result of an operation on two numbers as ONNX has it; None where it has no short form.
 
     Symbols stand for at least 1 here: the caller takes care of the wild ones.
     """

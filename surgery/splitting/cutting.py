@@ -52,7 +52,7 @@ class Source:
         return [name for number in sorted(numbers) for name in self.flow.makes(number)]
 
     def groups(self, cuts: Iterable[Cut]) -> list[set[int]]:
-        """Say which nodes, by number, go into which piece; cuts are ordered by what lies above them."""
+        """Return which nodes, by number, go into which piece; cuts are ordered by what lies above them."""
         flow, taken, found = self.flow, set(self.constants), []
         above = sorted((flow.above(cut) for cut in cuts), key=len)
         for numbers in (*above, flow.above(flow.outputs)):

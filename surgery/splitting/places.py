@@ -108,7 +108,7 @@ def _sizes(source: Source, balance: Balance) -> list[float]:
 
 
 def _burden(names: Sequence[str], shapes: Mapping[str, Sequence[int | None]]) -> tuple[int, int]:
-    """Say how many tensors cross and how large they are together, in elements."""
+    """Return how many tensors cross and how large they are together, in elements."""
     return len(names), sum(
         math.prod(_UNKNOWN if dim is None else dim for dim in shapes.get(name, (_UNKNOWN,))) for name in names
     )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def verify(model: onnx.ModelProto, parts: Sequence[Piece], inputs: InputsSpec, spec: VerifySpec) -> Verdict:
-    """Say whether pieces are sound models, and in sequence bit by bit what the model is that they are pieces of."""
+    """Return whether pieces are valid models, and in sequence bit-identical to the whole."""
     data = [_bytes(part.proto) for part in parts]
     fault = _fault(_bytes(model), data, spec)
     if fault:
@@ -30,7 +30,7 @@ def verify(model: onnx.ModelProto, parts: Sequence[Piece], inputs: InputsSpec, s
 
 
 def _fault(original: bytes, parts: Sequence[bytes], spec: VerifySpec) -> str:
-    """Say what the checker finds in a piece and not in the original; empty for nothing."""
+    """Return what the checker finds in a piece and not in the original; empty for nothing."""
     known: list[str] | None = None
     with closing(Checker(timeout=min(spec.timeout, CHECK_TIMEOUT), memory=spec.memory)) as checker:
         for number, part in enumerate(parts, start=1):
@@ -76,7 +76,7 @@ class _InSequence(Verifier):
 
 
 def _blame(outcome: Outcome, number: int) -> Outcome:
-    """Say of which piece it is that it cannot be run; one that dies, dies as any model does."""
+    """Return which piece cannot be run; one that dies, dies as any model does."""
     if outcome.unsupported is not None:
         return replace(outcome, unsupported=f"piece {number}: {outcome.unsupported}")
     return outcome if outcome.crash is not None else replace(outcome, invalid=f"piece {number}: {outcome.invalid}")

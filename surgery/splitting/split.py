@@ -43,7 +43,7 @@ class Part:
     weights: int
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values."""
+        """Return plain values."""
         return {**vars(self), "defaults": list(self.defaults), "outputs": list(self.outputs)}
 
 
@@ -61,7 +61,7 @@ class Split:
     protos: tuple[onnx.ModelProto, ...] = field(default=(), repr=False)
 
     def plan(self) -> dict[str, Any]:
-        """Say how the pieces connect: feed each what the model is given and what earlier ones made, by name."""
+        """Return how the pieces connect: feed each what the model is given and what earlier ones made, by name."""
         return {
             "model": self.model,
             "inputs": list(self.inputs),
@@ -70,7 +70,7 @@ class Split:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values: the plan, the verdict and the files."""
+        """Return plain values: the plan, the verdict and the files."""
         return {
             "ok": self.ok,
             **self.plan(),

@@ -45,7 +45,7 @@ class Types:
         return ir.serde.serialize_value(declared)
 
     def shapes(self) -> dict[str, Sequence[int | None]]:
-        """Give the dims of all values whose rank is known; one that is no number is None."""
+        """Return the dims of all values whose rank is known; one that is no number is None."""
         found: dict[str, Sequence[int | None]] = {}
         for name, value in self._values.items():
             dims = value.shape
@@ -54,7 +54,7 @@ class Types:
         return found
 
     def _dims(self, value: Value) -> tuple[Dim, ...] | None:
-        """Give the dims, without the symbols that inference made up: nothing else is called so."""
+        """Return the dims, without the symbols that inference made up: nothing else is called so."""
         facts, dims = self._graph.facts, value.shape
         if dims is None:
             return None

@@ -100,7 +100,7 @@ def _names(nodes: Sequence[NodeProto]) -> Iterator[tuple[str, str]]:
 
 
 def _of_tensor(tensor: TensorProto) -> str:
-    """Say why a tensor is not what its type and dims say; empty when it is. Data elsewhere was looked at already."""
+    """Return why a tensor is not what its type and dims say; empty when it is. Data elsewhere was looked at already."""
     kind = tensor.data_type
     if kind not in _TYPES:
         return f"has the element type {kind}, which ONNX does not have"

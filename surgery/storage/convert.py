@@ -67,7 +67,7 @@ def _named_errors(what: str) -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> str:
-    """Say in one line what started a chain of errors."""
+    """Return in one line what started a chain of errors."""
     while error.__cause__ is not None:
         error = error.__cause__
     text = " ".join(str(error).split())[:300]

@@ -26,7 +26,7 @@ class Exported:
     bytes: int
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values."""
+        """Return plain values."""
         return {"files": [str(path) for path in self.files], "tensors": self.tensors, "bytes": self.bytes}
 
 

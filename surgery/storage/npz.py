@@ -71,7 +71,7 @@ def head(path: Path, name: str, file: Any) -> tuple[tuple[int, ...], bool, np.dt
 
 
 def _unpacking(path: Path, name: str, weights: Weights) -> Callable[[], Reference]:
-    """Say where data lies: in the scratch file, where it is unpacked to, a chunk at a time."""
+    """Return where data lies: in the scratch file, where it is unpacked to, a chunk at a time."""
 
     def place() -> Reference:
         try:

@@ -81,7 +81,7 @@ def _entries(path: Path, source: Source, weights: Weights) -> Iterator[tuple[str
 
 
 def _aligned(reference: Reference, dtype: ir.DataType, weights: Weights) -> Callable[[], Reference]:
-    """Say where data lies: in the file, or in a copy where elements would not begin at multiples of their size."""
+    """Return where data lies: in the file, or in a copy where elements would not begin at multiples of their size."""
     if reference.offset % (dtype.bitwidth // 8) == 0:
         return lambda: reference
     return lambda: weights.spill(weights.view(reference))

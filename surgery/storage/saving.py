@@ -51,7 +51,7 @@ class External:
             raise UsageError("a file of external data has a byte at least")
 
     def names(self, target: Path) -> Names:
-        """Say what the data files of a model are called, by their number from 0."""
+        """Return what the data files of a model are called, by their number from 0."""
         first = self.data or f"{target.name}.data"
         if first == target.name:
             raise UsageError(f"the model itself is called '{first}'", todo="name another file for the weights")

@@ -180,7 +180,7 @@ def _plain_bytes(parts: list[bytes | memoryview | Reference]) -> list[bytes | me
 
 
 def _implausible(proto: onnx.ModelProto) -> str | None:
-    """Say why a message that protobuf could parse is still no model: it accepts much rubbish."""
+    """Return why a message that protobuf could parse is still no model: it accepts much rubbish."""
     graph = proto.graph
     if not proto.HasField("graph") or not (graph.node or graph.output or graph.input or graph.initializer):
         return "the file holds no graph, so it is not an ONNX model, or it is cut short"

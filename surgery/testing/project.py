@@ -61,7 +61,7 @@ class Result:
         return self.status in ("passed", "blessed")
 
     def to_json(self) -> dict[str, Any]:
-        """Give the fields of the JSON report."""
+        """Return the fields of the JSON report."""
         return {
             "path": str(self.path),
             "case": self.case.name if self.case is not None else None,
@@ -91,7 +91,7 @@ class Report:
         return {status: sum(result.status == status for result in self.results) for status in STATUSES}
 
     def to_json(self) -> dict[str, Any]:
-        """Give the fields of the JSON report."""
+        """Return the fields of the JSON report."""
         return {
             "ok": self.exit_code == 0,
             "counts": self.counts,

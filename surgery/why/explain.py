@@ -99,7 +99,7 @@ class NearMiss:
 
     @property
     def summary(self) -> str:
-        """Say in one line what is missing."""
+        """Return in one line what is missing."""
         if self.reason:
             values = [self.values] if self.values and not self.unknown else []
             detail = "; ".join([*self.escapes, *(f"not known: {what}" for what in self.unknown), *values])
@@ -181,7 +181,7 @@ class Why:
         return lines[:most] or [self.remark or "nothing in the model comes near the pattern"]
 
     def to_json(self) -> dict[str, Any]:
-        """Give the fields of the JSON report."""
+        """Return the fields of the JSON report."""
         fields = asdict(self)
         return {"pass": fields.pop("name"), **fields}
 
@@ -306,7 +306,7 @@ def _explain(
 
 
 def _package(declared: Pass) -> str:
-    """Say where the code of a pass stands, with what it shares with others of its kind."""
+    """Return where the code of a pass stands, with what it shares with others of its kind."""
     if declared.is_standard:
         return "surgery.passes"
     return declared.module if declared.module.startswith("surgery.") else declared.module.partition(".")[0]

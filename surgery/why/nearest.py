@@ -93,7 +93,7 @@ def _refused(
 
 
 def _escapes(plan: Plan, match: Match) -> Iterator[str]:
-    """Say who sees what a match would take away."""
+    """Return who sees what a match would take away."""
     nodes = match.nodes
     for node in nodes:
         if node.ir.graph is not match.root.ir.graph:

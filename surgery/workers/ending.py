@@ -24,7 +24,7 @@ _MESSAGE_LENGTH = 300
 
 
 def died(stage: str, status: int | None, last: str, timeout: float | None, expired: bool = False) -> WorkerError:
-    """Say what ended a process.
+    """Return what ended a process.
 
     `status` is its exit code or the negative number of a signal, None when nobody knows; `last` its last line of
     output; `expired` tells that it was ended for taking more than `timeout` seconds.

@@ -36,7 +36,7 @@ _timeout: float | None = None
 
 
 def stage(name: str) -> None:
-    """Say which native call comes next: a crash is blamed on it, and its time begins. Nothing outside a worker."""
+    """Return which native call comes next: a crash is blamed on it, and its time begins. Nothing outside a worker."""
     if _channel is not None:
         wire.send(_channel, wire.pack({"stage": name}))
         _limit_cpu()

@@ -164,7 +164,7 @@ def test_wrong_flags(project: Project, capsys: pytest.CaptureFixture[str], tmp_p
     (tmp_path / "bad.txt").write_text("")
     for flags, words in (
         (["-k", "nothing"], "none of 3 cases"),
-        (["--timeout", "0"], "above 0"),
+        (["--timeout", "0"], "positive number"),
         (["--plugin", "nowhere.py"], "no plugin file"),
         (["--plugin", "no_such_module"], "no plugin module"),
     ):

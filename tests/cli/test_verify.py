@@ -172,9 +172,9 @@ def test_mistakes_are_answered_in_one_line(
     ("flags", "words"),
     [
         (["--by", "nmae"], "invalid choice: 'nmae'"),
-        (["--rtol", "tight"], "'tight' is not a number from 0"),
-        (["--atol", "-1"], "'-1' is not a number from 0"),
-        (["--rtol", "nan"], "'nan' is not a number from 0"),
+        (["--rtol", "tight"], "'tight' is not a non-negative number"),
+        (["--atol", "-1"], "'-1' is not a non-negative number"),
+        (["--rtol", "nan"], "'nan' is not a non-negative number"),
         (["--seed", "-1"], "'-1' is not a non-negative integer"),
         (["--recipe", "tdy"], "no recipe 'tdy'; did you mean 'tidy'?"),
         (["--recipe", "a.onnx"], "a.onnx"),

@@ -122,7 +122,7 @@ def test_a_limit_is_a_number_from_one(model: Path, capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit) as ended:
         surgery(capsys, "fuse-clip", model, "--limit", "0")
     assert ended.value.code == 2
-    assert "'0' is not a whole number from 1" in capsys.readouterr().err
+    assert "'0' is not a positive integer" in capsys.readouterr().err
 
 
 def test_a_model_that_is_not_there(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

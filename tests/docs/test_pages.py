@@ -12,7 +12,7 @@ from typing import Any
 import onnx
 import pytest
 from support import ROOT
-from support.printed import normalized
+from support.shown import normalized
 
 from surgery import cli
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx
 import pytest
 from support import ROOT
-from support.printed import normalized
+from support.shown import normalized
 
 from surgery import cli
 from surgery.graph import text

@@ -16,6 +16,7 @@ BUDGETS = {
     "tests/passes/test_cases.py": 250.0,
     "tests/behaviour/test_kills.py": 60.0,
     "tests/mutation/test_mutation.py": 60.0,
+    "tests/docs/test_pages.py": 100.0,
     "tests/docs/test_edit.py": 40.0,
     "tests/registry/test_discovery.py": 40.0,
     "tests/storage/test_corpus.py": 40.0,

@@ -176,7 +176,7 @@ def _together(outputs: Sequence[Output], narrow: tuple[str, ...]) -> Ruling:
 
 
 def _blame(finding: Finding) -> str:
-    """Say what is wrong with an element."""
+    """Return what is wrong with an element."""
     assert finding.element is not None
     if not finding.times:
         return describe(finding.element)

@@ -90,13 +90,13 @@ class Difference:
         self.overall = max(self.overall, overall)
 
     def as_needed(self) -> dict[str, float] | None:
-        """Give the smallest tolerance that would have passed, None when none would; zeros when the bits agree."""
+        """Return the smallest tolerance that would have passed, None when none would; zeros when the bits agree."""
         if np.isinf(self.needed):
             return None
         return {"rtol": self.rtol, "atol": self.atol}
 
     def details(self) -> Details:
-        """Give what was found so far as plain values."""
+        """Return what was found so far as plain values."""
         return Details(self.elements, self.differing, self.count_beyond, self.ulp, self.worst, self.nan, self.infinite)
 
 
@@ -190,7 +190,7 @@ def placed_tensors(value: Any, item: tuple[int, ...] = ()) -> Iterator[tuple[tup
 
 
 def factors(x: Array, y: Array, scale: Array | float, tolerance: Tolerance) -> Array:
-    """Say for each element by what factor the tolerance would have to grow; infinite when that would not help.
+    """Return for each element by what factor the tolerance would have to grow; infinite when that would not help.
 
     `x` and `y` are float64, `scale` is a number or has one for each element.
     """
@@ -209,7 +209,7 @@ def factors(x: Array, y: Array, scale: Array | float, tolerance: Tolerance) -> A
 
 
 def describe(element: Element) -> str:
-    """Say what one element is instead of what."""
+    """Return what one element is instead of what."""
     index = list(element.index)
     what = f"{_title(element.output, element.item)}{index if index else ''}"
     pair = element.changed, element.original

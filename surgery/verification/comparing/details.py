@@ -75,7 +75,7 @@ class Element:
     binding: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values."""
+        """Return plain values."""
         return {
             "output": self.output,
             "item": list(self.item),
@@ -95,7 +95,7 @@ class Places:
     first: Element
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values."""
+        """Return plain values."""
         return {"count": self.count, "first": self.first.to_json()}
 
 
@@ -112,7 +112,7 @@ class Arbitration:
     unavailable: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values."""
+        """Return plain values."""
         return {
             "original": plain(self.original),
             "changed": plain(self.changed),
@@ -141,7 +141,7 @@ class Details:
     float64: Arbitration | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values; NaN and infinity, which JSON lacks, as texts."""
+        """Return plain values; NaN and infinity, which JSON lacks, as texts."""
         parts = {name: getattr(self, name) for name in ("worst", "nan", "infinite", "float64")}
         parts_json = {name: part.to_json() if part is not None else None for name, part in parts.items()}
         metrics = None if self.metrics is None else {name: plain(value) for name, value in self.metrics.items()}
@@ -182,7 +182,7 @@ class Verdict:
         return self.status is Status.UNVERIFIED
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values."""
+        """Return plain values."""
         return {
             "verdict": self.status.value,
             "reason": self.reason,

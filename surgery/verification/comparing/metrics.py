@@ -118,7 +118,7 @@ class Meter:
         self.names |= {name: output for name, value in self.metrics.items() if value != before[name]}
 
     def failures(self, least: Metrics) -> Iterator[str]:
-        """Say which limits do not hold, and for which output."""
+        """Return which limits do not hold, and for which output."""
         for name, limit in least.items():
             value, metric = self.metrics[name], METRICS[name]
             if value < limit:

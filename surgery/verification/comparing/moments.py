@@ -81,7 +81,7 @@ class Moments:
         return count if count >= LEAST_SEEDS else 0
 
     def difference(self, candidate: bytes) -> str | None:
-        """Say how the random outputs of a changed model are distributed otherwise; empty when nothing shows that.
+        """Return how the random outputs of a changed model are distributed otherwise; empty when nothing shows that.
 
         None when they cannot be compared.
         """

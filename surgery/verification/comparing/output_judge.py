@@ -63,7 +63,7 @@ class OutputJudge:
     def changed_since(
         self, accepted: Sequence[Mapping[str, Any]], runs: Sequence[Run], results: Sequence[Mapping[str, Any]]
     ) -> str | None:
-        """Say where outputs are not bit-identical to those of a model that was accepted before."""
+        """Return where outputs are not bit-identical to those of a model that was accepted before."""
         rules = self._original.rules(Parity.EXACT)
         for run, expected, outputs in zip(runs, accepted, results):
             total = Difference()
@@ -117,7 +117,7 @@ class _Found:
     short: tuple[str, ...] = ()
 
     def negative(self) -> Verdict | None:
-        """Give the verdict when what was found speaks against the changed model."""
+        """Return the verdict when what was found speaks against the changed model."""
         total, ruling, promise = self.total, self.ruling, self.promise
         message = f"{total.message}{describe(self.worst)}"
         if not total.hopeless and total.bits and promise is Parity.EXACT:
@@ -149,7 +149,7 @@ class _Found:
         return replace(details, metrics=metrics, float64=ruling.arbitration if ruling is not None else None)
 
     def tell(self) -> str:
-        """Say how far apart the models are, and why that is close enough."""
+        """Return how far apart the models are, and why that is close enough."""
         lead = self._unknown("small next to the rest of the output (not judged in float64: {}): ")
         if self.ruling is not None and self.total.needed > 1.0 and not lead:
             lead = "beyond the tolerance, but as close to float64 as the original: "

@@ -132,7 +132,7 @@ class Probing:
         return any(name not in nature and not any(t.size for t in tensors(value)) for name, value in outputs.items())
 
     def explain(self, found: Found, given: Given) -> str:
-        """Say why nothing was accepted."""
+        """Return why nothing was accepted."""
         if self.gap:
             return self.gap
         if self.crashes:

@@ -93,7 +93,7 @@ def same(first: Any, second: Any) -> bool:
 
 
 def _unusable(found: list[Any]) -> str | None:
-    """Say what is wrong with the elements of an output, given as tensors of all runs."""
+    """Return what is wrong with the elements of an output, given as tensors of all runs."""
     if not any(tensor.size for tensor in found):
         return ALWAYS_EMPTY
     if not all(is_float(tensor.dtype) for tensor in found):
@@ -112,7 +112,7 @@ def _unusable(found: list[Any]) -> str | None:
 
 
 def _unmoved(name: str, sources: frozenset[str], groups: list[list[Run]], rules: ComparisonRules) -> str | None:
-    """Say that an output does not follow its inputs, looking at runs with the same dims."""
+    """Report that an output does not follow its inputs, looking at runs with the same dims."""
     tried = False
     for group in groups:
         for run in group[1:]:

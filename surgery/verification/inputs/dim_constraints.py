@@ -34,7 +34,7 @@ _BROADCASTS = traits.BROADCASTING | traits.NORMALIZING
 
 
 def dim_constraints(skeleton: bytes, dims: Mapping[str, list[Extent]], names: Sequence[str]) -> Implied:
-    """Say what the graph implies for some dims; `dims` are those of the graph inputs."""
+    """Return what the graph implies for some dims; `dims` are those of the graph inputs."""
     import onnx
 
     from surgery.shapes.inference import Inference
@@ -99,7 +99,7 @@ def extents(pairs: Sequence[Pair], names: Sequence[str]) -> dict[str, list[int]]
 
 
 def _rename(model: onnx.ModelProto, dims: Mapping[str, list[Extent]], symbols: Mapping[str, str]) -> None:
-    """Give the dims of the inputs names that can be computed with; forget what is declared of other values."""
+    """Return the dims of the inputs names that can be computed with; forget what is declared of other values."""
     for value in model.graph.input:
         shape = value.type.tensor_type.shape
         for dim, extent in zip(shape.dim, dims.get(value.name, ())):

@@ -139,7 +139,7 @@ class Dims:
         return self._admitted(self._imaged(point, 0, WIDE), {})
 
     def _imaged(self, point: Mapping[str, int], which: int, extents: Sequence[int]) -> dict[str, int]:
-        """Give the dims of images other extents."""
+        """Return the dims of images other extents."""
         names = (name for name in self.spatial if name in point)
         return {**point, **{name: self._wish(name, which, extent) for name, extent in zip(names, extents)}}
 

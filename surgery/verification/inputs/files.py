@@ -156,7 +156,7 @@ def fit_all(
 
 
 def unknown_input(name: str, known: Iterable[str]) -> MisfitError:
-    """Say that the model has no such input."""
+    """Report that the model has no such input."""
     names = sorted(known)
     near = difflib.get_close_matches(str(name), names, n=1)
     hint = f"did you mean '{near[0]}'?" if near else f"its inputs are {', '.join(names) or 'none'}"

@@ -54,7 +54,7 @@ class GivenBinding(Binding):
     path: Path = field(default=Path(), compare=False)
 
     def as_json(self, refused: str | None = None) -> dict[str, Any]:
-        """Give the set for a report: nothing was drawn, so that there is no seed."""
+        """Return the set for a report: nothing was drawn, so that there is no seed."""
         entry = {**super().as_json(refused), "seed": None}
         return entry if self.outcome is None else {**entry, "expected_outputs": self.outcome}
 

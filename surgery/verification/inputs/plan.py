@@ -49,7 +49,7 @@ class Binding:
     profile: str = "legal"
 
     def as_json(self, refused: str | None = None) -> dict[str, Any]:
-        """Give the binding for a report."""
+        """Return the binding for a report."""
         entry: dict[str, Any] = {"dims": dict(self.dims), "character": self.character, "seed": self.seed}
         return entry if refused is None else {**entry, "refused": refused}
 

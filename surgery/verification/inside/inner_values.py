@@ -93,7 +93,7 @@ class Inside:
         return {name: 4 * int(np.prod(shape)) for name, shape in shapes.items()}
 
     def compare(self, names: Sequence[str]) -> dict[str, Verdict]:
-        """Give the verdicts on values that differ, or that agree and are not vacuous; nothing on others.
+        """Return the verdicts on values that differ, or that agree and are not vacuous; nothing on others.
 
         All runs are taken, or a few where that would take too much, and values a batch at a time.
         """

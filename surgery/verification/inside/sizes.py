@@ -37,7 +37,7 @@ _SMALLER = (17, 19, 23, 29, 31, 37, 41, 43, 47, 53)
 
 
 def reduced(region: Region, points: Sequence[Point]) -> Sequence[Point]:
-    """Give the points with smaller extents for what is given to a region; the same points where size may matter."""
+    """Return the points with smaller extents for what is given to a region; the same points where size may matter."""
     pieces = (region.before, region.after)
     if any(node.op_type not in traits.UNIFORM for piece in pieces for node in piece.graph.node):
         return points
@@ -64,7 +64,7 @@ def _smaller(region: Region, point: Point, fixed: set[int]) -> Point:
 
 
 def enlarged(region: Region, points: Sequence[Point]) -> list[Point]:
-    """Give points at which extents are larger than any number that the region has; none where that is not possible.
+    """Return points at which extents are larger than any number that the region has; none where that is not possible.
 
     What is empty at the sizes of the model and at these is so at all.
     """

@@ -72,7 +72,7 @@ class Laboratory:
         grown: bool = False,
         budget: Budget,
     ) -> dict[str, Verdict]:
-        """Give a verdict on each target of each region. Those that have `grown` have to move.
+        """Return a verdict on each target of each region. Those that have `grown` have to move.
 
         `CostlyError` when that would take more than is left of the budget.
         """
@@ -102,7 +102,7 @@ class Laboratory:
         return verdicts
 
     def beneath(self, region: Region, before: Definitions, promise: Parity, grown: bool) -> dict[str, Verdict]:
-        """Give a verdict on each target of a piece of a region that was run."""
+        """Return a verdict on each target of a piece of a region that was run."""
         assert self._values is not None
         try:
             return self._try(region, self._values, before, promise, grown)
@@ -285,7 +285,7 @@ class Laboratory:
         promise: Parity,
         grown: bool,
     ) -> dict[str, Verdict]:
-        """Give the verdicts on targets that agree, but prove nothing.
+        """Return the verdicts on targets that agree, but prove nothing.
 
         What has the same bits for all values drawn, on both sides, has them by its definition, unless the region was
         made larger until it did not show the difference any more. So is empty what is so for all extents.
@@ -374,7 +374,7 @@ def _signed(drawn: Any, name: str, before: Definitions) -> Any:
 
 
 def _proved(region: Region) -> dict[str, Verdict]:
-    """Give the verdicts on targets that the same operators compute in both models."""
+    """Return the verdicts on targets that the same operators compute in both models."""
     if len(region.targets) == 1 and _computing(region.before) != _computing(region.after):
         return {}
     proof = alike(region.before, region.after, region.outputs)
@@ -388,7 +388,7 @@ def _computing(piece: onnx.ModelProto) -> set[str]:
 
 
 def _follows(region: Region, verdicts: Mapping[str, Verdict]) -> dict[str, Verdict]:
-    """Give the verdicts on targets that the same operators compute of others, once these are known to be equal.
+    """Return the verdicts on targets that the same operators compute of others, once these are known to be equal.
 
     Where a value and another one that is made of it are both read, and one of them is gone, what reads them is given
     elements in the original that do not belong together.

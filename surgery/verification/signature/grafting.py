@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def obstacle(model: onnx.ModelProto, original: onnx.ModelProto, names: Collection[str]) -> str:
-    """Say why the original cannot compute these inputs of a changed model; empty when it can.
+    """Return why the original cannot compute these inputs of a changed model; empty when it can.
 
     Another version of the default domain is no obstacle yet, see `lifting`.
     """

@@ -42,7 +42,7 @@ def examine(changed: Verifier, before: Verifier, match: Match) -> Verdict:
 
 
 def runs_elsewhere(changed: Verifier, freed: Sequence[Freed]) -> Verdict | None:
-    """Say that a changed model runs at no other extent of a dim that is open now; None when it does."""
+    """Report that a changed model runs at no other extent of a dim that is open now; None when it does."""
     changed.prepare()
     if changed.problem is not None:
         problem = changed.problem.replace("the original", "the changed model")
@@ -57,7 +57,7 @@ def runs_elsewhere(changed: Verifier, freed: Sequence[Freed]) -> Verdict | None:
 
 
 def _not_finite(changed: Verifier, before: Verifier, match: Match) -> str:
-    """Say which output is NaN or infinite where it should not be; empty when none is."""
+    """Return which output is NaN or infinite where it should not be; empty when none is."""
     runs = [run for run in changed.runs if run.binding.character not in _EXTREME]
     faulty = {name for run in runs for name, value in run.outputs.items() if not _is_finite(value)}
     if not faulty:

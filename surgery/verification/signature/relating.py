@@ -320,7 +320,7 @@ class _Body:
 
 
 def _read_before(relation: Relation, inverse: _Body) -> dict[str, str]:
-    """Say which input of before each identifier of an inverse is: what the relation makes is the one it is about."""
+    """Return which input of before each identifier of an inverse is: what the relation makes is the one it is about."""
     names = {_Body(relation, relation.body, "").last: relation.port, **relation.names}
     return {key: names.get(key, key) for key in inverse.free}
 

@@ -99,7 +99,7 @@ class SignatureView:
         return carry(self.inputs, self.verifier.given, signature(self._original()), model, spec, names=names)
 
     def hint(self, model: onnx.ModelProto) -> str:
-        """Say what may be the matter where the original does not run with what a pass says put around it."""
+        """Return what may be the matter where the original does not run with what a pass says put around it."""
         own, its = opset(self._original()), opset(model)
         if not self.settled.wraps or own == its:
             return ""
@@ -108,7 +108,7 @@ class SignatureView:
         )
 
     def problem(self, model: onnx.ModelProto) -> Verdict | None:
-        """Say why a model cannot be compared at all, None when it can."""
+        """Return why a model cannot be compared at all, None when it can."""
         new = self._inside(model)
         obstacle = grafting.obstacle(model, self._original(), new) if new else ""
         if new and not obstacle:

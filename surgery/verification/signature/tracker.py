@@ -80,7 +80,7 @@ class SignatureTracker:
         return _match_by_order(self._terms.signature, signature(model))
 
     def complaints(self, model: onnx.ModelProto, declared: Collection[Change], renamed: Names) -> Iterator[str]:
-        """Say what is another in the signature of a changed model, though its pass does not declare it."""
+        """Return what is another in the signature of a changed model, though its pass does not declare it."""
         for deviation in self._terms.signature.compare(signature(model), renamed):
             if deviation.change not in declared:
                 yield f"{deviation.text}; the pass does not declare that it changes {deviation.change}"

@@ -62,7 +62,7 @@ class Pair:
         return agrees and not self.complaints
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values.
+        """Return plain values.
 
         `ok`: whether the exit code is 0. `verdict`, `reason`, `needed`, `message`, `details`: see `Verdict`. `by`:
         "name" or "position". `inputs`, `outputs`: pairs of names, of A and of B. `signature`: differences of the

@@ -32,7 +32,7 @@ class Validity:
         return not self.findings and not self.refusal
 
     def __str__(self) -> str:
-        """Say all that is wrong, in one line."""
+        """Return all that is wrong, in one line."""
         if self.ok:
             return "valid"
         if self.gap and not self.findings:
@@ -42,7 +42,7 @@ class Validity:
         return f"invalid: {'; '.join([*self.findings, *refusal])}"
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain values."""
+        """Return plain values."""
         return {"valid": self.ok, "findings": list(self.findings), "runtime": self.refusal or None}
 
 

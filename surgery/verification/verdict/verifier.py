@@ -191,7 +191,7 @@ class Verifier:
             return self._regional.compare(before, candidate, promise, afford)
 
     def _refused(self, candidate: bytes, found: Compared) -> Verdict | None:
-        """Give the verdict on a model with other opsets that the runtime does not take whole, given that it agrees.
+        """Return the verdict on a model with other opsets that the runtime does not take whole, given that it agrees.
 
         Which kernel a node gets may depend on the opset of the model, though its operator is the same in both: where
         there is none, ONNX Runtime takes the operator apart, but not for each opset.
@@ -290,7 +290,7 @@ class Verifier:
         return self._last[1]
 
     def _not_run(self) -> Verdict | None:
-        """Give the verdict on any changed model when the original itself does not run."""
+        """Return the verdict on any changed model when the original itself does not run."""
         problem = self._original.problem
         return None if problem is None else Verdict(Status.UNVERIFIED, NOT_RUN, message=problem)
 
@@ -363,7 +363,7 @@ def _digest(before: bytes, candidate: bytes, promise: Parity) -> Hashable:
 
 
 def _other_draws(original: ReferenceRun, candidate: bytes) -> str:
-    """Say how the random draws after the outputs differ; empty when they do not, or when there are none."""
+    """Return how the random draws after the outputs differ; empty when they do not, or when there are none."""
     import onnx
 
     if not original.random:
@@ -372,7 +372,7 @@ def _other_draws(original: ReferenceRun, candidate: bytes) -> str:
 
 
 def _failure(outcome: Outcome, runs: Sequence[Run]) -> Verdict | None:
-    """Give the verdict for a changed model that does not run where the original does."""
+    """Return the verdict for a changed model that does not run where the original does."""
     if outcome.crash is not None:
         return Verdict(
             Status.DIFFERENT, message=f"the changed model fails where the original runs: {outcome.crash.what}"

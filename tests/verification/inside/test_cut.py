@@ -32,7 +32,8 @@ def _scalar(name: str, value: float) -> str:
 def test_an_operator_of_another_domain_has_the_version_that_its_domain_imports(
     versions: tuple[int, int], expected: set[str]
 ) -> None:
-    body = "g (string[N] x) => (int64[N] y) { y = ai.onnx.ml.LabelEncoder<keys_strings = [\"a\"], values_int64s = [1]>(x) }"
+    encoder = 'ai.onnx.ml.LabelEncoder<keys_strings = ["a"], values_int64s = [1]>(x)'
+    body = f"g (string[N] x) => (int64[N] y) {{ y = {encoder} }}"
     sides = [_proto(body, f'<ir_version: 10, opset_import: ["": 21, "ai.onnx.ml": {version}]>') for version in versions]
     assert differing(*(Definitions(side.SerializeToString()) for side in sides)) == expected
 
