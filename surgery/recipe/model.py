@@ -1,7 +1,7 @@
-"""What a recipe may say: one model for each mapping in it, whose fields are its keys.
+"""The keys of recipes: a pydantic model for each mapping in a recipe, with a field for each key.
 
-The loader reads by these models, and the JSON schema and the reference of the documentation are made from them. Each
-makes one of the immutable values of `schema.py`, or of what a verification is asked for.
+The loader validates with these models, and the JSON schema and the reference are generated from them. Each model
+produces one of the immutable values of `schema.py`, or part of the specification of a verification.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _pattern(pattern: str) -> WithJsonSchema:
 
 
 class Tensor(Section):
-    """How to fill one input: one of these keys is given."""
+    """How to fill one input. Exactly one of these keys is given."""
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1})
     wanted = "a mapping such as {values: [0, 1]} or {range: [0, 9]}"
@@ -155,7 +155,7 @@ _Extent = Annotated[int, Field(ge=1), takes("a whole number or a list of them", 
 
 
 class Inputs(Section):
-    """What is known of the inputs."""
+    """What to feed the model."""
 
     makes = InputsSpec
     wanted = "a mapping such as {dims: {batch: 1}}"
@@ -164,17 +164,17 @@ class Inputs(Section):
         dict[str, Annotated[tuple[_Extent, ...], OneOrMore("dim {} lists no extent")]],
         entries("a mapping such as {batch: [1, 3]}"),
         Frozen,
-    ] = key("The sizes to try of each dynamic dim, by its name.")
+    ] = key("The sizes to try for each dynamic dim, by name.")
     tensors: Annotated[dict[str, Tensor], entries("a mapping such as {mask: {values: [0, 1]}}"), Frozen] = key(
-        "How to fill single inputs, by their names."
+        "How to fill single inputs, by name."
     )
     data: Annotated[tuple[Annotated[Any, reads(_data), _pattern(r"\S")], ...], OneOrMore()] = key(
-        "Whole sets of inputs: .npz files, folders with input_0.pb, or folders of such."
+        "Complete sets of inputs: .npz files, folders with input_0.pb, or folders of these."
     )
     generator: Annotated[Any, reads(_generator), _pattern(r"\.py:[^\W\d]\w*$")] = key(
-        "A function of a Python file that makes inputs, such as inputs.py:make. It is code and needs trust."
+        "A function of a Python file that makes inputs, such as inputs.py:make. It is code, and needs trust."
     )
-    only_given: Flag = key("Add no inputs of surgery's own making.")
+    only_given: Flag = key("Use the given inputs only; generate none.")
 
 
 # Verification
@@ -217,22 +217,22 @@ def _limit(metric: Metric) -> Any:
 class _Verify(Section):
     wanted = "a mapping such as {rtol: 1e-4, atol: 1e-5}"
 
-    rtol: Unsigned = key("The relative tolerance; left out, the dtype and the pass decide.")
-    atol: Unsigned = key("The absolute tolerance; left out, the dtype and the pass decide.")
-    seed: Whole = key("Where the random inputs start.")
+    rtol: Unsigned = key("The relative tolerance. By default, it depends on the dtype and the pass.")
+    atol: Unsigned = key("The absolute tolerance. By default, it depends on the dtype and the pass.")
+    seed: Whole = key("The seed of the random inputs.")
     mode: Annotated[Mode, Word] = key("Verify after each step, once at the end, or never.")
     compare: Annotated[Compare, Word] = key(
-        "Compare each step where it changed the model, and the whole at the end; or the whole each time."
+        "Compare the changed region after each step and the whole model at the end, or the whole model after each step."
     )
-    unverified: Annotated[Unverified, Word] = key("Whether a step of which nothing could be shown counts as failed.")
+    unverified: Annotated[Unverified, Word] = key("Whether a step that could not be verified fails.")
     timeout: Annotated[float, Field(gt=0), takes("a number of seconds", int, float)] = key(
-        "How many seconds one run of the model may take."
+        "The time limit of one run of the model, in seconds."
     )
     memory: Annotated[int, Field(ge=1), SizeUnit(), reads(_memory)] = key(
-        "How much memory the process that runs the model may take, such as 2GiB."
+        "The memory limit of the process that runs the model, such as 2GiB."
     )
     custom_op_library: Annotated[tuple[Annotated[Any, reads(_library), _pattern(r"\S")], ...], OneOrMore()] = key(
-        "Shared libraries with custom operators for ONNX Runtime, by path. They are code and need trust."
+        "Shared libraries with custom operators for ONNX Runtime, by path. They are code, and need trust."
     )
 
     def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> VerifySpec:
@@ -255,9 +255,9 @@ class When(Section):
     wanted = 'a mapping such as {ops: {Softmax: ">= 1"}}'
 
     ops: Annotated[dict[str, Count], entries("a mapping such as {Dropout: 0}"), Frozen] = key(
-        "How many nodes there are of an operator: a number, or a comparison."
+        "The number of nodes of an operator: a number or a comparison."
     )
-    nodes: Count = key("How many nodes there are in all.")
+    nodes: Count = key("The number of all nodes.")
     opset: Count = key("The version of the default opset.")
 
 
@@ -267,19 +267,19 @@ class _Expected(When):
 
 
 _Signature = Annotated[Literal["unchanged"], Word]
-_SIGNATURE = "Inputs and outputs have their names, order, types and dims."
+_SIGNATURE = "Inputs and outputs keep their names, order, types and dims."
 
 
 class Expect(_Expected):
-    """What has to hold of the model at the end."""
+    """Expectations of the resulting model."""
 
     signature: _Signature = key(_SIGNATURE)
 
 
 class ExpectStep(_Expected):
-    """What has to hold of the model after a step."""
+    """Expectations of the model after a step."""
 
-    sites: Count = key("To how many places the pass was applied.")
+    sites: Count = key("The number of sites that the pass rewrote.")
     signature: _Signature = key(_SIGNATURE)
 
 
@@ -313,7 +313,7 @@ def _use(node: Node, draft: Draft) -> schema.Recipe:
 
 _ROUNDS = f"{schema.UNTIL_STABLE} or a number of rounds"
 _ON_FAILURE = Annotated[schema.OnFailure, Word]
-_WHEN = "Run this only if all of these hold of the model as it is then."
+_WHEN = "Run this only if the model meets all of these conditions."
 
 
 class _Step(Section):
@@ -334,10 +334,10 @@ class PassLong(_Step):
     )
     when: When = key(_WHEN)
     on_failure: _ON_FAILURE = key(
-        "What to do when the result is wrong: end the run, take the step back, keep the sites that are right "
-        "(or take the step back when none is), or keep it all. The default is what the recipe says."
+        "What to do when the step fails: abort the run, roll the step back, keep the sites that hold (or roll back if "
+        "none does), or keep the result. The default is the `on_failure` of the recipe."
     )
-    expect: ExpectStep = key("What has to hold of the model after this step; else it has failed.")
+    expect: ExpectStep = key("Expectations of the model after this step; it fails if one is not met.")
 
     @classmethod
     def seen(cls, draft: Draft, node: Table, found: dict[str, Node]) -> None:
@@ -380,8 +380,8 @@ class Repeat(_Step):
         Any,
         reads(_times),
         WithJsonSchema({"anyOf": [{"const": schema.UNTIL_STABLE}, {"type": "integer", "minimum": 1}]}),
-    ] = needed("How many rounds at most, or until a round changes nothing.", alias="repeat")
-    steps: Steps = needed("The steps of one round.")
+    ] = needed("The maximum number of rounds, or `until-stable`: until a round changes nothing.", alias="repeat")
+    steps: Steps = needed("The steps of a round.")
     when: When = key(_WHEN)
 
 
@@ -425,27 +425,27 @@ class Recipe(Section):
         Line,
         AfterValidator(lambda name, info: below(info.context.folder, name)),
         text("the path of a model"),
-    ] = key("The model that is rewritten when the command line names none.")
+    ] = key("The model to use when the command line names none.")
     output: Annotated[
         str,
         AfterValidator(_output),
         text("a file name such as '{stem}.opt.onnx'"),
         _pattern(rf"^(?!.*\{{(?!({'|'.join(schema.OUTPUT_FIELDS)})\}})[^{{}}]*\}}).*\S"),
-    ] = key("Where the result is written, in the current folder; {stem} is the model's file name without its suffix.")
+    ] = key("The output file, relative to the current folder; {stem} is the model's file name without its suffix.")
     plugins: Annotated[tuple[Annotated[Any, reads(read_plugin), _pattern(PATTERN)], ...], OneOrMore()] = key(
-        "Modules by name and .py files by path with more passes. A file that nobody installed needs trust."
+        "Modules (by name) and .py files (by path) that declare passes. A file that is not installed needs trust."
     )
     rules: Annotated[dict[str, Rule], reads(read_rules)] = key(
-        "Passes of this recipe, by their names: what to match and what to emit."
+        "Rewrite rules, by name: passes that only this recipe has."
     )
-    inputs: Inputs = key("What is known of the inputs.")
+    inputs: Inputs = key("What to feed the model.")
     verify: Verify = key("How strictly to verify.")  # type: ignore[valid-type]
     on_failure: _ON_FAILURE = key(
-        "What to do about a step that fails and says nothing of it: `abort` (the default) ends the run and nothing "
-        "is written; the others keep what holds. A recipe that uses this one decides if it has this key."
+        "What to do about a step that fails, unless the step says so: `abort` (the default) ends the run and writes "
+        "nothing; the others keep what holds. A recipe that uses this one may override it."
     )
-    steps: Steps = needed("What is done, in this order.")
-    expect: Expect = key("What has to hold of the model at the end.")
+    steps: Steps = needed("The steps, in order.")
+    expect: Expect = key("Expectations of the resulting model.")
 
     def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> schema.Recipe:
         """Make the recipe, called after its file if it has no name."""

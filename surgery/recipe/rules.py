@@ -167,20 +167,20 @@ class Rule(Section):
     match: Annotated[tuple[Annotated[Line, reads(_nodes)], ...], OneOrMore("{} lists no pattern")] = needed(
         "The pattern to look for, in ONNX text; of several, each is a way to write the same thing."
     )
-    emit: Annotated[Line, reads(_nodes)] = needed("What takes the place of a match, in ONNX text.")
+    emit: Annotated[Line, reads(_nodes)] = needed("The replacement of a match, in ONNX text.")
     where: Annotated[tuple[_Condition, ...], OneOrMore(), reads(_conditions)] = key(
-        "What has to hold of a match: conditions, or mappings of a condition to the reason for refusing."
+        "Conditions on a match, or mappings from a condition to the reason to refuse."
     )
     parity: Annotated[Parity, Word, WithJsonSchema({"enum": [each.value for each in Parity]})] = key(
-        "What the rule promises of the results (close)."
+        "The promise of the rule about its results (default: close)."
     )
-    about: Annotated[Line, text(lines=True)] = key("What the rule does, and why that is right.")
-    opset: Count = key("The versions of the default opset that the rule is for.")
+    about: Annotated[Line, text(lines=True)] = key("What the rule does, and why it is correct.")
+    opset: Count = key("The versions of the default opset that the rule supports.")
     domains: Annotated[dict[str, _Version], reads(_domains)] = key(
-        "The versions of the domains whose operators are emitted (1); a model that lacks one imports it."
+        "The versions of the domains of emitted operators (default: 1). A model that lacks one imports it."
     )
     functions: Annotated[Line, reads(_functions)] = key(
-        "Model-local functions in ONNX text, that the model gets with the first match."
+        "Model-local functions in ONNX text, added to the model with the first match."
     )
 
     def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> RulePass:

@@ -35,7 +35,7 @@ def _head(found: Study) -> str:
     if found.lowest is None:
         return f"{file}no operator of the default domain; IR version {found.ir_version} ({reader})"
     lines = [f"{file}opset {found.opset}, IR version {found.ir_version} ({reader})"]
-    lines += [f"lowest opset as it stands: {found.lowest}"]
+    lines += [f"lowest opset without conversion: {found.lowest}"]
     converted = found.lowest_converted
     if converted is not None and converted < found.lowest:
         lines[-1] += f"; converted: {converted}"
@@ -53,7 +53,7 @@ def _remark(found: Study) -> Iterator[str]:
     reached = [one.release.ir_version for one in found.candidates if one.is_reached]
     if any(version is not None and version < found.ir_version for version in reached):
         yield f"releases are those for the IR version next to them; downgrade-opset keeps {found.ir_version}"
-        yield "unless told otherwise: --set lower_ir_version=true"
+        yield "unless --set lower_ir_version=true is given"
 
 
 def _nodes(count: int) -> str:
@@ -62,11 +62,11 @@ def _nodes(count: int) -> str:
 
 def _kind(domain: Domain) -> str:
     if domain.kind == "unknown":
-        return "of no known domain: what runs the model has to bring the operators"
+        return "unknown domain; the runtime has to provide the operators"
     if domain.kind == "ONNX Runtime":
-        return "operators of ONNX Runtime alone"
+        return "operators of ONNX Runtime"
     if domain.kind == "ONNX" and domain.lowest is not None:
-        return f"operators of ONNX; lowest version as it stands: {domain.lowest}"
+        return f"operators of ONNX; lowest version without conversion: {domain.lowest}"
     return "operators of ONNX" if domain.kind == "ONNX" else domain.kind
 
 
@@ -97,7 +97,7 @@ def _changes(candidate: Candidate, most: int) -> str:
 
 def _obstacles(found: Study, most: int) -> Iterator[RenderableType]:
     if found.obstacles:
-        yield Text("\nwhat stands in the way of lower ones, as it stands", style="bold")
+        yield Text("\nwhat prevents lower opsets, without conversion", style="bold")
     for obstacle in found.obstacles:
         yield Text.assemble(f"  {obstacle}", (f"  {_names(obstacle.nodes, most)}", "dim"))
 

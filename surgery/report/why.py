@@ -1,4 +1,4 @@
-"""Why a pass fires where it does and nowhere else, for the terminal."""
+"""Show why a pass fires where it does, on the terminal."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _refusals(refusals: Refusals) -> Iterator[RenderableType]:
 
 def _silence(silence: Silence) -> Iterator[RenderableType]:
     yield Text("")
-    yield Text.assemble(f"let be {silence.count} times without a word: ", (silence.where, "red"))
+    yield Text.assemble(f"passed over {silence.count} times without a reason: ", (silence.where, "red"))
     if silence.values:
         yield Text(f"  where {silence.values}, for the first of them" if silence.count > 1 else f"  {silence.values}")
     more = silence.count - len(silence.nodes)

@@ -175,7 +175,7 @@ class Why:
         lines += [f"refused {one.count} times: {one.reason}{_first(one)}" for one in self.refusals]
         if not lines and self.absent:
             lines = [f"no pattern can fit whole: the model has no {', no '.join(self.absent)}"]
-        lines += [f"let be {one.count} times without a word: {one.where} ({one.values})" for one in self.silent]
+        lines += [f"passed over {one.count} times without a reason: {one.where} ({one.values})" for one in self.silent]
         if not lines and self.looked is not None:
             lines = [f"the pass refused nothing; it looked at {_counts(self.looked)}"]
         return lines[:most] or [self.remark or "nothing in the model comes near the pattern"]

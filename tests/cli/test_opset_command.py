@@ -187,7 +187,7 @@ def test_a_table_of_opsets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert run(save(NORM, tmp_path)) == 0
     told = capsys.readouterr().out
     assert "opset 17, IR version 8 (ONNX Runtime 1.9 or newer)" in told
-    assert "lowest opset as it stands: 17; converted: " in told
+    assert "lowest opset without conversion: 17; converted: " in told
     assert "2 x LayerNormalization (17): the operator is not there before" in told
 
 
