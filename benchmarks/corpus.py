@@ -4,7 +4,8 @@
     python benchmarks/corpus.py main . --models models/bert-tiny.onnx ~/exports --recipes default modern
 
 `.` is the working tree as it is, without a commit. Both run with the packages that are installed here. What both write
-byte for byte, with the same verdicts, is listed with `--all` only. Exit code 1 when anything differs.
+byte for byte, with the same verdicts, is listed with `--all` only. The time of the second commit is shown as a share of
+the first one's: of one run each, so that a single share says little. Exit code 1 when anything differs.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 
@@ -35,6 +37,7 @@ class Outcome:
     bytes: int
     digest: str
     verdicts: tuple[str, ...]
+    seconds: float = field(default=0.0, compare=False)
 
     def __str__(self) -> str:
         return f"{self.nodes} nodes, {self.bytes:,} bytes, {', '.join(dict.fromkeys(self.verdicts)) or 'no verdict'}"
@@ -59,6 +62,7 @@ def unpacked(commit: str, folder: Path) -> Path:
 def outcome(tree: Path, recipe: str, model: Path, output: Path) -> Outcome | str:
     """Apply a recipe with the sources of a tree; the last line that was said where it could not."""
     command = [sys.executable, "-m", "surgery", "apply", recipe, str(model), "--output", str(output)]
+    started = time.perf_counter()
     run = subprocess.run(
         [*command, "--force", "--format", "json"],
         env={**os.environ, "PYTHONPATH": str(tree)},
@@ -66,6 +70,7 @@ def outcome(tree: Path, recipe: str, model: Path, output: Path) -> Outcome | str
         capture_output=True,
         text=True,
     )
+    seconds = time.perf_counter() - started
     try:
         report = json.loads(run.stdout)
     except json.JSONDecodeError:
@@ -78,7 +83,13 @@ def outcome(tree: Path, recipe: str, model: Path, output: Path) -> Outcome | str
             while chunk := file.read(1 << 20):
                 digest.update(chunk)
         path.unlink()
-    return Outcome(report["output"]["nodes"], report["output"]["bytes"], digest.hexdigest(), steps)
+    return Outcome(report["output"]["nodes"], report["output"]["bytes"], digest.hexdigest(), steps, seconds)
+
+
+def _share(first: Outcome | str, second: Outcome | str) -> str:
+    if isinstance(first, str) or isinstance(second, str):
+        return ""
+    return f", {second.seconds / first.seconds:.2f} of the time"
 
 
 def models_in(places: Sequence[Path]) -> Iterator[Path]:
@@ -107,11 +118,12 @@ def main() -> int:
             for recipe in arguments.recipes:
                 first, second = (outcome(tree, recipe, model, work / "out.onnx") for tree in trees)
                 count += 1
+                share = _share(first, second)
                 differing += first != second
                 if first != second:
-                    print(f"differs  {model.name} {recipe}\n    {first}\n    {second}", flush=True)
+                    print(f"differs  {model.name} {recipe}{share}\n    {first}\n    {second}", flush=True)
                 elif arguments.all:
-                    print(f"same     {model.name} {recipe}: {first}", flush=True)
+                    print(f"same     {model.name} {recipe}: {first}{share}", flush=True)
     print(f"{differing} of {count} differ")
     return 1 if differing else 0
 
