@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from surgery.graph.values import Refusal as Refusal
     from surgery.graph.values import Value as Value
     from surgery.inspection.inspect import inspect as inspect
-    from surgery.operators.kernels import GEMM_TYPES as GEMM_TYPES
+    from surgery.operators.kernels import is_computed as is_computed
     from surgery.patterns import Match as Match
     from surgery.patterns.renames import Renames as Renames
     from surgery.patterns.selector import NodeSelector as NodeSelector
@@ -65,7 +65,6 @@ _HOMES = {
     "split": "splitting.split",
     "verify": "verification.verdict.pair",
     "BlockedError": "errors",
-    "GEMM_TYPES": "operators.kernels",
     "Builder": "graph.builder",
     "Checkpoint": "storage",
     "External": "storage",
@@ -90,6 +89,7 @@ _HOMES = {
     "compute": "graph.evaluate",
     "data_type": "graph.literals",
     "graph_pass": "registry.declare",
+    "is_computed": "operators.kernels",
     "literal_tensor": "graph.literals",
     "pattern_pass": "registry.declare",
     "require_form": "graph.attributes",
@@ -97,7 +97,6 @@ _HOMES = {
 }
 
 __all__ = [
-    "GEMM_TYPES",
     "BlockedError",
     "Builder",
     "Checkpoint",
@@ -128,6 +127,7 @@ __all__ = [
     "export_weights",
     "graph_pass",
     "inspect",
+    "is_computed",
     "literal_tensor",
     "load",
     "pattern_pass",

@@ -4,13 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from surgery import Builder, Graph, Node, Parity, Value, graph_pass
+from surgery import Builder, Graph, Node, Parity, Value, graph_pass, is_computed
 
 from ._core import Core, Heads, Repetition, Side, flat_apart, flat_behind, heads, keeps, repetition
 from ._mask import clamped, fits, for_all_queries, is_finite
 from ._shared import Masks, rewrite_cores
-
-TYPES = {"FLOAT", "FLOAT16"}
 
 
 @graph_pass("fuse-attention", parity=Parity.CLOSE)
@@ -52,7 +50,7 @@ def _require_softmax(node: Node, found: Core, new: Builder) -> None:
     dtype, rank = node.outputs[0].dtype, found.queries.rank
     new.require(rank == 4, "the attention is not of rank 4, or its rank is not known")
     new.require(node.attr("axis") in (-1, 3), "Softmax is not along the keys")
-    new.require(dtype is not None and dtype.name in TYPES, "no runtime has the operator for this type")
+    new.require(is_computed("Attention", dtype), "no runtime has the operator for this type")
 
 
 @dataclass(frozen=True)

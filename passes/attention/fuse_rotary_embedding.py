@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from surgery import Builder, Graph, Node, Parity, Value, graph_pass
+from surgery import Builder, Graph, Node, Parity, Value, graph_pass, is_computed
 
 from ._core import Side, heads, scalar_factor
 
@@ -122,7 +122,7 @@ def _fuse(found: Rotation, add: Node, caches: dict[Value, Value], new: Builder) 
     shape, dtype = found.data.shape, found.data.dtype
     new.require(shape is not None and len(shape) == 4, "the rotated tensor is not of rank 4")
     assert shape is not None
-    new.require(dtype is not None and dtype.name in ("FLOAT", "FLOAT16"), "no runtime has the operator for this type")
+    new.require(is_computed("RotaryEmbedding", dtype), "no runtime has the operator for this type")
     inner = [value for node in found.nodes - {add} for value in node.outputs]
     alone = all(not value.is_output and set(value.consumers) <= found.nodes for value in inner)
     new.require(alone, "a value inside the rotation is read elsewhere too")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from surgery import Builder, Match, Node, Refusal, Value
+from surgery import Builder, Match, Node, Refusal, Value, is_computed
 
 Dim = int | str | None
 
@@ -20,8 +20,8 @@ def require_before_28(m: Match, op: str) -> None:
 
 
 def require_type(m: Match, op: str, x: Value) -> None:
-    """Refuse unless `x` is float or float16: ONNX Runtime has no double kernel of several activations."""
-    m.require(x.dtype is not None and x.dtype.name in ("FLOAT", "FLOAT16"), f"{op} is not computed in this type")
+    """Refuse unless runtimes compute an operator in the type of `x`."""
+    m.require(is_computed(op, x.dtype), f"{op} is not computed in this type")
 
 
 def require_plain_constants(m: Match, x: Value) -> None:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from surgery import GEMM_TYPES, Graph, Node, Value
+from surgery import Graph, Node, Value, is_computed
 
 from ._rows import RESHAPES, RowWise, row_wise
 
@@ -125,7 +125,7 @@ class Regions:
         return found
 
     def _makes_gemm(self, product: Value, add: Node) -> bool:
-        if add.op != "Add" or add not in self.rules or product.dtype is None or product.dtype.name not in GEMM_TYPES:
+        if add.op != "Add" or add not in self.rules or not is_computed("Gemm", product.dtype):
             return False
         # Gemm broadcasts only its third operand.
         return add.inputs.count(product) == 1 and add.outputs[0].shape == product.shape

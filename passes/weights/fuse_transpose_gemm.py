@@ -1,6 +1,6 @@
 """Transposed operands of matrix products."""
 
-from surgery import GEMM_TYPES, Builder, Graph, Node, Parity, graph_pass
+from surgery import Builder, Graph, Node, Parity, graph_pass, is_computed
 
 
 @graph_pass("fuse-transpose-gemm", parity=Parity.CLOSE)
@@ -37,11 +37,8 @@ def _are_matrices(node: Node) -> bool:
 
 
 def _fuse(node: Node, places: list[int], new: Builder) -> None:
-    kind = node.outputs[0].dtype
     new.require(node.opset >= 11 or node.op == "Gemm", "before opset 11 a Gemm needs a bias")
-    new.require(
-        node.op == "Gemm" or (kind is not None and kind.name in GEMM_TYPES), "Gemm is not computed in this type"
-    )
+    new.require(node.op == "Gemm" or is_computed("Gemm", node.outputs[0].dtype), "Gemm is not computed in this type")
     operands = [node.required_input(0), node.required_input(1)]
     flips = [False, False]
     for place in places:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from surgery import GEMM_TYPES, Builder, Graph, Node, Parity, Refusal, Value, graph_pass
+from surgery import Builder, Graph, Node, Parity, Refusal, Value, graph_pass
 
-FLOATS = GEMM_TYPES - {"BFLOAT16"}
+FLOATS = frozenset({"FLOAT16", "FLOAT", "DOUBLE"})
 """ONNX Runtime has an Einsum of bfloat16 on the CPU, and nothing that could stand in its place."""
 
 TYPES = FLOATS | {"INT32", "INT64", "UINT32", "UINT64"}

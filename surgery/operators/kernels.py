@@ -9,15 +9,27 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from surgery.operators.forms import Schema
 from surgery.operators.type_strings import widened
 
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
 _NEWEST = 2**31 - 1
 
-GEMM_TYPES = frozenset({"FLOAT16", "FLOAT", "DOUBLE", "BFLOAT16"})
-"""The types that runtimes compute Gemm in; the standard also has 32 and 64 bit integers, ONNX Runtime does not."""
+_USUAL_TYPES = frozenset({"FLOAT", "FLOAT16"})
+"""The element types that runtimes compute an operator in, where nothing else is known."""
+
+_TYPES = {"Gemm": frozenset({"FLOAT16", "FLOAT", "DOUBLE", "BFLOAT16"})}
+"""Those of operators that differ. The standard has more: Gemm of integers, double activations."""
+
+
+def is_computed(op: str, dtype: ir.DataType | None) -> bool:
+    """Return whether runtimes compute an operator in an element type, so that a pass may produce it; False for None."""
+    return dtype is not None and dtype.name in _TYPES.get(op, _USUAL_TYPES)
+
 
 NO_FLOAT64 = frozenset({"GRU", "LSTM"})
 """Operators that have a float64 kernel, which says when it is run that it does not support float64 yet."""
