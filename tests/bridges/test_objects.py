@@ -208,4 +208,4 @@ def test_anything_else_is_an_error(thing: object, message: str) -> None:
 def test_a_name_that_is_taken_is_an_error_that_names_both_places() -> None:
     with pytest.raises(UsageError, match="two passes are called 'object-rule'") as caught:
         add_pass("object-rule", NEG)
-    assert str(caught.value).count("test_bridges_objects.py") == 2
+    assert str(caught.value).count("test_objects.py") == 2

@@ -52,7 +52,7 @@ FATES = [
     ("kill-order", "{}", 3, "made a cycle"),
     ("kill-model-order", "{}", 3, "made a cycle"),
     ("kill-nonsense", "{}", 1, "checker: "),
-    ("kill-return", "{}", 3, "pass 'kill-return' returned a str; let it return the onnx.ModelProto"),
+    ("kill-return", "{}", 3, "pass 'kill-return' returned a str; return the onnx.ModelProto instead"),
 ]
 
 
