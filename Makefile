@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 # Nothing that the lock does not name: no other version, no other file, and nothing that has to be built first.
 LOCKED := $(PIP_INSTALL) --require-hashes --only-binary :all:
-PYTEST := -m pytest -n auto --dist worksteal --durations-by-file
+PYTEST := -m pytest -n auto --dist worksteal --durations-by-file=10
 # The processes that tests start share the bytecode of what they import, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 

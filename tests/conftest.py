@@ -15,13 +15,15 @@ from surgery.workers import client
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--bless", action="store_true", help="rewrite the expected half of the case files")
-    parser.addoption("--durations-by-file", action="store_true", help="show the slowest files next to their budgets")
+    about = "show the N slowest files next to their budgets"
+    parser.addoption("--durations-by-file", type=int, default=0, metavar="N", help=about)
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    shown = config.getoption("--durations-by-file")
     is_worker = hasattr(config, "workerinput")
-    if config.getoption("--durations-by-file") and not is_worker:
-        config.pluginmanager.register(Durations())
+    if shown and not is_worker:
+        config.pluginmanager.register(Durations(shown))
 
 
 @pytest.fixture(autouse=True)

@@ -182,8 +182,8 @@ def test_a_refusal_leaves_the_model_as_it_was(api: str, contained: bool) -> None
 
 NAMES = {"proto": "onnx.ModelProto", "ir": "onnx_ir.Model", "gs": "gs.Graph"}
 FATES = {
-    "nonsense": "pass 'whole-fate-{api}' returned a str; let it return the {name}",
-    "graph": "pass 'whole-fate-{api}' returned a GraphProto; let it return the {name}",
+    "nonsense": "pass 'whole-fate-{api}' returned a str; return the {name} instead",
+    "graph": "pass 'whole-fate-{api}' returned a GraphProto; return the {name} instead",
     "raise": "pass 'whole-fate-{api}' raised KeyError: 'no such node'",
     "abort": "pass 'whole-fate-{api}' crashed with SIGABRT",
 }

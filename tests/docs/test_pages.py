@@ -16,6 +16,8 @@ from support.shown import normalized
 
 from surgery import cli
 
+pytestmark = pytest.mark.usefixtures("standard_passes")
+
 DOCS = ROOT / "docs"
 PAGES = [
     *("tutorial/first-model", "tutorial/first-pass", "explanation/big-models"),
@@ -78,7 +80,8 @@ def test_the_pass_and_the_rule_of_the_tutorial_do_the_same(tmp_path: Path, monke
             Path(name).write_text(body)
     commands = ["python model.py", "surgery run swap-negated-sub model.onnx --plugin swap.py -o swapped.onnx"]
     for command in [*commands, "surgery apply swaps.yaml model.onnx -o ruled.onnx"]:
-        assert run(command)[0] == 0
+        code, printed = run(command)
+        assert code == 0, printed
     for name in ("swapped.onnx", "ruled.onnx"):
         assert [node.op_type for node in onnx.load(name).graph.node] == ["Sub"]
 

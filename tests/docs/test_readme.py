@@ -15,6 +15,8 @@ from support.shown import normalized
 from surgery import cli
 from surgery.graph import text
 
+pytestmark = pytest.mark.usefixtures("standard_passes")
+
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 

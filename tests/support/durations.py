@@ -28,15 +28,16 @@ FAR_BEYOND = 2.0
 class Durations:
     """Add up what is reported, and show it at the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, shown: int) -> None:
         self.seconds: Counter[str] = Counter()
+        self.shown = shown
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.seconds[report.nodeid.partition("::")[0]] += report.duration
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("slowest files")
-        for file, seconds in self.seconds.most_common(10):
+        for file, seconds in self.seconds.most_common(self.shown):
             terminalreporter.line(f"{seconds:8.1f} s of {budget(file):.0f} s  {file}")
         for file, seconds in self.seconds.most_common():
             if seconds > FAR_BEYOND * budget(file):
