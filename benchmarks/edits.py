@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 from suite import big, process
 
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
 
 _MOST_MEMORY = 400 << 20
 _GELU = {"op": "Gelu"}
@@ -119,7 +119,7 @@ def _idle(verdict: str) -> str:
 
 def forgotten() -> list[str]:
     """List the edits that have no line here."""
-    return [name for name, found in declare.passes().items() if found.theme in ("edit", "opset") and name not in EDITS]
+    return [name for name, found in catalog.passes().items() if found.theme in ("edit", "opset") and name not in EDITS]
 
 
 def main() -> int:

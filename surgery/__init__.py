@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from surgery.patterns.selector import NodeSelector as NodeSelector
     from surgery.patterns.tensor_names import TensorNames as TensorNames
     from surgery.promises import Parity as Parity
-    from surgery.registry.declare import FilePath as FilePath
-    from surgery.registry.declare import Keeps as Keeps
-    from surgery.registry.declare import Size as Size
     from surgery.registry.declare import graph_pass as graph_pass
     from surgery.registry.declare import pattern_pass as pattern_pass
+    from surgery.registry.options import FilePath as FilePath
+    from surgery.registry.options import Keeps as Keeps
+    from surgery.registry.options import Size as Size
     from surgery.rules.option import RuleText as RuleText
     from surgery.splitting.split import split as split
     from surgery.storage import Checkpoint as Checkpoint
@@ -68,12 +68,12 @@ _HOMES = {
     "Builder": "graph.builder",
     "Checkpoint": "storage",
     "External": "storage",
-    "FilePath": "registry.declare",
+    "FilePath": "registry.options",
     "Other": "graph.merge",
     "OptimizerPass": "bridges.tools.installed",
     "run_tool": "bridges.tools.running",
     "Graph": "graph.graph",
-    "Keeps": "registry.declare",
+    "Keeps": "registry.options",
     "Match": "patterns",
     "Node": "graph.values",
     "NodeSelector": "patterns.selector",
@@ -81,7 +81,7 @@ _HOMES = {
     "Refusal": "graph.values",
     "Renames": "patterns.renames",
     "RuleText": "rules.option",
-    "Size": "registry.declare",
+    "Size": "registry.options",
     "TensorNames": "patterns.tensor_names",
     "UsageError": "errors",
     "Value": "graph.values",

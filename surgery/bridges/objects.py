@@ -13,7 +13,8 @@ import onnx_ir as ir
 from surgery.errors import UsageError
 from surgery.graph.graph import Graph
 from surgery.promises import Change, Parity
-from surgery.registry.declare import Pass, register
+from surgery.registry.catalog import catalog
+from surgery.registry.passes import Pass
 
 _CHOICES = "give an onnx_ir.passes.PassBase, or a RewriteRule, RewriteRuleSet or RewriteRuleClassBase of onnxscript"
 
@@ -30,7 +31,7 @@ def add_pass(name: str, thing: Any, *, parity: Parity = Parity.CLOSE, changes: I
     caller = sys._getframe(1)
     function.__module__ = str(caller.f_globals.get("__name__", ""))
     place = f"{caller.f_code.co_filename}:{caller.f_lineno}"
-    register(Pass(name, parity, "graph", function, changes=frozenset(changes), declared_at=place))
+    catalog.register(Pass(name, parity, "graph", function, changes=frozenset(changes), declared_at=place))
 
 
 def _function(thing: Any) -> Callable[..., Any]:

@@ -23,7 +23,7 @@ from surgery.workers.fork import call_in_fork
 if TYPE_CHECKING:
     import onnx
 
-    from surgery.registry.declare import Pass
+    from surgery.registry.passes import Pass
 
 
 @dataclass(frozen=True)

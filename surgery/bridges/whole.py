@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
-    from surgery.registry.declare import Pass
+    from surgery.registry.passes import Pass
 
 Call = Callable[[Any], Any]
 """The function of a pass with its options, which takes the model and returns the new one or None."""

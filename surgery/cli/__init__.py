@@ -125,8 +125,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _warn() -> None:
     """Print warnings about installed packages whose passes could not be loaded."""
-    registry = sys.modules.get("surgery.registry.declare")
-    for line in registry.warnings() if registry is not None else ():
+    registry = sys.modules.get("surgery.registry.catalog")
+    for line in registry.catalog.warnings() if registry is not None else ():
         _output.say(f"surgery: warning: {line}")
 
 

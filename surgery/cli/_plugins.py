@@ -25,6 +25,6 @@ def load(arguments: argparse.Namespace) -> None:
 
         discovery.contained.set(not in_process)
     for plugin in arguments.plugin:
-        from surgery.registry import declare
+        from surgery.registry.catalog import catalog
 
-        declare.load_plugin(plugin)
+        catalog.load_plugin(plugin)

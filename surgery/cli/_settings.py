@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from surgery.errors import UsageError
 
 if TYPE_CHECKING:
-    from surgery.registry.declare import Option, Pass
+    from surgery.registry.options import Option
+    from surgery.registry.passes import Pass
 
 
 def add_argument(parser: argparse.ArgumentParser) -> None:
@@ -66,7 +67,7 @@ def _takes(option: Option, value: Any) -> bool:
 
 def size(flag: str, text: str | None) -> int | None:
     """Return the number of bytes given by a flag, "1MB" or 4096; None if the flag is absent."""
-    from surgery.registry.declare import parse_size
+    from surgery.registry.options import parse_size
 
     if text is None:
         return None

@@ -39,7 +39,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 def _options(arguments: argparse.Namespace) -> dict[str, Any]:
     """Read the flags as options of the pass."""
-    from surgery.registry import declare
+    from surgery.registry.catalog import catalog
 
     options: dict[str, Any] = {}
     for name, texts in (("inputs", arguments.starts), ("outputs", arguments.ends)):
@@ -48,5 +48,5 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
             raise UsageError(f"--{name}: a name is empty", todo=f"pass --{name} NAME,NAME")
         options |= {name: names} if names else {}
     if arguments.nodes is not None:
-        options |= _settings.read(declare.find(_PASS), [f"nodes={arguments.nodes}"])
+        options |= _settings.read(catalog.find(_PASS), [f"nodes={arguments.nodes}"])
     return options

@@ -28,9 +28,9 @@ def main(arguments: argparse.Namespace) -> int:
     """List the opsets of a model; return 1 if it cannot be converted to the opset given by --to."""
     from surgery import storage
     from surgery.opsets.study import study
-    from surgery.registry import declare
+    from surgery.registry.catalog import catalog
 
-    known = declare.passes()
+    known = catalog.passes()
     stored = storage.load(arguments.model)
     found = study(stored, known.get(_LOWER), known.get(_HIGHER), arguments.to)
     if arguments.format == "json":

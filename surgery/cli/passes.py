@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from surgery.registry.declare import Pass
+    from surgery.registry.passes import Pass
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,18 +28,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """List or describe passes."""
-    from surgery.registry import declare
+    from surgery.registry.catalog import catalog
 
     _plugins.load(arguments)
     name = arguments.name
-    chosen = _chosen(arguments.theme, name if name not in declare.passes() else None)
-    if name is None or (chosen and name not in declare.passes()):
+    chosen = _chosen(arguments.theme, name if name not in catalog.passes() else None)
+    if name is None or (chosen and name not in catalog.passes()):
         if arguments.format == "json":
             _output.write_json([_facts(declared) for declared in chosen])
         else:
             _output.write(_list(chosen))
         return 0
-    declared = declare.find(name)
+    declared = catalog.find(name)
     if arguments.format == "json":
         _output.write_json(_facts(declared) | _details(declared))
     else:
@@ -49,12 +49,13 @@ def main(arguments: argparse.Namespace) -> int:
 
 def _chosen(theme: str | None, word: str | None) -> list[Pass]:
     """List the passes of a theme, those with a word in their name or summary, or all; grouped by theme."""
-    from surgery.registry import declare
+    from surgery.registry.catalog import catalog
+    from surgery.registry.passes import suggestion
 
-    known = sorted(declare.passes().values(), key=lambda one: (not one.is_standard, one.theme, one.name))
+    known = sorted(catalog.passes().values(), key=lambda one: (not one.is_standard, one.theme, one.name))
     themes = list(dict.fromkeys(one.theme for one in known))
     if theme is not None and theme not in themes:
-        hint = declare.suggestion(theme, themes)
+        hint = suggestion(theme, themes)
         raise UsageError(f"no theme '{theme}'{hint}", todo=f"there are {', '.join(themes)}")
     found = [one for one in known if theme in (None, one.theme)]
     return [one for one in found if word is None or word.lower() in f"{one.name} {one.summary}".lower()]

@@ -30,23 +30,23 @@ def add_run_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs") -
 def main(arguments: argparse.Namespace) -> int:
     """Run a pass."""
     _verification.start()
-    from surgery.registry import declare
+    from surgery.registry.catalog import catalog
 
     _plugins.load(arguments)
-    return execute(arguments, arguments.name, _settings.read(declare.find(arguments.name), arguments.settings))
+    return execute(arguments, arguments.name, _settings.read(catalog.find(arguments.name), arguments.settings))
 
 
 def execute(arguments: argparse.Namespace, name: str, options: dict[str, Any]) -> int:
     """Run the pass of that name with options in the form of a recipe."""
     from surgery import recipe as recipes
     from surgery import storage
-    from surgery.registry import declare
+    from surgery.registry.catalog import catalog
 
     saved = Path(arguments.save_recipe) if arguments.save_recipe is not None else None
     if saved is not None:
         storage.check_target(saved, force=arguments.force)
     folder = saved.parent if saved is not None else Path()
-    files = {one.name for one in declare.find(name).options if one.is_file}
+    files = {one.name for one in catalog.find(name).options if one.is_file}
     written = {key: os.path.relpath(value, folder) if key in files else value for key, value in options.items()}
     text = _recipe(arguments, name, written, folder)
     step = recipes.single_step(name, options)

@@ -14,7 +14,7 @@ from surgery.cli import _output, _plugins, _settings
 if TYPE_CHECKING:
     import onnx
 
-    from surgery.registry.declare import Pass
+    from surgery.registry.passes import Pass
     from surgery.storage import StoredModel
 
 
@@ -60,10 +60,10 @@ def main(arguments: argparse.Namespace) -> int:
 def _subject(arguments: argparse.Namespace) -> tuple[Pass, dict[str, Any], StoredModel, onnx.ModelProto]:
     """Return the pass, its options in the recipe, and the model before that step."""
     from surgery import storage
-    from surgery.registry import declare
+    from surgery.registry.catalog import catalog
 
     if arguments.recipe is None:
-        declared = declare.find(arguments.name)
+        declared = catalog.find(arguments.name)
         stored = storage.load(arguments.model)
         return declared, {}, stored, stored.proto
     from surgery import recipe as recipes

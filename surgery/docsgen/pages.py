@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from surgery import cli
 from surgery.docsgen import commands, reference
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
 
 
 def generate() -> dict[str, str]:
     """Write the pages with all known passes, by their paths in the folder of the documentation."""
-    return {**reference.pages(declare.passes().values()), "reference/commands.md": commands.page(cli.parser())}
+    return {**reference.pages(catalog.passes().values()), "reference/commands.md": commands.page(cli.parser())}

@@ -15,7 +15,7 @@ from surgery.recipe.schema import PassStep
 if TYPE_CHECKING:
     import onnx
 
-    from surgery.registry.declare import Pass
+    from surgery.registry.passes import Pass
 
 _Key = tuple["Pass", str, frozenset[int]]
 

@@ -24,7 +24,7 @@ from surgery.verification.verdict.validity import Validity, validity
 
 if TYPE_CHECKING:
     from surgery import storage
-    from surgery.registry.declare import Pass
+    from surgery.registry.passes import Pass
 
 
 class Judge(Protocol):

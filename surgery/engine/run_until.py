@@ -11,13 +11,13 @@ from surgery.engine.pipeline import Abort, Arrived, Pipeline
 from surgery.errors import PassError, UsageError
 from surgery.recipe.failing import decided
 from surgery.recipe.schema import PassStep, Recipe, RepeatStep, Step, UseStep
-from surgery.registry.declare import suggestion
+from surgery.registry.passes import suggestion
 
 if TYPE_CHECKING:
     import onnx
 
     from surgery import storage
-    from surgery.registry.declare import Pass
+    from surgery.registry.passes import Pass
 
 
 @dataclass(frozen=True)

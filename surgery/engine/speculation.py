@@ -30,7 +30,7 @@ from surgery.runtime.engine import FEW_WEIGHTS
 from surgery.storage import StoredModel, all_tensors, payload_bytes
 
 if TYPE_CHECKING:
-    from surgery.registry.declare import Pass
+    from surgery.registry.passes import Pass
 
 R = TypeVar("R")
 

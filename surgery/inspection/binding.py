@@ -7,7 +7,7 @@ from copy import deepcopy
 from typing import TYPE_CHECKING
 
 from surgery.errors import SurgeryError, UsageError
-from surgery.registry.declare import suggestion
+from surgery.registry.passes import suggestion
 from surgery.workers import Worker
 
 if TYPE_CHECKING:

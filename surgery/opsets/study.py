@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import onnx
 
     from surgery.graph.values import Node
-    from surgery.registry.declare import Pass
+    from surgery.registry.passes import Pass
 
 LOWEST = 7
 """ONNX Runtime accepts no opset below this one."""

@@ -16,7 +16,7 @@ from surgery.recipe.schema import Recipe
 from surgery.recipe.spelling import meant
 
 if TYPE_CHECKING:
-    from surgery.registry.declare import Pass
+    from surgery.registry.passes import Pass
 
 
 class TakesError(ValueError):

@@ -17,11 +17,13 @@ from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 from surgery.recipe import model
 from surgery.recipe.model import BRINGS_PASSES
 from surgery.recipe.schema import KINDS
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
+from surgery.registry.passes import NAME_PATTERN
 from surgery.verification.inputs.spec import VerifySpec
 
 if TYPE_CHECKING:
-    from surgery.registry.declare import Option, Pass
+    from surgery.registry.options import Option
+    from surgery.registry.passes import Pass
 
 Schema = Mapping[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -33,7 +35,7 @@ _NOTHING = {"type": ["object", "null"], "maxProperties": 0}
 
 def schema(passes: Iterable[Pass] | None = None) -> dict[str, Any]:
     """Make the schema, with these passes, or else with all that are known."""
-    known = tuple(declare.passes().values()) if passes is None else tuple(passes)
+    known = tuple(catalog.passes().values()) if passes is None else tuple(passes)
     made = sections()
     root = _recipe(made.pop("recipe"))
     steps = _steps(known, {name: made.pop(name) for name in ("pass-long", "use", "repeat", "nested")})
@@ -152,7 +154,7 @@ def _names_pass(name: Schema) -> dict[str, Any]:
 def _opened(steps: Mapping[str, Any]) -> dict[str, Any]:
     """Describe the steps once more, for recipes that bring passes of their own: any other name may be one of them."""
     opened = {f"{_OPEN}{name}": _referring(body, set(steps)) for name, body in steps.items()}
-    any_name = {"type": "string", "pattern": f"^{declare.NAME_PATTERN}$"}
+    any_name = {"type": "string", "pattern": f"^{NAME_PATTERN}$"}
     for name in ("pass-alone", "pass-name"):
         opened[f"{_OPEN}{name}"] = {"anyOf": [steps[name], any_name]}
     own = {"type": ["object", "null"]}

@@ -21,6 +21,7 @@ from surgery.recipe.rules import clashes, unused
 from surgery.recipe.schema import OnFailure, PassStep, Recipe
 from surgery.recipe.source import decode, documents
 from surgery.recipe.spelling import nearest
+from surgery.registry.catalog import catalog
 from surgery.verification.inputs.spec import FrozenDict, InputsSpec, VerifySpec
 
 MAX_NESTING = 8
@@ -64,9 +65,8 @@ def single_step(
     on_failure: OnFailure | None = None,
 ) -> Recipe:
     """Make the recipe of one pass, without a file; UsageError if there is no such pass or it refuses an option."""
-    from surgery.registry.declare import find
 
-    find(name).bind(options or {})
+    catalog.find(name).bind(options or {})
     step = PassStep(name, FrozenDict(options or {}), on_failure)
     return Recipe(name, (step,), inputs=inputs or InputsSpec(), verify=verify or VerifySpec())
 
@@ -176,7 +176,6 @@ def _guess_steps(draft: Draft, root: Table) -> None:
 
 def _finish(draft: Draft, trust: bool) -> Recipe:
     """Do what waits until all files are read: plugins first, since they bring passes, then names and options."""
-    from surgery.registry.declare import passes
 
     drafts = draft.all()
     problems = {problem for part in drafts for problem in part.problems}
@@ -189,7 +188,7 @@ def _finish(draft: Draft, trust: bool) -> Recipe:
     problems.update(failed)
     problems.update(plugins.refusal(use) for use in refused)
     for part in drafts:
-        problems.update(clashes(part, passes()) if part.rules else ())
+        problems.update(clashes(part, catalog.passes()) if part.rules else ())
         for use in part.passes:
             # A pass that is not there may be one that a plugin would have brought.
             names = not failed and not any(one in uses for one in refused)
@@ -203,13 +202,12 @@ def _finish(draft: Draft, trust: bool) -> Recipe:
 
 def _check(use: PassUse, rules: Mapping[str, RuleUse], *, names: bool) -> list[Problem]:
     """Check the name of a pass (only if `names`) and its options."""
-    from surgery.registry.declare import clash, get, passes
 
     made = rules[use.name].made if use.name in rules else None
-    declared = get(use.name) if made is None else made
+    declared = catalog.get(use.name) if made is None else made
     if declared is None:
-        return [_unknown(use, {**passes(), **rules})] if names and use.name not in rules else []
-    two = clash(use.name)
+        return [_unknown(use, {**catalog.passes(), **rules})] if names and use.name not in rules else []
+    two = catalog.clash(use.name)
     if two is not None:
         return [Problem(use.path, use.at.line, use.at.column, one_line(two, plugins.LONGEST))]
     found = []
@@ -222,7 +220,6 @@ def _check(use: PassUse, rules: Mapping[str, RuleUse], *, names: bool) -> list[P
 
 
 def _unknown(use: PassUse, known: Mapping[str, object]) -> Problem:
-    from surgery.registry.declare import missing
 
     near = nearest(use.name, known)
     if use.name in shipped.names():
@@ -231,4 +228,6 @@ def _unknown(use: PassUse, known: Mapping[str, object]) -> Problem:
         hint = "a name has no blanks; check the indentation"
     else:
         hint = f"did you mean '{near}'?" if near else "'surgery passes' lists them"
-    return Problem(use.path, use.at.line, use.at.column, one_line(f"no pass {quoted(use.name)}; {hint}{missing()}"))
+    return Problem(
+        use.path, use.at.line, use.at.column, one_line(f"no pass {quoted(use.name)}; {hint}{catalog.missing()}")
+    )

@@ -49,7 +49,7 @@ from surgery.recipe.paths import below, is_file, mode
 from surgery.recipe.plugins import PATTERN, read_local, read_plugin
 from surgery.recipe.rules import Rule, read_rules
 from surgery.recipe.spelling import meant, nearest
-from surgery.registry.declare import SizeUnit, parse_size
+from surgery.registry.options import SizeUnit, parse_size
 from surgery.verification.comparing.metrics import LIMITS, Metric
 from surgery.verification.inputs.spec import (
     Compare,

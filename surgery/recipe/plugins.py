@@ -18,6 +18,7 @@ from surgery.recipe.draft import Draft, PluginUse
 from surgery.recipe.fields import read_text
 from surgery.recipe.nodes import Node, one_line, quoted
 from surgery.recipe.paths import below, is_file
+from surgery.registry.catalog import catalog
 
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 PATTERN = rf"^{_MODULE.pattern}$|\.py$"
@@ -100,12 +101,11 @@ def refusal(use: PluginUse) -> Problem:
 
 def import_plugins(uses: Sequence[PluginUse]) -> list[Problem]:
     """Import plugins, so that their passes are known; what goes wrong is a mistake at the place that names them."""
-    from surgery.registry.declare import load_plugin
 
     problems = []
     for use in uses:
         try:
-            load_plugin(use.target)
+            catalog.load_plugin(use.target)
         except SurgeryError as error:
             problems.append(problem(use, str(error)))
         except (Exception, SystemExit) as error:

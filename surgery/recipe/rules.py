@@ -28,7 +28,8 @@ from surgery.recipe.fields import (
 )
 from surgery.recipe.nodes import Node, Scalar, Table, describe, quoted
 from surgery.recipe.schema import WORDS
-from surgery.registry.declare import Option, Pass, require_name
+from surgery.registry.options import Option
+from surgery.registry.passes import Pass, require_name
 from surgery.verification.inputs.spec import FrozenDict
 
 if TYPE_CHECKING:

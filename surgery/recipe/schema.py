@@ -15,7 +15,7 @@ from surgery.recipe.comparison import Comparison
 from surgery.verification.inputs.spec import FrozenDict, InputsSpec, VerifySpec
 
 if TYPE_CHECKING:
-    from surgery.registry.declare import Pass
+    from surgery.registry.passes import Pass
 
 
 OnFailure = Literal["abort", "rollback", "bisect", "keep"]
@@ -82,9 +82,9 @@ class PassStep(_Placed):
 
     def find(self) -> Pass:
         """Return the pass to run; UsageError if there is none of that name."""
-        from surgery.registry import declare
+        from surgery.registry.catalog import catalog
 
-        return self.declared if self.declared is not None else declare.find(self.name)
+        return self.declared if self.declared is not None else catalog.find(self.name)
 
     def bind(self) -> dict[str, Any]:
         """Convert the options; files are named from the folder of the recipe."""

@@ -14,7 +14,9 @@ from typing import Any
 
 from surgery import storage
 from surgery.errors import OutputError, UsageError
-from surgery.registry import declare, discovery
+from surgery.registry import discovery
+from surgery.registry.catalog import catalog
+from surgery.registry.passes import require_name
 from surgery.scaffold import Kind
 
 _FIRES = "fires.onnxtxt", "swaps_the_operands.onnxtxt"
@@ -70,7 +72,7 @@ def plan(name: str, folder: Path, kind: Kind = "pattern") -> Plan:
     The pass goes into the folder, its cases into `tests/cases` of the project, or `cases` where there are no tests.
     The project is where a pyproject.toml stands, in the folder or above it as far as the current one.
     """
-    declare.require_name(name)
+    require_name(name)
     word = name.replace("-", "_")
     function = f"{word}_" if keyword.iskeyword(word) else word
     if not folder.is_dir():
@@ -88,7 +90,7 @@ def plan(name: str, folder: Path, kind: Kind = "pattern") -> Plan:
 
 def _require_free(name: str, file: Path) -> None:
     """Refuse a name that another pass has, and a file that would stand in front of a module."""
-    taken = declare.passes().get(name)
+    taken = catalog.passes().get(name)
     if taken is not None and not _is_same(taken.place, file):
         raise UsageError(f"there is a pass '{name}' already, from {taken.origin}", todo="choose another name")
     if importlib.machinery.PathFinder.find_spec(file.stem, _paths(file.parent)) is not None or _is_builtin(file.stem):

@@ -25,7 +25,8 @@ a process of its own: what crashes or hangs is a finding.
     def test_case(case):
         testing.check(case)
 
-The passes are those of the installed packages; `surgery.registry.declare.load_plugin("acme.py")` adds those of a file.
+The passes are those of the installed packages; `catalog.load_plugin("acme.py")`, with `catalog` of
+`surgery.registry.catalog`, adds those of a file.
 """
 
 from __future__ import annotations

@@ -18,14 +18,14 @@ from surgery.errors import BlockedError, SurgeryError, UsageError
 from surgery.graph import text
 from surgery.graph.graph import Graph
 from surgery.graph.signature_mappings import SignatureMapping
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
 from surgery.testing.case import AFTER, Case, options_in, read_case
 
 if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
-    from surgery.registry.declare import Pass
+    from surgery.registry.passes import Pass
     from surgery.verification.verdict.checks import Checker
 
 TIMEOUT = 60.0
@@ -106,7 +106,7 @@ def findings(case: Case, *, timeout: float = TIMEOUT) -> list[Finding]:
     Raises CaseError or UsageError for a case that asks for something that does not exist, PassError or WorkerError
     when the pass raises, crashes or takes more than `timeout` seconds.
     """
-    declared = declare.find(case.pass_name)
+    declared = catalog.find(case.pass_name)
     expected = case.expected() if case.after is not None else None
     if case.error is not None:
         return list(_failure(case, declared, timeout))
@@ -205,7 +205,7 @@ def bless(case: Case) -> Case:
     kept = [line for line in case.before.splitlines() if not re.match(r"#\s*(refused|unchanged|error):", line)]
     body = "\n".join(kept).strip("\n")
     try:
-        outcome = run(model, declare.find(case.pass_name), case.options, folder=case.path.parent)
+        outcome = run(model, catalog.find(case.pass_name), case.options, folder=case.path.parent)
     except UsageError as error:
         storage.write_texts({case.path: f"# error: {error}\n{body}\n"})
         return read_case(case.path)

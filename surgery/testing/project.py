@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from surgery.errors import PassError, SurgeryError, UsageError, WorkerError
-from surgery.registry import declare
-from surgery.registry.declare import Pass
+from surgery.registry.catalog import catalog
+from surgery.registry.passes import Pass, suggestion
 from surgery.testing.case import SUFFIX, Case, CaseError, case_files, read_case
 from surgery.testing.harness import TIMEOUT, Finding, bless, findings
 from surgery.testing.reasons import unshown, without_firing
@@ -113,13 +113,13 @@ def find_project(places: Sequence[Path] = (), plugins: Sequence[str] = ()) -> Pr
         files = _files(place)
         found.update(dict.fromkeys(files))
         homes.update(dict.fromkeys(_home(file) for file in files))
-    before = declare.passes()
+    before = catalog.passes()
     for plugin in plugins:
-        declare.load_plugin(plugin)
+        catalog.load_plugin(plugin)
     for home in homes:
         for file in _plugins(home):
-            declare.load_plugin(os.path.relpath(file))
-    known = declare.passes()
+            catalog.load_plugin(os.path.relpath(file))
+    known = catalog.passes()
     named = {str(Path(plugin).resolve()) for plugin in plugins if plugin.endswith(".py")}
     own = [one for name, one in known.items() if name not in before or _belongs(one, homes, named)]
     whole = _covered(places)
@@ -307,9 +307,7 @@ def _test(file: Path, rewrite: bool, timeout: float) -> Result:
 
 
 def _require_pass(case: Case) -> None:
-    known = declare.passes()
+    known = catalog.passes()
     if case.pass_name not in known:
         what = f"no pass '{case.pass_name}', which is the name of the folder"
-        raise CaseError(
-            what + declare.suggestion(case.pass_name, known), todo="pass the file that defines it with --plugin"
-        )
+        raise CaseError(what + suggestion(case.pass_name, known), todo="pass the file that defines it with --plugin")

@@ -13,7 +13,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from surgery.registry.declare import Pass
+    from surgery.registry.passes import Pass
     from surgery.testing.case import Case
 
 

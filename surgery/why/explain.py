@@ -20,7 +20,7 @@ from surgery.graph.state import Site
 from surgery.graph.values import Node, Value
 from surgery.patterns import compile_pattern
 from surgery.proto.summary import operators
-from surgery.registry.declare import suggestion
+from surgery.registry.passes import suggestion
 from surgery.why.decision_trace import Decision
 from surgery.why.nearest import Candidate, absent_ops, candidates
 from surgery.why.tracing_graph import Declined, TracingGraph
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import onnx
 
     from surgery.recipe.schema import PassStep
-    from surgery.registry.declare import Pass
+    from surgery.registry.passes import Pass
 
 LIMIT = 10
 _MOST_LINES = 3

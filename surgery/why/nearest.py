@@ -15,7 +15,7 @@ from surgery.why.near_misses import Fault, Grower, Partial, seeds
 from surgery.why.tracing_graph import Declined, TracingGraph
 
 if TYPE_CHECKING:
-    from surgery.registry.declare import Pass
+    from surgery.registry.passes import Pass
 
 _MOST_GROWN = 4000
 """From that many places, over all patterns of a pass, partial matches are grown."""

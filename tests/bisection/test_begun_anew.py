@@ -10,7 +10,7 @@ from surgery import recipe as recipes
 from surgery.bisection.bisect import bisect
 from surgery.engine import runner
 from surgery.graph import text
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[n, 4] x) => (float[n, 4] y)
@@ -105,7 +105,7 @@ def test_a_revised_piece_is_compared_with_the_piece() -> None:
 
 
 def test_a_wrong_site_after_such_a_piece_is_found(tmp_path: Path) -> None:
-    declare.load_plugin(str(SUPPORT / "plugin_small_wrong.py"))
+    catalog.load_plugin(str(SUPPORT / "plugin_small_wrong.py"))
     recipe = recipe_of(f"[negate, {PIECE}, {{scale-relu: {{error: 0.5}}}}]")
     blame = bisect(text.parse(MODEL.replace("e = Exp(i)", "r = Relu(i) e = Neg(r)")), recipe, output=tmp_path / "repro")
     assert blame.step is not None and blame.step.name == "scale-relu"

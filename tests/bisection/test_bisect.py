@@ -18,7 +18,7 @@ from surgery.bisection.bisect import Blame, bisect
 from surgery.engine import runner
 from surgery.errors import OutputError
 from surgery.graph import text
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
 
 BERT = ROOT / "models" / "bert-tiny.ts.onnx"
 PLUGIN = SUPPORT / "plugin_one_wrong.py"
@@ -43,8 +43,8 @@ SOFTMAXES = """g (float[n, 4] x) => (float[n, 4] y) {
 
 @pytest.fixture(autouse=True, scope="module")
 def wrong_passes() -> None:
-    declare.load_plugin(str(PLUGIN))
-    declare.load_plugin(str(SUPPORT / "plugin_small_wrong.py"))
+    catalog.load_plugin(str(PLUGIN))
+    catalog.load_plugin(str(SUPPORT / "plugin_small_wrong.py"))
 
 
 @pytest.fixture

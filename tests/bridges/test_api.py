@@ -20,6 +20,7 @@ from surgery import Graph, cli
 from surgery.errors import UsageError
 from surgery.registry import api as apis
 from surgery.registry import declare
+from surgery.registry.catalog import catalog
 
 
 def by_text(model: ir.Model) -> None: ...
@@ -82,8 +83,8 @@ def typed(model: {annotation}) -> None:
 """
     path = tmp_path / "typed.py"
     path.write_text(source)
-    declare.load_plugin(str(path))
-    assert declare.find(name).api == api
+    catalog.load_plugin(str(path))
+    assert catalog.find(name).api == api
 
 
 WRONG = [
@@ -107,7 +108,7 @@ def test_any_other_annotation_is_an_error_at_the_declaration(function: Callable[
     with pytest.raises(UsageError, match=r"Graph, onnx_ir\.Model, gs\.Graph, onnx\.ModelProto") as caught:
         declare.graph_pass(name)(function)
     assert caught.value.what.startswith(f"pass '{name}' {message}")
-    assert name not in declare.passes()
+    assert name not in catalog.passes()
 
 
 def test_a_plugin_with_a_wrong_annotation_is_one_line_for_the_user(

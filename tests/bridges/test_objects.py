@@ -12,7 +12,7 @@ from surgery import Parity, add_pass, recipe
 from surgery.engine import runner
 from surgery.errors import UsageError
 from surgery.graph import lineage, text
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
 
 rewriter = pytest.importorskip("onnxscript.rewriter")
 
@@ -179,13 +179,13 @@ def test_all_default_rules_on_real_models(name: str, short_models: Path) -> None
 
 
 def test_a_pass_of_an_object_is_described_by_it() -> None:
-    found = declare.find("object-class")
+    found = catalog.find("object-class")
     assert found.doc == "Remove an Identity before an Abs." and found.example is None
     assert found.place.startswith(__file__) and found.module == __name__
-    assert found.options == () and declare.find("object-functional").summary == "Return a copy without doc strings."
-    assert declare.find("object-list").summary == "Apply rewrite rules of onnxscript: NegNeg, DropIdentity."
-    assert declare.find("object-rule").summary == "Apply NegNeg of onnxscript."
-    assert declare.find("object-liar").summary.startswith("Apply Liar of ")
+    assert found.options == () and catalog.find("object-functional").summary == "Return a copy without doc strings."
+    assert catalog.find("object-list").summary == "Apply rewrite rules of onnxscript: NegNeg, DropIdentity."
+    assert catalog.find("object-rule").summary == "Apply NegNeg of onnxscript."
+    assert catalog.find("object-liar").summary.startswith("Apply Liar of ")
 
 
 WRONG = [

@@ -20,7 +20,8 @@ from surgery.graph import text
 from surgery.graph.graph import Graph
 from surgery.graph.state import Limits
 from surgery.recipe.loader import single_step
-from surgery.registry import declare, discovery
+from surgery.registry import discovery
+from surgery.registry.catalog import catalog
 from surgery.storage import Reference
 
 TOOLS = (
@@ -244,7 +245,7 @@ def test_wrong_options_are_found_when_the_recipe_loads(step: str, says: str) -> 
 
 @pytest.mark.parametrize("name", TOOLS)
 def test_a_tool_that_is_not_installed_names_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    distribution = declare.find(name).requires
+    distribution = catalog.find(name).requires
     monkeypatch.setattr(discovery, "is_installed", lambda wanted: wanted != distribution)
     (problem,) = problems(f"recipe: r\nsteps:\n  - {name}\n")
     assert problem.startswith("r.yaml:3:5: ")
@@ -255,7 +256,7 @@ def test_a_tool_that_is_not_installed_names_what_to_install(name: str, monkeypat
 
 @pytest.mark.parametrize("name", TOOLS)
 def test_a_tool_is_listed_with_its_version(name: str) -> None:
-    declared = declare.find(name)
+    declared = catalog.find(name)
     name, _, version = declared.origin.partition(" ")
     assert name.replace("_", "-") == declared.requires
     assert version == importlib.metadata.version(declared.requires)

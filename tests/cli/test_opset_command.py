@@ -15,7 +15,7 @@ from surgery.graph import text
 from surgery.operators import releases
 from surgery.operators.schemas import newest_opset
 from surgery.opsets.study import study
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
 
 NORM = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[N,4] x) => (float[N,4] y) <float[4] s = {1, 1, 1, 1}> {
@@ -136,7 +136,7 @@ def test_a_type_that_nobody_knows_holds_a_function_back() -> None:
 
 
 def test_obstacles_are_grouped_and_candidates_have_their_releases() -> None:
-    found = study(storage.from_proto(text.parse(NORM)), declare.find("downgrade-opset"), declare.find("upgrade-opset"))
+    found = study(storage.from_proto(text.parse(NORM)), catalog.find("downgrade-opset"), catalog.find("upgrade-opset"))
     assert [(item.op, item.opset, len(item.nodes)) for item in found.obstacles] == [
         ("LayerNormalization", 17, 2),
         ("Softmax", 13, 1),
@@ -152,7 +152,7 @@ def test_obstacles_are_grouped_and_candidates_have_their_releases() -> None:
 def test_the_model_that_was_studied_is_as_it_was() -> None:
     stored = storage.from_proto(text.parse(NORM))
     before = stored.proto.SerializeToString(deterministic=True)
-    study(stored, declare.find("downgrade-opset"), declare.find("upgrade-opset"))
+    study(stored, catalog.find("downgrade-opset"), catalog.find("upgrade-opset"))
     assert stored.proto.SerializeToString(deterministic=True) == before
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from surgery import cli
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
 
 
 def passes(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -23,8 +23,8 @@ def listed(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str
 
 def test_the_list_is_grouped_by_theme(capsys: pytest.CaptureFixture[str]) -> None:
     found = listed(capsys)
-    assert {one["name"] for one in found} >= {name for name, one in declare.passes().items() if one.is_standard}
-    standard = [one["theme"] for one in found if declare.find(one["name"]).is_standard]
+    assert {one["name"] for one in found} >= {name for name, one in catalog.passes().items() if one.is_standard}
+    standard = [one["theme"] for one in found if catalog.find(one["name"]).is_standard]
     assert standard == sorted(standard)
     _, out, _ = passes(capsys)
     lines = out.splitlines()
@@ -44,7 +44,7 @@ def test_a_theme_alone(capsys: pytest.CaptureFixture[str]) -> None:
 def test_tools_say_where_they_come_from(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = passes(capsys, "--theme", "tools")
     assert " from " in out.splitlines()[0]
-    tools = [one for one in declare.passes().values() if one.requires]
+    tools = [one for one in catalog.passes().values() if one.requires]
     assert tools
     for one in tools:
         assert one.origin in out

@@ -11,7 +11,7 @@ from surgery import cli, recipe
 from surgery.cli import _settings
 from surgery.graph import text
 from surgery.recipe import PassStep, Recipe
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
 
 MODEL = """g (float[batch, 4] x) => (float[batch, 4] y) { i = Identity(x) y = Neg(i) }"""
 PLUGIN = '''
@@ -84,8 +84,8 @@ def surgery(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int
     ],
 )
 def test_values_are_those_of_a_recipe(plugin: Path, setting: str, expected: object) -> None:
-    declare.load_plugin(str(plugin))
-    declared = declare.find("run-options")
+    catalog.load_plugin(str(plugin))
+    declared = catalog.find("run-options")
     given = _settings.read(declared, [setting])
     name = setting.partition("=")[0]
     assert declared.bind(given)[name] == expected

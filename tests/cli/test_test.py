@@ -278,7 +278,7 @@ def test_the_lines_for_pytest_work(project: Project, tmp_path: Path) -> None:
     block = (testing.__doc__ or "").partition("own pytest:\n\n")[2].partition("\nThe passes")[0]
     lines = "\n".join(line[4:] for line in block.splitlines())
     assert "testing.check(case)" in lines
-    plugin = 'from surgery.registry.declare import load_plugin\nload_plugin("in_pytest.py")\n'
+    plugin = 'from surgery.registry.catalog import catalog\ncatalog.load_plugin("in_pytest.py")\n'
     (tmp_path / "tests" / "test_passes.py").write_text(plugin + lines)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider"],

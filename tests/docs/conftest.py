@@ -6,14 +6,14 @@ from types import ModuleType
 
 import pytest
 
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
 
 
 @pytest.fixture
 def standard_passes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Forget the passes and plugins of other tests, and afterwards those of this one."""
-    standard = {name: known for name, known in declare.passes().items() if known.is_standard}
-    monkeypatch.setattr(declare, "_PASSES", standard)
+    standard = {name: known for name, known in catalog.passes().items() if known.is_standard}
+    monkeypatch.setattr(catalog, "_passes", standard)
     others = _forget_plugins()
     yield
     _forget_plugins()

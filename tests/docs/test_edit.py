@@ -17,7 +17,7 @@ from support import ROOT
 from surgery import cli
 from surgery.promises import Parity
 from surgery.proto.signature import signature
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
 
 GUIDE = (ROOT / "docs" / "how-to" / "edit-a-model.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", GUIDE, flags=re.MULTILINE | re.DOTALL)
@@ -82,7 +82,7 @@ def commands(session: Session) -> None:
 
 def edits() -> set[str]:
     """List the passes that the guide is about."""
-    return {name for name, found in declare.passes().items() if found.theme in ("edit", "opset")} | OTHERS
+    return {name for name, found in catalog.passes().items() if found.theme in ("edit", "opset")} | OTHERS
 
 
 def examples(session: Session) -> None:
@@ -96,7 +96,7 @@ def test_each_edit_is_explained() -> None:
 
 
 def promises(session: Session) -> None:
-    passes = declare.passes()
+    passes = catalog.passes()
     for step in session.steps():
         if step["status"] == "unchanged":
             continue

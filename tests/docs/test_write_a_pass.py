@@ -12,7 +12,7 @@ from support import ROOT
 from surgery import cli, recipe, storage, testing
 from surgery.engine import runner
 from surgery.graph import text
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
 
 GUIDE = (ROOT / "docs" / "how-to" / "write-a-pass.md").read_text(encoding="utf-8")
 WAYS = ("pattern", "graph", "ir", "gs", "proto", "rule")
@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, short_models: Path) -> Path
     (folder / "models").symlink_to(short_models)
     (folder / "my_passes.py").write_text("\n\n".join(blocks("python")))
     (folder / "mine.yaml").write_text(blocks("yaml")[0])
-    declare.load_plugin(str(folder / "my_passes.py"))
+    catalog.load_plugin(str(folder / "my_passes.py"))
     return folder
 
 

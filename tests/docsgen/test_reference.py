@@ -7,14 +7,14 @@ from support import ROOT
 
 from surgery import cli
 from surgery.docsgen import commands, reference
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
 
 DOCS = ROOT / "docs"
 
 
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:
-    written = reference.pages(declared for declared in declare.passes().values() if declared.is_standard)
+    written = reference.pages(declared for declared in catalog.passes().values() if declared.is_standard)
     return {**written, "reference/commands.md": commands.page(cli.parser())}
 
 
@@ -30,7 +30,7 @@ def test_no_generated_page_is_left_over(pages: dict[str, str]) -> None:
 
 def test_every_pass_has_an_entry(pages: dict[str, str]) -> None:
     titles = re.findall(r"^## (.*)$", "".join(text for name, text in pages.items() if "README" not in name), re.M)
-    standard = {name for name, declared in declare.passes().items() if declared.is_standard}
+    standard = {name for name, declared in catalog.passes().items() if declared.is_standard}
     assert standard <= set(titles)
 
 

@@ -14,6 +14,7 @@ from surgery import recipe as recipes
 from surgery.engine import runner
 from surgery.graph import text
 from surgery.registry import declare
+from surgery.registry.catalog import catalog
 
 PLUGIN = SUPPORT / "plugin_killers.py"
 MODEL = """g (float[batch, 300] x) => (float[batch, 2] y)
@@ -27,7 +28,7 @@ MODEL = """g (float[batch, 300] x) => (float[batch, 2] y)
 
 @pytest.fixture(autouse=True, scope="module")
 def killers() -> None:
-    declare.load_plugin(str(PLUGIN))
+    catalog.load_plugin(str(PLUGIN))
 
 
 @pytest.fixture

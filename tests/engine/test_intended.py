@@ -10,7 +10,7 @@ from surgery import recipe as recipes
 from surgery.bisection.bisect import bisect
 from surgery.engine import runner
 from surgery.graph import text
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
 
 PLUGIN = SUPPORT / "plugin_intended.py"
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
@@ -23,7 +23,7 @@ g (float[batch, 4] x) => (float[batch, 4] y, float[batch, 4] z) {
 
 @pytest.fixture(autouse=True, scope="module")
 def passes_of_the_tests() -> None:
-    declare.load_plugin(str(PLUGIN))
+    catalog.load_plugin(str(PLUGIN))
 
 
 def apply(steps: str, source: str = MODEL, head: str = "") -> runner.Result:

@@ -21,8 +21,9 @@ from surgery.graph.state import Site
 from surgery.promises import Parity
 from surgery.recipe import PassStep, RepeatStep, UseStep, shipped
 from surgery.recipe.failing import decided
-from surgery.registry import declare
-from surgery.registry.declare import Pass, graph_pass
+from surgery.registry.catalog import catalog
+from surgery.registry.declare import graph_pass
+from surgery.registry.passes import Pass
 from surgery.verification.comparing.details import Status
 from surgery.verification.signature.tracker import SignatureTracker
 from surgery.verification.verdict.verifier import Verdict
@@ -258,7 +259,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, st
 
 
 def test_the_command_line_says_what_was_not_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    declare.load_plugin(SMALL_WRONG)
+    catalog.load_plugin(SMALL_WRONG)
     model, output, recipe = tmp_path / "m.onnx", tmp_path / "o.onnx", tmp_path / "r.yaml"
     onnx.save(text.parse(RELUS), model)
     recipe.write_text("recipe: r\nsteps: [drop-identity, drop-relu]\n")

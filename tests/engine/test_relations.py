@@ -9,7 +9,7 @@ from support import SUPPORT
 from surgery import recipe as recipes
 from surgery.engine import runner
 from surgery.graph import text
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
 
 IMAGE = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[n, 3, h, w] x) => (float[n, 2, h, w] y)
@@ -27,7 +27,7 @@ AFFINE = IMAGE.replace("y = Relu(c)", "m = Mul(c, q) y = Add(m, q)").replace(
 @pytest.fixture(autouse=True, scope="module")
 def passes_of_the_tests() -> None:
     for name in ("plugin_intended.py", "plugin_signature.py"):
-        declare.load_plugin(str(SUPPORT / name))
+        catalog.load_plugin(str(SUPPORT / name))
 
 
 def apply(steps: str, source: str = IMAGE, head: str = "") -> runner.Result:

@@ -12,7 +12,7 @@ from surgery import recipe as recipes
 from surgery.engine import pipeline, runner
 from surgery.errors import OutputError, PassError
 from surgery.graph import text
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
 
 PLUGIN = SUPPORT / "plugin_wrong.py"
 MODEL = """g (float[batch, 4] x) => (float[batch, 4] y)
@@ -28,7 +28,7 @@ MODEL = """g (float[batch, 4] x) => (float[batch, 4] y)
 
 @pytest.fixture(autouse=True, scope="module")
 def wrong_passes() -> None:
-    declare.load_plugin(str(PLUGIN))
+    catalog.load_plugin(str(PLUGIN))
 
 
 @pytest.fixture

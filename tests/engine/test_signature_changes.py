@@ -15,7 +15,7 @@ from surgery.errors import UsageError
 from surgery.graph import text
 from surgery.promises import Parity
 from surgery.proto.ports import retype
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.signature.tracker import SignatureTracker
 
@@ -32,7 +32,7 @@ g (float[batch, 4] x, float[4] s, float[4] w, int64 unused) => (float[batch, 4] 
 
 @pytest.fixture(autouse=True, scope="module")
 def passes_of_the_tests() -> None:
-    declare.load_plugin(str(PLUGIN))
+    catalog.load_plugin(str(PLUGIN))
 
 
 def apply(steps: str, source: str = MODEL) -> runner.Result:

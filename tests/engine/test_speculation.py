@@ -15,7 +15,7 @@ from surgery.engine import judging, pipeline, runner, speculation
 from surgery.engine.candidate import Candidate
 from surgery.errors import UsageError
 from surgery.graph import text
-from surgery.registry.declare import Pass
+from surgery.registry.passes import Pass
 from surgery.verification.signature.tracker import SignatureTracker
 from surgery.verification.verdict import verifier
 

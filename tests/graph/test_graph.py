@@ -10,7 +10,7 @@ from surgery.errors import PassError
 from surgery.graph import text
 from surgery.graph.graph import Graph
 from surgery.graph.lineage import FROM_KEY, PASS_KEY
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
 from surgery.storage.scopes import scopes
 
 
@@ -243,7 +243,7 @@ def test_a_site_does_not_look_at_the_whole_graph(name: str, monkeypatch: pytest.
         body = " ".join(map(_BLOCK.format, range(blocks), range(1, blocks + 1)))
         g = graph(f"g (float[2] s0) => (float[2] y) {{ {body} y = Neg(s{blocks}) }}")
         looks = 0
-        declared = declare.find(name)
+        declared = catalog.find(name)
         declared.function(g, **declared.bind({}))
         assert len(g.sites) >= blocks
         return looks

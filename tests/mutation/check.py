@@ -24,7 +24,8 @@ from surgery.engine.pipeline import Pipeline
 from surgery.graph import text
 from surgery.promises import Parity
 from surgery.recipe.schema import PassStep, Recipe
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
+from surgery.registry.passes import Pass
 
 assert rebuilt_exact  # fills REBUILT
 
@@ -78,7 +79,7 @@ def _rebuild(source: str, name: str, promise: str, edit: Callable[[Draft], None]
 def case_files() -> Iterator[Right]:
     """Yield each positive case file: what it expects, under the promise of its pass."""
     for case in read():
-        declared = declare.find(case.pass_name)
+        declared = catalog.find(case.pass_name)
         if case.after is not None and case.unverified is None and _keeps_all(declared, case.options):
             models = partial(text.parse, case.before), partial(text.parse, case.after)
             yield case.name, partial(_judge, *models, declared.promise(case.options).value)
@@ -95,14 +96,14 @@ def full_size() -> Iterator[Right]:
     yield from _passes(sorted((Path(cache) if cache else Path.home() / ".cache/surgery/models").glob("*.onnx")))
 
 
-def _keeps_all(declared: declare.Pass, options: Mapping[str, Any]) -> bool:
+def _keeps_all(declared: Pass, options: Mapping[str, Any]) -> bool:
     """Return whether a pass means to keep both the function and the signature of a model."""
     return declared.promise(options) is not Parity.INTENDED and not declared.changes
 
 
 def _passes(paths: list[Path]) -> Iterator[Right]:
     for path in paths:
-        for name, declared in declare.passes().items():
+        for name, declared in catalog.passes().items():
             needs_nothing = not any(option.required for option in declared.options)
             if declared.is_standard and needs_nothing and _keeps_all(declared, {}):
                 yield f"{name} on {path.name}", partial(_attempt, path, name)

@@ -13,7 +13,8 @@ import pytest
 from support import broadcasting
 
 from surgery import testing
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
+from surgery.registry.passes import Pass
 
 EXPRESSIONS, CASES = 40, 240
 
@@ -58,7 +59,7 @@ def of_case(seed: int) -> Iterator[str]:
     """Say what a pass makes wrong of one of its cases with other shapes."""
     case = _case(seed)
     model = broadcasting.variant(case, seed)
-    return iter(()) if model is None else _wrong(model, (declare.find(case.pass_name),), seed)
+    return iter(()) if model is None else _wrong(model, (catalog.find(case.pass_name),), seed)
 
 
 def _case(seed: int) -> testing.Case:
@@ -66,7 +67,7 @@ def _case(seed: int) -> testing.Case:
     return min(broadcasting.templates(), key=lambda case: zlib.crc32(f"{case.name} {seed}".encode()))
 
 
-def _wrong(model: onnx.ModelProto, passes: tuple[declare.Pass, ...], seed: int) -> Iterator[str]:
+def _wrong(model: onnx.ModelProto, passes: tuple[Pass, ...], seed: int) -> Iterator[str]:
     for declared in passes:
         found, after = broadcasting.wrong(model, declared, seed)
         if found is not None:

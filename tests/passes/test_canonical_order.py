@@ -12,7 +12,7 @@ from surgery import storage
 from surgery.engine import runner
 from surgery.graph import text
 from surgery.graph.graph import Graph
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
 
 MODELS = ROOT / "models"
 NESTED = """<ir_version: 10, opset_import: ["" : 21, "local" : 1]>
@@ -96,7 +96,7 @@ def _replace(field: object, items: list[object]) -> None:
 def ordered(model: onnx.ModelProto) -> bytes:
     stored = storage.from_proto(model)
     graph = Graph(storage.ir_from_proto(stored.proto, stored.weights), weights=stored.weights)
-    declare.find("canonical-order").function(graph)
+    catalog.find("canonical-order").function(graph)
     result = storage.resolve(storage.proto_from_ir(graph.ir, stored.weights), stored.weights)
     data: bytes = result.SerializeToString(deterministic=True)
     return data

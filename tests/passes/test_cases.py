@@ -4,13 +4,14 @@ import pytest
 from support import case_files
 
 from surgery import testing
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
+from surgery.registry.passes import Pass
 
 CASES = case_files.read()
 # ONNX text has no metadata: tests/graph/test_lineage.py
 WITHOUT_TEXT = {"strip-lineage"}
 # Other tests register passes of their own.
-STANDARD = {name: p for name, p in declare.passes().items() if p.is_standard and name not in WITHOUT_TEXT}
+STANDARD = {name: p for name, p in catalog.passes().items() if p.is_standard and name not in WITHOUT_TEXT}
 
 
 # Their cases and examples are in test_tool_cases.py, where the tools are imported once for all.
@@ -35,7 +36,7 @@ def test_refusals_outnumber_rewrites() -> None:
     assert len(CASES) - fires >= fires
 
 
-def needs_a_file(declared: declare.Pass) -> bool:
+def needs_a_file(declared: Pass) -> bool:
     """An example in a docstring has no files next to it; the cases have."""
     return any(option.is_file and option.required for option in declared.options)
 

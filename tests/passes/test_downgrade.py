@@ -13,7 +13,7 @@ import surgery
 from surgery import cli
 from surgery.graph import text
 from surgery.recipe.loader import single_step
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
 
 # Operators that a newer opset no longer has, so that no model is taken down from there.
 GONE = {("Scatter", 11), ("Upsample", 10)}
@@ -38,7 +38,7 @@ def test_parts_are_of_operators_that_exist() -> None:
 
 
 def test_the_operators_that_are_taken_apart_are_told() -> None:
-    declared = declare.find("decompose")
+    declared = catalog.find("decompose")
     (told,) = [option.about for option in declared.options if option.name == "ops"]
     assert all(op in told for op in _lowering.parts())
 

@@ -15,7 +15,7 @@ from surgery.bridges import run_pass
 from surgery.cli import main
 from surgery.graph import text
 from surgery.graph.graph import Graph
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
 from surgery.storage.mapped import StoredTensor
 
 MODELS = ROOT / "models"
@@ -30,7 +30,7 @@ def graph_of(model: str | Path | onnx.ModelProto) -> Graph:
 
 
 def run(graph: Graph, name: str, /, **options: Any) -> Graph:
-    declared = declare.find(name)
+    declared = catalog.find(name)
     run_pass.apply(declared, graph, declared.bind(options))
     return graph
 

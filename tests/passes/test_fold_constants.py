@@ -7,9 +7,9 @@ import onnx
 from surgery import Graph, storage
 from surgery.bridges import run_pass
 from surgery.graph import text
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
 
-FOLD = declare.find("fold-constants")
+FOLD = catalog.find("fold-constants")
 
 # Three expansions of 4000 bytes each, of which two fit
 SOURCE = """

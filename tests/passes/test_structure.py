@@ -8,7 +8,7 @@ from surgery import storage
 from surgery.bridges import run_pass
 from surgery.graph import evaluate, text
 from surgery.graph.graph import Graph
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
 
 BRANCHES = """
     g (float[2] x, bool c) => (float[2] y) <bool yes = {1}>
@@ -33,7 +33,7 @@ def graph_of(source: str) -> Graph:
 
 
 def run(graph: Graph, name: str) -> None:
-    declared = declare.find(name)
+    declared = catalog.find(name)
     run_pass.apply(declared, graph, declared.bind({}))
 
 

@@ -4,9 +4,9 @@ import pytest
 from support import case_files
 
 from surgery import testing
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
 
-TOOLS = {name: one for name, one in declare.passes().items() if one.is_standard and one.theme == "tools"}
+TOOLS = {name: one for name, one in catalog.passes().items() if one.is_standard and one.theme == "tools"}
 pytestmark = pytest.mark.usefixtures("tools_at_hand")
 
 

@@ -10,8 +10,8 @@ import pytest
 from surgery import Graph, NodeSelector, TensorNames
 from surgery.errors import UsageError
 from surgery.graph import text
-from surgery.registry import declare
-from surgery.registry.declare import Option
+from surgery.registry.catalog import catalog
+from surgery.registry.options import Option
 from surgery.storage.globs import Globs, nearest
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17, "acme" : 1]>
@@ -232,5 +232,5 @@ def steps(work: Any) -> int:
 
 
 def test_every_option_has_a_name_for_its_type() -> None:
-    names = {option.type_name for declared in declare.passes().values() for option in declared.options}
+    names = {option.type_name for declared in catalog.passes().values() for option in declared.options}
     assert not [name for name in names if "<" in name]

@@ -12,7 +12,7 @@ from surgery import recipe as recipes
 from surgery.engine import runner
 from surgery.graph import text
 from surgery.proto.compose import compose, obstacle
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "l" : 1]>'
 FIRST = f"""{HEAD}
@@ -93,7 +93,7 @@ def test_models_that_cannot_be_one_are_told(
 
 @pytest.fixture(autouse=True, scope="module")
 def passes_of_the_tests() -> None:
-    declare.load_plugin(str(SUPPORT / "plugin_intended.py"))
+    catalog.load_plugin(str(SUPPORT / "plugin_intended.py"))
 
 
 def apply(folder: Path, steps: str, first: str = FIRST, second: str = SECOND) -> runner.Result:

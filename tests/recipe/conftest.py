@@ -8,15 +8,16 @@ import pytest
 
 from surgery import Graph
 from surgery.recipe import shipped
-from surgery.registry import declare
-from surgery.registry.declare import Size, graph_pass
+from surgery.registry.catalog import catalog
+from surgery.registry.declare import graph_pass
+from surgery.registry.options import Size
 
 
 @pytest.fixture
 def passes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Only these passes exist during a test."""
-    monkeypatch.setattr(declare, "_PASSES", {})
-    monkeypatch.setattr(declare, "_discovered", True)
+    monkeypatch.setattr(catalog, "_passes", {})
+    monkeypatch.setattr(catalog, "_is_complete", True)
 
     @graph_pass("drop-dropout")
     def drop_dropout(graph: Graph) -> None:

@@ -11,7 +11,7 @@ from support.rule_texts import SWISH, mistakes, recipe, rule_of
 from surgery.errors import RecipeError
 from surgery.promises import Parity
 from surgery.recipe import PassStep, Recipe, RepeatStep, UseStep, load, parse
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
 
 # What they become
 
@@ -24,7 +24,7 @@ def test_a_rule_is_a_pass_of_its_recipe() -> None:
     made = step.find()
     assert (made.name, made.kind, made.parity, made.doc) == ("swish", "pattern", Parity.EXACT, "Fewer nodes.")
     assert (made.origin, made.place, made.options, made.is_standard) == ("r.yaml", "r.yaml:3", (), True)
-    assert "swish" not in declare.passes()
+    assert "swish" not in catalog.passes()
 
 
 def test_rules_stand_before_or_after_the_steps_and_in_repeats() -> None:

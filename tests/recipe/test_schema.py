@@ -13,7 +13,7 @@ from surgery import Graph, cli, graph_pass
 from surgery.errors import RecipeError
 from surgery.recipe import parse, shipped
 from surgery.recipe.jsonschema import schema
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +144,7 @@ def test_defaults_and_texts(made: dict[str, Any]) -> None:
     assert options["max_growth"]["default"] == 2000000 and "bytes" in options["max_growth"]["description"]
     assert made["$defs"]["verify"]["properties"]["timeout"]["default"] == 300.0
     names = made["$defs"]["pass-name"]
-    assert names["enumDescriptions"][names["enum"].index("drop-dead")] == declare.find("drop-dead").summary
+    assert names["enumDescriptions"][names["enum"].index("drop-dead")] == catalog.find("drop-dead").summary
     undescribed = [
         f"{name}.{key}"
         for name in ("inputs", "tensor", "verify", "when", "expect", "expect-step", "rule", "nested", "repeat", "use")
@@ -155,8 +155,8 @@ def test_defaults_and_texts(made: dict[str, Any]) -> None:
 
 
 def test_options_of_any_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(declare, "_PASSES", {})
-    monkeypatch.setattr(declare, "_discovered", True)
+    monkeypatch.setattr(catalog, "_passes", {})
+    monkeypatch.setattr(catalog, "_is_complete", True)
 
     @graph_pass("odd-options")
     def odd(
@@ -170,7 +170,7 @@ def test_options_of_any_type(monkeypatch: pytest.MonkeyPatch) -> None:
     ) -> None:
         """Take what there is."""
 
-    made = schema([declare.find("odd-options")])
+    made = schema([catalog.find("odd-options")])
     jsonschema.Draft202012Validator.check_schema(made)
     validator = jsonschema.Draft202012Validator(made)
     assert validator.is_valid({"steps": [{"odd-options": {"pairs": {"a": [1]}, "point": [1, 2.0]}}]})

@@ -133,8 +133,8 @@ def test_a_wheel_shows_up_everywhere(site: Path) -> None:
 def test_a_wheel_shows_up_in_the_reference(site: Path) -> None:
     code = """
         from surgery.docsgen import reference
-        from surgery.registry import declare
-        written = reference.pages(one for one in declare.passes().values() if not one.is_standard)
+        from surgery.registry.catalog import catalog
+        written = reference.pages(one for one in catalog.passes().values() if not one.is_standard)
         print(written["reference/passes/plugins.md"], written["reference/passes/README.md"])
     """
     found = python(site, "-c", textwrap.dedent(code))
@@ -204,10 +204,10 @@ def test_only_the_standard_passes_that_are_named_are_imported(tmp_path: Path) ->
         """
 import sys
 from surgery import Graph, graph_pass
-from surgery.registry import declare as registry
+from surgery.registry.catalog import catalog
 from surgery.errors import UsageError
 
-assert registry.find("fuse-relu").module in sys.modules
+assert catalog.find("fuse-relu").module in sys.modules
 assert "surgery.passes.opset.decompose" not in sys.modules
 try:
     @graph_pass("drop-dead")
@@ -216,7 +216,7 @@ try:
 except UsageError as error:
     print(error)
 assert "surgery.passes.opset.decompose" in sys.modules
-assert registry.find("drop-dead").is_standard
+assert catalog.find("drop-dead").is_standard
 """,
     )
     assert (ran.returncode, ran.stderr) == (0, ""), ran.stderr
@@ -224,7 +224,7 @@ assert registry.find("drop-dead").is_standard
 
 
 def test_a_standard_pass_whose_file_has_another_name_is_found(tmp_path: Path) -> None:
-    code = "from surgery.registry import declare; print(declare.find('bypass').module, declare.get('bypas'))"
+    code = "from surgery.registry.catalog import catalog; print(catalog.find('bypass').module, catalog.get('bypas'))"
     ran = python(tmp_path, "-c", code)
     assert ran.stdout == "surgery.passes.edit.remove_nodes None\n"
 
@@ -235,14 +235,14 @@ def test_a_pass_declared_beforehand_with_the_name_of_a_standard_one(tmp_path: Pa
         "-c",
         """
 from surgery import Graph, graph_pass
-from surgery.registry import declare as registry
+from surgery.registry.catalog import catalog
 
 @graph_pass("drop-dead")
 def mine(graph: Graph) -> None:
     pass
 
-registry.find("fuse-relu")
-registry.find("drop-dead")
+catalog.find("fuse-relu")
+catalog.find("drop-dead")
 """,
     )
     assert "two passes are called 'drop-dead'" in ran.stderr

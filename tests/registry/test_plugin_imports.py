@@ -11,7 +11,8 @@ from test_discovery import PASS, python, unpack, write_wheel
 
 from surgery import cli, recipe
 from surgery.errors import RecipeError, UsageError
-from surgery.registry import declare, discovery
+from surgery.registry import discovery
+from surgery.registry.catalog import catalog
 
 FATES = {
     "while True: pass": "its import took more than 5 s",
@@ -46,7 +47,7 @@ def test_a_module_is_tried_too_and_a_recipe_names_the_place(tmp_path: Path, monk
     (tmp_path / "leaving_module.py").write_text("import os; os._exit(3)")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(UsageError, match=r"plugin 'leaving_module' cannot be imported: .* with exit code 3"):
-        declare.load_plugin("leaving_module")
+        catalog.load_plugin("leaving_module")
     assert "leaving_module" not in sys.modules
     (tmp_path / "r.yaml").write_text("recipe: r\nplugins: [./leaving_module.py]\nsteps: [drop-identity]\n")
     with pytest.raises(RecipeError, match=r"r\.yaml:2:11: .*its import ended the process with exit code 3"):

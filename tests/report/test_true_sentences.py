@@ -5,7 +5,7 @@ from rich.console import Console
 from surgery import recipe, storage
 from surgery.engine import runner
 from surgery.graph import text
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
 from surgery.report import terminal
 from surgery.verification.comparing.compare import Element, describe
 from surgery.why import explain
@@ -31,10 +31,10 @@ def test_a_pattern_that_fits_is_not_said_to_lack_its_operators() -> None:
         text.parse("""g (float[2,2] x) => (float[2,2] y) <float[2,2] w = {1,2,3,4}, float[2] b = {1,2}> {
             m = MatMul(x, w) y = Add(m, b) }""")
     )
-    found = explain.explain(declare.find("fuse-matmul-add"), stored.proto, stored.weights)
+    found = explain.explain(catalog.find("fuse-matmul-add"), stored.proto, stored.weights)
     assert len(found.sites) == 1 and found.absent == ()
     without = storage.from_proto(text.parse("g (float[2,2] x) => (float[2,2] y) { y = Add(x, x) }"))
-    assert explain.explain(declare.find("fuse-matmul-add"), without.proto, without.weights).absent == ("MatMul",)
+    assert explain.explain(catalog.find("fuse-matmul-add"), without.proto, without.weights).absent == ("MatMul",)
 
 
 def test_two_numbers_that_differ_are_written_differently() -> None:

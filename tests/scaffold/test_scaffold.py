@@ -79,14 +79,14 @@ def test_what_is_written_pleases_the_usual_tools(folder: Path) -> None:
 
 def test_the_example_of_every_template_fires(folder: Path) -> None:
     from surgery import testing
-    from surgery.registry import declare
+    from surgery.registry.catalog import catalog
 
     for kind in KINDS:
         name = f"shown-{kind.replace('_', '-')}"
         written = plan(name, folder, kind)
         written.write()
-        declare.load_plugin(str(written.file))
-        example = testing.example(declare.find(name))
+        catalog.load_plugin(str(written.file))
+        example = testing.example(catalog.find(name))
         assert example is not None and "Sub (b, a)" in example.after
 
 

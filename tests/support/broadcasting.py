@@ -24,7 +24,8 @@ import onnxruntime as ort
 from support import case_files
 from surgery import Parity, storage, testing
 from surgery.errors import SurgeryError
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
+from surgery.registry.passes import Pass
 
 THEMES = ("attention", "chains", "cleanup", "constants", "idioms", "linear", "shapes", "structure", "weights")
 LEFT_OUT = ("canonical-order", "drop-unused-inputs", "infer-shapes", "set-layout", "strip-lineage", "unroll-loop")
@@ -55,13 +56,13 @@ class Wrong:
 
 
 @cache
-def passes() -> tuple[declare.Pass, ...]:
+def passes() -> tuple[Pass, ...]:
     """List the standard passes that may meet elementwise operators."""
-    found = declare.passes().values()
+    found = catalog.passes().values()
     return tuple(one for one in found if one.is_standard and one.theme in THEMES and one.name not in LEFT_OUT)
 
 
-def wrong(model: onnx.ModelProto, declared: declare.Pass, seed: int) -> tuple[Wrong | None, onnx.ModelProto]:
+def wrong(model: onnx.ModelProto, declared: Pass, seed: int) -> tuple[Wrong | None, onnx.ModelProto]:
     """Run a pass; return what is wrong with its result, None when nothing is, and the result."""
     try:
         outcome = testing.run(model, declared, {})

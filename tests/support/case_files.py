@@ -9,7 +9,7 @@ import onnx_ir as ir
 from support import TESTS
 from surgery import testing
 from surgery.graph import text
-from surgery.registry.declare import Pass
+from surgery.registry.passes import Pass
 
 
 @cache

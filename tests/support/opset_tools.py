@@ -27,9 +27,9 @@ def surgery(model: onnx.ModelProto, target: int) -> onnx.ModelProto:
     from surgery.bridges.run_pass import run_pass
     from surgery.errors import BlockedError, UsageError
     from surgery.graph.graph import Graph
-    from surgery.registry import declare
+    from surgery.registry.catalog import catalog
 
-    declared = declare.find("upgrade-opset" if target > opset(model) else "downgrade-opset")
+    declared = catalog.find("upgrade-opset" if target > opset(model) else "downgrade-opset")
     stored = storage.from_proto(model)
     graph = Graph(storage.ir_from_proto(stored.proto, stored.weights), weights=stored.weights)
     try:

@@ -17,7 +17,7 @@ from surgery.bridges.run_pass import run_pass
 from surgery.errors import UsageError
 from surgery.graph import text
 from surgery.graph.graph import Graph
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
 from surgery.why import explain as why
 
 MODELS = ROOT / "models"
@@ -26,7 +26,7 @@ Model = onnx.ModelProto
 
 def explain(model: Model, name: str, **more: object) -> why.Why:
     stored = storage.from_proto(model)
-    return why.explain(declare.find(name), stored.proto, stored.weights, **more)
+    return why.explain(catalog.find(name), stored.proto, stored.weights, **more)
 
 
 def upgraded(name: str, to: int) -> Model:
@@ -34,7 +34,7 @@ def upgraded(name: str, to: int) -> Model:
     stored = storage.from_proto(shortened(name, layers=4))
     graph = Graph(storage.ir_from_proto(stored.proto, stored.weights), weights=stored.weights)
     for change, options in (("upgrade-opset", {"to": to}), ("drop-dropout", {})):
-        declared = declare.find(change)
+        declared = catalog.find(change)
         run_pass(declared, graph, declared.bind(options))
     return storage.resolve(storage.proto_from_ir(graph.ir, stored.weights))
 
@@ -397,5 +397,5 @@ def test_json_there_and_back(bert: Model) -> None:
 def test_the_model_stays_as_it_is(bert: Model) -> None:
     stored = storage.from_proto(bert)
     before = stored.proto.SerializeToString(deterministic=True)
-    why.explain(declare.find("fuse-gelu"), stored.proto, stored.weights)
+    why.explain(catalog.find("fuse-gelu"), stored.proto, stored.weights)
     assert stored.proto.SerializeToString(deterministic=True) == before

@@ -33,7 +33,7 @@ from surgery.engine import runner
 from surgery.engine.runner import StepRecord
 from surgery.errors import WorkerError
 from surgery.graph import text
-from surgery.registry import declare
+from surgery.registry.catalog import catalog
 from surgery.workers.fork import call_in_fork
 
 FOLDER = Path(__file__).parent
@@ -93,7 +93,7 @@ def name(case: Case) -> str:
 
 @pytest.fixture(autouse=True, scope="module")
 def tools() -> None:
-    declare.load_plugin(str(FOLDER / "tools.py"))
+    catalog.load_plugin(str(FOLDER / "tools.py"))
     # Each step runs in a fork of this process, which then need not import it.
     importlib.import_module("onnxsim")
 
@@ -147,7 +147,7 @@ def shown(case: Case, folder: Path) -> str:
 
 def broken(case: Case) -> str:
     """Call the tool itself, outside of any recipe, and say how it ends."""
-    tool = declare.find(f"tool-{case.tool}").function
+    tool = catalog.find(f"tool-{case.tool}").function
 
     def work() -> str:
         try:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from surgery.errors import WorkerError
 from surgery.registry import discovery
-from surgery.registry.declare import suggestion
+from surgery.registry.passes import suggestion
 from surgery.workers import Worker
 
 _OPTIMIZER = "onnxoptimizer"

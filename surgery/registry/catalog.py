@@ -1,0 +1,113 @@
+"""The passes that are known by name: the standard ones, those of installed packages and those of plugins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from surgery.errors import UsageError
+from surgery.promises import CHANGES, unknown_changes
+from surgery.registry import discovery
+from surgery.registry.api import api_of
+from surgery.registry.passes import Pass, require_name, suggestion
+
+
+class Catalog:
+    """Passes by name. They are imported when they are first asked for, which declares them.
+
+    As long as only standard passes can be known, a pass is found by the name of its file, and the others are not
+    imported.
+    """
+
+    def __init__(self) -> None:
+        self._passes: dict[str, Pass] = {}
+        self._clashes: dict[str, str] = {}
+        self._broken: list[discovery.Broken] = []
+        self._is_complete = False
+        self._is_discovering = False
+        self._is_standard = False  # only standard passes are known, and none is installed
+
+    def register(self, new: Pass) -> None:
+        """Make a pass known by its name. UsageError when it is not declared as it must be, or the name is taken."""
+        require_name(new.name)
+        unknown = unknown_changes(new.changes)
+        if unknown:
+            what = f"pass '{new.name}' declares an unknown change '{unknown[0]}'{suggestion(unknown[0], CHANGES)}"
+            raise UsageError(what, todo=f"choose from {', '.join(CHANGES)}")
+        if new.kind == "graph":
+            api_of(new.name, new.function)
+        if self._is_standard and not new.is_standard:
+            self._discover()  # it may have the name of one that was not imported so far
+        old = self._passes.get(new.name)
+        if old is None or old.place == new.place:
+            self._passes[new.name] = new
+            return
+        clash = f"two passes are called '{new.name}': {_whereabouts(old)} and {_whereabouts(new)}"
+        if not self._is_discovering:
+            raise UsageError(clash, todo="rename one")
+        # Nobody has asked for this pass yet, and all others can be used.
+        self._clashes[new.name] = clash
+
+    def passes(self) -> Mapping[str, Pass]:
+        """Return all known passes by name; the standard ones and those of installed packages are found on first use."""
+        self._discover()
+        return dict(sorted(self._passes.items()))
+
+    def find(self, name: str) -> Pass:
+        """Return the pass of that name; UsageError suggests a near one, or says why it cannot be had."""
+        found = self.get(name)
+        if found is None:
+            near = suggestion(name, self.passes())
+            raise UsageError(f"no pass '{name}'{near}{self.missing()}", todo="see 'surgery passes'")
+        if name in self._clashes:
+            raise UsageError(self._clashes[name], todo="uninstall or rename one")
+        return found
+
+    def get(self, name: str) -> Pass | None:
+        """Return the pass of that name, if there is one; where all are standard ones, the others are not imported."""
+        if not self._is_complete:
+            if self._has_only_standard():
+                discovery.import_standard_pass(name)
+            if not self._is_standard or name not in self._passes:
+                self._discover()
+        return self._passes.get(name)
+
+    def clash(self, name: str) -> str | None:
+        """Return which two places declare a pass of that name, if two do."""
+        return self._clashes.get(name)
+
+    def missing(self) -> str:
+        """Return "; the passes 'x' of DIST VERSION cannot be loaded: why" for all packages of which that is true."""
+        return "".join(f"; {broken}" for broken in self._broken)
+
+    def warnings(self) -> list[str]:
+        """List, in a line each, what is wrong with installed packages; using one of their passes raises."""
+        return [*map(str, self._broken), *self._clashes.values()]
+
+    def load_plugin(self, name: str) -> None:
+        """Import a plugin, a module by name or a `.py` file by path; its decorators register its passes."""
+        self.passes()  # a clash with one of these is the plugin's mistake
+        discovery.import_plugin(name)
+
+    def _discover(self) -> None:
+        if not self._is_complete:
+            self._is_complete = self._is_discovering = True
+            try:
+                discovery.import_standard()
+                self._broken = discovery.import_installed()
+            finally:
+                self._is_discovering = False
+
+    def _has_only_standard(self) -> bool:
+        if not self._is_standard:
+            others = any(not one.is_standard for one in self._passes.values())
+            self._is_standard = not (discovery.has_installed() or others)
+        return self._is_standard
+
+
+def _whereabouts(declared: Pass) -> str:
+    file = declared.place.rpartition(":")[0]
+    return declared.place if declared.origin == file else f"{declared.place} of {declared.origin}"
+
+
+catalog = Catalog()
+"""The passes of this process. Decorators register them here when their modules are imported."""

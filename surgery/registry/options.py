@@ -1,0 +1,154 @@
+"""Options of passes: their types, and how values from YAML or the command line become theirs."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+SIZE_PATTERN = r"^\s*[0-9]+(\.[0-9]+)?\s*([kKmMgG]?[bB]|[kKmMgG][iI][bB])?\s*$"
+"""The texts that `parse_size` understands, for a JSON schema."""
+
+
+class SizeUnit:
+    """Marks an int option as a number of bytes, which may be written "1MB" or "64KiB"."""
+
+    type_name = "size"
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> dict[str, Any]:
+        return {"anyOf": [handler(core), {"type": "string", "pattern": SIZE_PATTERN}]}
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_before_validator_function(parse_size, handler(source))
+
+
+Size = Annotated[int, SizeUnit()]
+"""A number of bytes: 4096, "1MB" (10^6) or "64KiB" (2^16)."""
+
+
+_PLAIN = ((bool, bool), (int, int), (float, float), (Size, int))
+"""Types of options, each with that of the values that need no conversion."""
+
+
+class FileOption:
+    """Marks a Path option as a file, named from the folder of the recipe."""
+
+    type_name = "file"
+
+
+FilePath = Annotated[Path, FileOption()]
+"""A file. A relative path starts at the recipe that names it, and on the command line at the current folder."""
+
+
+class Keeping:
+    """Marks the option by which the user of an edit says what it keeps of the results."""
+
+    type_name = "exact | close | nothing"
+
+
+Keeps = Annotated[Literal["exact", "close", "nothing"], Keeping()]
+"""What an edit keeps of the results, which only its user can know: all bits, all but rounding, or nothing.
+
+Verification holds the pass to this in the place of the promise that it declares.
+"""
+
+
+def parse_size(value: Any) -> Any:
+    """Turn "1MB" into 1000000; anything but text is returned as it is."""
+    if not isinstance(value, str):
+        return value
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKmMgG]?[iI]?[bB]?)\s*", value)
+    unit = found.group(2).upper() if found else ""
+    if found is None or unit not in _UNITS:
+        raise ValueError(f"'{value}' is not a size such as 4096, 64KiB or 1MB")
+    if len(found.group(1)) > 20:
+        raise ValueError(f"'{value[:20]}...' is too large")
+    return int(float(found.group(1)) * _UNITS[unit])
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a pass."""
+
+    name: str
+    annotation: Any
+    default: Any
+    about: str
+
+    @property
+    def required(self) -> bool:
+        """Whether the caller has to give it."""
+        return self.default is inspect.Parameter.empty
+
+    @property
+    def plain_default(self) -> Any:
+        """The default as JSON and YAML can write it: what they have no form for as text, None for a required option."""
+        return None if self.required else json.loads(json.dumps(self.default, default=str), parse_constant=str)
+
+    @property
+    def type_name(self) -> str:
+        """How to speak of the type in docs and messages."""
+        return _type_name(self.annotation)
+
+    @property
+    def is_file(self) -> bool:
+        """Whether its value is the path of a file."""
+        return any(isinstance(part, FileOption) for part in _parts(self.annotation))
+
+    def converted_default(self) -> Any:
+        """Return the default as the pass gets it; a number as it is, for which nothing slow to load is needed."""
+        if any(self.annotation is kind and type(self.default) is held for kind, held in _PLAIN):
+            return self.default
+        return self.validate(self.default)
+
+    def validate(self, value: Any) -> Any:
+        """Convert a value from YAML or the command line; ValueError with one line says what is wrong."""
+        from pydantic import TypeAdapter, ValidationError
+
+        # Text comes from the command line and is converted; a number for a bool, from YAML, is a mistake.
+        strict = not isinstance(value, str) or self.annotation is str
+        adapter: TypeAdapter[Any] = TypeAdapter(self.annotation)
+        try:
+            if strict:
+                # By way of JSON, where a list may be a tuple: YAML has lists only.
+                return adapter.validate_json(json.dumps(value), strict=True)
+            return adapter.validate_python(value)
+        except TypeError:
+            raise ValueError(f"not a {type(value).__name__}") from None
+        except ValidationError as error:
+            detail = error.errors()[0]
+            message = str(detail["ctx"]["error"]) if detail["type"] == "value_error" else detail["msg"].lower()
+            raise ValueError(message) from None
+
+
+def _type_name(annotation: Any) -> str:
+    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        return str(parts[1].type_name)
+    if origin is Literal:
+        return " | ".join(str(choice) for choice in parts)
+    if origin in (Union, UnionType):
+        return " | ".join("none" if part is NoneType else _type_name(part) for part in parts)
+    if origin is list:
+        return f"list[{_type_name(parts[0])}]"
+    if hasattr(annotation, "type_name"):
+        return str(annotation.type_name)
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
+
+
+def _parts(annotation: Any) -> Iterator[Any]:
+    """Yield a type and, at any depth, what it is made of."""
+    yield annotation
+    for part in typing.get_args(annotation):
+        yield from _parts(part)

@@ -1,0 +1,196 @@
+"""A pass as it is declared: a function, what it promises, and its options."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal
+
+from surgery.errors import UsageError
+from surgery.promises import Change, Parity
+from surgery.registry import discovery
+from surgery.registry.api import Api, api_of
+from surgery.registry.options import Keeps, Option
+
+NAME_PATTERN = r"[a-z][a-z0-9]*(-[a-z0-9]+)*"
+"""What the name of a pass looks like."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A named change to a graph."""
+
+    name: str
+    parity: Parity
+    kind: Literal["graph", "pattern"]
+    function: Callable[..., Any]
+    match: tuple[str, ...] = ()
+    changes: frozenset[Change] = frozenset()
+    """What it means to change of the signature; all else must stay."""
+    declared_at: str = ""
+    """The file and the line of the declaration, where that is not the function's own."""
+    requires: str = ""
+    """The distribution of the tool that it hands the model to, where it does so."""
+
+    @property
+    def doc(self) -> str:
+        """The docstring, without its sections "Options:" and "Example:"."""
+        return _sections(self.function.__doc__ or "")[""]
+
+    @property
+    def example(self) -> str | None:
+        """The ONNX text of a graph on which the pass fires, from the section "Example:" of the docstring."""
+        return _sections(self.function.__doc__ or "").get("Example")
+
+    @property
+    def summary(self) -> str:
+        """The first paragraph of the docstring on one line."""
+        return " ".join(self.doc.split("\n\n")[0].split())
+
+    @property
+    def module(self) -> str:
+        """The module that declares the pass."""
+        return self.function.__module__
+
+    @property
+    def place(self) -> str:
+        """The file and the line of its declaration."""
+        if self.declared_at:
+            return self.declared_at
+        code = inspect.unwrap(self.function).__code__
+        return f"{code.co_filename}:{code.co_firstlineno}"
+
+    @cached_property
+    def origin(self) -> str:
+        """Where the pass comes from: "surgery", an installed distribution with its version, or the path of a file.
+
+        One that hands the model to a tool comes from that, which may not be installed.
+        """
+        if self.requires:
+            return discovery.version(self.requires)
+        return discovery.origin(self.module, self.place.rpartition(":")[0])
+
+    @property
+    def theme(self) -> str:
+        """The folder of a standard pass, or where another one comes from."""
+        return self.module.split(".")[2] if self.is_standard else self.origin
+
+    @cached_property
+    def options(self) -> tuple[Option, ...]:
+        """The keyword-only parameters of the function; their text stands in the docstring under "Options:"."""
+        hints = _option_types(self.function)
+        about = _option_texts(self.function.__doc__ or "")
+        return tuple(
+            Option(
+                parameter.name,
+                hints.get(parameter.name, Any),
+                parameter.default,
+                about.get(parameter.name, ""),
+            )
+            for parameter in inspect.signature(self.function).parameters.values()
+            if parameter.kind is parameter.KEYWORD_ONLY
+        )
+
+    def option_errors(self, given: Mapping[str, Any]) -> dict[str, str]:
+        """Return what is wrong with each given option, by its name; a missing one is listed too."""
+        if self.requires and not discovery.is_installed(self.requires):
+            what = f"pass '{self.name}' needs {self.requires}, which is not installed; pip install {self.requires}"
+            return {"": what}
+        known = {option.name: option for option in self.options}
+        problems: dict[str, str] = {}
+        for name, value in given.items():
+            if name not in known:
+                hint = suggestion(name, known)
+                problems[name] = f"pass '{self.name}' has no option '{name}'{hint}"
+                continue
+            try:
+                known[name].validate(value)
+            except ValueError as error:
+                problems[name] = f"option '{name}' of '{self.name}' takes {known[name].type_name}: {error}"
+        for option in self.options:
+            if option.required and option.name not in given:
+                problems[option.name] = f"pass '{self.name}' needs the option '{option.name}' ({option.type_name})"
+        return problems
+
+    def bind(self, given: Mapping[str, Any], folder: Path = Path()) -> dict[str, Any]:
+        """Convert the given options, and fill in the defaults; UsageError names the first that is wrong.
+
+        The paths of files start at `folder`.
+        """
+        for problem in self.option_errors(given).values():
+            raise UsageError(problem)
+        bound = {
+            option.name: option.validate(given[option.name]) if option.name in given else option.converted_default()
+            for option in self.options
+        }
+        return {name: folder / value if isinstance(value, Path) else value for name, value in bound.items()}
+
+    def promise(self, given: Mapping[str, Any]) -> Parity:
+        """What it promises with these options: what the user says by one of the type `Keeps`, else what it declares."""
+        chosen = (given.get(option.name, option.default) for option in self.options if option.annotation == Keeps)
+        promises = (Parity.INTENDED if kept == "nothing" else Parity(kept) for kept in chosen)
+        return next(promises, self.parity)
+
+    @property
+    def is_standard(self) -> bool:
+        """Whether it is made and tested with the engine, and needs no containment."""
+        return self.module.startswith(f"{discovery.STANDARD}.")
+
+    @cached_property
+    def api(self) -> Api:
+        """What the function works on, by the annotation of its first parameter; UsageError when that is no API."""
+        return "Graph" if self.match else api_of(self.name, self.function)
+
+
+def require_name(name: str) -> None:
+    """Raise UsageError unless a text can be the name of a pass: lower-case words and numbers joined by hyphens."""
+    if not re.fullmatch(NAME_PATTERN, name):
+        words = re.sub(r"[^a-z0-9]+", "-", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()).strip("-")
+        hint = f", such as '{words}'" if re.fullmatch(NAME_PATTERN, words) else ""
+        raise UsageError(f"'{name}' is not a name for a pass", todo=f"use lower-case words joined by hyphens{hint}")
+
+
+def _option_types(function: Callable[..., Any]) -> dict[str, Any]:
+    """Evaluate the annotations of the keyword-only parameters; others may be imported for type checking only."""
+    names = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    annotations = {name: function.__annotations__[name] for name in names if name in function.__annotations__}
+    try:
+        return typing.get_type_hints(
+            SimpleNamespace(__annotations__=annotations), function.__globals__, include_extras=True
+        )
+    except NameError as error:
+        raise UsageError(f"an option of '{function.__name__}' has a type that is not imported: {error.name}") from error
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return "; did you mean 'x'?" for the nearest known name, or nothing."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean '{near[0]}'?" if near else ""
+
+
+def _sections(doc: str) -> dict[str, str]:
+    """Split a docstring at its sections; what stands before them has the empty name."""
+    parts = re.split(r"^(Options|Example):\n", inspect.cleandoc(doc), flags=re.MULTILINE)
+    bodies = [parts[0].strip(), *(inspect.cleandoc("\n" + body) for body in parts[2::2])]
+    return dict(zip(["", *parts[1::2]], bodies))
+
+
+def _option_texts(doc: str) -> dict[str, str]:
+    """Read the lines "name: text" of the section "Options:"; deeper lines continue the text."""
+    texts: dict[str, str] = {}
+    name = ""
+    for line in _sections(doc).get("Options", "").splitlines():
+        found = re.match(r"(\w+): (.*)", line)
+        if found:
+            name = found.group(1)
+            texts[name] = found.group(2).strip()
+        elif name:
+            texts[name] += f" {line.strip()}"
+    return texts
