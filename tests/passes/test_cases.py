@@ -1,7 +1,12 @@
 """Every case file, and the completeness of the case files as a whole."""
 
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Any
+
 import pytest
 from support import case_files
+from support.breadth import sampled
 
 from surgery import testing
 from surgery.registry.catalog import catalog
@@ -18,7 +23,17 @@ STANDARD = {name: p for name, p in catalog.passes().items() if p.is_standard and
 TOOLS = {name for name, declared in STANDARD.items() if declared.theme == "tools"}
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.pass_name not in TOOLS], ids=str)
+def in_breadth(cases: Iterable[testing.Case]) -> list[Any]:
+    """List the cases. Of those of a pass that fire, and of those that do not, all but every third are slow."""
+
+    def kind(case: testing.Case) -> tuple[str, bool]:
+        return case.pass_name, case.after is not None
+
+    groups = groupby(sorted(cases, key=kind), key=kind)
+    return [value for _, group in groups for value in sampled(group, 3)]
+
+
+@pytest.mark.parametrize("case", in_breadth(case for case in CASES if case.pass_name not in TOOLS), ids=str)
 def test_case(case: testing.Case, request: pytest.FixtureRequest) -> None:
     case_files.check(case, bless=request.config.getoption("--bless"))
 
