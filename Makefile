@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 demo: $(VENV)/installed
 	$(BIN)/surgery apply recipes/bert.yaml
 
-# All but what is slow because it repeats in breadth what other tests show.
+# All but what takes long by its nature, or repeats in breadth what other tests show.
 test: $(VENV)/tested
 	$(BIN)/python $(PYTEST) -m 'not slow'
 

@@ -18,6 +18,8 @@ from surgery.errors import ModelFileError
 from surgery.runtime.engine import shorten_native
 from surgery.workers.client import forkserver
 
+pytestmark = pytest.mark.slow
+
 STEPS = "[{pass: drop-identity, on_failure: rollback}, drop-dead]"
 
 FATES: dict[Callable[[], onnx.ModelProto], str] = {

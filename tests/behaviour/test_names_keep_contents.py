@@ -13,6 +13,8 @@ from surgery import recipe as recipes
 from surgery.engine import runner
 from surgery.verification.inputs.spec import VerifySpec
 
+pytestmark = pytest.mark.slow
+
 NAMES = sorted(path.stem for path in (ROOT / "models").glob("*.onnx"))
 
 

@@ -20,6 +20,8 @@ from surgery.errors import OutputError
 from surgery.graph import text
 from surgery.registry.catalog import catalog
 
+pytestmark = pytest.mark.slow
+
 BERT = ROOT / "models" / "bert-tiny.ts.onnx"
 PLUGIN = SUPPORT / "plugin_one_wrong.py"
 

@@ -12,6 +12,8 @@ from support import SUPPORT
 
 from surgery import cli, testing
 
+pytestmark = pytest.mark.slow
+
 KILLERS = SUPPORT / "plugin_killers.py"
 PASS = '''
 from surgery import Builder, Match, Parity, Value, pattern_pass

@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import pytest
 from support import ROOT
 
 from surgery import cli
 from surgery.promises import Parity
 from surgery.proto.signature import signature
 from surgery.registry.catalog import catalog
+
+pytestmark = pytest.mark.slow
 
 GUIDE = (ROOT / "docs" / "how-to" / "edit-a-model.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", GUIDE, flags=re.MULTILINE | re.DOTALL)

@@ -12,6 +12,7 @@ from typing import Any
 import onnx
 import pytest
 from support import ROOT
+from support.breadth import sampled
 from support.shown import normalized
 
 from surgery import cli
@@ -50,7 +51,7 @@ def run(command: str) -> tuple[int, str]:
         return cli.main(arguments), out.getvalue()
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", sampled(PAGES, 4))
 def test_the_page(page: str, tmp_path: Path, short_models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "models").symlink_to(short_models)
     monkeypatch.chdir(tmp_path)

@@ -14,6 +14,8 @@ from surgery.engine import runner
 from surgery.graph import text
 from surgery.registry.catalog import catalog
 
+pytestmark = pytest.mark.slow
+
 GUIDE = (ROOT / "docs" / "how-to" / "write-a-pass.md").read_text(encoding="utf-8")
 WAYS = ("pattern", "graph", "ir", "gs", "proto", "rule")
 # A rule of onnxscript is a class, the name of which is not that of the pass.

@@ -13,6 +13,8 @@ from typing import NamedTuple
 import pytest
 from support import ROOT
 
+pytestmark = pytest.mark.slow
+
 PASS = """
 from typing import Literal
 

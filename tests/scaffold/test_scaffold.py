@@ -16,6 +16,8 @@ from surgery.graph import text
 from surgery.scaffold import KINDS
 from surgery.scaffold.plan import plan
 
+pytestmark = pytest.mark.slow
+
 MODEL = "g (float[n] a, float[n] b) => (float[n] y) { d = Sub(a, b) e = Neg(d) y = Relu(e) }"
 
 

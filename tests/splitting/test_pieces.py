@@ -16,6 +16,8 @@ from surgery.engine import runner
 from surgery.graph import text
 from surgery.proto.dataflow import Flow
 
+pytestmark = pytest.mark.slow
+
 MODELS = ROOT / "models"
 NESTED = """<ir_version: 8, opset_import: ["" : 17, "acme" : 1]>
 g (float[n, 4] x, float[n, 4] mask, bool c, float[4] s) => (float[n, 4] y)

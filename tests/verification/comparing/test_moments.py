@@ -11,6 +11,8 @@ from surgery.verification.comparing import moments as moments_module
 from surgery.verification.comparing.moments import REPEATS, SEEDS, compare
 from surgery.verification.verdict.verifier import Verdict, Verifier
 
+pytestmark = pytest.mark.slow
+
 IR = '<ir_version: 10, opset_import: ["": 21]>'
 ONE = "(float[N,S] x) => (float[N,S] y)"
 TWO = "(float[N,S] x) => (float[N,S] y, float[N,S] z)"

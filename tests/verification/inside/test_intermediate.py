@@ -11,6 +11,8 @@ from surgery.promises import Parity
 from surgery.verification.inside import inner_values, intermediate
 from surgery.verification.verdict.verifier import Verdict, Verifier
 
+pytestmark = pytest.mark.slow
+
 IR = '<ir_version: 10, opset_import: ["": 21]>'
 X = "(float[N,4] x) => (float[N,4] y)"
 

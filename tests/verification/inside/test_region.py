@@ -16,6 +16,8 @@ from surgery.verification.inside.regional_verdict import Compared, Regional, _Ch
 from surgery.verification.verdict import verifier as verdict_module
 from surgery.verification.verdict.verifier import Verdict, Verifier
 
+pytestmark = pytest.mark.slow
+
 CONTEXTS = {
     "dead mask": "m = Mul(c, zero) y = Add(m, x)",
     "crossed Clip": "y = Clip(c, nine, one)",
