@@ -96,13 +96,13 @@ class _Original:
 
 
 def recipe_and_model(
-    arguments: argparse.Namespace, command: str, told: Callable[[Recipe], object] | None = None
+    arguments: argparse.Namespace, command: str, on_read: Callable[[Recipe], object] | None = None
 ) -> tuple[Recipe, Path]:
     """Load the plugins and the recipe, and return the recipe with the model that it applies to."""
     from surgery import recipe as recipes
 
     _plugins.load(arguments)
-    recipe = recipes.load(arguments.recipe, trust=arguments.trust, told=told)
+    recipe = recipes.load(arguments.recipe, trust=arguments.trust, on_read=on_read)
     model = arguments.model or recipe.model
     if model is None:
         raise UsageError(f"recipe '{recipe.name}' names no model", todo=f"pass one: surgery {command} RECIPE MODEL")

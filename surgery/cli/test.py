@@ -98,8 +98,8 @@ def _account(report: Report, *, verbose: bool) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    told = [result for result in report.results if verbose or result.status != "passed"]
-    parts: list[RenderableType] = [line for result in told for line in _lines(result)]
+    shown = [result for result in report.results if verbose or result.status != "passed"]
+    parts: list[RenderableType] = [line for result in shown for line in _lines(result)]
     parts += [Text.assemble(("incomplete ", "red"), what) for what in report.incomplete]
     return Group(*parts, _summary(report))
 
@@ -120,6 +120,6 @@ def _lines(result: Result) -> Iterator[Text]:
 def _summary(report: Report) -> Text:
     from rich.text import Text
 
-    told = [f"{count} {status}" for status, count in report.counts.items() if count]
-    told += [f"{len(report.incomplete)} incomplete"] if report.incomplete else []
-    return Text(f"{', '.join(told)} in {report.seconds:.1f} s", style="green" if report.exit_code == 0 else "red")
+    counts = [f"{count} {status}" for status, count in report.counts.items() if count]
+    counts += [f"{len(report.incomplete)} incomplete"] if report.incomplete else []
+    return Text(f"{', '.join(counts)} in {report.seconds:.1f} s", style="green" if report.exit_code == 0 else "red")

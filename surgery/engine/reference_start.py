@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from surgery import storage
-from surgery.verification.inputs.given import with_sets_beside
+from surgery.verification.inputs.given import with_found_sets
 from surgery.verification.signature.tracker import SignatureTracker
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class ReferenceStart:
 def begin(stored: storage.StoredModel, inputs: InputsSpec, verify: VerifySpec) -> ReferenceStart:
     """Start to run a model on its inputs, unless nothing is to be compared. The caller closes the tracker."""
     skeleton = storage.without_alias(stored.proto).SerializeToString(deterministic=True)
-    tracker = SignatureTracker(skeleton, with_sets_beside(inputs, stored.path), verify)
+    tracker = SignatureTracker(skeleton, with_found_sets(inputs, stored.path), verify)
     if verify.mode != "off":
         tracker.verifier.begin()
     return ReferenceStart(stored, skeleton, tracker)

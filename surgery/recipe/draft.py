@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,7 +117,7 @@ class Draft:
             self.problems.append(problem)
 
     def wrong(self, node: Node, name: str, wanted: str) -> None:
-        """Note that a value is not what it has to be; a number or word in quotes is told to lose them."""
+        """Note that a value is not what it has to be; suggest removing the quotes of a number or a word."""
         hint = ""
         if isinstance(node, Scalar) and node.styled and not isinstance(resolve(node.text), str) and node.text:
             hint = "; remove the quotes"
@@ -129,7 +130,7 @@ class Draft:
         """
         outer, self.reading = self.reading, name
         try:
-            return TypeAdapter(kind).validate_python(node, context=self)
+            return _adapter(kind).validate_python(node, context=self)
         except ValidationError as error:
             for mistake in error.errors(include_url=False):
                 at, called = _find(node, name, mistake["loc"])
@@ -172,6 +173,12 @@ class Draft:
         if name is None:
             self.problem(key, f"a key is text, not {describe(key)}{'; quote it' if isinstance(key, Scalar) else ''}")
         return name
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    """Build the validator of a type once: the models are built when they are first read."""
+    return TypeAdapter(kind)
 
 
 def _find(node: Node, name: str, loc: tuple[int | str, ...]) -> tuple[Node, str]:

@@ -29,21 +29,21 @@ NO_PATH = "<recipe>"
 """How messages call a text without a file."""
 
 
-def load(path_or_name: str | Path, *, trust: bool = False, told: Callable[[Recipe], object] | None = None) -> Recipe:
+def load(path_or_name: str | Path, *, trust: bool = False, on_read: Callable[[Recipe], object] | None = None) -> Recipe:
     """Load a recipe, by the path of its file or by the name of a shipped one.
 
     RecipeError lists every mistake in it and in the recipes it uses. UsageError: there is no such recipe, or it wants
     to run local code (a `.py` under `plugins`, a generator of inputs, a library of custom operators) and `trust` is
     False; with `trust` the plugins are imported here.
 
-    `told` is called with the recipe before its passes are looked for, which takes longest: what it says of inputs and
-    verification is known by then. That is left out where something is wrong already, or there is local code to run.
+    `on_read` is called with the recipe before its passes are looked for, which takes longest: what it says of inputs
+    and verification is known by then. It is not called where something is wrong already, or there is local code to run.
     """
     exists = isinstance(path_or_name, Path) and is_file(path_or_name)
     path = Path(path_or_name) if exists else shipped.locate(str(path_or_name), Path())
     draft = _Session().file(path, str(path))
-    if told is not None and draft.recipe is not None and not any(part.runs_code for part in draft.all()):
-        told(draft.recipe)
+    if on_read is not None and draft.recipe is not None and not any(part.runs_code for part in draft.all()):
+        on_read(draft.recipe)
     return _finish(draft, trust)
 
 

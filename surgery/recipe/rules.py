@@ -128,8 +128,8 @@ def _conditions(node: Node, draft: Draft) -> tuple[tuple[Scalar, str], ...]:
             elif "\n" in condition.text.rstrip("\n"):
                 draft.problem(condition, "a condition stands on one line; write each as an item of a list")
             else:
-                told = "" if reason is None else draft.read(_Reason, reason, "reason")
-                found += [(condition, told)] if told is not None else []
+                text = "" if reason is None else draft.read(_Reason, reason, "reason")
+                found += [(condition, text)] if text is not None else []
     return tuple(found)
 
 

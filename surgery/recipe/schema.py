@@ -22,8 +22,8 @@ OnFailure = Literal["abort", "rollback", "bisect", "keep"]
 ON_FAILURE = get_args(OnFailure)
 
 KINDS = ("pass", "use", "repeat")
-BESIDE = ("with", "when", "on_failure", "expect")
-WORDS = (*KINDS, *BESIDE, "steps")
+STEP_KEYS = ("with", "when", "on_failure", "expect")
+WORDS = (*KINDS, *STEP_KEYS, "steps")
 """What cannot be the name of a pass in a step."""
 UNTIL_STABLE = "until-stable"
 

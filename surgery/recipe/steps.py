@@ -6,7 +6,7 @@ from typing import Any
 
 from surgery.recipe.draft import Draft, NotedError
 from surgery.recipe.nodes import Listing, Node, Scalar, Table, describe, is_null, key_text, plain, quoted
-from surgery.recipe.schema import BESIDE, KINDS
+from surgery.recipe.schema import KINDS, STEP_KEYS
 from surgery.recipe.spelling import nearest
 
 
@@ -30,7 +30,7 @@ def kind(step: Table) -> str | None:
     for key, value in step.pairs:
         near = nearest(key_text(key) or "", KINDS)
         is_word = isinstance(value, Scalar) and not is_null(value)
-        if near is not None and (is_word or any(name in BESIDE for name in names)):
+        if near is not None and (is_word or any(name in STEP_KEYS for name in names)):
             return near
     return None
 
@@ -73,7 +73,7 @@ def _one_kind(node: Table, draft: Draft) -> Table:
 
 def _from_short(node: Table, draft: Draft) -> Table:
     """Read `name: options`. Other keys besides the name are mistakes, and nearly always one of two."""
-    at, given = next((pair for pair in node.pairs if key_text(pair[0]) not in BESIDE), (None, None))
+    at, given = next((pair for pair in node.pairs if key_text(pair[0]) not in STEP_KEYS), (None, None))
     if at is None or given is None:
         raise ValueError("this step has no 'pass', 'use' or 'repeat'")
     name = draft.key(at)
@@ -88,7 +88,7 @@ def _from_short(node: Table, draft: Draft) -> Table:
         text = draft.key(key)
         if key is at or text is None or text == name:
             continue
-        if text in BESIDE:
+        if text in STEP_KEYS:
             long = f"write 'pass: {name}' and put its options under 'with'"
             draft.problem(key, f"'{text}' cannot stand next to {quoted(name)}; {long}")
             more.append((text, key, value))

@@ -43,7 +43,7 @@ def combine(operation: str, one: Number, other: Number) -> Number | None:
     """Return the result of an operation on two numbers, one of which has a symbol; None where it is no product."""
     mine, its = read(one), read(other)
     if mine is None or its is None:
-        return _beside_nothing(operation, mine, its, one, other)
+        return _with_nothing(operation, mine, its, one, other)
     match operation:
         case "Mul" if not set(mine.symbols) & set(its.symbols):
             return Product(mine.factor * its.factor, tuple(sorted(mine.symbols + its.symbols))).written()
@@ -55,7 +55,7 @@ def combine(operation: str, one: Number, other: Number) -> Number | None:
     return None
 
 
-def _beside_nothing(
+def _with_nothing(
     operation: str, mine: Product | None, its: Product | None, one: Number, other: Number
 ) -> Number | None:
     """Combine a product, which is at least 1, with 0 or a negative number."""

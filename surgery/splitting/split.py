@@ -15,7 +15,7 @@ from surgery.splitting.places import Balance, balanced_cuts, named_cuts
 from surgery.splitting.sequence import verify
 from surgery.splitting.types import Types
 from surgery.splitting.writing import check_folder, write
-from surgery.verification.inputs.given import with_sets_beside
+from surgery.verification.inputs.given import with_found_sets
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.verdict.verifier import Verdict
 
@@ -113,7 +113,7 @@ def split(
     if folder is not None:
         check_folder(Path(folder), stem, [part.file for part in described], stored.weights, force=force)
     spec = spec or VerifySpec()
-    verdict = verify(stored.proto, found, with_sets_beside(inputs or InputsSpec(), stored.path), spec)
+    verdict = verify(stored.proto, found, with_found_sets(inputs or InputsSpec(), stored.path), spec)
     ok = verdict.passed or (spec.unverified == _UNVERIFIED_OK and verdict.is_unverified)
     result = Split(
         stored.path.name if stored.path is not None else "",

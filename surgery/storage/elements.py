@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from surgery.storage.tensors import STRING, external_reference, is_external
@@ -26,15 +25,8 @@ def bytes_of(tensor: onnx.TensorProto) -> bytes:
     try:
         return bytes(numpy_helper.to_array(tensor).tobytes())
     except (TypeError, ValueError):
-        # A broken tensor, with fewer elements than its dims say, is still told from others.
+        # A broken tensor, with fewer elements than its dims say, still differs from others.
         return bytes(tensor.SerializeToString(deterministic=True))
-
-
-def pieces(tensor: onnx.TensorProto, weights: Weights) -> Iterator[bytes]:
-    """Yield the bytes of a tensor, wherever they lie, a megabyte at a time."""
-    data = weights.view(external_reference(tensor)) if is_external(tensor) else memoryview(bytes_of(tensor))
-    for start in range(0, len(data), _PIECE):
-        yield bytes(data[start : start + _PIECE])
 
 
 def same_elements(a: onnx.TensorProto, of_a: Weights, b: onnx.TensorProto, of_b: Weights) -> bool:
@@ -43,7 +35,11 @@ def same_elements(a: onnx.TensorProto, of_a: Weights, b: onnx.TensorProto, of_b:
         return False
     if is_external(a) and is_external(b) and external_reference(a) == external_reference(b):
         return True
-    return all(one == other for one, other in zip(pieces(a, of_a), pieces(b, of_b), strict=True))
+    return same_bytes(_view(a, of_a), _view(b, of_b))
+
+
+def _view(tensor: onnx.TensorProto, weights: Weights) -> bytes | memoryview:
+    return weights.view(external_reference(tensor)) if is_external(tensor) else bytes_of(tensor)
 
 
 def same_bytes(one: bytes | memoryview, other: bytes | memoryview) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 M = TypeVar("M")
 
-# The field that names an item, for repeated fields whose items are told apart by name
+# The field that names an item, for repeated fields whose items are distinguished by name
 _NAMES: Final = {
     "attribute": "name",
     "attribute_proto": "name",

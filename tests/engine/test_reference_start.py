@@ -109,10 +109,10 @@ def test_a_full_disk_does_not_hide_a_negative_verdict(tmp_path: Path, monkeypatc
 
 def test_a_recipe_is_told_before_its_passes_are_known(tmp_path: Path) -> None:
     _, recipe = folder_with(tmp_path, "[no-such-pass]", "inputs: {dims: {n: 3}}")
-    told: list[Recipe] = []
+    read: list[Recipe] = []
     with pytest.raises(RecipeError, match="no-such-pass"):
-        recipes.load(recipe, told=told.append)
-    assert [one.inputs.dims["n"] for one in told] == [(3,)]
+        recipes.load(recipe, on_read=read.append)
+    assert [one.inputs.dims["n"] for one in read] == [(3,)]
 
 
 @pytest.mark.parametrize(
@@ -131,12 +131,12 @@ def test_it_is_not_told_where_there_is_code_to_ask_about(tmp_path: Path, steps: 
     if more.startswith("verify"):
         recipe.write_text(recipe.read_text().replace("verify: {mode: end}\n", ""))
     recipe.write_text(recipe.read_text() + more + "\n")
-    told: list[Recipe] = []
+    read: list[Recipe] = []
     try:
-        recipes.load(recipe, trust=True, told=told.append)
+        recipes.load(recipe, trust=True, on_read=read.append)
     except RecipeError:
         assert not more
-    assert told == []
+    assert read == []
 
 
 def test_the_run_that_was_begun_is_the_one_that_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,6 +182,6 @@ def test_what_is_wrong_is_said_once_and_the_recipe_first(
 ) -> None:
     _, recipe = folder_with(tmp_path, steps)
     assert cli.main(["apply", str(recipe), str(tmp_path / model)]) == 2
-    told = capsys.readouterr().err.strip()
-    assert message in told
-    assert "\n" not in told
+    printed = capsys.readouterr().err.strip()
+    assert message in printed
+    assert "\n" not in printed

@@ -59,7 +59,7 @@ class GivenBinding(Binding):
         return entry if self.outcome is None else {**entry, "expected_outputs": self.outcome}
 
 
-def beside(model: Path) -> tuple[DataSpec, ...]:
+def found_sets(model: Path) -> tuple[DataSpec, ...]:
     """Find the test sets of ONNX next to a model file."""
     try:
         folders = [path for path in model.parent.glob("test_data_set_*") if is_set(path)]
@@ -68,16 +68,16 @@ def beside(model: Path) -> tuple[DataSpec, ...]:
     return tuple(DataSpec(path, found=True) for path in sorted(folders, key=natural)[:_MOST_FOUND])
 
 
-def with_sets_beside(inputs: InputsSpec, model: Path | None) -> InputsSpec:
+def with_found_sets(inputs: InputsSpec, model: Path | None) -> InputsSpec:
     """Add the test sets next to a model file to what is given for it."""
     if model is None:
         return inputs
     asked = {item.path.resolve() for item in inputs.data}
-    found = tuple(item for item in beside(model) if not {item.path.resolve(), item.path.parent.resolve()} & asked)
+    found = tuple(item for item in found_sets(model) if not {item.path.resolve(), item.path.parent.resolve()} & asked)
     return replace(inputs, data=inputs.data + found)
 
 
-def beside_defaults(inputs: InputsSpec) -> InputsSpec | None:
+def without_given_sets(inputs: InputsSpec) -> InputsSpec | None:
     """Return what holds of a model whose defaults were taken away, for sets that leave them out do not fit it.
 
     None when nothing but what is given shall be fed, for then there is nothing to feed instead.

@@ -82,7 +82,7 @@ class _Search:
         self.found.accepted.append(base)
         if self.dims.names:
             self._vary(base.dims)
-            self._vary_beside_one(base.dims)
+            self._vary_from_one(base.dims)
             if self.cost(base) <= TRIVIAL:
                 ones = {name: 1 for name in self.dims.names[1:] if name not in self.dims.spatial}
                 self._add({**base.dims, **ones}, TRIVIAL)
@@ -201,7 +201,7 @@ class _Search:
                 if not self._late() and not self._is_wished(group) and self._accept(point):
                     return
 
-    def _vary_beside_one(self, base: Mapping[str, int]) -> None:
+    def _vary_from_one(self, base: Mapping[str, int]) -> None:
         """Move dims that only go where another one is 1, as a batch of sequences that get one more position each."""
         points = [binding.dims for binding in self.found.accepted]
         stuck = [name for name in self.dims.names if len({point[name] for point in points}) == 1]

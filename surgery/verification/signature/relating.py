@@ -107,7 +107,7 @@ class Amid:
 
 
 @dataclass(frozen=True)
-class Beside:
+class AddedModel:
     """Another model next to or after a model, which some of its inputs are fed from."""
 
     other: onnx.ModelProto
@@ -273,7 +273,7 @@ class _Settling:
         why = obstacle(self._model, other, connect, joined.prefix)
         if why:
             raise PassError(f"the model that is joined cannot be compared: {why}")
-        self._add(Beside(other, connect, joined.prefix))
+        self._add(AddedModel(other, connect, joined.prefix))
         names = [f"{joined.prefix}{port.name}" for port in other.graph.input if port.name not in connect]
         self._found.inputs += [(name, name) for name in names if name in self._changed]
         names = [f"{joined.prefix}{value.name}" for value in other.graph.output]

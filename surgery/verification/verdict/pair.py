@@ -14,7 +14,7 @@ from surgery.promises import Parity
 from surgery.proto.ports import By, Match, by_name, by_position, mismatch, narrowed, rename
 from surgery.proto.signature import signature
 from surgery.verification.comparing.details import Status
-from surgery.verification.inputs.given import with_sets_beside
+from surgery.verification.inputs.given import with_found_sets
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
 from surgery.verification.verdict.checks import CHECK_TIMEOUT, Checker
 from surgery.verification.verdict.verifier import Verdict, Verifier
@@ -105,7 +105,7 @@ def verify(
     # Both are kept as loaded, for their weights may lie in files that go with them.
     sides = [_load(model) for model in (original, changed)]
     first, second = (storage.without_alias(side.proto) for side in sides)
-    given = with_sets_beside(_spec(inputs), Path(original) if isinstance(original, str | Path) else None)
+    given = with_found_sets(_spec(inputs), Path(original) if isinstance(original, str | Path) else None)
     spec = spec or VerifySpec()
     match = by_position(first, second) if by == "position" else by_name(first, second)
     differences = signature(first).differences(signature(second))

@@ -30,7 +30,7 @@ from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS, Output
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.defaults import overridable, without_defaults
-from surgery.verification.inputs.given import beside_defaults
+from surgery.verification.inputs.given import without_given_sets
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
 from surgery.verification.inside.budget import COSTLY
 
@@ -65,7 +65,7 @@ class Verifier:
         self._regional: Regional | None = None
         self._overridable = overridable(original)
         self._overriding: Verifier | None = None
-        drawn = beside_defaults(inputs or InputsSpec())
+        drawn = without_given_sets(inputs or InputsSpec())
         if self._overridable and drawn is not None:
             self._overriding = Verifier(without_defaults(original, self._overridable), drawn, verify)
 

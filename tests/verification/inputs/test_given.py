@@ -14,7 +14,7 @@ from support.given_sets import BODY, arrays, expected, model, write_set
 
 from surgery.errors import RecipeError, SurgeryError, UsageError
 from surgery.graph import text
-from surgery.verification.inputs.given import with_sets_beside
+from surgery.verification.inputs.given import with_found_sets
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, Place, TensorSpec, VerifySpec
 from surgery.verification.verdict.verifier import Verifier
 
@@ -81,7 +81,7 @@ def test_sets_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
 def test_a_test_set_next_to_the_model_is_found(tmp_path: Path) -> None:
     given = arrays()
     write_set(tmp_path / "test_data_set_0", given, expected(given))
-    spec = with_sets_beside(InputsSpec(), tmp_path / "model.onnx")
+    spec = with_found_sets(InputsSpec(), tmp_path / "model.onnx")
     bindings = _prepared(model(), spec).bindings
     assert bindings[0] == {
         "dims": {"batch": 3},
@@ -90,19 +90,19 @@ def test_a_test_set_next_to_the_model_is_found(tmp_path: Path) -> None:
         "expected_outputs": "reproduced",
     }
     assert len(bindings) > 5
-    assert with_sets_beside(InputsSpec(), None) == InputsSpec()
+    assert with_found_sets(InputsSpec(), None) == InputsSpec()
 
 
 def test_a_set_that_is_asked_for_and_found_is_used_once(tmp_path: Path) -> None:
     write_set(tmp_path / "test_data_set_0", arrays())
     for asked in (tmp_path, tmp_path / "test_data_set_0"):
-        spec = with_sets_beside(_given(asked), tmp_path / "model.onnx")
+        spec = with_found_sets(_given(asked), tmp_path / "model.onnx")
         assert [item.found for item in spec.data] == [False]
 
 
 def test_a_found_set_that_does_not_fit_is_a_remark(tmp_path: Path) -> None:
     write_set(tmp_path / "test_data_set_0", {"x": np.zeros(3, np.float32), "i": np.arange(3)})
-    verifier = _prepared(model(), with_sets_beside(InputsSpec(), tmp_path / "model.onnx"))
+    verifier = _prepared(model(), with_found_sets(InputsSpec(), tmp_path / "model.onnx"))
     left = [item for item in verifier.bindings if item["character"] == "test_data_set_0"]
     assert len(left) == 1 and "rank 1, not 2" in left[0]["refused"]
     assert verifier.verify(model("t = Relu(x) y = Neg(t) j = Identity(i)").SerializeToString()).status == "equal"
