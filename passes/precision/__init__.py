@@ -1,0 +1,1 @@
+"""Narrower types for weights and activations, under a budget of accuracy."""
