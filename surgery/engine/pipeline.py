@@ -75,7 +75,7 @@ class Pipeline:
                 reference.tracker.close()
             raise
         self._first = signature(self.model.state.proto)
-        self.judge: Judge = Trusting()
+        self.judge: Judge = Trusting(lambda: begin(stored, recipe.inputs, recipe.verify))
         if reference is not None:
             judge = self.judge = Verifying(reference, recipe.verify, self.journal, self.model.state)
             self._speculation = Speculation(judge) if speculation.pays(stored, judge) else None
