@@ -18,6 +18,7 @@ from surgery.errors import PassError, UsageError
 from surgery.graph import traversal
 from surgery.graph.builder import Builder
 from surgery.graph.commit import Commit, discard
+from surgery.graph.recording import Recording, record
 from surgery.graph.rename import dim_names
 from surgery.graph.state import GraphState, Refused, Site
 from surgery.graph.traversal import reads
@@ -169,6 +170,15 @@ class Graph(GraphState):
         """List the tensors of a .safetensors or .npz file, unread; ModelFileError when it is damaged."""
         assert self.weights is not None
         return read_checkpoint(path, self.weights)
+
+    def recordings(self, values: Sequence[Value]) -> Iterator[Recording]:
+        """Run the model as it stands on the calibration inputs, and yield each value with what it held on each.
+
+        The arrays come one at a time, each set of inputs after the other for as many values as fit in memory together;
+        values that are no tensors, or inputs that are not given, are left out. Raises `UsageError` where there are no
+        inputs or a value is not one of the main graph, `WorkerError` where the model does not run.
+        """
+        return record(self, values, self.calibration)
 
     @contextmanager
     def site(self, anchor: Node | None = None) -> Iterator[Builder]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 import onnx_ir as ir
 
@@ -13,6 +14,9 @@ from surgery.graph.signature_mappings import SignatureMapping
 from surgery.shapes.table import ShapeTable
 from surgery.storage import Weights, residue_of, spill_tensor
 from surgery.storage.scopes import scopes, values
+
+Feed = Mapping[str, Any]
+T = TypeVar("T")
 
 SCRATCH_FROM = 1 << 16
 """New tensors of at least this many bytes do not stay in memory."""
@@ -45,6 +49,13 @@ class Limits:
     memory: int | None = None
 
 
+class Calibration(Protocol):
+    """Where the inputs come from that passes calibrate with."""
+
+    def feeds(self) -> Sequence[Feed]:
+        """Return the sets of inputs, as arrays by name; `UsageError` where there are none."""
+
+
 class GraphState:
     """A model while passes work on it: the main graph, its subgraphs and the bodies of functions.
 
@@ -53,6 +64,7 @@ class GraphState:
     inputs and outputs of the model now, and `accounts` what it says of how those follow from the model before.
 
     `reserved` names are given to nothing new: what a name stood for in the original, it stands for ever after.
+    `calibration` has inputs to run the model on, and `memory` what passes computed for the model as it was committed.
     """
 
     def __init__(
@@ -68,6 +80,8 @@ class GraphState:
         self.ir = model
         self.weights = weights
         self.limits = Limits()
+        self.calibration: Calibration | None = None
+        self.memory: dict[Hashable, Any] = {}
         self.facts = ShapeTable(model)
         self.begin(pass_name, skip)
         self.refresh()
@@ -234,3 +248,20 @@ class GraphState:
     def store(self, tensor: ir.TensorProtocol) -> ir.TensorProtocol:
         """Move a large new tensor out of memory, into the scratch file of the model, if it has one."""
         return tensor if self.weights is None else spill_tensor(tensor, self.weights, SCRATCH_FROM)
+
+    def remember(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return what was made under this key for the committed model, or make it now.
+
+        It is still known when the pass is run again with other sites skipped. Large tensors, in a tuple too, are moved
+        out of memory.
+        """
+        key = self.pass_name, key
+        if key not in self.memory:
+            made: Any = make()
+            stored = tuple(map(self._stored, made)) if type(made) is tuple else self._stored(made)
+            self.memory[key] = stored
+        found: T = self.memory[key]
+        return found
+
+    def _stored(self, made: Any) -> Any:
+        return self.store(made) if isinstance(made, ir.TensorProtocol) else made

@@ -1,0 +1,93 @@
+"""Record values of the model that a pass works on, while it runs on calibration inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from surgery.errors import UsageError, WorkerError
+from surgery.proto.extract import only
+from surgery.runtime.engine import Engine
+from surgery.runtime.reference import external_tensors, length
+from surgery.storage import Weights, proto_from_ir
+
+if TYPE_CHECKING:
+    import onnx
+
+    from surgery.graph.state import Calibration, Feed, GraphState, Limits
+    from surgery.graph.values import Value
+
+Recording = tuple["Value", np.ndarray[Any, Any]]
+
+FIRST_GROUP = 8
+"""So many values are recorded in the first run, which shows how large they are."""
+
+TOGETHER = 128 << 20
+"""Bytes of values that are recorded in one run, as far as the runs before show."""
+
+
+@dataclass
+class _Group:
+    """The next values to record: as many as fit, judged by those before."""
+
+    waiting: list[Value]
+    size: int = FIRST_GROUP
+
+    def take(self) -> list[Value]:
+        taken, self.waiting = self.waiting[: self.size], self.waiting[self.size :]
+        return taken
+
+    def learn(self, values: int, nbytes: int) -> None:
+        self.size = max(1, values * TOGETHER // max(nbytes, 1))
+
+
+def record(graph: GraphState, values: Sequence[Value], calibration: Calibration | None) -> Iterator[Recording]:
+    """Run the model as it stands on each set of inputs, and yield values with the arrays that they held.
+
+    See `Graph.recordings`.
+    """
+    if calibration is None:
+        raise UsageError("there are no inputs to calibrate with", todo="run the pass by a recipe or `surgery run`")
+    feeds, inputs = calibration.feeds(), {value.name for value in graph.ir.graph.inputs}
+    distinct = list(dict.fromkeys(values))
+    for value in distinct:
+        if value.name in inputs:
+            yield from ((value, feed[value.name]) for feed in feeds if value.name in feed)
+    computed = [value for value in distinct if value.name not in inputs]
+    if not computed:
+        return
+    with ExitStack() as stack:
+        weights = graph.weights if graph.weights is not None else stack.enter_context(Weights())
+        model = proto_from_ir(graph.ir, weights)
+        runner = stack.enter_context(closing(_engine(model, graph.limits)))
+        group = _Group(computed)
+        while taken := group.take():
+            largest = 0
+            for arrays in _runs(runner, only(model, [value.name for value in taken]), feeds):
+                largest = max(largest, sum(array.nbytes for array in arrays.values()))
+                yield from ((value, arrays[value.name]) for value in taken if value.name in arrays)
+            group.learn(len(taken), largest)
+
+
+def _engine(model: onnx.ModelProto, limits: Limits) -> Engine:
+    weights = sum(length(tensor) for tensor in external_tensors(model))
+    return Engine("onnxruntime", limits.timeout or 3600.0, limits.memory, weights)
+
+
+def _runs(runner: Engine, model: onnx.ModelProto, feeds: Sequence[Feed]) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
+    """Run a model on one set of inputs after the other; yield the outputs that are tensors."""
+    skeleton = model.SerializeToString()
+    known = {value.name for value in model.graph.input}
+    for feed in feeds:
+        own = {name: array for name, array in feed.items() if name in known}
+        outcome = runner.run(skeleton, [own], keep=True)
+        if outcome.crash is not None:
+            raise outcome.crash
+        result = outcome.failure or outcome.runs[0]
+        if isinstance(result, str):
+            raise WorkerError(f"the values to calibrate with cannot be recorded: {result}", stage="run")
+        yield {name: array for name, array in result.items() if isinstance(array, np.ndarray)}
