@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SUFFIX = ".onnxtxt"
 AFTER = "# after"
-_KEYS = ("options", "refused", "unchanged", "error", "repeats", "unverified", "declared")
+_KEYS = ("options", "refused", "unchanged", "error", "repeats", "unverified", "declared", "snr")
 _HEADER = re.compile(r"#\s*(\w+):\s*(.*)")
 
 
@@ -32,7 +32,8 @@ class Case:
     """One case file. It says nothing of what is expected where that half is still to be written.
 
     `error` is what the pass says of an edit that cannot be done. `repeats` tells that a second run changes more, as
-    one does that inserts something.
+    one does that inserts something. `snr` is the least ratio of signal to noise of each output, in dB, which bounds
+    what a LOSSY pass loses in the place of the default tolerance.
     """
 
     path: Path
@@ -46,6 +47,7 @@ class Case:
     unverified: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
     declared: bool = False
+    snr: float | None = None
 
     @property
     def name(self) -> str:
@@ -110,12 +112,20 @@ def read_case(path: Path, *, finished: bool = True) -> Case:
         given.get("unverified"),
         options_in("\n".join(head), str(path)),
         "declared" in given,
+        _decibels(given.get("snr"), str(path)),
     )
     if finished and not case.is_finished:
         hint = _misspelt(head) or "add one, or let 'surgery test --bless' write it"
         what = f"says neither '{AFTER}', '# refused: reason', '# error: message' nor '# unchanged: why'"
         raise CaseError(what, where=str(path), todo=hint)
     return case
+
+
+def _decibels(given: str | None, where: str) -> float | None:
+    try:
+        return None if given is None else float(given)
+    except ValueError as error:
+        raise CaseError("the ratio of signal to noise is no number", where=where, todo="write '# snr: 30'") from error
 
 
 def _read(path: Path) -> str:

@@ -175,7 +175,8 @@ def _verified(outcome: Outcome, declared: Pass, case: Case) -> Iterator[Finding]
     if after == before:
         return
     yield from (Finding(f"the result is not valid: {finding}") for finding in checker.check(after))
-    with closing(SignatureTracker(before, InputsSpec(), VerifySpec())) as contract:
+    spec = VerifySpec() if case.snr is None else VerifySpec(least={"snr": case.snr})
+    with closing(SignatureTracker(before, InputsSpec(), spec)) as contract:
         renamed = contract.names(outcome.after, declared.changes, outcome.renamed, outcome.accounts)
         complaints = list(contract.complaints(outcome.after, declared.changes, renamed))
         if complaints:
