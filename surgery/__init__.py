@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from surgery.graph.graph import Graph as Graph
     from surgery.graph.literals import data_type as data_type
     from surgery.graph.literals import literal_tensor as literal_tensor
+    from surgery.graph.literals import packed_tensor as packed_tensor
     from surgery.graph.merge import Other as Other
     from surgery.graph.values import Node as Node
     from surgery.graph.values import Refusal as Refusal
@@ -91,6 +92,7 @@ _HOMES = {
     "graph_pass": "registry.declare",
     "is_computed": "operators.kernels",
     "literal_tensor": "graph.literals",
+    "packed_tensor": "graph.literals",
     "pattern_pass": "registry.declare",
     "require_form": "graph.attributes",
     "typed_attribute": "graph.attributes",
@@ -130,6 +132,7 @@ __all__ = [
     "is_computed",
     "literal_tensor",
     "load",
+    "packed_tensor",
     "pattern_pass",
     "require_form",
     "run_tool",
