@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from surgery.engine.runner import apply as apply
     from surgery.errors import BlockedError as BlockedError
     from surgery.errors import UsageError as UsageError
+    from surgery.errors import WorkerError as WorkerError
     from surgery.graph.attributes import require_form as require_form
     from surgery.graph.attributes import typed_attribute as typed_attribute
     from surgery.graph.builder import Builder as Builder
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from surgery.graph.literals import data_type as data_type
     from surgery.graph.literals import literal_tensor as literal_tensor
     from surgery.graph.merge import Other as Other
+    from surgery.graph.narrowing import narrowing as narrowing
     from surgery.graph.values import Node as Node
     from surgery.graph.values import Refusal as Refusal
     from surgery.graph.values import Value as Value
@@ -85,12 +87,14 @@ _HOMES = {
     "TensorNames": "patterns.tensor_names",
     "UsageError": "errors",
     "Value": "graph.values",
+    "WorkerError": "errors",
     "add_pass": "bridges.objects",
     "compute": "graph.evaluate",
     "data_type": "graph.literals",
     "graph_pass": "registry.declare",
     "is_computed": "operators.kernels",
     "literal_tensor": "graph.literals",
+    "narrowing": "graph.narrowing",
     "pattern_pass": "registry.declare",
     "require_form": "graph.attributes",
     "typed_attribute": "graph.attributes",
@@ -118,6 +122,7 @@ __all__ = [
     "TensorNames",
     "UsageError",
     "Value",
+    "WorkerError",
     "add_pass",
     "apply",
     "bisect",
@@ -130,6 +135,7 @@ __all__ = [
     "is_computed",
     "literal_tensor",
     "load",
+    "narrowing",
     "pattern_pass",
     "require_form",
     "run_tool",
