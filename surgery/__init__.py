@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from surgery.engine.runner import apply as apply
     from surgery.errors import BlockedError as BlockedError
     from surgery.errors import UsageError as UsageError
+    from surgery.errors import WorkerError as WorkerError
     from surgery.graph.attributes import require_form as require_form
     from surgery.graph.attributes import typed_attribute as typed_attribute
     from surgery.graph.builder import Builder as Builder
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from surgery.graph.literals import literal_tensor as literal_tensor
     from surgery.graph.literals import packed_tensor as packed_tensor
     from surgery.graph.merge import Other as Other
+    from surgery.graph.narrowing import narrowing as narrowing
     from surgery.graph.values import Node as Node
     from surgery.graph.values import Refusal as Refusal
     from surgery.graph.values import Value as Value
@@ -86,12 +88,14 @@ _HOMES = {
     "TensorNames": "patterns.tensor_names",
     "UsageError": "errors",
     "Value": "graph.values",
+    "WorkerError": "errors",
     "add_pass": "bridges.objects",
     "compute": "graph.evaluate",
     "data_type": "graph.literals",
     "graph_pass": "registry.declare",
     "is_computed": "operators.kernels",
     "literal_tensor": "graph.literals",
+    "narrowing": "graph.narrowing",
     "packed_tensor": "graph.literals",
     "pattern_pass": "registry.declare",
     "require_form": "graph.attributes",
@@ -120,6 +124,7 @@ __all__ = [
     "TensorNames",
     "UsageError",
     "Value",
+    "WorkerError",
     "add_pass",
     "apply",
     "bisect",
@@ -132,6 +137,7 @@ __all__ = [
     "is_computed",
     "literal_tensor",
     "load",
+    "narrowing",
     "packed_tensor",
     "pattern_pass",
     "require_form",
