@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from surgery.benchmarking.bench import bench as bench
     from surgery.bisection.bisect import bisect as bisect
     from surgery.bridges.objects import add_pass as add_pass
     from surgery.bridges.tools.installed import OptimizerPass as OptimizerPass
@@ -59,6 +60,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Result": "engine.records",
     "apply": "engine.runner",
+    "bench": "benchmarking.bench",
     "bisect": "bisection.bisect",
     "diff": "differences.diff",
     "export_weights": "storage.export_weights",
@@ -127,6 +129,7 @@ __all__ = [
     "WorkerError",
     "add_pass",
     "apply",
+    "bench",
     "bisect",
     "compute",
     "data_type",

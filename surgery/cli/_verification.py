@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +14,10 @@ from surgery.errors import UsageError
 
 if TYPE_CHECKING:
     from surgery.verification.inputs.spec import InputsSpec, VerifySpec
+
+
+_SIZES = re.compile(r"(.+?)=(\s*[0-9]+\s*(?:,\s*[0-9]+\s*)*)(?:,(?=.)|$)")
+"""The sizes of one dim, up to the next name or the end."""
 
 
 def add_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs") -> None:
@@ -78,17 +84,26 @@ def combined(
 
 
 def dims(arguments: argparse.Namespace) -> dict[str, tuple[int, ...]]:
-    """Return the sizes given by `--dims`, by dim name."""
+    """Return the sizes given by `--dims`, by dim name. One flag may name several dims: `batch=1,sequence=128`."""
     found: dict[str, tuple[int, ...]] = {}
     for text in arguments.dims:
-        name, _, extents = text.rpartition("=")
-        numbers = extents.split(",")
-        if not name or not all(number.strip().isdecimal() and int(number) > 0 for number in numbers):
-            raise UsageError(f"--dims {text}: expected NAME=N or NAME=N,N with sizes of at least 1")
-        if name in found:
-            raise UsageError(f"--dims gives '{name}' twice", todo=f"pass --dims {name}=1,8 for several sizes")
-        found[name.strip()] = tuple(int(number) for number in numbers)
+        for name, extents in _sizes(text):
+            if name in found:
+                raise UsageError(f"--dims gives '{name}' twice", todo=f"pass --dims {name}=1,8 for several sizes")
+            found[name] = extents
     return found
+
+
+def _sizes(text: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield the names and sizes of a flag `--dims`."""
+    place = 0
+    while place < len(text) or not place:
+        part = _SIZES.match(text, place)
+        extents = () if part is None else tuple(map(int, part.group(2).split(",")))
+        if part is None or min(extents) < 1:
+            raise UsageError(f"--dims {text}: expected NAME=N or NAME=N,N with sizes of at least 1")
+        yield part.group(1).strip(), extents
+        place = part.end()
 
 
 def _require_dims(model: Path, dims: dict[str, tuple[int, ...]]) -> None:

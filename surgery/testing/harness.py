@@ -166,7 +166,7 @@ def _repeated(case: Case, declared: Pass, outcome: Outcome, after: ir.Model, tim
 
 
 def _verified(outcome: Outcome, declared: Pass, case: Case) -> Iterator[Finding]:
-    from surgery.verification.inputs.spec import InputsSpec, VerifySpec
+    from surgery.verification.inputs.spec import AccuracySpec, InputsSpec, Limit, VerifySpec
     from surgery.verification.signature.tracker import SignatureTracker
 
     checker = _checker(os.getpid())
@@ -175,7 +175,8 @@ def _verified(outcome: Outcome, declared: Pass, case: Case) -> Iterator[Finding]
     if after == before:
         return
     yield from (Finding(f"the result is not valid: {finding}") for finding in checker.check(after))
-    spec = VerifySpec() if case.snr is None else VerifySpec(least={"snr": case.snr})
+    limits = (Limit("snr", case.snr),) if case.snr is not None else ()
+    spec = VerifySpec(accuracy=AccuracySpec(limits))
     with closing(SignatureTracker(before, InputsSpec(), spec)) as contract:
         renamed = contract.names(outcome.after, declared.changes, outcome.renamed, outcome.accounts)
         complaints = list(contract.complaints(outcome.after, declared.changes, renamed))
