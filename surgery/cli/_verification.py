@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from surgery.errors import UsageError
 
 if TYPE_CHECKING:
-    from surgery.verification.inputs.spec import InputsSpec, VerifySpec
+    from collections.abc import Callable
+
+    from surgery.verification.inputs.spec import InputsSpec, Limit, VerifySpec
 
 
 _SIZES = re.compile(r"(.+?)=(\s*[0-9]+\s*(?:,\s*[0-9]+\s*)*)(?:,(?=.)|$)")
@@ -46,6 +48,57 @@ def add_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs") -> No
     )
 
 
+def add_accuracy_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments about what lossy passes may lose, and what they calibrate with."""
+    group = parser.add_argument_group("accuracy of lossy passes")
+    group.add_argument(
+        "--accuracy",
+        metavar="LIMIT",
+        action="append",
+        default=[],
+        help="what outputs may lose: 'snr >= 30 dB', 'cosine >= 0.999', 'max_rel <= 0.05', 'top1 >= 99 %%', for one "
+        "output 'logits: top1 >= 99 %%'; may be repeated",
+    )
+    group.add_argument(
+        "--evaluation",
+        metavar="PATH",
+        action="append",
+        default=[],
+        help="measure accuracy on these inputs: a .npz file or a folder as for --inputs; may be repeated",
+    )
+    group.add_argument(
+        "--calibration",
+        metavar="PATH",
+        action="append",
+        default=[],
+        help="calibrate passes with these inputs; may be repeated",
+    )
+
+
+def accuracy(arguments: argparse.Namespace, inputs: InputsSpec, verify: VerifySpec) -> tuple[InputsSpec, VerifySpec]:
+    """Combine the specs of a recipe with the flags about accuracy, which take precedence."""
+    from surgery.verification.accuracy.budget import read_argument
+    from surgery.verification.inputs.spec import DataSpec
+
+    limits = tuple(limit for text in arguments.accuracy for limit in _limits(read_argument, text))
+    if limits:
+        verify = replace(verify, accuracy=replace(verify.accuracy, limits=limits))
+    if arguments.evaluation:
+        samples = replace(verify.accuracy.samples, data=tuple(DataSpec(Path(path)) for path in arguments.evaluation))
+        verify = replace(verify, accuracy=replace(verify.accuracy, samples=samples))
+    if arguments.calibration:
+        found = tuple(DataSpec(Path(path)) for path in arguments.calibration)
+        inputs = replace(inputs, calibration=replace(inputs.calibration, data=found))
+    return inputs, verify
+
+
+def _limits(read: Callable[[str], tuple[Limit, ...]], text: str) -> tuple[Limit, ...]:
+    try:
+        return read(text)
+    except ValueError as error:
+        raise UsageError(f"--accuracy '{text}': {error}") from error
+
+
 def add_library_argument(parser: argparse._ActionsContainer) -> None:
     """Add the argument for libraries of custom operators."""
     parser.add_argument(
@@ -73,6 +126,8 @@ def combined(
         _require_dims(model, given)
         _require_room(model, given)
     data = tuple(DataSpec(Path(path)) for path in arguments.inputs)
+    if "accuracy" in arguments:
+        inputs, verify = accuracy(arguments, inputs, verify)
     return (
         replace(inputs, dims=FrozenDict({**inputs.dims, **given}), data=data + inputs.data),
         replace(

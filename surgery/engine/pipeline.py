@@ -79,7 +79,7 @@ class Pipeline:
         if reference is not None:
             judge = self.judge = Verifying(reference, recipe.verify, self.journal, self.model.state)
             self._speculation = Speculation(judge) if speculation.pays(stored, judge) else None
-        self._bench = Workbench(self.model, recipe.verify, self.judge, self.journal, Guilts(), contained)
+        self.bench = Workbench(self.model, recipe.verify, self.judge, self.journal, Guilts(), contained)
 
     @property
     def verifying(self) -> Verifying:
@@ -156,7 +156,7 @@ class Pipeline:
         """Run passes in order, and run those again that were rolled back with a change before them."""
         waiting = deque(steps)
         while waiting:
-            transaction = Transaction(waiting.popleft(), self._bench)
+            transaction = Transaction(waiting.popleft(), self.bench)
             ahead = self._speculation if speculation.allows(transaction) else None
             # A pass that is not standard runs in a fork, which has no other threads but keeps the locks they hold.
             again = self._note_judged(wait=ahead is None or not transaction.declared.is_standard)
@@ -211,7 +211,7 @@ class Pipeline:
             self._changes -= 1 + len(self._speculation)
             again = [*(step for step, _ in ahead.later), *self._speculation.take_back()]
             self.model.enter(ahead.before, live=False)
-            self._conclude(Transaction(ahead.step, self._bench, seconds), candidate)
+            self._conclude(Transaction(ahead.step, self.bench, seconds), candidate)
             return again
         return []
 
@@ -242,18 +242,18 @@ class Pipeline:
 
     def search(self, failed: Candidate, most: int = MOST_RUNS, seconds: float | None = None) -> Search[Candidate]:
         """Prepare a search for the sites that make a candidate fail: `most` runs, started within `seconds`."""
-        return Transaction(failed.step, self._bench).search(failed, most, seconds)
+        return Transaction(failed.step, self.bench).search(failed, most, seconds)
 
     def attempt(self, step: PassStep) -> Candidate:
         """Run one pass on the committed model and judge the result, without committing it."""
-        transaction = Transaction(step, self._bench)
+        transaction = Transaction(step, self.bench)
         return transaction.judge(transaction.run())
 
     # The end
 
     def finish(self) -> None:
         """Verify the end result as a whole, unless each step was; raise `RefusedEndError` if it is wrong."""
-        self._bench.verify_committed("(end)")
+        self.bench.verify_committed("(end)")
 
     def expect(self, expected: Expect, prefix: str = "", before: Signature | None = None) -> None:
         """Record which expectations the committed model meets; its signature is compared with `before`."""

@@ -211,17 +211,15 @@ class Transaction:
             return False
         return candidate.is_wrong or (candidate.is_unverified and self._bench.judge.can_run)
 
+    def chooser(self) -> SiteChooser:
+        """Return what measures and chooses the sites of a LOSSY step."""
+        journal, judge, name = self._bench.journal, self._bench.judge, self.step.name
+        macs = macs_by_label(self._bench.model.editable())
+        return SiteChooser(self.run, judge.loss, judge.limits, macs, lambda what: journal.stage(name, what))
+
     def _keep_sensitive(self, failed: Candidate) -> tuple[Candidate, tuple[Sensitivity, ...]]:
         """Leave the most sensitive sites of a LOSSY step as they were, so that the rest stays within the budget."""
-        journal, judge = self._bench.journal, self._bench.judge
-        chooser = SiteChooser(
-            self.run,
-            judge.loss,
-            judge.limits,
-            macs_by_label(self._bench.model.editable()),
-            lambda what: journal.stage(failed.step.name, what),
-        )
-        choice = chooser.choose(failed.applied)
+        choice = self.chooser().choose(failed.applied)
         if choice.candidate is None:
             return failed, choice.kept
         # The live graph may have changed since.

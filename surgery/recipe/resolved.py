@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +59,7 @@ def _accuracy(spec: AccuracySpec) -> dict[str, Any]:
     """Give the budget, by output, and the inputs that it is measured on."""
     if spec == AccuracySpec():
         return {}
-    limits: dict[str, list[str]] = {}
-    for limit in spec.limits:
-        limits.setdefault(limit.output or budget.ALL, []).append(budget.describe(replace(limit, output=None)))
-    return {"budget": limits, **_samples(spec.samples)}
+    return {"budget": budget.by_output(spec.limits), **_samples(spec.samples)}
 
 
 def _samples(spec: SampleSpec) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from surgery.verification.accuracy.metrics import METRICS
 from surgery.verification.inputs.spec import Limit
@@ -57,6 +58,14 @@ def read_argument(text: str) -> tuple[Limit, ...]:
     """Read limits as the command line takes them: `snr >= 30 dB`, `logits: top1 >= 99 %`, several with commas."""
     output, colon, rest = text.rpartition(":")
     return tuple(read_limit(part, output.strip() if colon else None) for part in rest.split(","))
+
+
+def by_output(limits: Iterable[Limit]) -> dict[str, list[str]]:
+    """Write limits as a recipe does, by the names of outputs."""
+    found: dict[str, list[str]] = {}
+    for limit in limits:
+        found.setdefault(limit.output or ALL, []).append(describe(replace(limit, output=None)))
+    return found
 
 
 def missing(limits: Iterable[Limit], outputs: Sequence[str]) -> str | None:

@@ -1,7 +1,9 @@
 """Measure what a lossy step loses, and hold it to the budget.
 
-A changed model is run as it will be deployed: with all optimizations of ONNX Runtime, which run quantized operators by
-kernels of their own. The original is run without any. Each output is measured on each set of inputs by itself, and the
+A changed model is judged as it will be deployed: with all optimizations of ONNX Runtime, which run quantized operators
+by kernels of their own. The original is run without any, and so are the many models that are only measured to find out
+which sites to convert: to optimize one, and to copy its weights into another layout, takes much longer than to run it.
+Each output is measured on each set of inputs by itself, and the
 worst counts.
 """
 
@@ -94,7 +96,7 @@ class Evaluation:
         self._original = original
         self._spec = spec
         self.limits = spec.limits or DEFAULT
-        self._engine: Engine | None = None
+        self._engines: dict[bool, Engine] = {}
 
     @cached_property
     def samples(self) -> Samples:
@@ -119,11 +121,10 @@ class Evaluation:
             raise UsageError(f"the budget names '{unknown}', which is no output", todo=f"the outputs are {known}")
         return found
 
-    def measure(self, candidate: bytes) -> Loss:
+    def measure(self, candidate: bytes, *, optimized: bool = False) -> Loss:
         """Run a changed model on the inputs to measure on, and compare its outputs with those of the original."""
         expected = self._expected
-        self._engine = self._engine or self._original.engine_for(self._original.engine, optimized=True)
-        outcome = self._engine.run(candidate, self.samples.feeds)
+        outcome = self._engine(optimized).run(candidate, self.samples.feeds)
         failure = _failure(outcome)
         if failure:
             return Loss({}, failure)
@@ -135,13 +136,18 @@ class Evaluation:
                 found.append(measure_value(before[name], after[name]))
         return Loss(outputs)
 
+    def _engine(self, optimized: bool) -> Engine:
+        if optimized not in self._engines:
+            self._engines[optimized] = self._original.engine_for(self._original.engine, optimized=optimized)
+        return self._engines[optimized]
+
     def judge(self, candidate: bytes) -> Verdict:
         """Return whether a changed model runs wherever the original does, and stays within the budget."""
         original = self._original
         original.prepare()
         if original.problem is not None:
             return Verdict(Status.UNVERIFIED, NOT_RUN, message=original.problem)
-        loss = self.measure(candidate)
+        loss = self.measure(candidate, optimized=True)
         failure = loss.failure or self._fails_elsewhere(candidate)
         if failure:
             return Verdict(Status.DIFFERENT, message=f"the changed model fails where the original runs: {failure}")
@@ -199,14 +205,14 @@ class Evaluation:
 
     def _fails_elsewhere(self, candidate: bytes) -> str:
         """Return why a changed model does not run on the inputs of verification, which have other sizes and values."""
-        assert self._engine is not None
-        outcome = self._engine.run(candidate, [run.feed for run in self._original.runs])
+        outcome = self._engine(optimized=True).run(candidate, [run.feed for run in self._original.runs])
         return _failure(outcome)
 
     def close(self) -> None:
         """End the worker."""
-        if self._engine is not None:
-            self._engine.close()
+        for engine in self._engines.values():
+            engine.close()
+        self._engines.clear()
 
 
 def _failure(outcome: Outcome) -> str:
