@@ -197,6 +197,11 @@ def _library(node: Node, draft: Draft) -> Path:
 
 def _limit(metric: Metric) -> Any:
     """Say what the limit of a metric takes."""
+    return _at_least(metric.example, metric.most)
+
+
+def _at_least(example: str, most: float = math.inf) -> Any:
+    """Take a number, or the text `>= number`."""
 
     def read(node: Node) -> float:
         value = value_of(node)
@@ -204,14 +209,13 @@ def _limit(metric: Metric) -> Any:
             found = re.fullmatch(r"\s*>=\s*([0-9]*\.?[0-9]+)\s*", value)
             value = float(found.group(1)) if found is not None else None
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
-            raise TakesError(f"the least that is accepted, such as {metric.example}")
+            raise TakesError(f"the least that is accepted, such as {example}")
         return value
 
-    most = {"maximum": metric.most} if metric.most < math.inf else {}
-    number = {"type": "number", "minimum": 0, **most}
+    bound = {"maximum": most} if most < math.inf else {}
+    number = {"type": "number", "minimum": 0, **bound}
     at_least = {"type": "string", "pattern": r"^\s*>=\s*[0-9]*\.?[0-9]+\s*$"}
-    bound = Field(le=metric.most)
-    return Annotated[float, bound, BeforeValidator(read), WithJsonSchema({"anyOf": [number, at_least]})]
+    return Annotated[float, Field(le=most), BeforeValidator(read), WithJsonSchema({"anyOf": [number, at_least]})]
 
 
 class _Verify(Section):
@@ -274,6 +278,10 @@ class Expect(_Expected):
     """Expectations of the resulting model."""
 
     signature: _Signature = key(_SIGNATURE)
+    speed: _at_least("1.2") = key(  # type: ignore[valid-type]
+        "The least speed: the measured time of the original divided by that of the result, on the inputs of the "
+        "recipe and with one thread. The low end of its 95 % interval counts."
+    )
 
 
 class ExpectStep(_Expected):
