@@ -99,10 +99,10 @@ class Pace:
     def rounds(self, budget: float) -> int:
         """Return how many rounds to measure before new sessions are opened.
 
-        They take as long as the sessions, or longer, and are at least so many that an interval can be computed when
-        the budget is used up.
+        They take twice as long as the sessions, or longer, and are at least so many that an interval can be computed
+        when the budget is used up.
         """
-        rounds = max(1, int(max(self.opening, budget / _PARTS) / self.round))
+        rounds = max(1, int(max(2 * self.opening, budget / _PARTS) / self.round))
         pairs = max(1, int(budget / (2 * (self.opening + rounds * self.round))))
         return max(rounds, math.ceil(FEWEST / pairs))
 

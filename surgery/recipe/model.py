@@ -6,6 +6,7 @@ produces one of the immutable values of `schema.py`, or part of the specificatio
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
@@ -68,10 +69,32 @@ _Signature = Annotated[Literal["unchanged"], Word]
 _SIGNATURE = "Inputs and outputs keep their names, order, types and dims."
 
 
+_AT_LEAST = r"^\s*>=\s*([0-9]*\.?[0-9]+)\s*$"
+
+
+def _speed(node: Node) -> float:
+    """Read a number, or the text `>= number`."""
+    value = value_of(node)
+    if isinstance(value, str):
+        found = re.fullmatch(_AT_LEAST, value)
+        value = float(found.group(1)) if found is not None else None
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
+        raise TakesError("the least that is accepted, such as 1.2")
+    return value
+
+
 class Expect(_Expected):
     """Expectations of the resulting model."""
 
     signature: _Signature = key(_SIGNATURE)
+    speed: Annotated[
+        float,
+        BeforeValidator(_speed),
+        WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": _AT_LEAST}]}),
+    ] = key(
+        "The least speed: the measured time of the original divided by that of the result, on the inputs of the "
+        "recipe and with one thread. The low end of its 95 % interval counts."
+    )
 
 
 class ExpectStep(_Expected):
