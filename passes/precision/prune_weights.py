@@ -15,14 +15,17 @@ from ._sparsity import least, two_of_four, weakest
 
 @dataclass(frozen=True)
 class Layer:
-    """A node with a weight: the axis of its output channels, that which is summed up, and how the result has them."""
+    """A node with a weight: the axis of its output channels, that which is summed up, and where the result has them.
+
+    `place` is None where the channels lie along the rows of the result, where nothing that follows them can be shrunk.
+    """
 
     node: Node
     position: int
     weight: Value
     channels: int
     depth: int
-    place: Place
+    place: Place | None
 
     @property
     def bias(self) -> Value | None:
@@ -91,7 +94,7 @@ def _layer(node: Node, new: Builder) -> Layer:
         return Layer(node, 1, weight, 0, 1, Place(1 - (weight.rank or 0), weight.rank))
     product = product_of(node, new)
     axis, rank = product.channel_axis, 2 if node.op == "Gemm" else product.data.rank
-    place = Place(-2 if product.is_left else -1, rank)
+    place = None if product.is_left else Place(-1, rank)
     return Layer(node, int(not product.is_left), product.weight, axis, -3 - axis, place)
 
 
@@ -116,7 +119,7 @@ def _prune_channels(layer: Layer, sparsity: float, new: Builder) -> None:
     channels = array.shape[layer.channels]
     own = bias is not None and bias.is_constant and bias.reads == 1 and (bias.static_shape or (0,))[-1] == channels
     removal = None
-    if (bias is None or own) and layer.place.axis != -2 and node.attr("group", 1) == 1:
+    if (bias is None or own) and layer.place is not None and node.attr("group", 1) == 1:
         removal = Followed(node, channels).removal_from(layer.place)
     if removal is not None:
         removal.constants.append((node, layer.position, layer.channels % array.ndim))
