@@ -12,8 +12,9 @@ from surgery import Builder, Graph, Node, Value, data_type, literal_tensor
 from ._integers import Array, IntegerType, fit, integer_type
 from ._sharing import Shared
 
-Layout = Literal["matrix", "channels", "rows"]
-"""What scales are broadcast to: a product of matrices, the result of a Conv, or rows that are gathered."""
+Layout = Literal["matrix", "channels", "pointwise", "rows"]
+"""What scales are broadcast to: a product of matrices, the result of a Conv, that of a pointwise Conv as a product of
+matrices, whose weight becomes one, or rows that are gathered."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,9 @@ def _tensors(
     affine = fit(array, kind, axes, symmetric=symmetric)
     integers = affine.quantize(array)
     scale, zero_point = (_form(each, axes, transposed, layout) for each in (affine.scale * factor, affine.zero_point))
-    if transposed:
+    if layout == "pointwise":
+        integers = np.ascontiguousarray(integers.reshape(integers.shape[:2]).T)
+    elif transposed:
         integers = np.ascontiguousarray(np.swapaxes(integers, -1, -2))
     tensors = [_tensor(integers, kind.name), _tensor(scale.astype(np.float32), "float")]
     if symmetric and kind.middle:
@@ -125,6 +128,8 @@ def _form(statistics: Array, axes: tuple[int, ...], transposed: bool, layout: La
     """Return scales or zero points in the shape that broadcasts to what is computed of the integers."""
     if not axes:
         return statistics.reshape(())
+    if layout == "pointwise":
+        return statistics.reshape(-1)
     if layout == "channels":
         return statistics.reshape(-1, *[1] * (statistics.ndim - 2))
     if transposed:

@@ -16,10 +16,20 @@ def rescaled(integers: Value, scales: tuple[Value, Value], new: Builder) -> Valu
     return new.node("Mul", new.node("Cast", integers, to=int(data_type("float"))), new.node("Mul", *scales))
 
 
+def is_pointwise(node: Node) -> bool:
+    """Return whether a Conv multiplies the channels of each place by a matrix, and does nothing else."""
+    shape = node.required_input(1).static_shape or ()
+    single = len(shape) > 2 and all(dim == 1 for dim in shape[2:])
+    steps = [*(node.attr("strides") or ()), *(node.attr("dilations") or ()), node.attr("group", 1)]
+    return single and all(step == 1 for step in steps) and not any(node.attr("pads") or ())
+
+
 def convolve(node: Node, dynamic: Dynamic, new: Builder) -> Value:
-    """Make a Conv of integers, which has one zero point for the whole weight."""
+    """Make a product of integers of a pointwise Conv, and of another one a Conv of integers."""
     data, weight, bias = node.required_input(0), node.required_input(1), node.input(2)
     new.require(bias is None or bias.is_constant, "the bias of the Conv is not constant")
+    if is_pointwise(node):
+        return _multiply_channels(node, dynamic, new)
     quantized = dynamic.weight(node, weight, (0,), new, layout="channels", symmetric=True)
     integers, scale, zero_point = dynamic.data(node, data, new)
     made = new.node(
@@ -30,6 +40,25 @@ def convolve(node: Node, dynamic: Dynamic, new: Builder) -> Value:
         return result
     column = bias.constant.reshape(-1, *[1] * ((weight.rank or 2) - 2))
     return new.node("Add", result, new.constant(column, bias.name))
+
+
+def _multiply_channels(node: Node, dynamic: Dynamic, new: Builder) -> Value:
+    """Multiply by a matrix with the channels last, where ONNX Runtime has a fast product of integers."""
+    data, weight, bias = node.required_input(0), node.required_input(1), node.input(2)
+    rank = weight.rank or 4
+    last, second = [0, *range(2, rank), 1], [0, rank - 1, *range(1, rank - 1)]
+    quantized = dynamic.weight(node, weight, (0,), new, layout="pointwise")
+    before = data.producer
+    if before is not None and before.op == "Transpose" and before.attr("perm") == second:
+        integers, scale, zero_point = dynamic.data(node, before.required_input(0), new)
+    else:
+        integers, scale, zero_point = dynamic.data(node, data, new)
+        integers = new.node("Transpose", integers, perm=last)
+    made = new.node("MatMulInteger", integers, quantized.integers, zero_point, quantized.zero_point)
+    result = rescaled(made, (scale, quantized.scale), new)
+    if bias is not None:
+        result = new.node("Add", result, bias)
+    return new.node("Transpose", result, perm=second)
 
 
 def look_up(node: Node, dynamic: Dynamic, new: Builder) -> Value:

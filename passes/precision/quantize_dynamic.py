@@ -5,7 +5,7 @@ from typing import Literal
 from surgery import Builder, Graph, Node, NodeSelector, Parity, Size, Value, data_type, graph_pass
 
 from ._dynamic import Dynamic, Scheme
-from ._layers import attend, convolve, look_up, rescaled
+from ._layers import attend, convolve, is_pointwise, look_up, rescaled
 from ._products import DEEPEST, Product, product_of
 from ._selection import chosen
 
@@ -17,7 +17,7 @@ LAYERS = {"Conv": (1, convolve), "Gather": (0, look_up), "com.microsoft::Attenti
 def quantize_dynamic(
     graph: Graph,
     *,
-    ops: tuple[Literal["MatMul", "Gemm", "FusedMatMul", "Attention", "Conv", "Gather"], ...] = (
+    ops: tuple[Literal["MatMul", "Gemm", "FusedMatMul", "Attention", "PointwiseConv", "Conv", "Gather"], ...] = (
         "MatMul",
         "Gemm",
         "FusedMatMul",
@@ -42,9 +42,11 @@ def quantize_dynamic(
     scales, and products that read the same value share one DynamicQuantizeLinear.
 
     Options:
-        ops: The operators. Conv becomes ConvInteger, which ONNX Runtime computes slower than a float32 Conv: for
-            size, not for speed. Gather holds a table of embeddings in 8 bits with a scale for each row, for size too.
-            Attention is that of com.microsoft, which becomes QAttention.
+        ops: The operators. PointwiseConv is a Conv that multiplies the channels of each place by a matrix. It becomes a
+            MatMulInteger between two Transposes, which pays off where channels are many. Any other Conv becomes a
+            ConvInteger, several times slower than a Conv in float32: for size, not for speed. Gather holds a table of
+            embeddings in 8 bits with a scale for each row, for size too. Attention is that of com.microsoft, which
+            becomes QAttention.
         nodes: The nodes to quantize, all by default.
         exclude: Nodes that stay in float32.
         weight_type: int8 with the zero point 0, or uint8 with zero points.
@@ -58,7 +60,10 @@ def quantize_dynamic(
         g (float[N,4] x) => (float[N,2] y) <float[4,2] w = {1, 2, 3, 4, 5, 6, 7, 8}> { y = MatMul(x, w) }
     """
     dynamic = Dynamic(graph, Scheme(weight_type, per_channel, reduce_range))
-    for node in chosen(graph, ops, nodes, exclude):
+    operators = {"Conv" if op == "PointwiseConv" else op for op in ops}
+    for node in chosen(graph, sorted(operators), nodes, exclude):
+        if node.op == "Conv" and "Conv" not in ops and not is_pointwise(node):
+            continue
         with graph.site(node) as new:
             opset = graph.imports_of(node.ir).get("", 0)
             new.require(opset >= 11, "before opset 11 there is no DynamicQuantizeLinear")
