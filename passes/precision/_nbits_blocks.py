@@ -2,8 +2,7 @@
 
 w is about scale · (code - zero), with codes from 0 to 2^bits - 1. The error of a block is the sum of the squared
 differences. For given codes the best scale is that of least squares, num / den with num = Σ w·(code - zero) and
-den = Σ (code - zero)², and it leaves the error Σ w² - num² / den: what is compared is num² / den, which is called the
-gain here.
+den = Σ (code - zero)². It leaves the error Σ w² - num² / den, so that the fit with the largest num² / den is the best.
 """
 
 from __future__ import annotations
@@ -92,15 +91,29 @@ def tiles(matrix: Array, block: int) -> Iterator[Tile]:
 
 @dataclass
 class Fit:
-    """Scales and zero points of the blocks of a tile, [blocks, columns]; `coding` is the scale that codes are made by.
+    """Scales and zero points that codes of blocks are made by, and sums over the codes: [blocks, columns].
 
-    That is not the scale itself, which is fitted to the codes then.
+    `total` is Σ (code - zero); for `num` and `den` see above.
     """
 
     coding: Array
     zero: Array
-    scale: Array
-    gain: Array
+    total: Array
+    num: Array
+    den: Array
+
+    @property
+    def scale(self) -> Array:
+        """The scale that fits the codes best."""
+        fits = (self.den > 0) & (self.num != 0)
+        scale: Array = np.divide(self.num, self.den, out=self.coding.copy(), where=fits)
+        return scale
+
+    @property
+    def gain(self) -> Array:
+        """The part of Σ w² that the codes stand for."""
+        gain: Array = np.divide(self.num * self.num, self.den, out=np.zeros_like(self.num), where=self.den > 0)
+        return gain
 
     def improve(self, other: Fit) -> None:
         """Take over the blocks in which another fit is better."""
@@ -169,17 +182,11 @@ class Coder:
 
     def _rounded(self, weights: Array, scale: Array, zero: Array, keep: bool = False) -> Fit:
         """Return the fit whose codes are made by a scale and a zero point."""
-        codes = self._codes(weights, scale, zero)
+        steps = self._codes(weights, scale, zero)
         if keep:
-            self._keep(codes)
-        codes -= (zero + _WHOLE)[:, None]
-        return self._fitted(weights, codes, scale, zero)
-
-    def _fitted(self, weights: Array, steps: Array, scale: Array, zero: Array) -> Fit:
-        """Return the fit of least squares for the codes less the zero points."""
-        num, den = _dot(weights, steps), _dot(steps, steps)
-        fitted = np.divide(num, den, out=scale.copy(), where=(den > 0) & (num != 0))
-        return Fit(scale, zero, fitted, fitted * num)
+            self._keep(steps)
+        steps -= (zero + _WHOLE)[:, None]
+        return Fit(scale, zero, steps.sum(axis=1), _dot(weights, steps), _dot(steps, steps))
 
     def _search(self, weights: Array, found: Fit) -> None:
         """Improve a fit: narrower ranges, then what fits the codes that were found, and the codes to that."""
@@ -189,20 +196,19 @@ class Coder:
             # Around the same weight, which gets the code in the middle.
             shifted = zero if scheme.symmetric else middle + (zero - middle) / np.float32(ratio)
             found.improve(self._rounded(weights, first * np.float32(ratio), self._legal(shifted)))
+        mean = weights.sum(axis=1) / np.float32(weights.shape[1])
         for _ in range(_ROUNDS):
-            found.improve(self._refined(weights, found))
+            if scheme.symmetric:
+                found.improve(self._rounded(weights, found.scale, found.zero))
+            else:
+                found.improve(self._rounded(weights, *self._line(found, mean, weights.shape[1])))
 
-    def _refined(self, weights: Array, found: Fit) -> Fit:
-        """Fit scale and zero point to the codes together, and return what codes made by those give."""
-        if self.scheme.symmetric:
-            return self._rounded(weights, found.scale, found.zero)
-        codes = self._codes(weights, found.coding, found.zero)
-        codes -= _WHOLE
-        count = np.float32(weights.shape[1])
-        mean, code = weights.sum(axis=1) / count, codes.sum(axis=1) / count
-        slope, spread = _dot(weights, codes) - count * mean * code, _dot(codes, codes) - count * code * code
-        scale = np.divide(slope, spread, out=found.scale.copy(), where=(spread > 0) & (slope > 0))
-        return self._rounded(weights, scale, self._legal(code - mean / scale))
+    def _line(self, found: Fit, mean: Array, count: int) -> tuple[Array, Array]:
+        """Return the scale and the zero point of the line through weights over codes, given the mean of the weights."""
+        step = found.total / np.float32(count)
+        slope, spread = found.num - found.total * mean, found.den - found.total * step
+        scale = np.divide(slope, spread, out=found.scale, where=(spread > 0) & (slope > 0))
+        return scale, self._legal(found.zero + step - mean / scale)
 
     def _legal(self, zero: Array) -> Array:
         legal: Array = np.clip(np.rint(zero), 0, self.scheme.top)

@@ -62,8 +62,6 @@ class Calibrated:
         weight = product.weight
         if product.node.scope is not self.graph.main:
             raise Refusal("the data are not those of the main graph, so that they are not recorded")
-        if weight.value.scope is not self.graph.main and weight.value.scope is not None:
-            raise Refusal("the weight is not one of the main graph")
         self._prepare()
         return self._tensors(self._wanted[weight, scheme], None)
 

@@ -84,8 +84,10 @@ def read_product(node: Node) -> Product:
     """Read a MatMul or a Gemm; refuse one that has no constant weight, or in which it is no matrix on the right."""
     data, factor = node.required_input(0), node.required_input(1)
     weight = _weight(factor)
+    if weight is None and _weight(data) is not None:
+        raise Refusal("the constant factor is the left one")
     if weight is None:
-        raise Refusal("the weight is on the left" if _weight(data) is not None else "no factor is a constant weight")
+        raise Refusal("no factor is a constant weight")
     if weight.value.rank != 2:
         raise Refusal("the weight is not a single matrix")
     _require_type(node, weight)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from surgery import Builder, Graph, Node, Refusal, Value
+from surgery import Builder, Graph, Node, Refusal, Value, packed_tensor
 
 from ._nbits_blocks import Coder, Scheme, tiles
 from ._nbits_layouts import ColumnLayout, Layout, RowLayout
@@ -36,7 +36,7 @@ class Quantizer:
     accuracy_level: int
     min_elements: int
     calibrated: Callable[[Product, Scheme], Tensors] | None = None
-    _made: dict[Hashable, tuple[Value, ...]] = field(default_factory=dict)
+    _made: dict[Hashable, tuple[Any, Value]] = field(default_factory=dict)
 
     @property
     def is_standard(self) -> bool:
@@ -46,10 +46,10 @@ class Quantizer:
     def plan(self, node: Node) -> tuple[Product, Scheme]:
         """Read a product and choose how its weight is quantized; refuse what cannot be."""
         product = read_product(node)
-        weight, data = product.weight, product.data
-        if not self.is_standard and node.op == "MatMul" and (data.rank or 0) < 2:
-            raise Refusal("the data are not known to be a matrix")
+        weight = product.weight
         scheme = self._scheme(weight)
+        if product.alpha != 1.0 and scheme.scale_type == "float16" and not self.is_standard:
+            raise Refusal("the product is scaled by alpha, and its scales are float16")
         self._require_gain(weight, scheme)
         if self.is_standard:
             self._require_opset(node, scheme, weight)
@@ -62,7 +62,9 @@ class Quantizer:
             tensors = self.calibrated(product, scheme)
         else:
             tensors = self._remembered(product.weight, scheme)
-        parts = self._values(node, product.weight, scheme, tensors, new)
+        if product.alpha != 1.0 and not self.is_standard:
+            tensors = self._scaled(product, scheme, tensors)
+        parts = self._values(node, product.weight, tensors, new)
         make = self._standard_product if self.is_standard else self._matmul_n_bits
         new.replace(node.outputs[0], make(product, scheme, parts, new))
 
@@ -74,8 +76,10 @@ class Quantizer:
         new.require(weight.rows % scheme.block == 0, "the rows of the table are not whole blocks")
         self._require_gain(weight, scheme)
         if self.is_standard:
-            new.require(node.opset >= _FIRST_OPSETS["block_size"], "DequantizeLinear has blocks from opset 21 on")
-        parts = self._values(node, weight, scheme, self._remembered(weight, scheme, flat=True), new, "rows")
+            new.require(
+                node.opset >= _FIRST_OPSETS["block_size"], "DequantizeLinear takes rows of blocks from opset 21 on"
+            )
+        parts = self._values(node, weight, self._remembered(weight, scheme, flat=True), new)
         make = self._standard_gather if self.is_standard else self._gather_block_quantized
         new.replace(node.outputs[0], make(node, scheme, parts, new))
 
@@ -140,19 +144,29 @@ class Quantizer:
         kind = ColumnLayout if flat or not self.is_standard else RowLayout
         return kind(scheme, weight.rows, weight.columns, flat)
 
-    def _values(
-        self, node: Node, weight: Weight, scheme: Scheme, tensors: Tensors, new: Builder, kind: str = "columns"
-    ) -> tuple[Value, ...]:
-        """Return initializers with the tensors that a node can read; those of a site before, if they are still there.
+    def _scaled(self, product: Product, scheme: Scheme, tensors: Tensors) -> Tensors:
+        """Return the tensors of a weight times alpha."""
+        codes, scales, *zero_points = tensors
+
+        def make() -> Tensors:
+            return (packed_tensor((scales.numpy() * np.float64(product.alpha)).astype(scheme.scale_type)),)
+
+        how = "alpha", product.weight.turned, scheme, product.alpha, id(scales)
+        return (codes, *self.remember(product.weight, how, make), *zero_points)
+
+    def _values(self, node: Node, weight: Weight, tensors: Tensors, new: Builder) -> tuple[Value, ...]:
+        """Return initializers with tensors that a node can read; those of a site before, if they are still there.
 
         A site that is skipped leaves nothing in the graph.
         """
-        key = node.scope, weight, scheme, kind
-        made = self._made.get(key)
-        if made is None or any(value.scope is not node.scope for value in made):
-            names = (f"{weight.value.name}_{name}" for name in ("quantized", "scales", "zero_points"))
-            made = self._made[key] = tuple(new.constant(tensor, name) for tensor, name in zip(tensors, names))
-        return made
+        found = []
+        for tensor, name in zip(tensors, ("quantized", "scales", "zero_points")):
+            _, made = self._made.get((node.scope, id(tensor)), (tensor, None))
+            if made is None or made.scope is not node.scope:
+                made = new.constant(tensor, f"{weight.value.name}_{name}")
+                self._made[node.scope, id(tensor)] = tensor, made
+            found.append(made)
+        return tuple(found)
 
     # The operators
 
@@ -160,16 +174,11 @@ class Quantizer:
         data, weight, bias = product.data, product.weight, product.bias()
         if product.transposes_data:
             data = new.node("Transpose", data, perm=[1, 0])
-        if product.alpha != 1.0:
-            scales = parts[1].constant
-            assert scales is not None
-            scaled = (scales * np.float64(product.alpha)).astype(scales.dtype)
-            parts = (parts[0], new.constant(scaled, f"{weight.value.name}_scales"), *parts[2:])
-        codes, scales_, zero_points = (*parts, None)[:3]
+        codes, scales, zero_points = (*parts, None)[:3]
         added = None if bias is None else new.constant(bias, f"{product.node.name or weight.value.name}_bias")
         result = new.node(
             "com.microsoft::MatMulNBits",
-            *(data, codes, scales_, zero_points, None, added),
+            *(data, codes, scales, zero_points, None, added),
             name=product.node.name,
             K=weight.rows,
             N=weight.columns,
