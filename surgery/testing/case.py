@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SUFFIX = ".onnxtxt"
 AFTER = "# after"
-_KEYS = ("options", "refused", "unchanged", "error", "repeats", "unverified", "declared")
+_KEYS = ("options", "refused", "unchanged", "error", "repeats", "unverified", "declared", "calibration")
 _HEADER = re.compile(r"#\s*(\w+):\s*(.*)")
 
 
@@ -32,7 +32,7 @@ class Case:
     """One case file. It says nothing of what is expected where that half is still to be written.
 
     `error` is what the pass says of an edit that cannot be done. `repeats` tells that a second run changes more, as
-    one does that inserts something.
+    one does that inserts something. `calibration` are the inputs that the pass calibrates with: lists, by name.
     """
 
     path: Path
@@ -46,6 +46,7 @@ class Case:
     unverified: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
     declared: bool = False
+    calibration: dict[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -110,6 +111,7 @@ def read_case(path: Path, *, finished: bool = True) -> Case:
         given.get("unverified"),
         options_in("\n".join(head), str(path)),
         "declared" in given,
+        _mapping(given.get("calibration"), "the inputs to calibrate with", str(path)),
     )
     if finished and not case.is_finished:
         hint = _misspelt(head) or "add one, or let 'surgery test --bless' write it"
@@ -149,18 +151,19 @@ def _misspelt(lines: Iterable[str]) -> str:
 
 def options_in(source: str, where: str) -> dict[str, Any]:
     """Read the options that a comment in ONNX text gives, none without one; CaseError when they are no mapping."""
-    given = dict(_headers(source.splitlines())).get("options")
-    return {} if given is None else _options(given, where)
+    return _mapping(dict(_headers(source.splitlines())).get("options"), "the options", where)
 
 
-def _options(source: str, where: str) -> dict[str, Any]:
+def _mapping(source: str | None, what: str, where: str) -> dict[str, Any]:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
+    if source is None:
+        return {}
     try:
-        options = YAML(typ="safe").load(source)
+        found = YAML(typ="safe").load(source)
     except YAMLError as error:
-        raise CaseError("the options are not YAML", where=where) from error
-    if not isinstance(options, dict):
-        raise CaseError("the options are not a mapping", where=where, todo="write '# options: {name: value}'")
-    return options
+        raise CaseError(f"{what} are not YAML", where=where) from error
+    if not isinstance(found, dict):
+        raise CaseError(f"{what} are not a mapping", where=where, todo="write '{name: value}'")
+    return found

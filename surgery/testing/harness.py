@@ -12,12 +12,15 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from surgery import storage
 from surgery.bridges.run_pass import PassResult, run_pass
 from surgery.errors import BlockedError, SurgeryError, UsageError
 from surgery.graph import text
 from surgery.graph.graph import Graph
 from surgery.graph.signature_mappings import SignatureMapping
+from surgery.operators.dtypes import dtype_of
 from surgery.registry.catalog import catalog
 from surgery.testing.case import AFTER, Case, options_in, read_case
 
@@ -74,14 +77,16 @@ def run(
     *,
     timeout: float = TIMEOUT,
     folder: Path = Path(),
+    calibration: Mapping[str, Any] | None = None,
 ) -> Outcome:
-    """Run one pass over a model in memory.
+    """Run one pass over a model in memory; `calibration` are inputs to calibrate with, as lists by name.
 
     A pass that is not a standard one runs in a process of its own, for `timeout` seconds at most. Raises SurgeryError
     when the pass could not do its work.
     """
     stored = storage.from_proto(model)
     graph = Graph(storage.ir_from_proto(stored.proto), weights=stored.weights)
+    graph.calibration = _Given(model, calibration) if calibration else None
     made = PassResult(None, (), (), live=True)
     try:
         made = run_pass(declared, graph, declared.bind(options, folder), timeout=timeout)
@@ -91,6 +96,19 @@ def run(
     reasons = tuple(dict.fromkeys(refused.reason for refused in made.refusals))
     sites = sum(not site.skipped for site in made.sites)
     return Outcome(stored.proto, after, sites, reasons, stored.weights, made.renamed, made.accounts)
+
+
+@dataclass(frozen=True)
+class _Given:
+    """The inputs that a case gives to calibrate with."""
+
+    model: onnx.ModelProto
+    lists: Mapping[str, Any]
+
+    def feeds(self) -> list[dict[str, Any]]:
+        """Return them as arrays of the types that the model declares."""
+        dtypes = {value.name: dtype_of(value.type.tensor_type.elem_type) for value in self.model.graph.input}
+        return [{name: np.array(elements, dtypes.get(name)) for name, elements in self.lists.items()}]
 
 
 def check(case: Case) -> None:
@@ -110,7 +128,14 @@ def findings(case: Case, *, timeout: float = TIMEOUT) -> list[Finding]:
     expected = case.expected() if case.after is not None else None
     if case.error is not None:
         return list(_failure(case, declared, timeout))
-    outcome = run(case.model(), declared, case.options, timeout=timeout, folder=case.path.parent)
+    outcome = run(
+        case.model(),
+        declared,
+        case.options,
+        timeout=timeout,
+        folder=case.path.parent,
+        calibration=case.calibration,
+    )
     before, after = storage.ir_from_proto(outcome.before), storage.ir_from_proto(outcome.after)
     return [
         *_changes(case, before, after, expected),
@@ -157,7 +182,14 @@ def _repeated(case: Case, declared: Pass, outcome: Outcome, after: ir.Model, tim
     if case.repeats:
         return
     try:
-        again = run(storage.resolve(outcome.after), declared, case.options, timeout=timeout, folder=case.path.parent)
+        again = run(
+            storage.resolve(outcome.after),
+            declared,
+            case.options,
+            timeout=timeout,
+            folder=case.path.parent,
+            calibration=case.calibration,
+        )
     except UsageError:
         return  # what was asked for by name is there no more
     repeated = text.structural_diff(after, storage.ir_from_proto(again.after), declared=case.declared)
@@ -205,7 +237,8 @@ def bless(case: Case) -> Case:
     kept = [line for line in case.before.splitlines() if not re.match(r"#\s*(refused|unchanged|error):", line)]
     body = "\n".join(kept).strip("\n")
     try:
-        outcome = run(model, catalog.find(case.pass_name), case.options, folder=case.path.parent)
+        declared = catalog.find(case.pass_name)
+        outcome = run(model, declared, case.options, folder=case.path.parent, calibration=case.calibration)
     except UsageError as error:
         storage.write_texts({case.path: f"# error: {error}\n{body}\n"})
         return read_case(case.path)
