@@ -44,10 +44,14 @@ class Use:
 
 @dataclass(frozen=True)
 class Loss:
-    """What the outputs of a changed model lose: their metrics on each set of inputs, by name. `failure`: it fails."""
+    """What the outputs of a changed model lose: their metrics on each set of inputs, by name.
+
+    `failure` says why there are none; `unsupported` whether that is a gap of the runtime rather than a wrong model.
+    """
 
     outputs: Mapping[str, Sequence[Metrics]]
     failure: str = ""
+    unsupported: bool = False
 
     def uses(self, limits: Sequence[Limit]) -> Iterator[Use]:
         """Yield for each limit how much of it is used by the output that it holds for and that uses most."""
@@ -127,7 +131,7 @@ class Evaluation:
         outcome = self._engine(optimized).run(candidate, self.samples.feeds)
         failure = _failure(outcome)
         if failure:
-            return Loss({}, failure)
+            return Loss({}, failure, unsupported=outcome.unsupported is not None)
         unsteady = self._original.random | self._original.nondeterministic
         outputs: dict[str, list[Metrics]] = {name: [] for name in expected[0] if name not in unsteady}
         for before, after in zip(expected, outcome.runs):
@@ -148,6 +152,8 @@ class Evaluation:
         if original.problem is not None:
             return Verdict(Status.UNVERIFIED, NOT_RUN, message=original.problem)
         loss = self.measure(candidate, optimized=True)
+        if loss.unsupported:
+            return Verdict(Status.UNVERIFIED, NOT_RUN, message=loss.failure)
         failure = loss.failure or self._fails_elsewhere(candidate)
         if failure:
             return Verdict(Status.DIFFERENT, message=f"the changed model fails where the original runs: {failure}")
