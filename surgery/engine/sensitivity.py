@@ -18,12 +18,14 @@ from surgery.graph.graph import Graph
 from surgery.graph.state import Site
 from surgery.graph.values import Node, Refusal
 from surgery.operators.operations import MACS, UnknownDim, terms
+from surgery.shapes.facts import Dim
 from surgery.verification.accuracy.evaluation import Loss
 from surgery.verification.accuracy.metrics import Metrics
+from surgery.verification.inputs.dims import evaluate, free_names
 from surgery.verification.inputs.spec import Limit
 
-_DIM = 64
-"""The extent that an unknown dim is taken to have where the costs of nodes are compared."""
+_DIM = 16
+"""The extent that a free dim is taken to have where the costs of nodes are compared."""
 
 _FEW = 4
 """Sets of inputs on which a site is measured by itself."""
@@ -36,7 +38,7 @@ _MOST_ADDITIONS = 6
 class Sensitivity:
     """What the outputs lose by one site alone: the share of the budget that it uses, and the worst of each metric.
 
-    `macs` are the multiply-accumulates of its node, with unknown dims taken for 64.
+    `macs` are the multiply-accumulates of its node, with free dims taken for 16.
     """
 
     site: Site
@@ -196,4 +198,10 @@ def _macs(node: Node) -> float:
         found = [factors for kind, factors in terms(node) or () if kind == MACS]
     except (Refusal, UnknownDim):
         return 0.0
-    return sum(math.prod(float(one) if isinstance(one, int) else _DIM for one in factors) for factors in found)
+    return sum(math.prod(_extent(one) for one in factors) for factors in found)
+
+
+def _extent(dim: Dim) -> float:
+    if not isinstance(dim, str):
+        return float(dim if dim is not None else _DIM)
+    return float(evaluate(dim, dict.fromkeys(free_names([dim]), _DIM)))
