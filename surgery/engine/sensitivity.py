@@ -8,7 +8,7 @@ converted first, as many as fit. What is converted in the end is always measured
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,9 @@ _DIM = 16
 
 _FEW = 4
 """Sets of inputs on which a site is measured by itself."""
+
+_MOST_UNITS = 32
+"""So many groups of sites are measured at most, and so many times one of them is taken apart."""
 
 _MOST_ADDITIONS = 6
 """How often sites that are left are tried on top of those that fit."""
@@ -64,17 +67,31 @@ class Sensitivity:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """The sites that are converted, and the sensitivities of all, the most sensitive first."""
+class Unit:
+    """Sites that are measured together, what the outputs lose by them, and the share of the budget that they use."""
 
-    candidate: Candidate | None
-    sensitivities: tuple[Sensitivity, ...]
+    members: tuple[Site, ...]
+    loss: Loss
+    use: float
+    macs: Mapping[int, float]
 
     @property
-    def kept(self) -> tuple[Sensitivity, ...]:
-        """The sites that stay as they were."""
-        converted = {site.number for site in self.candidate.applied} if self.candidate is not None else set()
-        return tuple(one for one in self.sensitivities if one.site.number not in converted)
+    def price(self) -> float:
+        """What it uses of the budget for what it saves."""
+        return self.use / max(sum(self.macs.values()), 1.0)
+
+    def sites(self) -> Iterator[Sensitivity]:
+        """Yield the sensitivities of its sites: those of a group have equal shares of what it uses."""
+        for site in self.members:
+            yield Sensitivity(site, self.use / len(self.members), self.loss.worst, self.macs[site.number])
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The sites that are converted, and the sensitivities of those that stay as they were, the most sensitive first."""
+
+    candidate: Candidate | None
+    kept: tuple[Sensitivity, ...]
 
 
 class SiteChooser:
@@ -100,68 +117,86 @@ class SiteChooser:
         self._macs = macs
         self._note = note
         self._all: frozenset[int] = frozenset()
-        self._alone: dict[int, Loss] = {}
+        self._alone: dict[frozenset[int], Loss] = {}
         self._worst: tuple[int, ...] = ()
 
     def sensitivities(self, sites: Sequence[Site]) -> tuple[Sensitivity, ...]:
         """Measure each site alone; the most sensitive first."""
         self._all = frozenset(site.number for site in sites)
-        found = []
-        if not self._alone:
-            self._worst = self._attempt(set(self._all))[1].worst_sets(self.limits, _FEW)
-        for count, site in enumerate(sites, 1):
-            if site.number not in self._alone:
-                self._note(f"sensitivity of site {count} of {len(sites)}")
-                self._alone[site.number] = self._attempt({site.number}, self._worst)[1]
-            loss = self._alone[site.number]
-            macs = self._macs.get(site.anchor, 0.0)
-            found.append(Sensitivity(site, loss.use(self.limits), loss.worst, macs))
+        self._measure_whole()
+        found = [one for site in sites for one in self._unit([site]).sites()]
         return tuple(sorted(found, key=lambda one: (-one.use, one.site.number)))
 
     def choose(self, sites: Sequence[Site]) -> Choice:
-        """Choose the largest part of the sites within the budget, as far as sensitivities show."""
-        found = self.sensitivities(sites)
-        order = sorted((one for one in found if one.use <= 1.0), key=_price)
+        """Choose the largest part of the sites within the budget, as far as sensitivities show.
+
+        Many sites are measured in groups, and only the groups that use most of the budget one by one.
+        """
+        self._all = frozenset(site.number for site in sites)
+        units = self._units(sites)
+        order = sorted((unit for unit in units if unit.use <= 1.0), key=_price)
         chosen, best, used = self._longest(order)
         for _ in range(_MOST_ADDITIONS):
-            taken = {one.site.number for one in chosen}
-            expected = sum(one.use for one in chosen)
+            left = [unit for unit in order if unit not in chosen]
+            expected = sum(unit.use for unit in chosen)
             scale = used / expected if expected > 0.0 and used > 0.0 else 1.0
-            more = _fitting([one for one in order if one.site.number not in taken], (1.0 - used) / scale)
+            more = _fitting(left, (1.0 - used) / scale)
             if not more:
                 break
-            candidate, loss = self._attempt({*taken, *(one.site.number for one in more)})
+            candidate, loss = self._together([*chosen, *more])
             if loss.use(self.limits) > 1.0:
                 # The most sensitive of them is what there is no room for.
-                worst = max(more, key=lambda one: one.use)
-                order.remove(worst)
+                order.remove(max(more, key=lambda unit: unit.use))
                 continue
             chosen, best, used = [*chosen, *more], candidate, loss.use(self.limits)
-        return Choice(best, found)
+        converted = {site.number for site in best.applied} if best is not None else set()
+        found = [one for unit in units for one in unit.sites() if one.site.number not in converted]
+        return Choice(best, tuple(sorted(found, key=lambda one: (-one.use, one.site.number))))
 
-    def _longest(self, order: list[Sensitivity]) -> tuple[list[Sensitivity], Candidate | None, float]:
-        """Find how many of the first sites fit together, by halving."""
+    def _units(self, sites: Sequence[Site]) -> list[Unit]:
+        """Measure sites in groups of neighbors, few enough, and take the worst of the groups apart."""
+        self._measure_whole()
+        size = max(1, -(-len(sites) // _MOST_UNITS))
+        units = [self._unit(sites[start : start + size]) for start in range(0, len(sites), size)]
+        for _ in range(_MOST_UNITS if size > 1 else 0):
+            worst = max((unit for unit in units if len(unit.members) > 1), key=lambda unit: unit.use, default=None)
+            if worst is None or worst.use < 1.0 / len(units):
+                break
+            at, half = units.index(worst), len(worst.members) // 2
+            units[at : at + 1] = [self._unit(worst.members[:half]), self._unit(worst.members[half:])]
+        return units
+
+    def _unit(self, members: Sequence[Site]) -> Unit:
+        self._note(f"sensitivity of sites {members[0].number} to {members[-1].number} of {len(self._all)}")
+        numbers = frozenset(site.number for site in members)
+        if numbers not in self._alone:
+            self._alone[numbers] = self._attempt(set(numbers), self._worst)[1]
+        loss = self._alone[numbers]
+        macs = {site.number: self._macs.get(site.anchor, 0.0) for site in members}
+        return Unit(tuple(members), loss, loss.use(self.limits), macs)
+
+    def _measure_whole(self) -> None:
+        """Find the sets of inputs on which the whole step loses most."""
+        if not self._alone:
+            self._worst = self._attempt(set(self._all))[1].worst_sets(self.limits, _FEW)
+
+    def _together(self, units: Sequence[Unit]) -> tuple[Candidate, Loss]:
+        return self._attempt({site.number for unit in units for site in unit.members})
+
+    def _longest(self, order: list[Unit]) -> tuple[list[Unit], Candidate | None, float]:
+        """Find how many of the first units fit together, by halving."""
         low, high = 0, len(order) + 1
         best: Candidate | None = None
         used = 0.0
         while high - low > 1:
-            middle = (low + high) // 2 if best is not None or high <= len(order) else self._guess(order)
-            self._note(f"the {middle} least sensitive sites together")
-            candidate, loss = self._attempt({one.site.number for one in order[:middle]})
+            middle = (low + high) // 2 if best is not None or high <= len(order) else _guess(order)
+            self._note(f"the {middle} least sensitive of {len(order)} together")
+            candidate, loss = self._together(order[:middle])
             if loss.use(self.limits) <= 1.0:
                 low, best, used = middle, candidate, loss.use(self.limits)
             else:
                 high = middle
         return order[:low], best, used
-
-    def _guess(self, order: list[Sensitivity]) -> int:
-        """Return how many sites fit if the power of their errors adds up, at least one."""
-        total, count = 0.0, 0
-        for count, one in enumerate(order):
-            total += one.use
-            if total > 1.0:
-                return max(1, count)
-        return max(1, count + 1) if order else 1
 
     def _attempt(self, convert: set[int], sets: tuple[int, ...] = ()) -> tuple[Candidate, Loss]:
         candidate = self._run(self._all - convert)
@@ -173,18 +208,27 @@ class SiteChooser:
             return candidate, Loss({}, str(error))
 
 
-def _price(one: Sensitivity) -> tuple[float, int]:
-    """Return what a site uses of the budget for what it saves."""
-    return one.use / max(one.macs, 1.0), one.site.number
+def _price(unit: Unit) -> tuple[float, int]:
+    return unit.price, unit.members[0].number
 
 
-def _fitting(order: Sequence[Sensitivity], room: float) -> list[Sensitivity]:
-    """Take sites in order, without those that there is no room for."""
+def _guess(order: Sequence[Unit]) -> int:
+    """Return how many units fit if the power of their errors adds up, at least one."""
+    room = 1.0
+    for count, unit in enumerate(order):
+        room -= unit.use
+        if room < 0.0:
+            return max(1, count)
+    return max(1, len(order))
+
+
+def _fitting(order: Sequence[Unit], room: float) -> list[Unit]:
+    """Take units in order, without those that there is no room for."""
     taken = []
-    for one in order:
-        if one.use <= room:
-            taken.append(one)
-            room -= one.use
+    for unit in order:
+        if unit.use <= room:
+            taken.append(unit)
+            room -= unit.use
     return taken
 
 
