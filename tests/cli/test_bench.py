@@ -126,8 +126,8 @@ def test_the_verdict_of_each_model(
 ) -> None:
     given(monkeypatch, found(None, Interval(2.0, 1.8, 2.25), Interval(0.5, 0.4, 0.8)))
     _, out, _ = surgery(capsys, "bench", "a.onnx")
-    assert "b.onnx is faster than a.onnx: 1.8 to 2.25 times\n" in out
-    assert "c.onnx is slower than a.onnx: 1.25 to 2.5 times\n" in out
+    assert "b.onnx is faster than a.onnx: 1.800 to 2.250 times\n" in out
+    assert "c.onnx is slower than a.onnx: 1.250 to 2.500 times\n" in out
     row = next(line for line in out.splitlines() if line.startswith("b.onnx "))
     assert row.split() == ["b.onnx", "12.35", "2.000", "1.800", "to", "2.250", "500.0", "7.0", "MB", "2.5", "MB"]
     given(monkeypatch, found(None, Interval(1.01, 0.98, 1.04), calls=3))
