@@ -84,13 +84,16 @@ def main() -> int:
     feeds, _ = legal_feeds(
         subject(arguments.model), InputsSpec(dims={k: v for k, v in DIMS.items() if k in dims}), spec
     )
-    holds, slower, widths = 0, 0, []
+    holds, slower = 0, 0
+    widths: list[float] = []
+    sessions: list[int] = []
     for seed in range(arguments.runs):
         found = compare([arguments.model] * 2, feeds, BenchSpec(**{**vars(spec), "seed": seed}))
         widths.append(found.speed.half_width)
+        sessions.append(found.sessions)
         holds += not found.speed.excludes(1.0)
         if found.speed.excludes(1.0):
-            print(f"seed {seed}: {found.speed}", flush=True)
+            print(f"seed {seed}: {found.speed}, {found.sessions} sessions, {found.rounds} rounds", flush=True)
     if arguments.runs:
         middle = np.median(widths)
         print(

@@ -34,6 +34,8 @@ _LOOKS = 8
 """A measurement is looked at when so many parts of the budget are used, not more often."""
 _FIRST_LOOK = 10
 """Blocks at the first look."""
+_WANTED_PAIRS = 10
+"""Pairs of sessions that a budget of time is divided among, if they are not too expensive to open."""
 _MOST_PAIRS = 10
 """Pairs of sessions for a given number of rounds."""
 _PADDING = 1 << 16
@@ -99,10 +101,12 @@ class Pace:
     def rounds(self, budget: float) -> int:
         """Return how many rounds to measure before new sessions are opened.
 
-        They take twice as long as the sessions, or longer, and are at least so many that an interval can be computed
-        when the budget is used up.
+        They take twice as long as the sessions, or longer, unless that leaves too few sessions; and are at least so
+        many that an interval can be computed when the budget is used up.
         """
-        rounds = max(1, int(max(2 * self.opening, budget / _PARTS) / self.round))
+        most = max(2 * self.opening, budget / _PARTS)
+        timed = min(most, max(budget / (2 * _WANTED_PAIRS) - self.opening, self.opening / 2))
+        rounds = max(1, int(timed / self.round))
         pairs = max(1, int(budget / (2 * (self.opening + rounds * self.round))))
         return max(rounds, math.ceil(FEWEST / pairs))
 

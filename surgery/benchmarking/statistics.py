@@ -27,8 +27,11 @@ Array = np.ndarray[Any, Any]
 TRIMMED = 0.2
 """The share of values that is left out at either end."""
 
-FEWEST = 6
+FEWEST = 5
 """So many blocks an interval needs."""
+
+_PARTS = 6
+"""Blocks that fewer pairs of sessions than that are cut into."""
 
 _DRAWS = 4000
 _HARDLY_ANY = 1e-9
@@ -121,9 +124,10 @@ def blocks_of(pairs: Sequence[tuple[Array, Array]]) -> Array:
     """Return the logarithm of a ratio for each block.
 
     `pairs` holds, for each pair of sessions, the logarithms of its rounds with the models opened in one order and in
-    the reverse. Few pairs are cut into blocks of consecutive rounds.
+    the reverse. Fewer than `FEWEST` pairs are cut into blocks of consecutive rounds; how the speed of a session depends
+    on its place in memory is then not part of the interval.
     """
-    parts = max(1, math.ceil(FEWEST / max(1, len(pairs))))
+    parts = 1 if len(pairs) >= FEWEST else math.ceil(_PARTS / max(1, len(pairs)))
     blocks = []
     for pair in pairs:
         count = min(parts, *(len(rounds) for rounds in pair))

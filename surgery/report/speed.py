@@ -69,7 +69,7 @@ def _verdicts(found: Comparison) -> Iterator[str]:
             continue
         factors = sorted((model.speed.low, model.speed.high))
         factors = factors if side == "faster" else [1 / factors[1], 1 / factors[0]]
-        yield f"{model.name} is {side} than {base}: {factors[0]:.3g} to {factors[1]:.3g} times"
+        yield f"{model.name} is {side} than {base}: {factors[0]:.3f} to {factors[1]:.3f} times"
 
 
 def _how(found: Comparison) -> Iterator[str]:

@@ -1,0 +1,42 @@
+"""The private memory of a model, against what it holds by arithmetic."""
+
+import mmap
+import os
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from surgery.benchmarking.memory import measure_memory, private_bytes
+from surgery.benchmarking.spec import BenchSpec
+from surgery.benchmarking.subjects import subject
+from surgery.graph import text
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize("rows", [256, 4096])
+def test_it_holds_the_values_of_a_run(tmp_path: Path, rows: int) -> None:
+    """Softmax takes no memory of its own: an input, which counts before, and an output of `rows` KiB."""
+    onnx.save(text.parse("g (float[n, 256] x) => (float[n, 256] y) { y = Softmax(x) }"), tmp_path / "m.onnx")
+    feeds = [{"x": np.ones((rows, 256), np.float32)}]
+    found = measure_memory(subject(tmp_path / "m.onnx"), feeds, BenchSpec())
+    assert rows << 10 <= found.run + MIB and found.run <= found.peak <= 3 * (rows << 10) + 8 * MIB
+
+
+def test_it_holds_the_weights(tmp_path: Path) -> None:
+    weight = np.random.default_rng(0).normal(size=(2048, 2048)).astype(np.float32)
+    model = text.parse("g (float[1, 2048] x) => (float[1, 2048] y) <float[1] w = {1}> { y = MatMul(x, w) }")
+    model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(weight, "w"))
+    onnx.save(model, tmp_path / "m.onnx")
+    found = measure_memory(subject(tmp_path / "m.onnx"), [{"x": weight[:1]}], BenchSpec())
+    # Packed for the product, and as it was read while the session is made. The kernel counts to within some pages.
+    assert found.run >= weight.nbytes - MIB and found.peak >= 2 * weight.nbytes - MIB
+
+
+def test_memory_of_this_process_grows_by_what_it_takes() -> None:
+    before = private_bytes(os.getpid())
+    with mmap.mmap(-1, 16 * MIB) as taken:
+        taken.write(b"1" * len(taken))
+        assert abs(private_bytes(os.getpid()) - before - len(taken)) <= 2 * MIB

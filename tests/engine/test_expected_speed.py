@@ -1,0 +1,120 @@
+"""A recipe that expects a speed: what is measured, and what the report says. The measurement is given here."""
+
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+from surgery import recipe as recipes
+from surgery.benchmarking import bench as benching
+from surgery.benchmarking import compare as comparing
+from surgery.benchmarking.comparison import Comparison, Measured
+from surgery.benchmarking.spec import BenchSpec
+from surgery.benchmarking.statistics import Interval
+from surgery.benchmarking.subjects import Subject
+from surgery.engine import runner
+from surgery.errors import RecipeError, WorkerError
+from surgery.graph import text
+
+BODY = "g (float[n, 4] x) => (float[n, 4] y) { i = Identity(x) t = Relu(i) j = Identity(t) y = Neg(j) }"
+TIDY = "recipe: tidied\ninputs: {dims: {n: 3}}\nverify: {seed: 4}\nsteps: [drop-identity]\n"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    onnx.save(text.parse(BODY), tmp_path / "model.onnx")
+    return tmp_path / "model.onnx"
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[Subject], Any, dict[str, Any]]]:
+    """Note what is to be measured, and say that the result has 1.1 to 1.3 times the speed."""
+    asked: list[tuple[list[Subject], Any, dict[str, Any]]] = []
+
+    def compare(subjects: list[Subject], feeds: Any, spec: BenchSpec, **how: Any) -> Comparison:
+        asked.append((subjects, feeds, {"spec": spec, **how}))
+        speeds = (None, Interval(1.2, 1.1, 1.3))
+        models = tuple(Measured(one.name, None, 0.01, speed, 0.1) for one, speed in zip(subjects, speeds))
+        return Comparison(models, spec, 10, 1, 2, 1.0, "decided")
+
+    monkeypatch.setattr(benching, "compare", compare)
+    return asked
+
+
+def expectations(model: Path, recipe: str) -> list[tuple[str, bool]]:
+    result = runner.apply(model, recipes.parse(recipe, "test.yaml"))
+    assert result.ok == all(one.ok for one in result.expectations)
+    return [(one.what, one.ok) for one in result.expectations]
+
+
+def test_the_low_end_of_the_interval_decides(model: Path, measured: list[Any]) -> None:
+    found = "found 1.200, between 1.100 and 1.300 with a confidence of 95%"
+    for least, ok in (("1.1", True), ("'>= 1.05'", True), ("1.15", False)):
+        (told,) = expectations(model, f"{TIDY}expect: {{speed: {least}}}")
+        assert told == (f"speed: >= {least.strip(chr(39)).removeprefix('>= ')} ({found})", ok)
+
+
+def test_original_and_result_run_on_the_inputs_of_the_recipe(model: Path, measured: list[Any]) -> None:
+    expectations(model, f"{TIDY}expect: {{speed: 1}}")
+    ((subjects, feeds, how),) = measured
+    assert [[node.op_type for node in one.proto.graph.node] for one in subjects] == [
+        ["Identity", "Relu", "Identity", "Neg"],
+        ["Relu", "Neg"],
+    ]
+    assert [feed["x"].shape for feed in feeds] == [(3, 4)]
+    assert how["decide"] == 1.0 and how["spec"].seed == 4 and how["spec"].threads == 1
+
+
+def test_a_nested_recipe_is_measured_against_what_it_was_given(model: Path, measured: list[Any]) -> None:
+    nested = "recipe: outer\nsteps:\n  - when: {nodes: 4}\n    use: {steps: [drop-identity], expect: {speed: 1}}\n"
+    ((told, ok),) = expectations(model, nested)
+    assert ok and "speed: >= 1 (found" in told
+    ((subjects, _, _),) = measured
+    assert [len(one.proto.graph.node) for one in subjects] == [4, 2]
+
+
+def test_the_same_model_has_the_same_speed(model: Path, measured: list[Any]) -> None:
+    same = "recipe: same\nsteps: [drop-dropout]\nexpect: {speed: %s}\n"
+    assert expectations(model, same % 1) == [("speed: >= 1 (the same model)", True)]
+    assert expectations(model, same % 1.2) == [("speed: >= 1.2 (the same model)", False)]
+    assert measured == []
+
+
+def test_nothing_is_measured_for_a_run_that_fails(model: Path, measured: list[Any]) -> None:
+    recipe = "recipe: failing\nsteps: [{pass: drop-identity, expect: {sites: 9}}]\nexpect: {speed: 1}\n"
+    assert not runner.apply(model, recipes.parse(recipe, "test.yaml")).ok
+    assert measured == []
+
+
+def test_what_cannot_be_measured_is_not_met(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    renamed = "recipe: renamed\nsteps: [{rename: {inputs: {x: image}}}]\nexpect: {speed: 0.1}\n"
+    ((told, ok),) = expectations(model, renamed)
+    assert not ok and told.startswith("speed: >= 0.1 (cannot be measured: the result: does not take the inputs of")
+
+    def dies(*_: object, **__: object) -> Comparison:
+        raise WorkerError("a run of the result crashed with SIGFPE", stage="run")
+
+    monkeypatch.setattr(benching, "compare", dies)
+    assert expectations(model, f"{TIDY}expect: {{speed: 0.1}}") == [
+        ("speed: >= 0.1 (cannot be measured: a run of the result crashed with SIGFPE)", False)
+    ]
+
+
+def test_a_real_measurement(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only that it takes place: half a second for a speed that any result has."""
+    monkeypatch.setattr(BenchSpec, "seconds", 0.5)
+    monkeypatch.setattr(comparing, "_WANTED_PAIRS", 1)
+    ((told, _),) = expectations(model, f"{TIDY}expect: {{speed: 0.0001}}")
+    assert told.startswith("speed: >= 0.0001 (found ")
+
+
+@pytest.mark.parametrize("wrong", ["'> 1'", "'1.2x'", "-1", "true", "[1]"])
+def test_what_is_no_speed(wrong: str) -> None:
+    with pytest.raises(RecipeError, match=r"'speed' takes the least that is accepted, such as 1\.2, not"):
+        recipes.parse(f"{TIDY}expect: {{speed: {wrong}}}", "test.yaml")
+
+
+def test_a_step_expects_none() -> None:
+    with pytest.raises(RecipeError, match="no key 'speed'"):
+        recipes.parse("recipe: r\nsteps: [{pass: drop-identity, expect: {speed: 1}}]\n", "test.yaml")
