@@ -137,7 +137,7 @@ def judge(model: onnx.ModelProto, feed: Feed | None, converter: str) -> dict[str
     `skipped` is a model that cannot be run itself, or has no float32; `unchanged` one that the converter left as it is.
     """
     before = model.SerializeToString(deterministic=True)
-    reference = [_run(before, feed, level) for level in LEVELS]
+    reference = [run(before, feed, level) for level in LEVELS]
     try:
         made = CONVERTERS[converter](onnx.load_from_string(before), feed)
     except Exception as error:
@@ -166,16 +166,16 @@ def _compared(
 ) -> dict[str, Any]:
     if isinstance(base, str):
         return {"verdict": "skipped", "why": f"float32 does not run: {base}"}
-    given = _run(after, feed, level)
+    given = run(after, feed, level)
     if isinstance(given, str):
         return {"verdict": "invalid", "why": f"runtime ({level}): {given}"}
     if feed is None:
         return {"verdict": "right", "why": "loaded only: no inputs"}
-    again = _run(before, feed, level)
+    again = run(before, feed, level)
     if not all(_same(one, other) for one, other in zip(base, again)):
         same = all(np.shape(one) == np.shape(other) for one, other in zip(base, given))
         return {"verdict": "right" if same else "wrong", "why": "random"}
-    rounded = _run(_rounded_weights(model), {name: _rounded(value) for name, value in feed.items()}, level)
+    rounded = run(_rounded_weights(model), {name: _rounded(value) for name, value in feed.items()}, level)
     sensitive = rounded if not isinstance(rounded, str) else base
     beyond = False
     worst = 0.0
@@ -189,7 +189,7 @@ def _compared(
     return {"verdict": "right", "error": worst}
 
 
-def _run(model: bytes, feed: Feed | None, level: str) -> Any:
+def run(model: bytes, feed: Feed | None, level: str) -> Any:
     """Run a model; return its outputs, or why it does not run. Without inputs it is loaded only."""
     import onnxruntime as ort
 
