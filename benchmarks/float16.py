@@ -130,6 +130,8 @@ def work() -> None:
     """Judge the models that are named on stdin; a line of JSON for each."""
     import onnx
 
+    # A module of onnxruntime.transformers imports another one by the name of this file.
+    sys.path[:] = [folder for folder in sys.path if Path(folder) != Path(__file__).resolve().parent]
     answers = sys.stdout
     sys.stdout = sys.stderr
     for line in sys.stdin:
