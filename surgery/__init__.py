@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from surgery.benchmarking.bench import bench as bench
     from surgery.bisection.bisect import bisect as bisect
     from surgery.bridges.objects import add_pass as add_pass
     from surgery.bridges.tools.installed import OptimizerPass as OptimizerPass
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from surgery.graph.graph import Graph as Graph
     from surgery.graph.literals import data_type as data_type
     from surgery.graph.literals import literal_tensor as literal_tensor
+    from surgery.graph.literals import packed_tensor as packed_tensor
     from surgery.graph.merge import Other as Other
     from surgery.graph.narrowing import narrowing as narrowing
     from surgery.graph.values import Node as Node
@@ -58,6 +60,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Result": "engine.records",
     "apply": "engine.runner",
+    "bench": "benchmarking.bench",
     "bisect": "bisection.bisect",
     "diff": "differences.diff",
     "export_weights": "storage.export_weights",
@@ -95,6 +98,7 @@ _HOMES = {
     "is_computed": "operators.kernels",
     "literal_tensor": "graph.literals",
     "narrowing": "graph.narrowing",
+    "packed_tensor": "graph.literals",
     "pattern_pass": "registry.declare",
     "require_form": "graph.attributes",
     "typed_attribute": "graph.attributes",
@@ -125,6 +129,7 @@ __all__ = [
     "WorkerError",
     "add_pass",
     "apply",
+    "bench",
     "bisect",
     "compute",
     "data_type",
@@ -136,6 +141,7 @@ __all__ = [
     "literal_tensor",
     "load",
     "narrowing",
+    "packed_tensor",
     "pattern_pass",
     "require_form",
     "run_tool",

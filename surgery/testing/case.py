@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SUFFIX = ".onnxtxt"
 AFTER = "# after"
-_KEYS = ("options", "refused", "unchanged", "error", "repeats", "unverified", "declared", "calibration")
+_KEYS = ("options", "refused", "unchanged", "error", "repeats", "unverified", "declared", "snr", "calibration")
 _HEADER = re.compile(r"#\s*(\w+):\s*(.*)")
 
 
@@ -32,7 +32,9 @@ class Case:
     """One case file. It says nothing of what is expected where that half is still to be written.
 
     `error` is what the pass says of an edit that cannot be done. `repeats` tells that a second run changes more, as
-    one does that inserts something. `calibration` are the inputs that the pass calibrates with: lists, by name.
+    one does that inserts something. `snr` is the least ratio of signal to noise of each output, in dB, which bounds
+    what a LOSSY pass loses in the place of the default tolerance. `calibration` holds one set of inputs for a pass that
+    calibrates, as lists of numbers by the names of the inputs.
     """
 
     path: Path
@@ -46,6 +48,7 @@ class Case:
     unverified: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
     declared: bool = False
+    snr: float | None = None
     calibration: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -111,13 +114,21 @@ def read_case(path: Path, *, finished: bool = True) -> Case:
         given.get("unverified"),
         options_in("\n".join(head), str(path)),
         "declared" in given,
-        _mapping(given.get("calibration"), "the inputs to calibrate with", str(path)),
+        _decibels(given.get("snr"), str(path)),
+        calibration_in("\n".join(head), str(path)),
     )
     if finished and not case.is_finished:
         hint = _misspelt(head) or "add one, or let 'surgery test --bless' write it"
         what = f"says neither '{AFTER}', '# refused: reason', '# error: message' nor '# unchanged: why'"
         raise CaseError(what, where=str(path), todo=hint)
     return case
+
+
+def _decibels(given: str | None, where: str) -> float | None:
+    try:
+        return None if given is None else float(given)
+    except ValueError as error:
+        raise CaseError("the ratio of signal to noise is no number", where=where, todo="write '# snr: 30'") from error
 
 
 def _read(path: Path) -> str:
@@ -151,19 +162,26 @@ def _misspelt(lines: Iterable[str]) -> str:
 
 def options_in(source: str, where: str) -> dict[str, Any]:
     """Read the options that a comment in ONNX text gives, none without one; CaseError when they are no mapping."""
-    return _mapping(dict(_headers(source.splitlines())).get("options"), "the options", where)
+    return _mapping(source, "options", where)
 
 
-def _mapping(source: str | None, what: str, where: str) -> dict[str, Any]:
+def calibration_in(source: str, where: str) -> dict[str, Any]:
+    """Read the inputs to calibrate with that a comment in ONNX text gives; CaseError when they are no mapping."""
+    return _mapping(source, "calibration", where)
+
+
+def _mapping(source: str, key: str, where: str) -> dict[str, Any]:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
-    if source is None:
+    given = dict(_headers(source.splitlines())).get(key)
+    if given is None:
         return {}
+    what = "the options are" if key == "options" else f"the {key} is"
     try:
-        found = YAML(typ="safe").load(source)
+        found = YAML(typ="safe").load(given)
     except YAMLError as error:
-        raise CaseError(f"{what} are not YAML", where=where) from error
+        raise CaseError(f"{what} not YAML", where=where) from error
     if not isinstance(found, dict):
-        raise CaseError(f"{what} are not a mapping", where=where, todo="write '{name: value}'")
+        raise CaseError(f"{what} not a mapping", where=where, todo=f"write '# {key}: {{name: value}}'")
     return found
