@@ -78,7 +78,7 @@ class Narrowing:
         self.counting = counting(graph)
         self.very_large = very_large(graph, lambda value: self.casts.loss(value, value.tensor).overflow > 0)
         self.inputs = [] if wishes.keep_io_types else [value for value in graph.inputs() if is_float(value)]
-        self.outputs = [] if wishes.keep_io_types else [value for value in graph.outputs() if is_float(value)]
+        self.outputs = [] if wishes.keep_io_types else [value.name for value in graph.outputs() if is_float(value)]
         self.candidates = list(self._candidates())
         self.ranges = self._measured()
 
@@ -94,7 +94,7 @@ class Narrowing:
 
     def _measured(self) -> Ranges:
         main = self.graph.main
-        wanted = [*self.inputs, *self.outputs]
+        wanted = [*self.inputs, *(value for value in self.graph.outputs() if value.name in self.outputs)]
         for candidate in self.candidates:
             if candidate.node.scope is main and not isinstance(candidate.found, str):
                 wanted += [value for value in _narrowed(candidate) if not value.is_constant and value.scope is main]
@@ -113,8 +113,10 @@ class Narrowing:
             with self.graph.site(candidate.node) as new:
                 self._check(new, candidate)
                 self._convert(new, candidate)
-        for port in self.outputs:
-            self._give(port)
+        # What a site made in the place of an output has its name.
+        now = {port.name: port for port in self.graph.outputs()}
+        for name in self.outputs:
+            self._give(now[name])
         self.casts.settle()
 
     # Inputs and outputs of the model
