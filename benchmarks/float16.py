@@ -39,7 +39,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--converters", nargs="*", default=list(halves.CONVERTERS), metavar="NAME")
     p.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
     p.add_argument("--timeout", type=float, default=600.0, help="seconds for one conversion (default: 600)")
-    p.add_argument("--json", type=Path, metavar="FILE", help="write a line for each model and converter there")
+    p.add_argument("--json", type=Path, metavar="FILE", help="add a line for each model and converter there")
     p.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     return p
 
@@ -64,11 +64,12 @@ def tasks(arguments: argparse.Namespace, folder: Path) -> list[Task]:
 class Workers:
     """Processes that judge one model after the other; one that crashes or takes too long is replaced."""
 
-    def __init__(self, waiting: list[Task], jobs: int, timeout: float) -> None:
+    def __init__(self, waiting: list[Task], jobs: int, timeout: float, rows: Path | None) -> None:
         self._waiting: queue.Queue[Task] = queue.Queue()
         for task in waiting:
             self._waiting.put(task)
         self._timeout = timeout
+        self._json = rows
         self.done: list[dict[str, Any]] = []
         self._threads = [threading.Thread(target=self._work) for _ in range(jobs)]
 
@@ -91,6 +92,9 @@ class Workers:
                 process = _start()
             answer = self._ask(process, task)
             self.done.append({"model": task[0], "converter": task[2]} | answer)
+            if self._json is not None:
+                with self._json.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(self.done[-1]) + "\n")
             if len(self.done) % 200 == 0:
                 print(f"{len(self.done)} done", file=sys.stderr)
         if process is not None:
@@ -130,6 +134,8 @@ def work() -> None:
     """Judge the models that are named on stdin; a line of JSON for each."""
     import onnx
 
+    # A module of onnxruntime.transformers imports another one by the name of this file.
+    sys.path[:] = [folder for folder in sys.path if Path(folder) != Path(__file__).resolve().parent]
     answers = sys.stdout
     sys.stdout = sys.stderr
     for line in sys.stdin:
@@ -163,10 +169,8 @@ def main() -> None:
         work()
         return
     with tempfile.TemporaryDirectory() as name:
-        rows = Workers(tasks(arguments, Path(name)), arguments.jobs, arguments.timeout).run()
+        rows = Workers(tasks(arguments, Path(name)), arguments.jobs, arguments.timeout, arguments.json).run()
     rows.sort(key=lambda row: (row["converter"], row["model"]))
-    if arguments.json is not None:
-        arguments.json.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     show(rows)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from surgery import Builder, Graph, Node, Value, data_type, narrowing
+from surgery import Builder, Graph, Node, UsageError, Value, data_type, narrowing
 
 from ._narrow_casts import Casts
 from ._narrow_format import Format
@@ -27,9 +27,6 @@ from ._narrow_ranges import Range, Ranges, measured
 Runtime = Literal["cpu", "any"]
 
 _FLOAT = data_type("float")
-_FIRST_CAST = 6
-"""The first opset in which Cast has the attribute `to` as a number; source: the schemas of Cast."""
-
 _SUMMING = frozenset({"AveragePool", "GlobalAveragePool", "ReduceMean"})
 """Operators that divide a sum, which is larger than what is measured of their results."""
 
@@ -74,11 +71,14 @@ class Narrowing:
         self.graph = graph
         self.wishes = wishes
         self.format = wishes.format
+        if wishes.margin < 0:
+            raise UsageError("the margin is below 0", todo="give 1 or more, or 0 to measure nothing")
+        self.limit = self.format.greatest / wishes.margin if wishes.margin else math.inf
         self.casts = Casts(graph, wishes.format, wishes.runtime)
         self.counting = counting(graph)
         self.very_large = very_large(graph, lambda value: self.casts.loss(value, value.tensor).overflow > 0)
         self.inputs = [] if wishes.keep_io_types else [value for value in graph.inputs() if is_float(value)]
-        self.outputs = [] if wishes.keep_io_types else [value for value in graph.outputs() if is_float(value)]
+        self.outputs = [] if wishes.keep_io_types else [value.name for value in graph.outputs() if is_float(value)]
         self.candidates = list(self._candidates())
         self.ranges = self._measured()
 
@@ -94,7 +94,7 @@ class Narrowing:
 
     def _measured(self) -> Ranges:
         main = self.graph.main
-        wanted = [*self.inputs, *self.outputs]
+        wanted = [*self.inputs, *(value for value in self.graph.outputs() if value.name in self.outputs)]
         for candidate in self.candidates:
             if candidate.node.scope is main and not isinstance(candidate.found, str):
                 wanted += [value for value in _narrowed(candidate) if not value.is_constant and value.scope is main]
@@ -113,15 +113,17 @@ class Narrowing:
             with self.graph.site(candidate.node) as new:
                 self._check(new, candidate)
                 self._convert(new, candidate)
-        for port in self.outputs:
-            self._give(port)
+        # What a site made in the place of an output has its name.
+        now = {port.name: port for port in self.graph.outputs()}
+        for name in self.outputs:
+            self._give(now[name])
         self.casts.settle()
 
     # Inputs and outputs of the model
 
     def _take(self, port: Value) -> None:
         with self.graph.site(next(iter(self.graph.below([port])), None)) as new:
-            new.require(self.graph.opset >= _FIRST_CAST, f"a Cast takes the number of a type since opset {_FIRST_CAST}")
+            self._check_opset(new)
             new.require(not port.is_overridable, f"{port.name} has a default value")
             new.require(not port.is_output, f"{port.name} is an input and an output")
             self._check_range(new, port, self.ranges.get(port.name))
@@ -134,7 +136,7 @@ class Narrowing:
         name = port.name
         with self.graph.site() as new:
             new.require(not port.is_input, f"{name} is an input and an output")
-            new.require(self.graph.opset >= _FIRST_CAST, f"a Cast takes the number of a type since opset {_FIRST_CAST}")
+            self._check_opset(new)
             self._check_range(new, port, self.ranges.get(name))
             made = new.node("Cast", port, to=self.format.dtype)
             shape = port.declared_shape
@@ -149,7 +151,7 @@ class Narrowing:
     def _check(self, new: Builder, candidate: _Candidate) -> None:
         node, name = candidate.node, self.format.name
         new.require(node not in self.wishes.keep and node.op not in self.wishes.ops, "it is to stay in float32")
-        new.require(self.graph.opset >= _FIRST_CAST, f"a Cast takes the number of a type since opset {_FIRST_CAST}")
+        self._check_opset(new)
         new.require(not self.graph.in_function(node), "the types inside a function are those of its calls")
         new.require(not isinstance(candidate.found, str), candidate.found)
         new.require(not (is_default(node) and node.op in QUANTIZING), "the scale of quantized values stays in float32")
@@ -165,6 +167,10 @@ class Narrowing:
             self._check_range(new, value, found)
         self._check_inside(new, candidate)
 
+    def _check_opset(self, new: Builder) -> None:
+        first = self.format.opset
+        new.require(self.graph.opset >= first, f"a Cast to {self.format.name} needs opset {first}")
+
     def _check_weight(self, new: Builder, value: Value) -> None:
         tensor = value.tensor
         if tensor is None:
@@ -178,7 +184,7 @@ class Narrowing:
     def _check_range(self, new: Builder, value: Value, found: Range | None) -> None:
         if found is None:
             return
-        name, limit = self.format.name, self.format.greatest / self.wishes.margin
+        name, limit = self.format.name, self.limit
         new.require(found.largest <= limit, f"{value.name} reaches {found.largest:.3g}, too large for {name}")
         new.require(
             not 0 < found.largest < self.format.normal,
@@ -187,7 +193,7 @@ class Narrowing:
 
     def _check_inside(self, new: Builder, candidate: _Candidate) -> None:
         """Refuse where what the operator computes on the way, or divides by, is out of range."""
-        node, ranges, limit = candidate.node, candidate.ranges, self.format.greatest / self.wishes.margin
+        node, ranges, limit = candidate.node, candidate.ranges, self.limit
         if not is_default(node):
             return
         divisor = node.input(_DIVIDING[node.op]) if node.op in _DIVIDING else None

@@ -162,11 +162,19 @@ class Casts:
     def _is_narrowing(self, node: Node) -> bool:
         return is_default(node) and node.op == "Cast" and node.outputs[0].dtype == self.format.dtype
 
+    def _same(self, node: Node, value: Value) -> Value | None:
+        """Return what an operator that is indifferent to the type can read instead, so that `value` may go.
+
+        A weight of which a narrower copy was made is as good for its extents.
+        """
+        copy = self._made.get(value) if node.op in EXTENTS and value.is_constant else None
+        return copy if copy is not None and _is_there(copy) else self.source(value)
+
     def _bypass(self) -> None:
         """Let what is indifferent to the type, and Casts back to the narrower one, read what is in it."""
         for node in self.graph.nodes(*sorted(INDIFFERENT)):
             value = node.input(0)
-            source = None if value is None or is_widening(node) else self.source(value)
+            source = None if value is None or is_widening(node) else self._same(node, value)
             if source is None:
                 continue
             with self.graph.follow_up(node) as new:

@@ -14,6 +14,7 @@ BUDGET = 20.0
 # What takes longer by its nature: many models, commands in processes of their own, time limits that are reached.
 BUDGETS = {
     "tests/passes/test_cases.py": 250.0,
+    "tests/passes/test_narrowing.py": 60.0,
     "tests/behaviour/test_kills.py": 60.0,
     "tests/mutation/test_mutation.py": 60.0,
     "tests/docs/test_pages.py": 100.0,
