@@ -45,8 +45,8 @@ class Parameters:
         """Return the numbers that the least and the largest integer stand for; None where they are not known."""
         scale = self.scale.scalar
         zero_point = 0 if self.zero_point is None else self.zero_point.scalar
-        # Of operators outside of the standard nothing may be known.
-        kind = integers.dtype or (None if self.zero_point is None else self.zero_point.dtype)
+        # Of the results of operators outside of the standard the type may be known wrongly, or not at all.
+        kind = integers.dtype if self.zero_point is None else self.zero_point.dtype
         if scale is None or zero_point is None or kind is None or not kind.is_integer():
             return None
         used = integer_type(kind.name.lower())
