@@ -67,7 +67,7 @@ def recipe(text: str) -> Callable[[Path, Path], None]:
             name: str | Path = text
             if "\n" in text or ":" in text:
                 name = Path(folder) / "recipe.yaml"
-                name.write_text(f"recipe: measured\nverify: {{snr: 0.1}}\n{text}\n", encoding="utf-8")
+                name.write_text(f"recipe: measured\naccuracy: {{budget: snr >= 0 dB}}\n{text}\n", encoding="utf-8")
             command = [sys.executable, "-m", "surgery", "apply", name, source, "-o", target, "--force"]
             done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
             if not target.is_file():

@@ -37,6 +37,22 @@ def literal_tensor(value: Any, dtype: ir.DataType, fill: tuple[int, ...] | None 
     return ir.Tensor(made, dtype=dtype)
 
 
+def packed_tensor(
+    array: np.ndarray[Any, Any], dtype: ir.DataType | None = None, shape: tuple[int, ...] | None = None
+) -> ir.TensorProtocol:
+    """Return the tensor of an array, which is not copied.
+
+    With an element type its bytes are those of a tensor of that type and of `shape`: elements narrower than a byte are
+    packed as ONNX does it, the first in the lowest bits.
+    """
+    if dtype is None:
+        return ir.Tensor(array)
+    dims = array.shape if shape is None else shape
+    if dtype.bitwidth < 8:
+        return ir.PackedTensor(array, dtype, shape=dims)
+    return ir.Tensor(array.view(dtype.numpy()).reshape(dims), dtype=dtype)
+
+
 def data_type(name: str) -> ir.DataType:
     """Return the element type of a name such as float16 or int4; UsageError suggests a near one."""
     known = {each.name.lower(): each for each in ir.DataType if each != ir.DataType.UNDEFINED}

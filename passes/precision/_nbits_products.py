@@ -1,0 +1,128 @@
+"""Products with a constant matrix, and rows that are gathered from one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from surgery import Node, Refusal, Value, is_computed
+
+from ._nbits_blocks import Array
+
+PRODUCTS = ("MatMul", "Gemm")
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A constant matrix [K, N] of a product; with `turned` it is stored as [N, K].
+
+    Of a table, the columns are the rows that are gathered.
+    """
+
+    value: Value
+    turned: bool
+
+    @property
+    def rows(self) -> int:
+        """K: how many numbers are added up."""
+        return self._stored[1 if self.turned else 0]
+
+    @property
+    def columns(self) -> int:
+        """N: how many results there are."""
+        return self._stored[0 if self.turned else 1]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that it takes now."""
+        return self.value.tensor.nbytes if self.value.tensor is not None else 0
+
+    @property
+    def dtype(self) -> str:
+        """The element type, as numpy calls it."""
+        return str(self.value.dtype.numpy().name) if self.value.dtype is not None else ""
+
+    @property
+    def _stored(self) -> tuple[int, ...]:
+        return self.value.static_shape or (0, 0)
+
+    def matrix(self) -> Array:
+        """Return the elements [K, N], a view over the file for a large one."""
+        array = self.value.constant
+        assert array is not None
+        return array.T if self.turned else array
+
+
+@dataclass(frozen=True)
+class Product:
+    """alpha · data · weight + beta · addend, where the data may be transposed first."""
+
+    node: Node
+    data: Value
+    weight: Weight
+    transposes_data: bool = False
+    alpha: float = 1.0
+    beta: float = 0.0
+    addend: Value | None = None
+
+    def rows_of(self, data: Array) -> Array:
+        """Return what the data held as rows [rows, K]."""
+        return (data.T if self.transposes_data else data).reshape(-1, self.weight.rows)
+
+    def bias(self) -> Array | None:
+        """Return the addend as one number for each column; None unless it is constant and is that."""
+        array = None if self.addend is None else self.addend.constant
+        columns = self.weight.columns
+        if array is None or array.size not in (1, columns) or (array.ndim > 0 and array.shape[-1] != array.size):
+            return None
+        scaled = array.reshape(-1).astype(np.float64) * self.beta
+        return np.broadcast_to(scaled, (columns,)).astype(array.dtype)
+
+
+def read_product(node: Node) -> Product:
+    """Read a MatMul or a Gemm; refuse one that has no constant weight, or in which it is no matrix on the right."""
+    data, factor = node.required_input(0), node.required_input(1)
+    weight = _weight(factor)
+    if weight is None and _weight(data) is not None:
+        raise Refusal("the constant factor is the left one")
+    if weight is None:
+        raise Refusal("no factor is a constant weight")
+    if weight.value.rank != 2:
+        raise Refusal("the weight is not a single matrix")
+    _require_type(node, weight)
+    if node.op == "MatMul":
+        return Product(node, data, weight)
+    if node.attr("transB"):
+        weight = Weight(weight.value, not weight.turned)
+    alpha, beta = float(node.attr("alpha", 1.0)), float(node.attr("beta", 1.0))
+    addend = node.input(2) if beta else None
+    return Product(node, data, weight, bool(node.attr("transA")), alpha, beta, addend)
+
+
+def read_table(node: Node) -> Weight:
+    """Read the table that a Gather takes rows from; refuse other Gathers."""
+    table = node.required_input(0)
+    if table.tensor is None:
+        raise Refusal("what is gathered from is not constant")
+    if table.rank != 2 or node.attr("axis") not in (0, -2):
+        raise Refusal("what is gathered are not the rows of a matrix")
+    weight = Weight(table, turned=True)
+    _require_type(node, weight)
+    return weight
+
+
+def _weight(factor: Value) -> Weight | None:
+    """Return a constant factor, or one that a Transpose turns, which stays where others read the constant too."""
+    if factor.tensor is not None:
+        return Weight(factor, turned=False)
+    node = factor.producer
+    if node is None or node.op != "Transpose" or node.attr("perm", [1, 0]) != [1, 0]:
+        return None
+    value = node.required_input(0)
+    return Weight(value, turned=True) if value.tensor is not None and value.rank == 2 else None
+
+
+def _require_type(node: Node, weight: Weight) -> None:
+    if not is_computed("MatMul", weight.value.dtype):
+        raise Refusal("the weight is neither float32 nor float16")
