@@ -33,6 +33,7 @@ from suite.latency import session
 ROOT = Path(__file__).resolve().parent.parent
 _CACHE = Path.home() / ".cache" / "surgery" / "precision"
 _SEEDS = (7, 8, 9)
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--variants", nargs="+", metavar="NAME", default=names, choices=names, help="; ".join(names))
     p.add_argument("--threads", type=int, default=1, help="threads of a timed model (default: 1)")
     p.add_argument("--rounds", type=int, default=20, help="rounds in which each variant runs once (default: 20)")
+    about = "what to time with: cpu counts the time of the process, for a machine that is busy (default: wall)"
+    p.add_argument("--clock", choices=list(CLOCKS), default="wall", help=about)
     p.add_argument("--cache", type=Path, default=_CACHE, metavar="FOLDER", help=f"what is kept (default: {_CACHE})")
     p.add_argument("--again", nargs="*", metavar="NAME", default=[], help="variants to make anew")
     p.add_argument("--out", type=Path, metavar="FILE", help="append the rows there as JSON lines")
@@ -145,7 +148,7 @@ def rows_of(model: zoo.Model, arguments: argparse.Namespace) -> list[Row]:
         request = Path(folder) / "request.json"
         request.write_text(json.dumps({name: str(path) for name, path in files.items()}), encoding="utf-8")
         own = [sys.executable, __file__, "--measure", request]
-        shared = ["--threads", arguments.threads, "--rounds", arguments.rounds]
+        shared = ["--threads", arguments.threads, "--rounds", arguments.rounds, "--clock", arguments.clock]
         done = subprocess.run(list(map(str, [*own, *shared])), capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(done.stderr.strip().splitlines()[-1])
@@ -157,7 +160,7 @@ def rows_of(model: zoo.Model, arguments: argparse.Namespace) -> list[Row]:
     return [raw, *rows]
 
 
-def measure(files: dict[str, str], threads: int, rounds: int) -> dict[str, dict[str, Any]]:
+def measure(files: dict[str, str], threads: int, rounds: int, clock: str = "wall") -> dict[str, dict[str, Any]]:
     """Run all variants in turns; return by variant speed over the raw export, seconds, dB and size."""
     raw = Path(files["raw"])
     sessions: dict[str, Any] = {}
@@ -182,9 +185,9 @@ def measure(files: dict[str, str], threads: int, rounds: int) -> dict[str, dict[
     order = list(sessions)
     for turn in range(rounds):
         for name in order[turn % len(order) :] + order[: turn % len(order)]:
-            begin = time.perf_counter()
+            begin = CLOCKS[clock]()
             sessions[name].run(None, inputs[0])
-            times[name].append(time.perf_counter() - begin)
+            times[name].append(CLOCKS[clock]() - begin)
     for name, taken in times.items():
         speed = statistics.median(base / own for base, own in zip(times["raw"], taken))
         results[name].update(seconds=min(taken), speed=speed, rounds=len(taken))
@@ -228,17 +231,18 @@ def main() -> None:
     arguments = parser().parse_args()
     if arguments.measure:
         files = json.loads(arguments.measure.read_text(encoding="utf-8"))
-        print(json.dumps(measure(files, arguments.threads, arguments.rounds)))
+        print(json.dumps(measure(files, arguments.threads, arguments.rounds, arguments.clock)))
         return
     rows: list[Row] = []
     for name in arguments.models:
         found = rows_of(zoo.find(name), arguments)
         rows += found
-        print(table(found), file=sys.stderr, flush=True)
+        print(table(found), file=sys.stderr if len(arguments.models) > 1 else sys.stdout, flush=True)
         if arguments.out:
             with arguments.out.open("a", encoding="utf-8") as file:
                 file.writelines(json.dumps(asdict(row)) + "\n" for row in found)
-    print(table(rows))
+    if len(arguments.models) > 1:
+        print(table(rows))
 
 
 if __name__ == "__main__":

@@ -39,13 +39,14 @@ class Parameters:
         """Return whether they surely give integers the same meaning."""
         if not _equal(self.scale, other.scale) or not _equal(self.zero_point, other.zero_point):
             return False
-        return self.scale.rank == 0 or (self.axis, self.block) == (other.axis, other.block)
+        return self.scale.scalar is not None or (self.axis, self.block) == (other.axis, other.block)
 
     def limits(self, integers: Value) -> tuple[float, float] | None:
         """Return the numbers that the least and the largest integer stand for; None where they are not known."""
         scale = self.scale.scalar
         zero_point = 0 if self.zero_point is None else self.zero_point.scalar
-        kind = integers.dtype
+        # Of the results of operators outside of the standard the type may be known wrongly, or not at all.
+        kind = integers.dtype if self.zero_point is None else self.zero_point.dtype
         if scale is None or zero_point is None or kind is None or not kind.is_integer():
             return None
         used = integer_type(kind.name.lower())
@@ -139,7 +140,7 @@ class Floats:
     def _unquantized(self, node: Node, quantize: Node, given: Parameters, new: Builder) -> Value | None:
         """Return what was quantized, within the range of the integers."""
         source = quantize.required_input(0)
-        if not given.same_as(parameters(quantize)) or source.dtype != given.scale.dtype:
+        if not given.same_as(parameters(quantize)) or source.dtype not in (None, given.scale.dtype):
             return None
         limits = given.limits(quantize.outputs[0])
         return None if limits is None else self.clipped(node, source, limits, new)

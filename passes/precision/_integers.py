@@ -108,7 +108,7 @@ class Affine:
         return errors
 
     def _integers(self, block: Array, rows: Rows) -> Array:
-        exact = wide(block) / part(self.scale, rows)
+        exact = np.asarray(wide(block) / part(self.scale, rows))
         np.rint(exact, out=exact)
         exact += part(self.zero_point, rows)
         return np.clip(exact, *self.limits, out=exact)
