@@ -18,12 +18,17 @@ from surgery.graph.graph import Graph
 from surgery.graph.state import Site
 from surgery.graph.values import Node, Refusal
 from surgery.operators.operations import MACS, UnknownDim, terms
+from surgery.shapes.facts import Dim
 from surgery.verification.accuracy.evaluation import Loss
 from surgery.verification.accuracy.metrics import Metrics
+from surgery.verification.inputs.dims import evaluate, free_names
 from surgery.verification.inputs.spec import Limit
 
-_DIM = 64
-"""The extent that an unknown dim is taken to have where the costs of nodes are compared."""
+_DIM = 16
+"""The extent that a free dim is taken to have where the costs of nodes are compared."""
+
+_FEW = 4
+"""Sets of inputs on which a site is measured by itself."""
 
 _MOST_ADDITIONS = 6
 """How often sites that are left are tried on top of those that fit."""
@@ -33,7 +38,7 @@ _MOST_ADDITIONS = 6
 class Sensitivity:
     """What the outputs lose by one site alone: the share of the budget that it uses, and the worst of each metric.
 
-    `macs` are the multiply-accumulates of its node, with unknown dims taken for 64.
+    `macs` are the multiply-accumulates of its node, with free dims taken for 16.
     """
 
     site: Site
@@ -75,34 +80,42 @@ class Choice:
 class SiteChooser:
     """Chooses the sites of a step to convert.
 
-    `run` runs the pass without the sites to skip, `measure` what the outputs of its result lose; `note` is told which
-    site is measured. `macs` has the multiply-accumulates of nodes by their labels.
+    `run` runs the pass without the sites to skip, `measure` what the outputs of its result lose, on some sets of
+    inputs or on all; `note` is told which site is measured. `macs` has the multiply-accumulates of nodes by their
+    labels. What a site loses by itself is measured once, whatever the `limits` are,
+    on the sets on which the whole step loses most.
     """
 
     def __init__(
         self,
         run: Callable[[frozenset[int]], Candidate],
-        measure: Callable[[Candidate], Loss],
+        measure: Callable[..., Loss],
         limits: Sequence[Limit],
         macs: Mapping[str, float],
         note: Callable[[str], None],
     ) -> None:
         self._run = run
         self._measure = measure
-        self._limits = limits
+        self.limits = limits
         self._macs = macs
         self._note = note
         self._all: frozenset[int] = frozenset()
+        self._alone: dict[int, Loss] = {}
+        self._worst: tuple[int, ...] = ()
 
     def sensitivities(self, sites: Sequence[Site]) -> tuple[Sensitivity, ...]:
         """Measure each site alone; the most sensitive first."""
         self._all = frozenset(site.number for site in sites)
         found = []
+        if not self._alone:
+            self._worst = self._attempt(set(self._all))[1].worst_sets(self.limits, _FEW)
         for count, site in enumerate(sites, 1):
-            self._note(f"sensitivity of site {count} of {len(sites)}")
-            _, loss = self._attempt({site.number})
+            if site.number not in self._alone:
+                self._note(f"sensitivity of site {count} of {len(sites)}")
+                self._alone[site.number] = self._attempt({site.number}, self._worst)[1]
+            loss = self._alone[site.number]
             macs = self._macs.get(site.anchor, 0.0)
-            found.append(Sensitivity(site, loss.use(self._limits), loss.worst, macs))
+            found.append(Sensitivity(site, loss.use(self.limits), loss.worst, macs))
         return tuple(sorted(found, key=lambda one: (-one.use, one.site.number)))
 
     def choose(self, sites: Sequence[Site]) -> Choice:
@@ -118,12 +131,12 @@ class SiteChooser:
             if not more:
                 break
             candidate, loss = self._attempt({*taken, *(one.site.number for one in more)})
-            if loss.use(self._limits) > 1.0:
+            if loss.use(self.limits) > 1.0:
                 # The most sensitive of them is what there is no room for.
                 worst = max(more, key=lambda one: one.use)
                 order.remove(worst)
                 continue
-            chosen, best, used = [*chosen, *more], candidate, loss.use(self._limits)
+            chosen, best, used = [*chosen, *more], candidate, loss.use(self.limits)
         return Choice(best, found)
 
     def _longest(self, order: list[Sensitivity]) -> tuple[list[Sensitivity], Candidate | None, float]:
@@ -135,8 +148,8 @@ class SiteChooser:
             middle = (low + high) // 2 if best is not None or high <= len(order) else self._guess(order)
             self._note(f"the {middle} least sensitive sites together")
             candidate, loss = self._attempt({one.site.number for one in order[:middle]})
-            if loss.use(self._limits) <= 1.0:
-                low, best, used = middle, candidate, loss.use(self._limits)
+            if loss.use(self.limits) <= 1.0:
+                low, best, used = middle, candidate, loss.use(self.limits)
             else:
                 high = middle
         return order[:low], best, used
@@ -150,12 +163,12 @@ class SiteChooser:
                 return max(1, count)
         return max(1, count + 1) if order else 1
 
-    def _attempt(self, convert: set[int]) -> tuple[Candidate, Loss]:
+    def _attempt(self, convert: set[int], sets: tuple[int, ...] = ()) -> tuple[Candidate, Loss]:
         candidate = self._run(self._all - convert)
         if candidate.proto is None or not candidate.ok:
             return candidate, Loss({}, candidate.complaint or "the pass failed")
         try:
-            return candidate, self._measure(candidate)
+            return candidate, self._measure(candidate, sets=sets)
         except SurgeryError as error:
             return candidate, Loss({}, str(error))
 
@@ -185,4 +198,10 @@ def _macs(node: Node) -> float:
         found = [factors for kind, factors in terms(node) or () if kind == MACS]
     except (Refusal, UnknownDim):
         return 0.0
-    return sum(math.prod(float(one) if isinstance(one, int) else _DIM for one in factors) for factors in found)
+    return sum(math.prod(_extent(one) for one in factors) for factors in found)
+
+
+def _extent(dim: Dim) -> float:
+    if not isinstance(dim, str):
+        return float(dim if dim is not None else _DIM)
+    return float(evaluate(dim, dict.fromkeys(free_names([dim]), _DIM)))
