@@ -34,6 +34,7 @@ ROOT = Path(__file__).resolve().parent.parent
 _CACHE = Path.home() / ".cache" / "surgery" / "precision"
 _SEEDS = (7, 8, 9)
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
+_CALIBRATION_SEEDS = tuple(range(100, 108))
 
 
 @dataclass(frozen=True)
@@ -91,10 +92,49 @@ def ort_dynamic(**options: Any) -> Callable[[Path, Path], None]:
     return make
 
 
+def calibrated(text: str) -> Callable[[Path, Path], None]:
+    """Return what applies steps of surgery that calibrate, on the same inputs as `ort_static`."""
+
+    def make(source: Path, target: Path) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            for number, feed in enumerate(_calibration(source)):
+                np.savez(Path(folder) / f"{number}.npz", **feed)
+            recipe(f"calibration: {{data: {folder}}}\n{text}")(source, target)
+
+    return make
+
+
+def ort_static(source: Path, target: Path) -> None:
+    """Apply ONNX Runtime's `quantize_static`, with pairs of QuantizeLinear and DequantizeLinear, per channel."""
+    import logging
+
+    # onnxruntime.quantization imports a module float16, for which it must not find the one next to this file.
+    found, sys.path[:] = sys.path[:], [folder for folder in sys.path if Path(folder).resolve() != ROOT / "benchmarks"]
+    from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
+
+    sys.path[:] = found
+
+    class Reader(CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.waiting = iter(_calibration(source))
+
+        def get_next(self) -> feeds.Feed | None:
+            return next(self.waiting, None)
+
+    logging.disable(logging.WARNING)
+    quantize_static(source, target, Reader(), per_channel=True, weight_type=QuantType.QInt8)
+
+
+def _calibration(source: Path) -> list[feeds.Feed]:
+    return [_drawn(source, seed) for seed in _CALIBRATION_SEEDS]
+
+
 VARIANTS = (
     Variant("default", "raw", recipe("default")),
     Variant("quantize-dynamic", "default", recipe("steps: [quantize-dynamic]")),
     Variant("ort-dynamic", "default", ort_dynamic()),
+    Variant("quantize-static", "default", calibrated("steps: [quantize-static]")),
+    Variant("ort-static", "default", ort_static),
     Variant("ort-dynamic-raw", "raw", ort_dynamic()),
 )
 
