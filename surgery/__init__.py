@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from surgery.benchmarking.bench import bench as bench
     from surgery.bisection.bisect import bisect as bisect
     from surgery.bridges.objects import add_pass as add_pass
     from surgery.bridges.tools.installed import OptimizerPass as OptimizerPass
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from surgery.engine.runner import apply as apply
     from surgery.errors import BlockedError as BlockedError
     from surgery.errors import UsageError as UsageError
+    from surgery.errors import WorkerError as WorkerError
     from surgery.graph.attributes import require_form as require_form
     from surgery.graph.attributes import typed_attribute as typed_attribute
     from surgery.graph.builder import Builder as Builder
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from surgery.graph.literals import literal_tensor as literal_tensor
     from surgery.graph.literals import packed_tensor as packed_tensor
     from surgery.graph.merge import Other as Other
+    from surgery.graph.narrowing import narrowing as narrowing
     from surgery.graph.values import Node as Node
     from surgery.graph.values import Refusal as Refusal
     from surgery.graph.values import Value as Value
@@ -57,6 +60,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Result": "engine.records",
     "apply": "engine.runner",
+    "bench": "benchmarking.bench",
     "bisect": "bisection.bisect",
     "diff": "differences.diff",
     "export_weights": "storage.export_weights",
@@ -86,12 +90,14 @@ _HOMES = {
     "TensorNames": "patterns.tensor_names",
     "UsageError": "errors",
     "Value": "graph.values",
+    "WorkerError": "errors",
     "add_pass": "bridges.objects",
     "compute": "graph.evaluate",
     "data_type": "graph.literals",
     "graph_pass": "registry.declare",
     "is_computed": "operators.kernels",
     "literal_tensor": "graph.literals",
+    "narrowing": "graph.narrowing",
     "packed_tensor": "graph.literals",
     "pattern_pass": "registry.declare",
     "require_form": "graph.attributes",
@@ -120,8 +126,10 @@ __all__ = [
     "TensorNames",
     "UsageError",
     "Value",
+    "WorkerError",
     "add_pass",
     "apply",
+    "bench",
     "bisect",
     "compute",
     "data_type",
@@ -132,6 +140,7 @@ __all__ = [
     "is_computed",
     "literal_tensor",
     "load",
+    "narrowing",
     "packed_tensor",
     "pattern_pass",
     "require_form",

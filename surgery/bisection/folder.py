@@ -136,7 +136,7 @@ def _comparison(repro: Repro) -> str:
     expected = repro.shown.expected[repro.cut.output]
     actual = expected if repro.shown.actual is None else repro.shown.actual[repro.cut.output]
     if expected.dtype == actual.dtype and expected.dtype.kind == "f" and repro.promise is not Parity.EXACT:
-        bounds = Tolerance.of(expected.dtype, repro.promise)
+        bounds = Tolerance.of(expected.dtype)
         scale = float(np.abs(expected[np.isfinite(expected)]).max(initial=0.0))
         rtol, atol = float(f"{bounds.rtol:.2g}"), float(f"{bounds.atol * scale:.2g}")
         if expected.shape != actual.shape or not np.allclose(actual, expected, rtol, atol, equal_nan=True):

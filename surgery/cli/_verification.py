@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +13,13 @@ from typing import TYPE_CHECKING
 from surgery.errors import UsageError
 
 if TYPE_CHECKING:
-    from surgery.verification.inputs.spec import InputsSpec, VerifySpec
+    from collections.abc import Callable
+
+    from surgery.verification.inputs.spec import InputsSpec, Limit, VerifySpec
+
+
+_SIZES = re.compile(r"(.+?)=(\s*[0-9]+\s*(?:,\s*[0-9]+\s*)*)(?:,(?=.)|$)")
+"""The sizes of one dim, up to the next name or the end."""
 
 
 def add_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs") -> None:
@@ -38,6 +46,57 @@ def add_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs") -> No
         choices=["refuse", "accept"],
         help="whether an unverified result is a failure (default: as the recipe specifies, else refuse)",
     )
+
+
+def add_accuracy_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments about what lossy passes may lose, and what they calibrate with."""
+    group = parser.add_argument_group("accuracy of lossy passes")
+    group.add_argument(
+        "--accuracy",
+        metavar="LIMIT",
+        action="append",
+        default=[],
+        help="what outputs may lose: 'snr >= 30 dB', 'cosine >= 0.999', 'max_rel <= 0.05', 'top1 >= 99 %%', for one "
+        "output 'logits: top1 >= 99 %%'; may be repeated",
+    )
+    group.add_argument(
+        "--evaluation",
+        metavar="PATH",
+        action="append",
+        default=[],
+        help="measure accuracy on these inputs: a .npz file or a folder as for --inputs; may be repeated",
+    )
+    group.add_argument(
+        "--calibration",
+        metavar="PATH",
+        action="append",
+        default=[],
+        help="calibrate passes with these inputs; may be repeated",
+    )
+
+
+def accuracy(arguments: argparse.Namespace, inputs: InputsSpec, verify: VerifySpec) -> tuple[InputsSpec, VerifySpec]:
+    """Combine the specs of a recipe with the flags about accuracy, which take precedence."""
+    from surgery.verification.accuracy.budget import read_argument
+    from surgery.verification.inputs.spec import DataSpec
+
+    limits = tuple(limit for text in arguments.accuracy for limit in _limits(read_argument, text))
+    if limits:
+        verify = replace(verify, accuracy=replace(verify.accuracy, limits=limits))
+    if arguments.evaluation:
+        samples = replace(verify.accuracy.samples, data=tuple(DataSpec(Path(path)) for path in arguments.evaluation))
+        verify = replace(verify, accuracy=replace(verify.accuracy, samples=samples))
+    if arguments.calibration:
+        found = tuple(DataSpec(Path(path)) for path in arguments.calibration)
+        inputs = replace(inputs, calibration=replace(inputs.calibration, data=found))
+    return inputs, verify
+
+
+def _limits(read: Callable[[str], tuple[Limit, ...]], text: str) -> tuple[Limit, ...]:
+    try:
+        return read(text)
+    except ValueError as error:
+        raise UsageError(f"--accuracy '{text}': {error}") from error
 
 
 def add_library_argument(parser: argparse._ActionsContainer) -> None:
@@ -67,6 +126,8 @@ def combined(
         _require_dims(model, given)
         _require_room(model, given)
     data = tuple(DataSpec(Path(path)) for path in arguments.inputs)
+    if "accuracy" in arguments:
+        inputs, verify = accuracy(arguments, inputs, verify)
     return (
         replace(inputs, dims=FrozenDict({**inputs.dims, **given}), data=data + inputs.data),
         replace(
@@ -78,17 +139,26 @@ def combined(
 
 
 def dims(arguments: argparse.Namespace) -> dict[str, tuple[int, ...]]:
-    """Return the sizes given by `--dims`, by dim name."""
+    """Return the sizes given by `--dims`, by dim name. One flag may name several dims: `batch=1,sequence=128`."""
     found: dict[str, tuple[int, ...]] = {}
     for text in arguments.dims:
-        name, _, extents = text.rpartition("=")
-        numbers = extents.split(",")
-        if not name or not all(number.strip().isdecimal() and int(number) > 0 for number in numbers):
-            raise UsageError(f"--dims {text}: expected NAME=N or NAME=N,N with sizes of at least 1")
-        if name in found:
-            raise UsageError(f"--dims gives '{name}' twice", todo=f"pass --dims {name}=1,8 for several sizes")
-        found[name.strip()] = tuple(int(number) for number in numbers)
+        for name, extents in _sizes(text):
+            if name in found:
+                raise UsageError(f"--dims gives '{name}' twice", todo=f"pass --dims {name}=1,8 for several sizes")
+            found[name] = extents
     return found
+
+
+def _sizes(text: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield the names and sizes of a flag `--dims`."""
+    place = 0
+    while place < len(text) or not place:
+        part = _SIZES.match(text, place)
+        extents = () if part is None else tuple(map(int, part.group(2).split(",")))
+        if part is None or min(extents) < 1:
+            raise UsageError(f"--dims {text}: expected NAME=N or NAME=N,N with sizes of at least 1")
+        yield part.group(1).strip(), extents
+        place = part.end()
 
 
 def _require_dims(model: Path, dims: dict[str, tuple[int, ...]]) -> None:

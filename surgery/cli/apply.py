@@ -58,6 +58,7 @@ def add_output_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs"
         "--in-process", action="store_true", help="run all passes in this process, for debugging; a crash ends the run"
     )
     _verification.add_arguments(parser, sets)
+    _verification.add_accuracy_arguments(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:

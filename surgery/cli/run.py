@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,7 @@ def _recipe(arguments: argparse.Namespace, name: str, options: dict[str, Any], f
         "custom_op_library": [path(library) for library in arguments.custom_op_library],
         "unverified": arguments.unverified,
     }
+    accuracy = _accuracy(arguments, path)
     inputs = {"dims": _verification.dims(arguments), "data": [path(given) for given in arguments.inputs]}
     return written(
         {
@@ -78,7 +80,18 @@ def _recipe(arguments: argparse.Namespace, name: str, options: dict[str, Any], f
             "plugins": plugins,
             "inputs": inputs,
             "verify": verify,
+            **accuracy,
             "on_failure": arguments.on_failure,
             "steps": [{name: options} if options else name],
         }
     )
+
+
+def _accuracy(arguments: argparse.Namespace, path: Callable[[str], str]) -> dict[str, Any]:
+    """Return the keys of a recipe for the flags about accuracy."""
+    from surgery.verification.accuracy.budget import by_output, read_argument
+
+    limits = by_output([limit for text in arguments.accuracy for limit in read_argument(text)])
+    accuracy = {"budget": limits or None, "data": [path(given) for given in arguments.evaluation]}
+    calibration = {"data": [path(given) for given in arguments.calibration]}
+    return {"accuracy": accuracy, "calibration": calibration}

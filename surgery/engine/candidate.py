@@ -87,6 +87,11 @@ class Candidate:
         return bool(self.complaint) and self.changed and (self.verdict is None or self.verdict.is_different)
 
     @property
+    def is_over_budget(self) -> bool:
+        """Whether there is a changed model of several sites that was compared and is wrong."""
+        return self.is_wrong and self.verdict is not None and len(self.applied) > 1 and not self.final
+
+    @property
     def is_unverified(self) -> bool:
         """Whether there is a changed model that could not be verified."""
         return self.changed and self.verdict is not None and self.verdict.is_unverified

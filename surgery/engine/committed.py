@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from surgery import storage
 from surgery.bridges.run_pass import PassResult
@@ -33,6 +34,8 @@ class CommittedModel:
         self._unchanged: dict[_Key, Candidate] = {}
         # Steps that were refused as a whole, with the model on which they were.
         self._refused: dict[_Key, tuple[bytes, Candidate]] = {}
+        # What passes computed for the state, see `Graph.remember`.
+        self._memory: tuple[bytes, dict[Hashable, Any]] = b"", {}
         self.state = self._loaded = self._read()
 
     def _read(self) -> State:
@@ -90,6 +93,9 @@ class CommittedModel:
         if self._touched:
             self._load(self.state.proto)
         self._touched = True
+        if self._memory[0] is not self.state.data:
+            self._memory = self.state.data, {}
+        self.graph.memory = self._memory[1]
         return self.graph
 
     def candidate(self, step: PassStep, declared: Pass, skip: frozenset[int], made: PassResult) -> Candidate:

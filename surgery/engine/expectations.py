@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+from surgery.errors import SurgeryError
 from surgery.recipe.schema import Expect
+
+if TYPE_CHECKING:
+    import onnx
+
+    from surgery.storage import StoredModel
+    from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 
 
 def expectations(expected: Expect, ops: Mapping[str, int], opset: int, sites: int = 0) -> Iterator[tuple[str, bool]]:
@@ -30,3 +38,35 @@ def comparisons(
         yield f"nodes: {nodes} (found {total})", nodes.holds(total)
     if opset is not None:
         yield f"opset: {opset} (found {version})", opset.holds(version)
+
+
+def speed(
+    least: float,
+    stored: StoredModel,
+    models: tuple[onnx.ModelProto, onnx.ModelProto],
+    inputs: InputsSpec,
+    verify: VerifySpec,
+) -> tuple[str, bool]:
+    """Measure the speed of a model relative to the one that it was made of; return it in words, and whether it holds.
+
+    The low end of the interval counts. `stored` has the weights of both `models`, which run by turns on the inputs of
+    the recipe, with one thread. What cannot be measured does not hold.
+    """
+    from surgery.benchmarking.bench import bench
+    from surgery.benchmarking.spec import BenchSpec
+    from surgery.benchmarking.subjects import subject
+
+    wanted = f"speed: >= {least:g}"
+    if models[0] == models[1]:
+        return f"{wanted} (the same model)", least <= 1.0
+    spec = BenchSpec(
+        seed=verify.seed, timeout=verify.timeout, memory=verify.memory, custom_op_library=verify.custom_op_library
+    )
+    names = ("the original", "the result")
+    subjects = [subject(replace(stored, proto=model), name) for model, name in zip(models, names)]
+    try:
+        found = bench(*subjects, inputs=inputs, spec=spec, decide=least, memory=False).speed
+    except SurgeryError as error:
+        return f"{wanted} (cannot be measured: {error})", False
+    between = f"between {found.low:.3f} and {found.high:.3f} with a confidence of {spec.level:.0%}"
+    return f"{wanted} (found {found.ratio:.3f}, {between})", found.holds(least)

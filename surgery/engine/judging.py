@@ -6,8 +6,8 @@ checker. `Trusting` accepts everything, for runs that only have to reach a certa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,10 +15,12 @@ from surgery.engine.candidate import Candidate, State
 from surgery.engine.records import Journal
 from surgery.engine.reference_start import ReferenceStart
 from surgery.errors import RecipeError, UsageError, internal
-from surgery.promises import Parity
+from surgery.graph.state import Feed
+from surgery.promises import COMPARING, Parity
+from surgery.verification.accuracy.evaluation import Loss
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN
-from surgery.verification.inputs.spec import VerifySpec
+from surgery.verification.inputs.spec import Limit, VerifySpec
 from surgery.verification.verdict.checks import CHECK_TIMEOUT, Checker
 from surgery.verification.verdict.validity import Validity, validity
 
@@ -37,6 +39,16 @@ class Judge(Protocol):
     @property
     def can_run(self) -> bool:
         """Whether the original can be run."""
+
+    def feeds(self) -> Sequence[Feed]:
+        """Return the inputs to calibrate passes with."""
+
+    @property
+    def limits(self) -> Sequence[Limit]:
+        """The budget of LOSSY steps."""
+
+    def loss(self, candidate: Candidate) -> Loss:
+        """Measure what the outputs of a candidate lose that a LOSSY step made."""
 
     def prepare(self) -> None:
         """Start what takes long, to run in parallel with the passes."""
@@ -64,10 +76,27 @@ class Judge(Protocol):
 
 
 class Trusting:
-    """A judge that accepts everything."""
+    """A judge that accepts everything. `begin` starts the run of the original that inputs to calibrate with need."""
 
     trusts = True
     can_run = False
+
+    def __init__(self, begin: Callable[[], ReferenceStart]) -> None:
+        self._begin = begin
+
+    def feeds(self) -> Sequence[Feed]:
+        """Return the inputs of the original."""
+        with closing(self._begin().tracker) as tracker:
+            return tracker.calibration()
+
+    @property
+    def limits(self) -> Sequence[Limit]:
+        """None: nothing is measured."""
+        return ()
+
+    def loss(self, candidate: Candidate) -> Loss:
+        """Measure nothing."""
+        return Loss({})
 
     def prepare(self) -> None:
         """Do nothing."""
@@ -124,6 +153,20 @@ class Verifying:
     def join(self) -> None:
         """Wait for the run of the original."""
         self.tracker.verifier.join()
+
+    def feeds(self) -> Sequence[Feed]:
+        """Return the inputs by the names of the committed model."""
+        return self.tracker.calibration()
+
+    @property
+    def limits(self) -> Sequence[Limit]:
+        """The budget of LOSSY steps."""
+        return self.tracker.limits
+
+    def loss(self, candidate: Candidate) -> Loss:
+        """Measure what the outputs of a candidate lose."""
+        assert candidate.proto is not None
+        return self.tracker.measure(candidate.proto, candidate.data, candidate.renamed, candidate.accounts)
 
     def close(self) -> None:
         """Stop the checker and the runs, and release the outputs of the original."""
@@ -193,8 +236,8 @@ class Verifying:
         return ""
 
     def compares(self, candidate: Candidate) -> bool:
-        """Return whether a step is compared by itself; in mode "end" only intended changes are."""
-        return self.spec.mode == "each" or (self.spec.mode == "end" and candidate.promise is Parity.INTENDED)
+        """Return whether a step is compared by itself; in mode "end" only those are that move the baseline."""
+        return self.spec.mode == "each" or (self.spec.mode == "end" and candidate.promise not in COMPARING)
 
     # Ahead of its turn, see `speculation`
 
@@ -221,7 +264,7 @@ class Verifying:
         """Judge later candidates by the signature of this one, and by its bits if it rounds differently."""
         assert candidate.proto is not None
         verdict = candidate.verdict
-        intended = candidate.promise is Parity.INTENDED
+        moves = candidate.promise not in COMPARING
         self.tracker.adopt(
             candidate.proto,
             candidate.data,
@@ -229,9 +272,10 @@ class Verifying:
             candidate.accounts,
             right=candidate.ok and verdict is not None and verdict.passed,
             accepted=verdict is not None and verdict.status is Status.CLOSE,
-            intended=intended,
+            intended=candidate.promise is Parity.INTENDED,
+            lossy=candidate.promise is Parity.LOSSY,
         )
-        if intended:
+        if moves:
             self._base, self._is_open = candidate.data, self.spec.mode == "end"
         elif verdict is not None and verdict.region is not None:
             self._is_open = True
@@ -239,7 +283,7 @@ class Verifying:
     def moves_baseline(self, candidate: Candidate) -> bool:
         """Return whether later models are compared with this candidate, or with the state before it."""
         assert candidate.proto is not None
-        return candidate.promise is Parity.INTENDED or (
+        return candidate.promise not in COMPARING or (
             self._is_open and self.tracker.moves_baseline(candidate.proto, candidate.renamed, candidate.accounts)
         )
 

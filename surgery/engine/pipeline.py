@@ -15,7 +15,7 @@ from surgery.engine import speculation
 from surgery.engine.candidate import Candidate, State
 from surgery.engine.committed import CommittedModel
 from surgery.engine.delta_debugging import MOST_RUNS, Guilts, Search
-from surgery.engine.expectations import comparisons, expectations
+from surgery.engine.expectations import comparisons, expectations, speed
 from surgery.engine.judging import Judge, Trusting, Verifying
 from surgery.engine.records import Expectation, Journal, Observer, StepRecord
 from surgery.engine.reference_start import ReferenceStart, begin
@@ -23,7 +23,7 @@ from surgery.engine.speculation import Speculation
 from surgery.engine.transaction import Transaction, Workbench, account
 from surgery.errors import PassError
 from surgery.proto.fingerprint import same_but_for_names
-from surgery.proto.signature import Signature, signature
+from surgery.proto.signature import signature
 from surgery.proto.summary import opset
 from surgery.recipe.schema import Expect, PassStep, Recipe, RepeatStep, Step, UseStep, When
 
@@ -74,12 +74,13 @@ class Pipeline:
             if reference is not None:
                 reference.tracker.close()
             raise
-        self._first = signature(self.model.state.proto)
-        self.judge: Judge = Trusting()
+        self._recipe = recipe
+        self._original = self.model.state
+        self.judge: Judge = Trusting(lambda: begin(stored, recipe.inputs, recipe.verify))
         if reference is not None:
             judge = self.judge = Verifying(reference, recipe.verify, self.journal, self.model.state)
             self._speculation = Speculation(judge) if speculation.pays(stored, judge) else None
-        self._bench = Workbench(self.model, recipe.verify, self.judge, self.journal, Guilts(), contained)
+        self.bench = Workbench(self.model, recipe.verify, self.judge, self.journal, Guilts(), contained)
 
     @property
     def verifying(self) -> Verifying:
@@ -106,7 +107,7 @@ class Pipeline:
                 case RepeatStep():
                     self._repeat(step)
                 case UseStep():
-                    before = signature(self.model.state.proto)
+                    before = self.model.state
                     self.run(step.recipe.steps)
                     self.expect(step.recipe.expect, f"{step.recipe.name}: ", before)
 
@@ -156,7 +157,7 @@ class Pipeline:
         """Run passes in order, and run those again that were rolled back with a change before them."""
         waiting = deque(steps)
         while waiting:
-            transaction = Transaction(waiting.popleft(), self._bench)
+            transaction = Transaction(waiting.popleft(), self.bench)
             ahead = self._speculation if speculation.allows(transaction) else None
             # A pass that is not standard runs in a fork, which has no other threads but keeps the locks they hold.
             again = self._note_judged(wait=ahead is None or not transaction.declared.is_standard)
@@ -211,7 +212,7 @@ class Pipeline:
             self._changes -= 1 + len(self._speculation)
             again = [*(step for step, _ in ahead.later), *self._speculation.take_back()]
             self.model.enter(ahead.before, live=False)
-            self._conclude(Transaction(ahead.step, self._bench, seconds), candidate)
+            self._conclude(Transaction(ahead.step, self.bench, seconds), candidate)
             return again
         return []
 
@@ -242,30 +243,36 @@ class Pipeline:
 
     def search(self, failed: Candidate, most: int = MOST_RUNS, seconds: float | None = None) -> Search[Candidate]:
         """Prepare a search for the sites that make a candidate fail: `most` runs, started within `seconds`."""
-        return Transaction(failed.step, self._bench).search(failed, most, seconds)
+        return Transaction(failed.step, self.bench).search(failed, most, seconds)
 
     def attempt(self, step: PassStep) -> Candidate:
         """Run one pass on the committed model and judge the result, without committing it."""
-        transaction = Transaction(step, self._bench)
+        transaction = Transaction(step, self.bench)
         return transaction.judge(transaction.run())
 
     # The end
 
     def finish(self) -> None:
         """Verify the end result as a whole, unless each step was; raise `RefusedEndError` if it is wrong."""
-        self._bench.verify_committed("(end)")
+        self.bench.verify_committed("(end)")
 
-    def expect(self, expected: Expect, prefix: str = "", before: Signature | None = None) -> None:
-        """Record which expectations the committed model meets; its signature is compared with `before`."""
+    def expect(self, expected: Expect, prefix: str = "", before: State | None = None) -> None:
+        """Record which expectations the committed model meets; signature and speed are compared with `before`."""
         if expected == Expect():
             return
         self.settle()
         state, noted = self.model.state, self.journal.expectations
+        before = before or self._original
         found = expectations(expected, state.ops, opset(state.proto))
         noted += [Expectation(prefix + what, ok) for what, ok in found]
         if expected.signature is not None:
-            same = not (before or self._first).differences(signature(state.proto))
+            same = not signature(before.proto).differences(signature(state.proto))
             noted.append(Expectation(f"{prefix}signature: unchanged", same))
+        if expected.speed is not None and not self.judge.trusts:
+            self.journal.stage("(expect)", "speed")
+            inputs, models = self._recipe.inputs, (before.proto, state.proto)
+            what, ok = speed(expected.speed, self.model.stored, models, inputs, self._recipe.verify)
+            noted.append(Expectation(prefix + what, ok))
 
 
 def _is_among(state: State, others: Sequence[State]) -> bool:

@@ -16,6 +16,7 @@ from surgery.verification.verdict.verifier import Verdict
 if TYPE_CHECKING:
     import onnx
 
+    from surgery.engine.sensitivity import Sensitivity
     from surgery.verification.verdict.validity import Validity
     from surgery.why.explain import Why
 
@@ -65,6 +66,8 @@ class StepRecord:
     exit_code: int = 0
     refusals: tuple[Refused, ...] = field(default=(), repr=False)
     refused_sites: tuple[RefusedSite, ...] = ()
+    kept: tuple[Sensitivity, ...] = ()
+    """The sites of a LOSSY step that the budget has no room for, the most sensitive first."""
     why: Why | None = field(default=None, repr=False)
     """Why the pass has fewer sites than the recipe expects."""
 
@@ -81,6 +84,7 @@ class StepRecord:
             "seconds": round(self.seconds, 4),
             "message": self.message,
             "refused_sites": [site.to_json() for site in self.refused_sites],
+            "kept": [one.to_json() for one in self.kept],
             "why": self.why.to_json() if self.why is not None else None,
         }
 

@@ -34,7 +34,7 @@ def run_until(stored: storage.StoredModel, recipe: Recipe, name: str) -> Reached
 
     Raises UsageError when the recipe has no such step or never reaches it, PassError when a step before it breaks.
     """
-    names = [step.name for step in _steps(recipe.steps)]
+    names = [step.name for step in steps_of(recipe.steps)]
     if name not in names:
         where = f"recipe '{recipe.name}' has no step '{name}'{suggestion(name, names)}"
         raise UsageError(where, todo=f"its steps: {', '.join(dict.fromkeys(names))}")
@@ -52,13 +52,13 @@ def run_until(stored: storage.StoredModel, recipe: Recipe, name: str) -> Reached
     raise UsageError(f"the step '{name}' has no turn: its condition 'when' does not hold")
 
 
-def _steps(steps: tuple[Step, ...]) -> Iterator[PassStep]:
+def steps_of(steps: tuple[Step, ...]) -> Iterator[PassStep]:
     """Yield all steps that run a pass, in the order of the recipe."""
     for step in steps:
         match step:
             case PassStep():
                 yield step
             case RepeatStep():
-                yield from _steps(step.steps)
+                yield from steps_of(step.steps)
             case UseStep():
-                yield from _steps(step.recipe.steps)
+                yield from steps_of(step.recipe.steps)

@@ -24,7 +24,7 @@ from surgery.engine.candidate import Candidate, State
 from surgery.engine.judging import Verifying
 from surgery.engine.records import StepRecord
 from surgery.engine.transaction import Transaction
-from surgery.promises import Parity
+from surgery.promises import COMPARING
 from surgery.recipe.schema import PassStep
 from surgery.runtime.engine import FEW_WEIGHTS
 from surgery.storage import StoredModel, all_tensors, payload_bytes
@@ -201,5 +201,4 @@ def allows(transaction: Transaction) -> bool:
     Not for a step that changes the signature or the baseline, by which later steps are judged, or has expectations.
     """
     step, declared = transaction.step, transaction.declared
-    intended = declared.promise(step.options) is Parity.INTENDED
-    return step.expect is None and not declared.changes and not intended
+    return step.expect is None and not declared.changes and declared.promise(step.options) in COMPARING

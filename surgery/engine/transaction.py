@@ -8,7 +8,7 @@ original. The candidate is committed when all hold. With `on_failure: bisect`, t
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from surgery.bridges.run_pass import run_pass
@@ -18,7 +18,10 @@ from surgery.engine.delta_debugging import MOST_RUNS, Guilts, Search, SearchLimi
 from surgery.engine.expectations import expectations
 from surgery.engine.judging import Judge
 from surgery.engine.records import Expectation, Journal, RefusedSite, StepRecord, StepStatus
+from surgery.engine.sensitivity import Sensitivity, SiteChooser, macs_by_label
 from surgery.errors import ExpectationError, SurgeryError, internal
+from surgery.graph.state import Calibration, Feed
+from surgery.promises import Parity
 from surgery.proto.summary import operators, opset
 from surgery.recipe.schema import PassStep
 from surgery.verification.comparing.details import Verdict
@@ -78,6 +81,16 @@ class Workbench:
         self.journal.record(record)
 
 
+@dataclass(frozen=True)
+class _Fixed:
+    """Inputs to calibrate with that are there already."""
+
+    found: Sequence[Feed]
+
+    def feeds(self) -> Sequence[Feed]:
+        return self.found
+
+
 class Transaction:
     """One step on the committed model of a workbench. `seconds` is the time spent on it so far."""
 
@@ -104,6 +117,7 @@ class Transaction:
             bench.judge.join()  # it runs in a fork
         bench.journal.stage(step.name, "pass")
         graph, spec = bench.model.editable(), bench.spec
+        graph.calibration = self._calibration()
         limits = spec.timeout, spec.memory
         try:
             made = run_pass(declared, graph, step.bind(), *limits, skip=skip, contained=bench.contained)
@@ -115,6 +129,12 @@ class Transaction:
         if made.printed:
             bench.journal.observer.said(step.name, made.printed)
         return bench.judge.names(bench.model.candidate(step, declared, skip, made), declared)
+
+    def _calibration(self) -> Calibration:
+        """Return the judge, or the very inputs for a pass that runs in a fork, which has none of its threads."""
+        judge = self._bench.judge
+        lossy = self.declared.promise(self.step.options) is Parity.LOSSY
+        return _Fixed(judge.feeds()) if lossy and not self.declared.is_standard else judge
 
     def avoid_guilty_sites(self, candidate: Candidate) -> Candidate:
         """With `on_failure: bisect`, run the pass again without the sites that were guilty in an earlier round."""
@@ -130,11 +150,15 @@ class Transaction:
         """Commit a judged candidate, or the part that holds, or roll back; return the record and the candidate."""
         bench, before = self._bench, self._bench.model.state
         refused: tuple[RefusedSite, ...] = ()
+        kept: tuple[Sensitivity, ...] = ()
+        if candidate.promise is Parity.LOSSY and candidate.is_over_budget:
+            candidate, kept = self._keep_sensitive(candidate)
         if self.step.on_failure == "bisect" and self._may_hold_in_part(candidate):
             candidate, refused = self._spare(candidate)
 
         def concluded(status: StepStatus) -> tuple[StepRecord, Candidate]:
-            return account(candidate, status, before, bench.model.state, self.seconds, refused), candidate
+            record = account(candidate, status, before, bench.model.state, self.seconds, refused)
+            return replace(record, kept=kept, message=_with_kept(record.message, kept)), candidate
 
         if candidate.proto is None or not candidate.keeps:
             bench.model.refuse(candidate)
@@ -186,6 +210,20 @@ class Transaction:
         if candidate.final or candidate.proto is None:
             return False
         return candidate.is_wrong or (candidate.is_unverified and self._bench.judge.can_run)
+
+    def chooser(self) -> SiteChooser:
+        """Return what measures and chooses the sites of a LOSSY step."""
+        journal, judge, name = self._bench.journal, self._bench.judge, self.step.name
+        macs = macs_by_label(self._bench.model.editable())
+        return SiteChooser(self.run, judge.loss, judge.limits, macs, lambda what: journal.stage(name, what))
+
+    def _keep_sensitive(self, failed: Candidate) -> tuple[Candidate, tuple[Sensitivity, ...]]:
+        """Leave the most sensitive sites of a LOSSY step as they were, so that the rest stays within the budget."""
+        choice = self.chooser().choose(failed.applied)
+        if choice.candidate is None:
+            return failed, choice.kept
+        # The live graph may have changed since.
+        return self.judge(replace(choice.candidate, live=False)), choice.kept
 
     def _spare(self, failed: Candidate) -> tuple[Candidate, tuple[RefusedSite, ...]]:
         """Leave out the sites that make a step fail; return the candidate that is left, and the refused sites."""
@@ -244,6 +282,15 @@ def _listed(refused: Iterable[RefusedSite]) -> str:
     sites = [str(site) for site in refused]
     more = f"; and {len(sites) - _MOST_LISTED} more" if len(sites) > _MOST_LISTED else ""
     return "; ".join(sites[:_MOST_LISTED]) + more
+
+
+def _with_kept(message: str, kept: Sequence[Sensitivity]) -> str:
+    """Name the most sensitive of the sites that stay as they were."""
+    if not kept:
+        return message
+    named = "; ".join(str(one) for one in kept[:_MOST_LISTED])
+    more = f"; and {len(kept) - _MOST_LISTED} more" if len(kept) > _MOST_LISTED else ""
+    return f"{message}; {len(kept)} sites stay as they were: {named}{more}"
 
 
 def _remark(verdict: Verdict | None) -> str:

@@ -198,6 +198,24 @@ class Graph(GraphState):
                 discard(builder.edits)
             self.refusals.append(Refused(anchor.label if anchor is not None else "", refusal.reason))
 
+    @contextmanager
+    def follow_up(self, anchor: Node | None = None) -> Iterator[Builder]:
+        """Open an edit that follows from the sites before it, and is no site: it has no number and is never skipped.
+
+        It must be right whichever sites were skipped, and keep every bit: two Casts that sites left next to each other
+        and that undo each other. A refusal inside ends it quietly. Nothing happens where no site was applied.
+        """
+        builder = Builder(self, anchor)
+        applied = any(not site.skipped for site in self.sites)
+        try:
+            yield builder
+            if applied and not builder.is_idle and (anchor is None or anchor.ir.graph is not None):
+                Commit(self, builder.edits).run()
+            else:
+                discard(builder.edits)
+        except Refusal:
+            discard(builder.edits)
+
     def replace(self, old: Value, new: Value) -> None:
         """Let everything that reads `old` read `new`, as a site of its own; refused at a boundary, with the reason."""
         with self.site(old.producer) as edit:

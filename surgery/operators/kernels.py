@@ -77,6 +77,10 @@ class Kernels:
         older = [item for item in self._schemas.get((domain, op_type), ()) if item.since_version <= opset]
         return Schema.of(max(older, key=lambda item: item.since_version)) if older else None
 
+    def names(self) -> list[tuple[str, str]]:
+        """List the operators that the runtime knows, each with its domain before it."""
+        return list(self._schemas)
+
     def of(self, domain: str, op_type: str, since: int) -> list[Constraints]:
         """List what the kernels of an operator take; none when there is no kernel."""
         return [

@@ -15,8 +15,8 @@ from typing import Any
 from surgery.recipe.rules import RulePass
 from surgery.recipe.schema import UNTIL_STABLE, PassStep, Recipe, RepeatStep, Step, UseStep
 from surgery.recipe.writer import STEPS, Remarked, bare, given, written
-from surgery.verification.comparing.metrics import LIMITS
-from surgery.verification.inputs.spec import InputsSpec, VerifySpec
+from surgery.verification.accuracy import budget
+from surgery.verification.inputs.spec import AccuracySpec, InputsSpec, SampleSpec, VerifySpec
 
 
 def data(recipe: Recipe) -> dict[str, Any]:
@@ -41,6 +41,8 @@ def _recipe(recipe: Recipe) -> dict[str, Any]:
         "rules": _rules(recipe),
         "inputs": _inputs(recipe.inputs),
         "verify": _verify(recipe.verify),
+        "accuracy": _accuracy(recipe.verify.accuracy),
+        "calibration": _samples(recipe.inputs.calibration),
         "on_failure": recipe.on_failure,
         STEPS: [_step(step) for step in recipe.steps],
         "expect": _plain(recipe.expect),
@@ -48,10 +50,22 @@ def _recipe(recipe: Recipe) -> dict[str, Any]:
 
 
 def _verify(spec: VerifySpec) -> dict[str, Any]:
-    """Give the keys of `verify`, among which each metric has one of its own."""
     found = _plain(spec)
-    found.pop("least", None)
-    return {**found, **{name: spec.least[name] for name in LIMITS if name in spec.least}}
+    found.pop("accuracy", None)
+    return found
+
+
+def _accuracy(spec: AccuracySpec) -> dict[str, Any]:
+    """Give the budget, by output, and the inputs that it is measured on."""
+    if spec == AccuracySpec():
+        return {}
+    return {"budget": budget.by_output(spec.limits), **_samples(spec.samples)}
+
+
+def _samples(spec: SampleSpec) -> dict[str, Any]:
+    if spec == SampleSpec():
+        return {}
+    return given({"data": [item.path for item in spec.data], "sets": spec.sets})
 
 
 def _plugins(recipe: Recipe) -> Iterator[str]:

@@ -42,13 +42,17 @@ class When:
 
 @dataclass(frozen=True)
 class Expect:
-    """What has to hold of the model after a step, or after the recipe. `sites` is for a step only."""
+    """What has to hold of the model after a step, or after the recipe.
+
+    `sites` is for a step only; `speed`, the least speed relative to the original, for a recipe only.
+    """
 
     ops: Mapping[str, Comparison] = field(default_factory=FrozenDict)
     nodes: Comparison | None = None
     opset: Comparison | None = None
     sites: Comparison | None = None
     signature: Literal["unchanged"] | None = None
+    speed: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

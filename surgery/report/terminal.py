@@ -12,7 +12,6 @@ from rich.text import Text
 
 from surgery.proto.summary import OperatorCount, histogram
 from surgery.verification.comparing.details import Status
-from surgery.verification.comparing.metrics import tell
 from surgery.verification.inputs.given import REPRODUCED
 
 if TYPE_CHECKING:
@@ -158,14 +157,12 @@ def _messages(steps: Sequence[StepRecord]) -> Iterator[RenderableType]:
 
 
 def distance(verdict: Verdict) -> str:
-    """Format the distance of close outputs: the tolerance needed, float64, the metrics of a LOSSY step."""
+    """Format the distance of close outputs: the tolerance needed, float64."""
     parts, details = ["no tolerance is large enough"], verdict.details
     if verdict.needed is not None:
         parts = [f"needed rtol {verdict.needed['rtol']:.1e} and atol {verdict.needed['atol']:.1e}"]
     if details is not None:
         parts.append(f"at most {details.ulp:.4g} ulp")
-        if details.metrics is not None:
-            parts.append(tell(details.metrics))
         if details.float64 is not None and details.float64.original is not None:
             far, near = details.float64.changed, details.float64.original
             parts.append(f"{far:.2g} tolerances from float64 (original: {near:.2g})")
@@ -223,17 +220,16 @@ def _proof(committed: Sequence[StepRecord], account: Result) -> str:
     if weak:
         return f"{weak} of {len(verdicts)} committed steps are not verified"
     compared = [status for status in verdicts if status.passed]
-    changes = len(verdicts) - len(compared)
-    intended = f"{changes} intended change{'' if changes == 1 else 's'}, checked and run but not compared"
+    moves = _moves(verdicts)
     if not compared:
-        return intended
+        return moves
     worst = "every output bit-identical to" if set(compared) == {Status.EQUAL} else "every output within tolerance of"
     beyond = ""
     if any(step.verdict.details.beyond for step in committed if step.verdict is not None and step.verdict.details):
         beyond = ", or as close to float64 as the original is,"
     if all(step.verdict.message.startswith("the same bytes") for step in committed if step.verdict is not None):
         return "the same model except for the declared changes; nothing had to run"
-    reference = "the original, or the model after the last intended change," if changes else "the original"
+    reference = "the original, or the model after the last of these," if moves else "the original"
     proof = f"{worst} {reference}{beyond} on {runs} input sets after each of {len(compared)} steps"
     regional = sum(1 for step in committed if step.verdict is not None and step.verdict.region is not None)
     if regional:
@@ -242,7 +238,16 @@ def _proof(committed: Sequence[StepRecord], account: Result) -> str:
     if regional and account.end is not None and account.end.is_unverified:
         proof = f"{len(compared)} steps verified in the region of their change; the whole model could not be compared: "
         proof += account.end.message
-    return f"{intended}; {proof}" if changes else proof
+    return f"{moves}; {proof}" if moves else proof
+
+
+def _moves(verdicts: Sequence[Status]) -> str:
+    """Count the changes that other outputs are meant by."""
+    lossy, intended = (sum(one is status for one in verdicts) for status in (Status.LOSSY, Status.INTENDED))
+    parts = [f"{lossy} lossy change{'' if lossy == 1 else 's'} within the budget"] if lossy else []
+    if intended:
+        parts.append(f"{intended} intended change{'' if intended == 1 else 's'}, checked and run but not compared")
+    return "; ".join(parts)
 
 
 def inspection(facts: Inspection) -> RenderableType:

@@ -71,13 +71,21 @@ class Outcome:
 class Engine:
     """One worker that runs models in ONNX Runtime, in onnx's reference evaluator, or in float64 where both can.
 
-    `libraries` hold custom operators for ONNX Runtime.
+    `libraries` hold custom operators for ONNX Runtime. `optimized`: let it optimize models as it does by default.
     """
 
     def __init__(
-        self, name: EngineName, timeout: float, memory: int | None, weights: int, libraries: Sequence[Path] = ()
+        self,
+        name: EngineName,
+        timeout: float,
+        memory: int | None,
+        weights: int,
+        libraries: Sequence[Path] = (),
+        *,
+        optimized: bool = False,
     ) -> None:
         self.name: EngineName = name
+        self._optimized = optimized
         self._libraries = {str(path.absolute()): str(path) for path in libraries}
         # Mapped weights count, for ONNX Runtime maps them so that it could write to its own copy of a page.
         memory = memory if memory is not None else default_memory()
@@ -131,7 +139,7 @@ class Engine:
         if self.name != "reference":
             arguments |= {"limit": self._output_limit, "libraries": list(self._libraries)}
         if self.name == "onnxruntime":
-            arguments |= {"keep": keep, "late": self._late}
+            arguments |= {"keep": keep, "late": self._late, "optimized": self._optimized}
         return arguments
 
     def _outcome(self, answer: Mapping[str, Any]) -> Outcome:

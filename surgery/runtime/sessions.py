@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -61,6 +61,7 @@ def run(
     keep: bool = False,
     libraries: Sequence[str] = (),
     late: bool = True,
+    optimized: bool = False,
 ) -> dict[str, Any]:
     """Run a model once for each dict of inputs.
 
@@ -68,7 +69,8 @@ def run(
     why the runtime refused it, and the processor time that it took; or `{"unsupported": reason}` when the runtime
     cannot run the model at all, or `{"invalid": reason}` when it finds the model wrong, or `{"library": path,
     "reason": text}` for a library of custom operators that cannot be loaded. With `keep` the session stays for the
-    next call; for `late` see `prepared`. Raises MemoryError when the outputs of all runs together take more than
+    next call; for `late` see `prepared`. `optimized` lets ONNX Runtime optimize the model as it does
+    by default. Raises MemoryError when the outputs of all runs together take more than
     `limit` bytes.
     """
     import time
@@ -78,7 +80,7 @@ def run(
     if not keep or _cached is None or _cached[0] != skeleton:
         _cached = _spent = None
         try:
-            session = _open(skeleton, libraries, late)
+            session = _open(skeleton, libraries, late, optimized)
         except LibraryError as error:
             return dict(zip(("library", "reason"), error.args))
         except Exception as error:
@@ -216,13 +218,19 @@ def _options() -> onnxruntime.SessionOptions:
     return options
 
 
-def _open(skeleton: bytes, libraries: Sequence[str], late: bool) -> onnxruntime.InferenceSession:
+def _open(
+    skeleton: bytes, libraries: Sequence[str], late: bool, optimized: bool = False
+) -> onnxruntime.InferenceSession:
     """Make a session; a model that is newer than the runtime is stamped down where that changes nothing."""
     import onnxruntime
 
     options = session_options(libraries)
     stage("preparation")
-    skeleton, nodes = prepared(skeleton, late=late)
+    if optimized:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+        nodes = 0
+    else:
+        skeleton, nodes = prepared(skeleton, late=late)
     # The search for a buffer to use again compares all that are free: quadratic in nodes where dims are unknown.
     options.enable_mem_reuse = nodes < _MANY_NODES
     stage("session")
@@ -363,6 +371,13 @@ def _to_runtime(value: Value) -> Any:
     data = pack_nibbles(value).tobytes()
     ctypes.memmove(boxed.data_ptr(), data, len(data))
     return boxed
+
+
+def boxed(feed: Mapping[str, Value]) -> dict[str, Any] | None:
+    """Give inputs in the memory of the runtime, so that a run copies nothing; None where one is no numeric tensor."""
+    if not all(_is_numeric(value) for value in feed.values()):
+        return None
+    return {name: _boxed(_to_runtime(value)) for name, value in feed.items()}
 
 
 def _boxed(value: Any) -> Any:

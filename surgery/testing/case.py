@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SUFFIX = ".onnxtxt"
 AFTER = "# after"
-_KEYS = ("options", "refused", "unchanged", "error", "repeats", "unverified", "declared")
+_KEYS = ("options", "refused", "unchanged", "error", "repeats", "unverified", "declared", "snr", "calibration")
 _HEADER = re.compile(r"#\s*(\w+):\s*(.*)")
 
 
@@ -32,7 +32,9 @@ class Case:
     """One case file. It says nothing of what is expected where that half is still to be written.
 
     `error` is what the pass says of an edit that cannot be done. `repeats` tells that a second run changes more, as
-    one does that inserts something.
+    one does that inserts something. `snr` is the least ratio of signal to noise of each output, in dB, which bounds
+    what a LOSSY pass loses in the place of the default tolerance. `calibration` holds one set of inputs for a pass that
+    calibrates, as lists of numbers by the names of the inputs.
     """
 
     path: Path
@@ -46,6 +48,8 @@ class Case:
     unverified: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
     declared: bool = False
+    snr: float | None = None
+    calibration: dict[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -110,12 +114,21 @@ def read_case(path: Path, *, finished: bool = True) -> Case:
         given.get("unverified"),
         options_in("\n".join(head), str(path)),
         "declared" in given,
+        _decibels(given.get("snr"), str(path)),
+        calibration_in("\n".join(head), str(path)),
     )
     if finished and not case.is_finished:
         hint = _misspelt(head) or "add one, or let 'surgery test --bless' write it"
         what = f"says neither '{AFTER}', '# refused: reason', '# error: message' nor '# unchanged: why'"
         raise CaseError(what, where=str(path), todo=hint)
     return case
+
+
+def _decibels(given: str | None, where: str) -> float | None:
+    try:
+        return None if given is None else float(given)
+    except ValueError as error:
+        raise CaseError("the ratio of signal to noise is no number", where=where, todo="write '# snr: 30'") from error
 
 
 def _read(path: Path) -> str:
@@ -149,18 +162,26 @@ def _misspelt(lines: Iterable[str]) -> str:
 
 def options_in(source: str, where: str) -> dict[str, Any]:
     """Read the options that a comment in ONNX text gives, none without one; CaseError when they are no mapping."""
-    given = dict(_headers(source.splitlines())).get("options")
-    return {} if given is None else _options(given, where)
+    return _mapping(source, "options", where)
 
 
-def _options(source: str, where: str) -> dict[str, Any]:
+def calibration_in(source: str, where: str) -> dict[str, Any]:
+    """Read the inputs to calibrate with that a comment in ONNX text gives; CaseError when they are no mapping."""
+    return _mapping(source, "calibration", where)
+
+
+def _mapping(source: str, key: str, where: str) -> dict[str, Any]:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
+    given = dict(_headers(source.splitlines())).get(key)
+    if given is None:
+        return {}
+    what = "the options are" if key == "options" else f"the {key} is"
     try:
-        options = YAML(typ="safe").load(source)
+        found = YAML(typ="safe").load(given)
     except YAMLError as error:
-        raise CaseError("the options are not YAML", where=where) from error
-    if not isinstance(options, dict):
-        raise CaseError("the options are not a mapping", where=where, todo="write '# options: {name: value}'")
-    return options
+        raise CaseError(f"{what} not YAML", where=where) from error
+    if not isinstance(found, dict):
+        raise CaseError(f"{what} not a mapping", where=where, todo=f"write '# {key}: {{name: value}}'")
+    return found

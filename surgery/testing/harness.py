@@ -19,7 +19,8 @@ from surgery.graph import text
 from surgery.graph.graph import Graph
 from surgery.graph.signature_mappings import SignatureMapping
 from surgery.registry.catalog import catalog
-from surgery.testing.case import AFTER, Case, options_in, read_case
+from surgery.testing.calibration import GivenInputs, ranges
+from surgery.testing.case import AFTER, Case, calibration_in, options_in, read_case
 
 if TYPE_CHECKING:
     import onnx
@@ -74,14 +75,16 @@ def run(
     *,
     timeout: float = TIMEOUT,
     folder: Path = Path(),
+    calibration: Mapping[str, Any] | None = None,
 ) -> Outcome:
-    """Run one pass over a model in memory.
+    """Run one pass over a model in memory; `calibration` holds inputs to calibrate with, as lists of numbers.
 
     A pass that is not a standard one runs in a process of its own, for `timeout` seconds at most. Raises SurgeryError
     when the pass could not do its work.
     """
     stored = storage.from_proto(model)
     graph = Graph(storage.ir_from_proto(stored.proto), weights=stored.weights)
+    graph.calibration = GivenInputs(stored.proto, calibration) if calibration else None
     made = PassResult(None, (), (), live=True)
     try:
         made = run_pass(declared, graph, declared.bind(options, folder), timeout=timeout)
@@ -91,6 +94,12 @@ def run(
     reasons = tuple(dict.fromkeys(refused.reason for refused in made.refusals))
     sites = sum(not site.skipped for site in made.sites)
     return Outcome(stored.proto, after, sites, reasons, stored.weights, made.renamed, made.accounts)
+
+
+def _run(case: Case, model: onnx.ModelProto, timeout: float = TIMEOUT) -> Outcome:
+    """Run the pass of a case on a model as the case says."""
+    declared, folder = catalog.find(case.pass_name), case.path.parent
+    return run(model, declared, case.options, timeout=timeout, folder=folder, calibration=case.calibration)
 
 
 def check(case: Case) -> None:
@@ -110,7 +119,7 @@ def findings(case: Case, *, timeout: float = TIMEOUT) -> list[Finding]:
     expected = case.expected() if case.after is not None else None
     if case.error is not None:
         return list(_failure(case, declared, timeout))
-    outcome = run(case.model(), declared, case.options, timeout=timeout, folder=case.path.parent)
+    outcome = _run(case, case.model(), timeout)
     before, after = storage.ir_from_proto(outcome.before), storage.ir_from_proto(outcome.after)
     return [
         *_changes(case, before, after, expected),
@@ -122,7 +131,7 @@ def findings(case: Case, *, timeout: float = TIMEOUT) -> list[Finding]:
 
 def _failure(case: Case, declared: Pass, timeout: float) -> Iterator[Finding]:
     try:
-        run(case.model(), declared, case.options, timeout=timeout, folder=case.path.parent)
+        _run(case, case.model(), timeout)
     except SurgeryError as error:
         if str(error) != case.error:
             yield Finding(f"the error is another one: {error}")
@@ -157,7 +166,7 @@ def _repeated(case: Case, declared: Pass, outcome: Outcome, after: ir.Model, tim
     if case.repeats:
         return
     try:
-        again = run(storage.resolve(outcome.after), declared, case.options, timeout=timeout, folder=case.path.parent)
+        again = _run(case, storage.resolve(outcome.after), timeout)
     except UsageError:
         return  # what was asked for by name is there no more
     repeated = text.structural_diff(after, storage.ir_from_proto(again.after), declared=case.declared)
@@ -166,7 +175,7 @@ def _repeated(case: Case, declared: Pass, outcome: Outcome, after: ir.Model, tim
 
 
 def _verified(outcome: Outcome, declared: Pass, case: Case) -> Iterator[Finding]:
-    from surgery.verification.inputs.spec import InputsSpec, VerifySpec
+    from surgery.verification.inputs.spec import AccuracySpec, InputsSpec, Limit, VerifySpec
     from surgery.verification.signature.tracker import SignatureTracker
 
     checker = _checker(os.getpid())
@@ -175,7 +184,9 @@ def _verified(outcome: Outcome, declared: Pass, case: Case) -> Iterator[Finding]
     if after == before:
         return
     yield from (Finding(f"the result is not valid: {finding}") for finding in checker.check(after))
-    with closing(SignatureTracker(before, InputsSpec(), VerifySpec())) as contract:
+    limits = () if case.snr is None else (Limit("snr", case.snr),)
+    spec = VerifySpec(accuracy=AccuracySpec(limits))
+    with closing(SignatureTracker(before, InputsSpec(tensors=ranges(case.calibration)), spec)) as contract:
         renamed = contract.names(outcome.after, declared.changes, outcome.renamed, outcome.accounts)
         complaints = list(contract.complaints(outcome.after, declared.changes, renamed))
         if complaints:
@@ -205,7 +216,7 @@ def bless(case: Case) -> Case:
     kept = [line for line in case.before.splitlines() if not re.match(r"#\s*(refused|unchanged|error):", line)]
     body = "\n".join(kept).strip("\n")
     try:
-        outcome = run(model, catalog.find(case.pass_name), case.options, folder=case.path.parent)
+        outcome = _run(case, model)
     except UsageError as error:
         storage.write_texts({case.path: f"# error: {error}\n{body}\n"})
         return read_case(case.path)
@@ -234,7 +245,9 @@ def example(declared: Pass) -> Example | None:
     """Run the example of a pass's docstring, with the options that its head names as a case does; None without one."""
     if declared.example is None:
         return None
-    outcome = run(text.parse(declared.example), declared, options_in(declared.example, declared.place))
+    source, place = declared.example, declared.place
+    calibration = calibration_in(source, place)
+    outcome = run(text.parse(source), declared, options_in(source, place), calibration=calibration)
     before, after = storage.ir_from_proto(outcome.before), storage.ir_from_proto(outcome.after)
     # Where only declarations changed they are what the example is about.
     declarations = not text.structural_diff(before, after)

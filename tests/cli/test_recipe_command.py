@@ -41,7 +41,9 @@ inputs:
   data: set.npz
   generator: mine.py:make
   only_given: true
-verify: {rtol: 1e-4, atol: 1e-9, seed: 3, mode: end, unverified: accept, timeout: 60, memory: 2GiB, cosine: ">= 0.9"}
+verify: {rtol: 1e-4, atol: 1e-9, seed: 3, mode: end, unverified: accept, timeout: 60, memory: 2GiB}
+accuracy: {budget: {all: cosine >= 0.9, y: snr >= 30 dB}, sets: 4}
+calibration: {sets: 2}
 steps:
   - swish
   - use: tidy

@@ -222,6 +222,7 @@ def test_the_report_has_the_fields_that_others_build_on(model: Path) -> None:
         "seconds",
         "message",
         "refused_sites",
+        "kept",
         "why",
     }
     assert data["expectations"] == [{"what": "signature: unchanged", "ok": True}]

@@ -14,7 +14,15 @@ from support.recipe_texts import EXAMPLE, only, step
 
 from surgery.errors import RecipeError, SurgeryError, UsageError
 from surgery.recipe import Comparison, Expect, PassStep, Recipe, RepeatStep, UseStep, When, parse, single_step
-from surgery.verification.inputs.spec import FrozenDict, InputsSpec, TensorSpec, VerifySpec
+from surgery.verification.inputs.spec import (
+    AccuracySpec,
+    FrozenDict,
+    InputsSpec,
+    Limit,
+    SampleSpec,
+    TensorSpec,
+    VerifySpec,
+)
 
 pytestmark = pytest.mark.usefixtures("passes", "shelf")
 
@@ -53,10 +61,20 @@ def test_options_of_any_shape() -> None:
     assert only(recipe).options == {"dims": {"batch": [1, 3], "length": [8], "width": [8]}}
 
 
-@pytest.mark.parametrize("text", ["0.999", '">= 0.999"', "'>=0.999'"])
-def test_the_least_cosine_is_a_number_or_a_comparison(text: str) -> None:
-    recipe = parse(f"verify: {{cosine: {text}, snr: 30}}\nsteps: [drop-dropout]")
-    assert recipe.verify.least == {"cosine": 0.999, "snr": 30.0}
+@pytest.mark.parametrize(
+    ("text", "limits"),
+    [
+        ("snr >= 30 dB", [Limit("snr", 30.0)]),
+        ("snr>=30", [Limit("snr", 30.0)]),
+        ("[cosine >= 0.999, top1 >= 99 %]", [Limit("cosine", 0.999), Limit("top1", 0.99)]),
+        ("{all: max_rel <= 5e-2, y: snr >= 40 dB}", [Limit("max_rel", 0.05), Limit("snr", 40.0, "y")]),
+        ("{y: [snr >= 40 dB, cosine >= 1]}", [Limit("snr", 40.0, "y"), Limit("cosine", 1.0, "y")]),
+    ],
+)
+def test_a_budget_is_of_limits_to_all_outputs_or_to_some(text: str, limits: list[Limit]) -> None:
+    recipe = parse(f"accuracy: {{budget: {text}, sets: 3}}\ncalibration: {{sets: 5}}\nsteps: [drop-dropout]")
+    assert recipe.verify.accuracy == AccuracySpec(tuple(limits), SampleSpec(sets=3))
+    assert recipe.inputs.calibration == SampleSpec(sets=5)
 
 
 def test_steps_know_their_place() -> None:

@@ -72,9 +72,9 @@ RIGHT = [
     "steps: [{use: tidy}, {use: {steps: [drop-dead], recipe: x, expect: {nodes: 2}}, when: {nodes: 2}}]",
     "steps: [upgrade-opset: {to: 24}]",
     "inputs: {dims: {n: 3, m: [1, 2]}, tensors: {x: {range: [0, 1.5]}, y: {values: [a, 1, true]}}}\nsteps: [drop-dead]",
-    "verify: {rtol: 1e-4, atol: 0, seed: 3, mode: end, unverified: accept, timeout: 0.5, memory: 2GiB, cosine: 0.9}\n"
+    "verify: {rtol: 1e-4, atol: 0, seed: 3, mode: end, unverified: accept, timeout: 0.5, memory: 2GiB}\n"
     "steps: [drop-dead]",
-    "verify: {cosine: '>= 0.99', snr: 30}\nsteps: [drop-dead]",
+    "accuracy: {budget: {all: cosine >= 0.99, y: [snr >= 30 dB]}, sets: 4}\nsteps: [drop-dead]",
     "expect: {ops: {Neg: '== 0'}, nodes: '<= 5', opset: '!= 3', signature: unchanged}\nsteps: [drop-dead]",
     "plugins: json\nsteps: [drop-dead]",
     f"{RULE}steps: [own, drop-dead, pass: own]",
@@ -116,7 +116,7 @@ WRONG = [
     "verify: {mode: sometimes}\nsteps: [drop-dead]",
     "verify: {memory: 2 parsecs}\nsteps: [drop-dead]",
     "verify: {timeout: 0}\nsteps: [drop-dead]",
-    "verify: {cosine: 2}\nsteps: [drop-dead]",
+    "accuracy: {budget: near}\nsteps: [drop-dead]",
     "expect: {sites: 3}\nsteps: [drop-dead]",
     "expect: {nodes: -1}\nsteps: [drop-dead]",
     "expect: {signature: same}\nsteps: [drop-dead]",

@@ -77,7 +77,7 @@ class Float64Arbiter:
     def doubt(self, rules: ComparisonRules) -> float:
         """Return the share of the tolerance from which a result is worth a float64 run.
 
-        A tolerance that the recipe gives, and that of a LOSSY promise, is taken at its word.
+        A tolerance that the recipe gives is taken at its word.
         """
         original = self._original
         if rules.promise is not Parity.CLOSE or not rules.is_default:

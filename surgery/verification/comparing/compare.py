@@ -117,12 +117,12 @@ class ComparisonRules:
 
     @property
     def is_default(self) -> bool:
-        """Whether the recipe leaves the tolerance to the dtype and the promise."""
+        """Whether the recipe leaves the tolerance to the dtype."""
         return self.rtol is None and self.atol is None
 
     def tolerance(self, dtype: np.dtype[Any], name: str = "") -> Tolerance:
         """Return the tolerance for a dtype, or for the precision in which an output of that name is computed."""
-        return Tolerance.of(self.precision.get(name, dtype), self.promise, self.rtol, self.atol)
+        return Tolerance.of(self.precision.get(name, dtype), self.rtol, self.atol)
 
     def scales(self, name: str, expected: Array) -> Scales:
         """Return the scales of the elements of an output."""

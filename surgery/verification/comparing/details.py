@@ -20,6 +20,8 @@ class Status(StrEnum):
     """Beyond the tolerance or the promise, or the changed model fails."""
     UNVERIFIED = "unverified"
     """Nothing could be shown; the verdict has the reason."""
+    LOSSY = "lossy"
+    """Less accurate on purpose, within the budget."""
     INTENDED = "intended"
     """The pass means to compute something else, and the changed model is checked and runs."""
 
@@ -50,6 +52,7 @@ _MEANINGS = {
     Status.CLOSE: _Meaning(True, True, "green"),
     Status.DIFFERENT: _Meaning(False, False, "red"),
     Status.UNVERIFIED: _Meaning(False, False, "yellow"),
+    Status.LOSSY: _Meaning(False, True, "cyan"),
     Status.INTENDED: _Meaning(False, True, "cyan"),
 }
 
@@ -127,7 +130,7 @@ class Details:
 
     `elements` were compared, `differing` of them have other bits, `beyond` of them leave the tolerance. `ulp` is the
     largest distance in units in the last place, `worst` the element that needs the largest tolerance, `metrics` how
-    near the outputs of a LOSSY step are as a whole.
+    near the outputs of a LOSSY step are as a whole, and `accuracy` what they use of the budget and on which inputs.
     """
 
     elements: int = 0
@@ -138,6 +141,7 @@ class Details:
     nan: Places | None = None
     infinite: Places | None = None
     metrics: Mapping[str, float] | None = None
+    accuracy: Mapping[str, Any] | None = None
     float64: Arbitration | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -146,7 +150,7 @@ class Details:
         parts_json = {name: part.to_json() if part is not None else None for name, part in parts.items()}
         metrics = None if self.metrics is None else {name: plain(value) for name, value in self.metrics.items()}
         counts = {"elements": self.elements, "differing": self.differing, "beyond": self.beyond, "ulp": plain(self.ulp)}
-        return {**counts, **parts_json, "metrics": metrics}
+        return {**counts, **parts_json, "metrics": metrics, "accuracy": _plain(self.accuracy)}
 
 
 @dataclass(frozen=True)
@@ -198,3 +202,10 @@ def plain(value: Plain | None) -> float | int | bool | str | None:
     if isinstance(value, complex) or (isinstance(value, float) and not math.isfinite(value)):
         return str(value)
     return value
+
+
+def _plain(value: Any) -> Any:
+    """Return nested values as JSON can hold them."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list) else plain(value)

@@ -10,10 +10,8 @@ from surgery.promises import Parity
 from surgery.verification.comparing.arbiter import Float64Arbiter, Ruling
 from surgery.verification.comparing.compare import Difference, compare
 from surgery.verification.comparing.details import Details, Status, Verdict
-from surgery.verification.comparing.metrics import Meter, tell
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.comparing.vacuity import Run
-from surgery.verification.inputs.spec import VerifySpec
 
 NOT_RUN, VACUOUS, NONDETERMINISTIC = "not-run", "vacuous", "nondeterministic"
 
@@ -21,9 +19,8 @@ NOT_RUN, VACUOUS, NONDETERMINISTIC = "not-run", "vacuous", "nondeterministic"
 class OutputJudge:
     """Gives verdicts on the outputs of changed models, besides those of one original."""
 
-    def __init__(self, original: ReferenceRun, verify: VerifySpec) -> None:
+    def __init__(self, original: ReferenceRun) -> None:
         self._original = original
-        self._verify = verify
         self._arbiter = Float64Arbiter(original)
 
     def judge(
@@ -74,9 +71,8 @@ class OutputJudge:
 
     def _find(self, runs: Sequence[Run], results: Sequence[Mapping[str, Any]], promise: Parity) -> _Found:
         """Compare all runs; ask float64 where there is a doubt."""
-        spec, rules = self._verify, self._original.rules(promise)
-        lossy = promise is Parity.LOSSY
-        found = _Found(promise, Difference(), Meter(rules.random) if lossy else None)
+        rules = self._original.rules(promise)
+        found = _Found(promise, Difference())
         total = found.total
         for run, outputs in zip(runs, results):
             before = total.needed, total.bits
@@ -84,11 +80,7 @@ class OutputJudge:
             compare(run.outputs, outputs, rules, total)
             if (total.needed, total.bits) != before:
                 found.worst = run
-            if found.meter is not None:
-                found.meter.add(run.outputs, outputs)
-        found.bounded = lossy and rules.is_default and bool(spec.least)
-        found.short = tuple(found.meter.failures(spec.least)) if found.meter is not None else ()
-        doubted = total.bits and promise is not Parity.EXACT and not found.bounded and not total.hopeless
+        doubted = total.bits and promise is not Parity.EXACT and not total.hopeless
         if doubted and total.needed > self._arbiter.doubt(rules):
             found.ruling = self._arbiter.judge(runs, results, rules)
         return found
@@ -103,18 +95,12 @@ class OutputJudge:
 
 @dataclass
 class _Found:
-    """What is known of a changed model. `short` are thresholds of the recipe that do not hold.
-
-    `bounded` says whether such thresholds stand for the tolerance, `worst` is the run with the worst element.
-    """
+    """What is known of a changed model. `worst` is the run with the worst element."""
 
     promise: Parity
     total: Difference
-    meter: Meter | None = None
     worst: Run | None = None
     ruling: Ruling | None = None
-    bounded: bool = False
-    short: tuple[str, ...] = ()
 
     def negative(self) -> Verdict | None:
         """Return the verdict when what was found speaks against the changed model."""
@@ -129,9 +115,9 @@ class _Found:
         if ruling is not None and ruling.kind == "noise":
             text = f"nothing is proved: {ruling.message}{describe(ruling.run)}"
             return Verdict(Status.UNVERIFIED, VACUOUS, None, text, self.details())
-        if total.beyond and not self.bounded and (ruling is None or ruling.kind == "unknown"):
+        if total.beyond and (ruling is None or ruling.kind == "unknown"):
             return self._different(message + self._unknown(" (not judged in float64: {})"))
-        return self._different("; ".join(self.short)) if self.short else None
+        return None
 
     def _different(self, message: str) -> Verdict:
         return Verdict(Status.DIFFERENT, None, self.total.as_needed(), message, self.details())
@@ -145,16 +131,14 @@ class _Found:
         ruling, details = self.ruling, self.total.details()
         if ruling is not None and ruling.element is not None:
             details = replace(details, worst=ruling.element)
-        metrics = self.meter.metrics if self.meter is not None else None
-        return replace(details, metrics=metrics, float64=ruling.arbitration if ruling is not None else None)
+        return replace(details, float64=ruling.arbitration if ruling is not None else None)
 
     def tell(self) -> str:
         """Return how far apart the models are, and why that is close enough."""
         lead = self._unknown("small next to the rest of the output (not judged in float64: {}): ")
         if self.ruling is not None and self.total.needed > 1.0 and not lead:
             lead = "beyond the tolerance, but as close to float64 as the original: "
-        measured = f"{tell(self.meter.metrics)}; " if self.meter is not None else ""
-        return f"{measured}{lead}{self.total.message}{describe(self.worst)}"
+        return f"{lead}{self.total.message}{describe(self.worst)}"
 
 
 def describe(run: Run | None) -> str:

@@ -156,7 +156,7 @@ class ReferenceRun:
                 accepted = self._found.accepted
                 cost = max(self.cost(binding) for binding in (*accepted[:2], *self._given.accepted))
                 drawn = choose(accepted, cost) if accepted else []
-                self._reference([*self._given.accepted, *self._numbered(drawn, 0)], model, found, cost)
+                self._reference([*self._given.accepted, *self.numbered(drawn, 0)], model, found, cost)
         finally:
             self._probed.clear()
             used = {tuple(run.binding.dims.items()) for run in self.runs}
@@ -207,7 +207,8 @@ class ReferenceRun:
         """Whether no function of the user's makes inputs: that one is asked for few sizes only."""
         return self._generator is None
 
-    def _numbered(self, drawn: list[Binding], first: int) -> list[Binding]:
+    def numbered(self, drawn: list[Binding], first: int) -> list[Binding]:
+        """Give each set a seed of its own, and call it after the function of the user that makes it, if one does."""
         return drawn if self._generator is None else self._generator.number(drawn, self.seed + first)
 
     def feed(self, binding: Binding) -> dict[str, Any]:
@@ -307,10 +308,11 @@ class ReferenceRun:
         """Return what was inferred of all values for a binding; nothing where that was not, or has failed."""
         return self._declared.get(tuple(binding.dims.items()), {})
 
-    def engine_for(self, name: EngineName) -> Engine:
-        """Make a worker of its own."""
+    def engine_for(self, name: EngineName, *, optimized: bool = False) -> Engine:
+        """Make a worker of its own, see `Engine`."""
         verify = self._verify
-        return Engine(name, verify.timeout, verify.memory, self.weights, verify.custom_op_library)
+        libraries = verify.custom_op_library
+        return Engine(name, verify.timeout, verify.memory, self.weights, libraries, optimized=optimized)
 
     def _engine(self) -> Engine:
         if self._abandoned:
@@ -345,7 +347,7 @@ class ReferenceRun:
             if not drawn:
                 return
             special = not all(_is_float(self.runs[0].outputs[name]) for name in names)
-            bindings += self._numbered(further(drawn, special), len(drawn))
+            bindings += self.numbered(further(drawn, special), len(drawn))
             tried = True
 
     def _precision(self) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""How far apart two floats may be: by dtype and promise, and by the size of what stands around them.
+"""How far apart two floats may be: by dtype, and by the size of what stands around them.
 
 An element `a` of the original may differ by `atol * S + rtol * |a|`. `S` is the scale of the element: a fixed atol
 would pass anything in an output of 1e-29 and nothing in one of 1e9.
@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 
 from surgery.operators.dtypes import Array, epsilon
-from surgery.promises import Parity
 
 BLOCK = 1 << 17
 """Elements handled at a time: in float64 a megabyte, which the caches of a core hold."""
@@ -37,10 +36,6 @@ of its own and the order of a sum adds none."""
 _BYTE_ULPS = {"rtol": 2.0, "atol": 2.0**-4}
 """The same for types of a byte and less: what is rounded so far is stored and not computed with, so that two results
 that nearly agree become the same number or neighbours."""
-
-_LOSSY_FACTOR = 100.0
-"""A LOSSY pass may lose about seven bits more unless the recipe says otherwise. For float32 that is rtol 1.2e-2 and
-atol 1.5e-3, about what the narrow types are granted when float16 (rounding step 9.8e-4) does the work."""
 
 LEAST_SLICE = 8
 """Elements in a slice from which its largest one tells its scale. That all of eight normally distributed values are
@@ -58,20 +53,17 @@ class Tolerance:
     atol: float
 
     @classmethod
-    def of(
-        cls, dtype: np.dtype[Any], promise: Parity = Parity.CLOSE, rtol: float | None = None, atol: float | None = None
-    ) -> Tolerance:
-        """Return the default of a dtype under a promise, overridden by what the recipe gives.
+    def of(cls, dtype: np.dtype[Any], rtol: float | None = None, atol: float | None = None) -> Tolerance:
+        """Return the default of a dtype, overridden by what the recipe gives.
 
         A number of the recipe is never taken below one rounding step of the dtype: two float16 results that
         differ by one step are the same within a tolerance meant for float32.
         """
         eps = epsilon(dtype)
         ulps = {1: _BYTE_ULPS, 2: _NARROW_ULPS}.get(dtype.itemsize, _ULPS)
-        factor = _LOSSY_FACTOR if promise is Parity.LOSSY else 1.0
         return cls(
-            rtol=ulps["rtol"] * eps * factor if rtol is None else max(rtol, eps),
-            atol=ulps["atol"] * eps * factor if atol is None else max(atol, eps),
+            rtol=ulps["rtol"] * eps if rtol is None else max(rtol, eps),
+            atol=ulps["atol"] * eps if atol is None else max(atol, eps),
         )
 
 

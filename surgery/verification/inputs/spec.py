@@ -97,11 +97,24 @@ class GeneratorSpec:
 
 
 @dataclass(frozen=True)
+class SampleSpec:
+    """Inputs that are like those of the model's use, to calibrate with or to measure accuracy on.
+
+    `data` are whole sets. Without any, those given for verification are taken; where there are none of these either,
+    `sets` are drawn, or made by the generator; None draws more of them the cheaper a run is.
+    """
+
+    data: tuple[DataSpec, ...] = ()
+    sets: int | None = None
+
+
+@dataclass(frozen=True)
 class InputsSpec:
     """What is known of the model's inputs.
 
     `dims`: the extents to try for each named dim. `tensors`: how to fill single inputs. `data`: whole sets of inputs.
-    `generator`: who makes inputs for given dims. `only_given`: add no set with data of our own making.
+    `generator`: who makes inputs for given dims. `only_given`: add no set with data of our own making. `calibration`:
+    what passes calibrate with.
     """
 
     dims: Mapping[str, tuple[int, ...]] = field(default_factory=FrozenDict)
@@ -109,6 +122,24 @@ class InputsSpec:
     data: tuple[DataSpec, ...] = ()
     generator: GeneratorSpec | None = None
     only_given: bool = False
+    calibration: SampleSpec = field(default_factory=SampleSpec)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A limit to one metric of an output, or of every output where that is None; see `accuracy.budget`."""
+
+    metric: str
+    value: float
+    output: str | None = None
+
+
+@dataclass(frozen=True)
+class AccuracySpec:
+    """What lossy steps may lose, and on which inputs that is measured. No limits are the default budget."""
+
+    limits: tuple[Limit, ...] = ()
+    samples: SampleSpec = field(default_factory=SampleSpec)
 
 
 @dataclass(frozen=True)
@@ -120,8 +151,7 @@ class VerifySpec:
     be verified counts as failed. `timeout` is in seconds for one run of the model, `memory` in bytes for the process
     that runs it.
     `custom_op_library`: shared libraries with custom operators for ONNX Runtime, native code that whoever makes this
-    has asked about. `least` holds, by metric, what the outputs of a LOSSY step must reach, each output by itself; it
-    takes the place of the default tolerance.
+    has asked about.
     """
 
     rtol: float | None = None
@@ -132,5 +162,5 @@ class VerifySpec:
     timeout: float = 300.0
     memory: int | None = None
     custom_op_library: tuple[Path, ...] = ()
-    least: Mapping[str, float] = field(default_factory=FrozenDict)
     compare: Compare = "region"
+    accuracy: AccuracySpec = field(default_factory=AccuracySpec)

@@ -186,7 +186,7 @@ class Inside:
     def _judge(self, names: Sequence[str], runs: list[Run]) -> OutputJudge:
         """Make a judge of values as if they were the outputs of the original."""
         skeleton = only(self.models[0], names).SerializeToString()
-        return OutputJudge(self.setting.original.inner(skeleton, runs), self.setting.verify)
+        return OutputJudge(self.setting.original.inner(skeleton, runs))
 
     def rules(self, promise: Parity) -> ComparisonRules:
         """Return how to compare under a promise."""

@@ -257,7 +257,7 @@ class Laboratory:
         self, region: Region, runs: list[Run], results: Sequence[Mapping[str, Any]], promise: Parity, *, few: bool
     ) -> dict[str, Verdict]:
         """Compare target by target, those of a `few` runs of one of many regions with less ado."""
-        judge = OutputJudge(self._original.inner(region.before.SerializeToString(), runs), self._verify)
+        judge = OutputJudge(self._original.inner(region.before.SerializeToString(), runs))
         verdicts = {}
         for name, output in zip(region.targets, region.outputs):
             mine = [replace(run, outputs={output: run.outputs[output]}) for run in runs]

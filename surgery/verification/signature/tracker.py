@@ -5,23 +5,26 @@ is what the original and the changed model both have. For that the original is s
 the outputs that are left, what was an input and is none any more is bound, dims are those declared now. The changed
 model is seen under the original's names. Where a pass says how an end follows from those of before, that is put around
 the original. And where a pass means to compute something else, what it makes is the original from then on; so is a
-model that was verified, where the next one takes or gives what the original knows nothing of.
+model that was verified, where the next one takes or gives what the original knows nothing of. What a LOSSY pass makes
+is the original for the passes after it, too, but for LOSSY ones: what all of them lose is measured against the model
+before the first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from surgery.graph.signature_mappings import SignatureMapping
 from surgery.promises import Change, Parity
 from surgery.proto.ports import by_name
 from surgery.proto.signature import Port, Signature, signature
+from surgery.verification.accuracy.evaluation import Loss
 from surgery.verification.comparing.details import Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN
-from surgery.verification.inputs.spec import InputsSpec, VerifySpec
+from surgery.verification.inputs.spec import InputsSpec, Limit, VerifySpec
 from surgery.verification.signature import intended as trial
 from surgery.verification.signature.relating import Settled
 from surgery.verification.signature.terms import Names, SignatureView, onnx_model, see
@@ -65,6 +68,7 @@ class SignatureTracker:
         self._committed = original
         self._seen: tuple[int, bytes, bytes] | None = None
         self._is_right = True  # the committed model, compared with the original
+        self._accurate: SignatureView | None = None  # what LOSSY steps are measured against, once there was one
 
     @property
     def verifier(self) -> Verifier:
@@ -95,6 +99,9 @@ class SignatureTracker:
         if promise is Parity.INTENDED:
             terms = self._fresh_terms(model, data)
             verdict = trial.examine(terms.verifier, self._terms.verifier, self._terms.match)
+        elif promise is Parity.LOSSY:
+            terms = self._accurate_terms(model, renamed, accounts)
+            verdict = terms.problem(model) or terms.verifier.verify(terms.align(model, data), promise)
         else:
             terms = self._comparable(model, renamed, accounts)
             before = self._aligned() if terms is self._terms and self._compares_regions(promise) else None
@@ -138,7 +145,39 @@ class SignatureTracker:
         terms = self._comparable(model, {}, ())
         verdict = terms.problem(model) or terms.verifier.verify(terms.align(model, data), Parity.CLOSE)
         self._is_right = self._is_right or verdict.passed
+        if self._accurate is not None and verdict.passed:
+            accurate = self._accurate_terms(model, {}, ())
+            return accurate.problem(model) or accurate.verifier.verify(accurate.align(model, data), Parity.LOSSY)
         return verdict
+
+    def measure(self, model: onnx.ModelProto, data: bytes, renamed: Names, accounts: Accounts = ()) -> Loss:
+        """Measure what the outputs of a model lose that a LOSSY step made."""
+        terms = self._accurate_terms(model, renamed, accounts)
+        problem = terms.problem(model)
+        if problem is not None:
+            return Loss({}, problem.message)
+        return terms.verifier.accuracy.measure(terms.align(model, data))
+
+    @property
+    def limits(self) -> Sequence[Limit]:
+        """The budget of LOSSY steps."""
+        return self._terms.verifier.accuracy.limits
+
+    def calibration(self) -> list[Mapping[str, Any]]:
+        """Return the inputs to calibrate with, by the names that the committed model has for them."""
+        terms = self._accurate or self._terms
+        names = dict(terms.match.inputs)
+        found = terms.verifier.calibration().feeds
+        return [{names.get(name, name): array for name, array in feed.items()} for feed in found]
+
+    def _accurate_terms(self, model: onnx.ModelProto, renamed: Names, accounts: Accounts = ()) -> SignatureView:
+        """Return the terms of the model before the first LOSSY step, as a changed model is compared with it."""
+        if self._accurate is None:
+            return self._terms_of(model, renamed, accounts)
+        found = signature(model)
+        if not accounts and not self._accurate.signature.compare(found, renamed):
+            return self._accurate
+        return self._accurate.after(model, found, renamed, accounts, self._spec)
 
     def _aligned(self) -> bytes:
         """Return the committed model under the names of the original."""
@@ -181,18 +220,22 @@ class SignatureTracker:
         right: bool,
         accepted: bool,
         intended: bool = False,
+        lossy: bool = False,
     ) -> None:
         """Hold later models to the signature of this one; if it was `accepted`, exact steps to its very bits.
 
-        One that was `intended` to compute something else is what later ones are compared with. One that was not found
-        `right` never is.
+        One that was `intended` to compute something else is what later ones are compared with, and one that is `lossy`
+        too, though later LOSSY steps are measured against the one before it. One that was not verified as `right` never
+        is.
         """
+        kept = self._keep_accurate(model, renamed, accounts, intended, lossy)
+        intended = intended or lossy
         terms = self._fresh_terms(model, data) if intended else self._comparable(model, renamed, accounts)
         self._is_right = intended or (right and self._is_right)
         self._committed = data
         if terms is self._terms:
             self._forget_next()
-        elif terms.verifier is not self._terms.verifier:
+        elif terms.verifier is not self._terms.verifier and self._terms.verifier is not kept:
             self._terms.verifier.close()
         self._terms, self._next = replace(terms, settled=Settled(), freed=(), remarks=()), None
         if accepted:
@@ -200,10 +243,27 @@ class SignatureTracker:
             terms.verifier.accept(aligned)
             self._terms = replace(self._terms, accepted=aligned)
 
+    def _keep_accurate(
+        self, model: onnx.ModelProto, renamed: Names, accounts: Accounts, intended: bool, lossy: bool
+    ) -> Verifier | None:
+        """Follow what LOSSY steps are measured against to a model that is committed; return what verifies them."""
+        before, after = self._accurate, None
+        if lossy or (before is not None and not intended):
+            after = replace(self._accurate_terms(model, renamed, accounts), settled=Settled(), freed=(), remarks=())
+        self._accurate = after
+        if before is not None and (after is None or after.verifier is not before.verifier):
+            before.verifier.close()
+        if lossy and self._next is not None:
+            own = after is not None and self._next.terms.verifier is after.verifier
+            self._next = None if own else self._next
+        return after.verifier if after is not None else None
+
     def close(self) -> None:
         """Forget what the original computed, and end what prepares it."""
         self._forget_next()
         self._terms.verifier.close()
+        if self._accurate is not None:
+            self._accurate.verifier.close()
 
     def moves_baseline(self, model: onnx.ModelProto, renamed: Names, accounts: Accounts = ()) -> bool:
         """Return whether the original is not known to compute what a changed model takes or gives.

@@ -24,6 +24,8 @@ from surgery.promises import Parity
 from surgery.proto.draws import redrawn
 from surgery.proto.signature import signature
 from surgery.runtime.engine import FEW_WEIGHTS, Engine, EngineName, Outcome
+from surgery.verification.accuracy.evaluation import Evaluation
+from surgery.verification.accuracy.samples import CALIBRATION_SEED, Samples, samples
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.moments import Moments
 from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS, OutputJudge, describe, names
@@ -55,7 +57,8 @@ class Verifier:
     def __init__(self, original: bytes, inputs: InputsSpec | None = None, verify: VerifySpec | None = None) -> None:
         self._verify = verify or VerifySpec()
         self._original = ReferenceRun(original, inputs or InputsSpec(), self._verify)
-        self._judge = OutputJudge(self._original, self._verify)
+        self._judge = OutputJudge(self._original)
+        self.accuracy = Evaluation(self._original, self._verify.accuracy)
         self._moments = Moments(self._original)
         self._last: tuple[bytes, Sequence[Any]] | None = None
         self._compared: dict[Hashable, Compared] = {}
@@ -65,7 +68,8 @@ class Verifier:
         self._regional: Regional | None = None
         self._overridable = overridable(original)
         self._overriding: Verifier | None = None
-        drawn = without_given_sets(inputs or InputsSpec())
+        self._inputs = inputs or InputsSpec()
+        drawn = without_given_sets(self._inputs)
         if self._overridable and drawn is not None:
             self._overriding = Verifier(without_defaults(original, self._overridable), drawn, verify)
 
@@ -99,6 +103,11 @@ class Verifier:
         """The sets of inputs that were given, as arrays."""
         return self._original.given
 
+    def calibration(self) -> Samples:
+        """Return the inputs that passes calibrate with, by the names of the original."""
+        self.prepare()
+        return samples(self._original, self._inputs.calibration, CALIBRATION_SEED)
+
     @property
     def engine(self) -> EngineName:
         """What runs the original."""
@@ -122,10 +131,12 @@ class Verifier:
         `before` is the verified model that it was made of. Where the two agree in the region of the change, that is
         enough; else the whole is compared with the original. A promise of identical bits is then held against the
         model that was accepted last, if one was: after a step that rounds differently nothing can be bit-identical to
-        the original, to which it must then be close.
+        the original, to which it must then be close. A LOSSY promise is held to the budget of accuracy.
         """
         if candidate == self._original.skeleton:
             return Verdict(Status.EQUAL, message="the same bytes")
+        if promise is Parity.LOSSY:
+            return self.accuracy.judge(candidate)
         if before is None:
             return self._verify_whole(candidate, promise)
         change = before, candidate, promise
@@ -332,6 +343,7 @@ class Verifier:
     def close(self) -> None:
         """Forget the reference outputs, and end the processes that prepare them in parallel with other work."""
         self._original.abandon()
+        self.accuracy.close()
         self._original.runs = []
         self._last = self._accepted = None
         self._compared.clear()

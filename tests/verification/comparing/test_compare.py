@@ -151,10 +151,9 @@ def test_a_recipe_cannot_ask_for_less_than_one_rounding_step():
     assert Tolerance.of(np.dtype(np.float32), rtol=1e-6, atol=1e-6) == Tolerance(1e-6, 1e-6)
 
 
-def test_defaults_grow_with_the_rounding_step_and_for_lossy():
+def test_defaults_grow_with_the_rounding_step_():
     order = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16]
     limits = [Tolerance.of(np.dtype(dtype)) for dtype in order]
     assert [item.rtol for item in limits] == sorted(item.rtol for item in limits)
     assert 1e-4 < limits[1].rtol < 2e-4
     assert 1e-5 < limits[1].atol < 2e-5
-    assert Tolerance.of(np.dtype(np.float32), Parity.LOSSY).rtol > 50 * limits[1].rtol

@@ -10,15 +10,13 @@ import onnx
 import pytest
 
 from surgery.promises import Parity
+from surgery.verification.accuracy.metrics import SAME
 from surgery.verification.comparing import tolerance as tolerance_module
 from surgery.verification.comparing.compare import ComparisonRules, Difference, compare, ulps
 from surgery.verification.comparing.details import Details, Element, Status
-from surgery.verification.comparing.metrics import Meter, measure
 from surgery.verification.comparing.tolerance import Scales, blocks
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.verdict.verifier import Verdict, Verifier
-
-SAME = {"cosine": 1.0, "snr": float("inf"), "relative": 0.0}
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'
 X = "(float[N,24] x) => (float[N,24] y)"
@@ -191,72 +189,3 @@ def test_the_worst_element_is_found_in_any_block(monkeypatch):
         b[index] += 1
         worst = _difference(a, b).details().worst
         assert worst is not None and worst.index == index
-
-
-# Metrics
-
-
-def test_metrics_of_known_vectors():
-    x = _f32(3, 4)
-    assert measure(x, x) == SAME
-    found = measure(x, _f32(3, 3))
-    assert found["cosine"] == pytest.approx(21 / (5 * 18**0.5))
-    assert found["snr"] == pytest.approx(10 * np.log10(25))
-    assert found["relative"] == pytest.approx(0.25)
-    assert measure(_f32(0, 0), _f32(0, 0)) == SAME
-    assert measure(_f32(0, 0), _f32(0, 1)) == {"cosine": 0.0, "snr": float("-inf"), "relative": float("inf")}
-    assert measure(x, -x)["cosine"] == pytest.approx(-1.0)
-    assert measure(x, x * 0)["snr"] == pytest.approx(0.0)
-
-
-@pytest.mark.parametrize("scale", [1e-30, 1e30])
-def test_metrics_do_not_leave_the_range(scale):
-    x = _f32(3, 4) * np.float32(scale)
-    assert measure(x, x * np.float32(0.75))["snr"] == pytest.approx(20 * np.log10(4))
-
-
-def test_what_is_not_finite_is_left_out():
-    assert measure(_f32(np.inf, 1, np.nan), _f32(np.inf, 1, np.nan)) == SAME
-
-
-def test_the_worst_output_counts():
-    meter = Meter(frozenset({"r"}))
-    meter.add({"y": _f32(1, 0), "z": _f32(1, 1), "r": _f32(1)}, {"y": _f32(1, 0), "z": _f32(1, 0), "r": _f32(9)})
-    assert meter.metrics["cosine"] == pytest.approx(0.5**0.5)
-    assert list(meter.failures({"cosine": 0.9})) == [
-        "the cosine similarity of output 'z' is 0.707107, not at least 0.9"
-    ]
-    assert list(meter.failures({"cosine": 0.7, "snr": 2.0})) == []
-
-
-def test_lossy_steps_are_measured():
-    verdict = _verdict("y = Identity(x)", _scaled(1.002), Parity.LOSSY)
-    assert verdict.status == "close"
-    assert verdict.details is not None and verdict.details.metrics is not None
-    assert verdict.details.metrics["snr"] == pytest.approx(20 * np.log10(500), rel=1e-3)
-    assert "SNR 54 dB" in verdict.message
-    assert _verdict("y = Identity(x)", _scaled(1.002)).details.metrics is None
-
-
-@pytest.mark.parametrize(
-    ("spec", "status"),
-    [
-        (VerifySpec(), "different"),
-        (VerifySpec(least={"snr": 20.0}), "close"),
-        (VerifySpec(least={"snr": 30.0}), "different"),
-        (VerifySpec(least={"cosine": 0.999}), "close"),
-        (VerifySpec(least={"snr": 20.0}, rtol=1e-3), "different"),
-    ],
-    ids=str,
-)
-def test_thresholds_of_the_recipe_take_the_place_of_the_tolerance(spec, status):
-    verdict = _verdict("y = Identity(x)", _scaled(1.05), Parity.LOSSY, spec)
-    assert verdict.status == status, verdict
-    if spec.least.get("snr") == 30.0:
-        assert verdict.message.startswith("the signal-to-noise ratio of output 'y' is 26.02")
-    assert _verdict("y = Identity(x)", _scaled(1.05), Parity.CLOSE, spec).status == "different"
-
-
-def test_thresholds_do_not_excuse_a_nan():
-    after = "z = Constant<value_float=0.0>() n = Div(z, z) y = Add(x, n)"
-    assert _verdict("y = Identity(x)", after, Parity.LOSSY, VerifySpec(least={"snr": 1.0})).status == "different"

@@ -1,0 +1,143 @@
+"""8-bit weights, and data that are quantized at run time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from surgery import Builder, Graph, Node, Value, data_type, literal_tensor
+
+from ._integers import Array, IntegerType, fit, integer_type
+from ._sharing import Shared
+
+Layout = Literal["matrix", "channels", "pointwise", "rows"]
+"""What scales are broadcast to: a product of matrices, the result of a Conv, that of a pointwise Conv as a product of
+matrices, whose weight becomes one, or rows that are gathered."""
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How weights are quantized: int8 around 0, or uint8 with zero points."""
+
+    weight_type: str
+    per_channel: bool
+    reduce_range: bool
+
+    @property
+    def kind(self) -> IntegerType:
+        """The integers of weights."""
+        return self.of(self.weight_type)
+
+    def of(self, name: str) -> IntegerType:
+        """Return the integer type of a name, with the range that may be used."""
+        kind = integer_type(name)
+        return kind.reduced(7) if self.reduce_range else kind
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """A quantized weight: integers, scales, and zero points where they are not 0."""
+
+    integers: Value
+    scale: Value
+    zero_point: Value | None = None
+
+
+class Dynamic:
+    """Makes what the sites of one run share: quantized data, and weights that several nodes read."""
+
+    def __init__(self, graph: Graph, scheme: Scheme) -> None:
+        self.graph = graph
+        self.scheme = scheme
+        self._shared = Shared()
+
+    def data(self, node: Node, value: Value, new: Builder) -> tuple[Value, Value, Value]:
+        """Return the uint8 form of a computed value, its scale and its zero point."""
+        made = self._shared.get(node, (value, "data"), lambda: new.nodes("DynamicQuantizeLinear", value, outputs=3))
+        return made[0], made[1], made[2]
+
+    def weight(
+        self,
+        node: Node,
+        weight: Value,
+        axes: tuple[int, ...],
+        new: Builder,
+        *,
+        transposed: bool = False,
+        factor: float = 1.0,
+        kind: IntegerType | None = None,
+        symmetric: bool | None = None,
+        layout: Layout = "matrix",
+    ) -> Quantized:
+        """Return a weight with a scale for each index of the axes, in the layout that the integer operator reads.
+
+        `transposed` exchanges the last two axes, and scales are multiplied by `factor`.
+        """
+        kind = kind or self.scheme.kind
+        symmetric = kind.low < 0 if symmetric is None else symmetric
+        axes = axes if self.scheme.per_channel else ()
+        key = (weight, axes, transposed, factor, kind, symmetric, layout)
+
+        def make() -> tuple[Value, ...]:
+            tensors = self._remembered(weight, key[1:], node)
+            names = ("quantized", "scale", "zero_point")
+            return tuple(new.constant(one, f"{weight.name}_{name}") for one, name in zip(tensors, names))
+
+        return Quantized(*self._shared.get(node, key, make))
+
+    def _remembered(self, weight: Value, how: tuple[Any, ...], node: Node) -> tuple[Any, ...]:
+        """Return the tensors of a quantized weight, which are made once for all runs on the committed model."""
+        tensors: tuple[Any, ...]
+        if weight.scope is self.graph.main:
+            tensors = self.graph.remember((weight.name, *how), lambda: _tensors(weight, *how))
+        else:
+            # Graphs within others may use the same name for something else.
+            tensors = _tensors(weight, *how)
+        return tensors
+
+
+def _tensors(
+    weight: Value,
+    axes: tuple[int, ...],
+    transposed: bool,
+    factor: float,
+    kind: IntegerType,
+    symmetric: bool,
+    layout: Layout,
+) -> tuple[Any, ...]:
+    array = weight.constant
+    assert array is not None
+    affine = fit(array, kind, axes, symmetric=symmetric)
+    integers = affine.quantize(array)
+    scale, zero_point = (_form(each, axes, transposed, layout) for each in (affine.scale * factor, affine.zero_point))
+    if layout == "pointwise":
+        integers = np.ascontiguousarray(integers.reshape(integers.shape[:2]).T)
+    elif transposed:
+        integers = np.ascontiguousarray(np.swapaxes(integers, -1, -2))
+    tensors = [_tensor(integers, kind.name), _tensor(scale.astype(np.float32), "float")]
+    if symmetric and kind.middle:
+        zero_point = np.array(kind.middle)
+    if not symmetric or kind.middle:
+        tensors.append(_tensor(zero_point.astype(kind.dtype), kind.name))
+    return tuple(tensors)
+
+
+def _form(statistics: Array, axes: tuple[int, ...], transposed: bool, layout: Layout) -> Array:
+    """Return scales or zero points in the shape that broadcasts to what is computed of the integers."""
+    if not axes:
+        return statistics.reshape(())
+    if layout == "pointwise":
+        return statistics.reshape(-1)
+    if layout == "channels":
+        return statistics.reshape(-1, *[1] * (statistics.ndim - 2))
+    if transposed:
+        statistics = np.swapaxes(statistics, -1, -2)
+    # Runtimes fuse a vector of scales, one for each column.
+    is_vector = layout == "matrix" and statistics.size == statistics.shape[-1]
+    return statistics.reshape(-1) if is_vector else statistics
+
+
+def _tensor(array: Array, name: str) -> Any:
+    return literal_tensor(array, data_type(name))

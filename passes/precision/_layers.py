@@ -1,0 +1,93 @@
+"""Layers other than matrix products, with 8-bit weights."""
+
+from __future__ import annotations
+
+from surgery import Builder, Node, Value, data_type
+
+from ._dynamic import Dynamic
+from ._integers import integer_type
+
+_OF_ATTENTION = ("num_heads", "unidirectional", "mask_filter_value", "scale", "do_rotary", "past_present_share_buffer")
+"""The attributes that com.microsoft::Attention and QAttention have in common."""
+
+
+def rescaled(integers: Value, scales: tuple[Value, Value], new: Builder) -> Value:
+    """Return the float32 that sums of products of integers stand for; the form is one that ONNX Runtime fuses."""
+    return new.node("Mul", new.node("Cast", integers, to=int(data_type("float"))), new.node("Mul", *scales))
+
+
+def is_pointwise(node: Node) -> bool:
+    """Return whether a Conv multiplies the channels of each place by a matrix, and does nothing else."""
+    shape = node.required_input(1).static_shape or ()
+    single = len(shape) > 2 and all(dim == 1 for dim in shape[2:])
+    steps = [*(node.attr("strides") or ()), *(node.attr("dilations") or ()), node.attr("group", 1)]
+    return single and all(step == 1 for step in steps) and not any(node.attr("pads") or ())
+
+
+def convolve(node: Node, dynamic: Dynamic, new: Builder) -> Value:
+    """Make a product of integers of a pointwise Conv, and of another one a Conv of integers."""
+    data, weight, bias = node.required_input(0), node.required_input(1), node.input(2)
+    new.require(bias is None or bias.is_constant, "the bias of the Conv is not constant")
+    if is_pointwise(node):
+        return _multiply_channels(node, dynamic, new)
+    quantized = dynamic.weight(node, weight, (0,), new, layout="channels", symmetric=True)
+    integers, scale, zero_point = dynamic.data(node, data, new)
+    made = new.node(
+        "ConvInteger", integers, quantized.integers, zero_point, quantized.zero_point, attributes=node.attributes
+    )
+    result = rescaled(made, (scale, quantized.scale), new)
+    if bias is None or bias.constant is None:
+        return result
+    column = bias.constant.reshape(-1, *[1] * ((weight.rank or 2) - 2))
+    return new.node("Add", result, new.constant(column, bias.name))
+
+
+def _multiply_channels(node: Node, dynamic: Dynamic, new: Builder) -> Value:
+    """Multiply by a matrix with the channels last, where ONNX Runtime has a fast product of integers."""
+    data, weight, bias = node.required_input(0), node.required_input(1), node.input(2)
+    rank = weight.rank or 4
+    last, second = [0, *range(2, rank), 1], [0, rank - 1, *range(1, rank - 1)]
+    quantized = dynamic.weight(node, weight, (0,), new, layout="pointwise")
+    before = data.producer
+    if before is not None and before.op == "Transpose" and before.attr("perm") == second:
+        integers, scale, zero_point = dynamic.data(node, before.required_input(0), new)
+    else:
+        integers, scale, zero_point = dynamic.data(node, data, new)
+        integers = new.node("Transpose", integers, perm=last)
+    made = new.node("MatMulInteger", integers, quantized.integers, zero_point, quantized.zero_point)
+    result = rescaled(made, (scale, quantized.scale), new)
+    if bias is not None:
+        result = new.node("Add", result, bias)
+    return new.node("Transpose", result, perm=second)
+
+
+def look_up(node: Node, dynamic: Dynamic, new: Builder) -> Value:
+    """Gather rows of integers, and the scale of each row."""
+    table, indices = node.required_input(0), node.required_input(1)
+    new.require(node.attr("axis", 0) in (0, -(table.rank or 0)), "what is gathered are not rows")
+    new.require((table.size or 0) > (table.static_shape or (0,))[0], "a row is one number")
+    readers = table.consumers
+    new.require(all(reader.op == "Gather" for reader in readers), "the table is read by something else, so it stays")
+    # Nothing is multiplied in 8 bits here, so all of the range is used whatever the CPU.
+    quantized = dynamic.weight(node, table, (0,), new, layout="rows", kind=integer_type("int8"))
+    rows = new.node("Gather", quantized.integers, indices)
+    scale = quantized.scale if not quantized.scale.rank else new.node("Gather", quantized.scale, indices)
+    return new.node("Mul", new.node("Cast", rows, to=int(data_type("float"))), scale)
+
+
+def attend(node: Node, dynamic: Dynamic, new: Builder) -> tuple[Value, ...]:
+    """Make a QAttention of com.microsoft, which lacks some inputs and attributes of Attention."""
+    data, weight, bias, mask, past = (node.input(index) for index in range(5))
+    new.require(data is not None and weight is not None and bias is not None, "the Attention has no bias")
+    more = [name for name in node.attributes if name not in _OF_ATTENTION]
+    extra = any(value is not None for value in node.inputs[5:])
+    new.require(not more and not extra, "QAttention has no such attribute or input")
+    assert data is not None and weight is not None
+    quantized = dynamic.weight(node, weight, (1,), new)
+    integers, scale, zero_point = dynamic.data(node, data, new)
+    return new.nodes(
+        "com.microsoft::QAttention",
+        *(integers, quantized.integers, bias, scale, quantized.scale, mask, zero_point, quantized.zero_point, past),
+        outputs=len(node.outputs),
+        attributes=node.attributes,
+    )

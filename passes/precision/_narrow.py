@@ -1,0 +1,213 @@
+"""Compute operators in a narrower float type, each as a site with Casts around it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from surgery import Builder, Graph, Node, Value, data_type, narrowing
+
+from ._narrow_casts import Casts
+from ._narrow_format import Format
+from ._narrow_nodes import (
+    QUANTIZING,
+    counting,
+    floats,
+    is_default,
+    is_float,
+    is_moving,
+    is_widening,
+    reads_table,
+    very_large,
+)
+from ._narrow_ranges import Range, Ranges, measured
+
+Runtime = Literal["cpu", "any"]
+
+_FLOAT = data_type("float")
+_SUMMING = frozenset({"AveragePool", "GlobalAveragePool", "ReduceMean"})
+"""Operators that divide a sum, which is larger than what is measured of their results."""
+
+_SQUARING = frozenset(
+    {"GlobalLpPool", "InstanceNormalization", "LpNormalization", "MeanVarianceNormalization", "ReduceL2"}
+)
+"""Operators that add squares of their first input on the way."""
+
+_DIVIDING = {"Div": 1, "Log": 0, "Reciprocal": 0}
+"""Operators with an input that must not become 0, and its place."""
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user wants: see the options of the passes."""
+
+    format: Format
+    keep_io_types: bool
+    keep: frozenset[Node]
+    ops: frozenset[str]
+    margin: float
+    runtime: Runtime
+
+
+@dataclass
+class _Candidate:
+    """A node to convert: which of its inputs and outputs, or why not; and what is measured of those."""
+
+    node: Node
+    found: Any
+    ranges: dict[Value, Range] = field(default_factory=dict)
+
+
+class Narrowing:
+    """Converts a graph. What it looks at is taken before the first site, so that no site depends on an earlier one."""
+
+    def __init__(self, graph: Graph, wishes: Wishes) -> None:
+        self.graph = graph
+        self.wishes = wishes
+        self.format = wishes.format
+        self.casts = Casts(graph, wishes.format, wishes.runtime)
+        self.counting = counting(graph)
+        self.very_large = very_large(graph, lambda value: self.casts.loss(value, value.tensor).overflow > 0)
+        self.inputs = [] if wishes.keep_io_types else [value for value in graph.inputs() if is_float(value)]
+        self.outputs = [] if wishes.keep_io_types else [value for value in graph.outputs() if is_float(value)]
+        self.candidates = list(self._candidates())
+        self.ranges = self._measured()
+
+    def _candidates(self) -> Iterator[_Candidate]:
+        for node in self.graph.nodes():
+            if node.has_subgraphs or is_widening(node) or node.identifier in self.graph.functions:
+                continue
+            if is_moving(node) and not reads_table(node):
+                continue
+            if self.graph.in_function(node) or (any(floats(node)) and any(is_float(one) for one in node.outputs)):
+                found = narrowing(node, self.format.dtype, self.wishes.runtime)
+                yield _Candidate(node, found)
+
+    def _measured(self) -> Ranges:
+        main = self.graph.main
+        wanted = [*self.inputs, *self.outputs]
+        for candidate in self.candidates:
+            if candidate.node.scope is main and not isinstance(candidate.found, str):
+                wanted += [value for value in _narrowed(candidate) if not value.is_constant and value.scope is main]
+        ranges = measured(self.graph, wanted) if wanted and self.wishes.margin else {}
+        for candidate in self.candidates:
+            if not isinstance(candidate.found, str):
+                known = ((value, ranges.get(value.name)) for value in _narrowed(candidate))
+                candidate.ranges = {value: found for value, found in known if found is not None}
+        return ranges
+
+    def run(self) -> None:
+        """Convert what can be converted."""
+        for port in self.inputs:
+            self._take(port)
+        for candidate in self.candidates:
+            with self.graph.site(candidate.node) as new:
+                self._check(new, candidate)
+                self._convert(new, candidate)
+        for port in self.outputs:
+            self._give(port)
+        self.casts.settle()
+
+    # Inputs and outputs of the model
+
+    def _take(self, port: Value) -> None:
+        with self.graph.site(next(iter(self.graph.below([port])), None)) as new:
+            new.require(not port.is_overridable, f"{port.name} has a default value")
+            new.require(not port.is_output, f"{port.name} is an input and an output")
+            self._check_range(new, port, self.ranges.get(port.name))
+            new.replace(port, new.node("Cast", port, to=_FLOAT))
+            new.set_port(port, self.format.dtype)
+            to = int(self.format.dtype)
+            new.relate_input(port, f"x = Cast<to={_FLOAT:d}>(y)", inverse=f"y = Cast<to={to}>(x)", y=port)
+
+    def _give(self, port: Value) -> None:
+        name = port.name
+        with self.graph.site() as new:
+            self._check_range(new, port, self.ranges.get(name))
+            made = new.node("Cast", port, to=self.format.dtype)
+            shape = port.declared_shape
+            dims = None if shape is None else [dim if isinstance(dim, int) else dim.value for dim in shape]
+            new.set_port(made, self.format.dtype, dims)
+            new.drop_output(port)
+            new.add_output(made, name)
+            new.relate_output(name, f"y = Cast<to={int(self.format.dtype)}>(x)", x=port)
+
+    # Guards
+
+    def _check(self, new: Builder, candidate: _Candidate) -> None:
+        node, name = candidate.node, self.format.name
+        new.require(node not in self.wishes.keep and node.op not in self.wishes.ops, "it is to stay in float32")
+        new.require(not self.graph.in_function(node), "the types inside a function are those of its calls")
+        new.require(not isinstance(candidate.found, str), candidate.found)
+        new.require(not (is_default(node) and node.op in QUANTIZING), "the scale of quantized values stays in float32")
+        new.require(not node.is_random, "it draws random numbers")
+        read = [value for value in floats(node) if value in self.counting]
+        limit = 2**self.format.digits
+        new.require(not read, f"it computes with integers, which {name} holds up to {limit} only")
+        for value in _narrowed(candidate):
+            self._check_weight(new, value)
+            large = value in self.very_large and value not in candidate.ranges
+            new.require(not large, f"{value.name} may hold a constant that overflows in {name}")
+        for value, found in candidate.ranges.items():
+            self._check_range(new, value, found)
+        self._check_inside(new, candidate)
+
+    def _check_weight(self, new: Builder, value: Value) -> None:
+        tensor = value.tensor
+        if tensor is None:
+            return
+        loss = self.casts.loss(value, tensor)
+        of = f"of the {loss.count} elements of {value.name}"
+        new.require(not loss.overflow, f"{loss.overflow} {of} overflow in {self.format.name}")
+        lost = f"{loss.zeros} {of} become 0 and {loss.denormal} denormal in {self.format.name}"
+        new.require(loss.relative <= 2.0 ** (1 - self.format.digits), lost)
+
+    def _check_range(self, new: Builder, value: Value, found: Range | None) -> None:
+        if found is None:
+            return
+        name, limit = self.format.name, self.format.greatest / self.wishes.margin
+        new.require(found.largest <= limit, f"{value.name} reaches {found.largest:.3g}, too large for {name}")
+        new.require(
+            not 0 < found.largest < self.format.normal,
+            f"{value.name} stays below {found.largest:.3g}, where {name} is denormal",
+        )
+
+    def _check_inside(self, new: Builder, candidate: _Candidate) -> None:
+        """Refuse where what the operator computes on the way, or divides by, is out of range."""
+        node, ranges, limit = candidate.node, candidate.ranges, self.format.greatest / self.wishes.margin
+        if not is_default(node):
+            return
+        divisor = node.input(_DIVIDING[node.op]) if node.op in _DIVIDING else None
+        known = ranges.get(divisor) if divisor is not None else None
+        tiny = known is not None and known.smallest < self.format.smallest
+        new.require(not tiny, f"it divides by, or takes the logarithm of, numbers that are 0 in {self.format.name}")
+        first, last = ranges.get(node.required_input(0)), ranges.get(node.outputs[0])
+        inside = 0.0
+        if node.op in _SUMMING and last is not None:
+            inside = last.largest * _summands(node)
+        elif node.op in _SQUARING and first is not None:
+            inside = first.largest**2
+        new.require(inside <= limit, f"a sum inside reaches {inside:.3g}, too large for {self.format.name}")
+
+    # The conversion
+
+    def _convert(self, new: Builder, candidate: _Candidate) -> None:
+        node, found = candidate.node, candidate.found
+        self.casts.rebuild(new, node, found.inputs, found.outputs)
+
+
+def _narrowed(candidate: _Candidate) -> list[Value]:
+    """List the values that a node would read and make in the narrower type."""
+    inputs = [value for place, value in enumerate(candidate.node.inputs) if place in candidate.found.inputs]
+    outputs = [value for place, value in enumerate(candidate.node.outputs) if place in candidate.found.outputs]
+    return [value for value in (*inputs, *outputs) if value is not None and value.name]
+
+
+def _summands(node: Node) -> float:
+    """Return how many numbers a mean is of, as far as that is known."""
+    before, after = node.required_input(0).size, node.outputs[0].size
+    if node.op == "AveragePool":
+        return float(math.prod(node.attr("kernel_shape") or [1]))
+    return before / after if before and after else 1.0

@@ -1,0 +1,85 @@
+"""The narrower float types, and what weights lose in them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from surgery import data_type
+
+_BLOCK = 1 << 22
+"""Elements that are looked at together."""
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Format:
+    """A narrower float type: its largest number, its smallest normal and smallest number of all, its digits.
+
+    `digits` counts the bits of the significand, the hidden one included: integers up to 2 to that power are exact.
+    """
+
+    name: str
+    greatest: float
+    normal: float
+    smallest: float
+    digits: int
+
+    @property
+    def dtype(self) -> Any:
+        """The element type in ONNX."""
+        return data_type(self.name)
+
+    def narrowed(self, array: Array) -> Array:
+        """Return an array rounded to the type, to nearest and ties to even."""
+        with np.errstate(over="ignore"):
+            return array.astype(self.dtype.numpy())
+
+    def holds(self, array: Array) -> bool:
+        """Return whether each element is a number of the type, infinite ones and NaN included."""
+        return bool(np.array_equal(self.narrowed(array).astype(np.float32), array, equal_nan=True))
+
+    def loss(self, array: Array) -> Loss:
+        """Return what the elements of a float32 array lose, looking at a block of them at a time."""
+        overflow = zeros = denormal = 0
+        squares = lost = 0.0
+        for block in _blocks(array):
+            size = np.abs(block)
+            finite = np.isfinite(size)
+            size = np.where(finite, size, 0)
+            narrow = self.narrowed(size).astype(np.float32)
+            beyond = np.isinf(narrow)
+            overflow += int(np.count_nonzero(beyond))
+            zeros += int(np.count_nonzero((narrow == 0) & (size > 0)))
+            denormal += int(np.count_nonzero((narrow > 0) & (narrow < self.normal)))
+            squares += float(np.sum(np.square(size, dtype=np.float64)))
+            lost += float(np.sum(np.square(np.where(beyond, 0, narrow) - size, dtype=np.float64)))
+        return Loss(array.size, overflow, zeros, denormal, math.sqrt(lost / squares) if squares else 0.0)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """How many of `count` elements overflow, become 0 or denormal, and the norm of the error over that of the array."""
+
+    count: int
+    overflow: int
+    zeros: int
+    denormal: int
+    relative: float
+
+
+FLOAT16 = Format("float16", 65504.0, 2.0**-14, 2.0**-24, 11)
+"""IEEE 754 binary16."""
+
+BFLOAT16 = Format("bfloat16", 3.3895313892515355e38, 2.0**-126, 2.0**-133, 8)
+"""The upper half of float32."""
+
+
+def _blocks(array: Array) -> Iterator[Array]:
+    flat = array.reshape(-1)
+    return (flat[start : start + _BLOCK] for start in range(0, flat.size, _BLOCK))

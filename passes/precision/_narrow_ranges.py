@@ -1,0 +1,50 @@
+"""How large the values of a model become on calibration data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from surgery import Graph, UsageError, Value, WorkerError
+
+
+@dataclass
+class Range:
+    """The largest finite size of the elements of a value, and the smallest that is not 0."""
+
+    largest: float = 0.0
+    smallest: float = math.inf
+
+    def include(self, array: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> None:
+        """Widen the range by the elements of an array."""
+        size = np.abs(array[np.isfinite(array)])
+        if not size.size:
+            return
+        self.largest = max(self.largest, float(size.max()))
+        positive = size[size > 0]
+        if positive.size:
+            self.smallest = min(self.smallest, float(positive.min()))
+
+
+Ranges = dict[str, Range]
+"""Ranges by the names of values; one of which nothing is known is missing."""
+
+
+def measured(graph: Graph, values: Iterable[Value]) -> Ranges:
+    """Return the ranges of values of the main graph on the calibration data, none where there is no data."""
+    wanted = list(dict.fromkeys(values))
+    return graph.remember(("ranges", *(value.name for value in wanted)), lambda: _measure(graph, wanted))
+
+
+def _measure(graph: Graph, values: list[Value]) -> Ranges:
+    found: Ranges = {}
+    try:
+        for value, array in graph.recordings(values):
+            if array.dtype == np.float32:
+                found.setdefault(value.name, Range()).include(array)
+    except (UsageError, WorkerError):
+        return {}  # no inputs, or the model does not run
+    return found

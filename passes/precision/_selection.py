@@ -1,0 +1,27 @@
+"""The nodes that a pass takes, by their operators and by what its user says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from surgery import Graph, Node, NodeSelector
+
+CONTRIB = frozenset({"Attention", "FusedMatMul"})
+"""Operators of com.microsoft, which options name without the domain."""
+
+
+def chosen(
+    graph: Graph, ops: Sequence[str], nodes: NodeSelector | None = None, exclude: NodeSelector | None = None
+) -> list[Node]:
+    """List the nodes of these operators in the order of the graph: those selected, without those excluded.
+
+    UsageError for a selector that selects nothing at all.
+    """
+    operators = {f"com.microsoft::{op}" if op in CONTRIB else op for op in ops}
+    selected = None if nodes is None else set(graph.select(nodes))
+    excluded = set() if exclude is None else set(graph.select(exclude))
+    return [
+        node
+        for node in graph.nodes()
+        if node.op in operators and (selected is None or node in selected) and node not in excluded
+    ]

@@ -1,0 +1,182 @@
+"""Static quantization of the operators of one model: the ranges of activations, and the edit of each operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from surgery import Builder, Graph, Node, Value
+
+from ._calibration import ChannelStatistics, Method, Statistics, choose_range
+from ._constant_operands import Constants, quantized_weight
+from ._integers import Affine, Array, IntegerType, affine
+from ._pairs import PER_CHANNEL, Pairs
+from ._units import Unit, ranges_of
+
+LARGEST_BIAS = 2.0**30
+"""The integers of a bias stay below: half of what int32 holds, so that the sum of the products has room."""
+
+FINE_BIAS = 2.0**20
+"""The integers in which the bias of a channel is held whose weights are all zero."""
+
+SMALLEST_STEP = 1e-30
+"""The least product of two scales, far above the smallest normal number of float32."""
+
+Key = tuple[str, int | None]
+"""The name of a value, and the axis of its channels where those are looked at."""
+
+Found = dict[Key, Statistics | ChannelStatistics]
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How activations and weights are quantized."""
+
+    activations: IntegerType
+    weights: IntegerType
+    per_channel: bool = True
+    symmetric: bool = False
+    method: Method = "mse"
+    percentile: float = 99.999
+    correct_bias: bool = True
+
+
+class Quantizer:
+    """Quantizes operators one by one; what has to be known is measured at once, before the first."""
+
+    def __init__(self, graph: Graph, scheme: Scheme, units: Sequence[Unit]) -> None:
+        self.graph = graph
+        self.scheme = scheme
+        self._pairs = Pairs()
+        self._found = self._measured(units)
+        self._affine: dict[Value, Affine] = {}
+
+    def _measured(self, units: Sequence[Unit]) -> Found:
+        """Return what calibration shows of the values that are rounded."""
+        wanted: dict[Value, dict[Key, None]] = {value: {(value.name, None): None} for value in ranges_of(units)}
+        for unit in units:
+            if self.scheme.correct_bias and unit.channels is not None:
+                operand = unit.operands[0]
+                wanted.setdefault(operand, {})[operand.name, unit.channels] = None
+        keys = tuple(key for own in wanted.values() for key in own)
+        return self.graph.remember(("ranges", keys), lambda: self._measure(wanted)) if keys else {}
+
+    def _measure(self, wanted: dict[Value, dict[Key, None]]) -> Found:
+        found: Found = {
+            (name, axis): Statistics() if axis is None else ChannelStatistics(axis)
+            for own in wanted.values()
+            for name, axis in own
+        }
+        for value, array in self.graph.recordings(list(wanted)):
+            for key in wanted[value]:
+                found[key].add(array)
+        return found
+
+    def quantize(self, unit: Unit, new: Builder) -> None:
+        """Let an operator read rounded operands, and what reads it its rounded result."""
+        node = unit.node
+        ranges = [self._range(value) for value in unit.roots]
+        result = None if unit.result is None else self._range(unit.result)
+        if unit.weight is not None:
+            self._set_constants(unit, unit.weight, ranges[0], new)
+        for position, found, root in zip(unit.data, ranges, unit.roots):
+            operand = node.required_input(position)
+            new.set_input(node, position, self._pairs.rounded(node, operand, found, root.name, new))
+        if unit.result is not None and result is not None:
+            covered = unit.tail is not None and _covers(unit.tail, result)
+            computed = node.outputs[0] if covered else unit.result
+            rounded = self._pairs.rounded(node, computed, result, unit.result.name, new)
+            new.replace(unit.result, rounded)
+
+    def _range(self, value: Value) -> Affine:
+        if value not in self._affine:
+            found, scheme = self._found[value.name, None], self.scheme
+            assert isinstance(found, Statistics)
+            low, high = choose_range(
+                found, scheme.method, scheme.activations, percentile=scheme.percentile, symmetric=scheme.symmetric
+            )
+            self._affine[value] = affine(low, high, scheme.activations, symmetric=scheme.symmetric)
+        return self._affine[value]
+
+    # Weights and biases
+
+    def _set_constants(self, unit: Unit, position: int, data: Affine, new: Builder) -> None:
+        node, weight = unit.node, unit.node.required_input(position)
+        axis = unit.axis if self.scheme.per_channel else None
+        new.require(axis is None or node.opset >= PER_CHANNEL, "before opset 13 all of a weight has one scale")
+        data_scale = float(data.scale.item())
+        bias = None if unit.bias is None else _vector(node.required_input(unit.bias), weight, unit.axis)
+        made = self._weight(unit, weight, axis, bias, data_scale)
+        scales = _fine_scales(made, axis, bias, data_scale)
+        tensors = made.integers, scales, self._zero_points(scales)
+        key = ("weight", weight, axis, scales.tobytes())
+        new.set_input(node, position, self._pairs.dequantized(node, weight.name, key, tensors, axis, new))
+        if made.shift.any():
+            bias = (0.0 if bias is None else bias) - made.shift
+        if bias is not None:
+            self._set_bias(unit, bias, np.float32(data_scale) * scales, None if axis is None else 0, new)
+
+    def _zero_points(self, scales: Array) -> Array:
+        kind = self.scheme.weights
+        return np.full(scales.shape, kind.middle, kind.dtype)
+
+    def _set_bias(self, unit: Unit, bias: Array, step: Array, axis: int | None, new: Builder) -> None:
+        node = unit.node
+        old = None if unit.bias is None else node.required_input(unit.bias)
+        integers = np.rint(bias / np.asarray(step, np.float64)).astype(np.int32)
+        if old is None and not integers.any():
+            return
+        tensors = integers, np.asarray(step)
+        name = f"{node.required_input(1).name}_bias" if old is None else old.name
+        new.set_input(node, 2, self._pairs.dequantized(node, name, ("bias", node), tensors, axis, new))
+
+    def _weight(self, unit: Unit, weight: Value, axis: int | None, bias: Array | None, data_scale: float) -> Constants:
+        """Return a quantized weight, with scales that are large enough for the bias to fit into int32."""
+        least = np.zeros(()) if bias is None else np.abs(bias) / (data_scale * LARGEST_BIAS)
+        least = np.maximum(least if axis is not None else least.max(initial=0.0), SMALLEST_STEP / data_scale)
+        mean = self._means(unit)
+        key = weight.name, axis, self.scheme.weights, None if mean is None else unit.operands[0].name
+
+        def make(bounds: Array | None = None) -> tuple[Any, ...]:
+            return quantized_weight(unit, weight, self.scheme.weights, axis, mean, bounds)
+
+        made = Constants(*self.graph.remember(key, make))
+        if (least > made.scales).any():
+            bounds = np.broadcast_to(least, made.scales.shape)
+            made = Constants(*self.graph.remember((*key, bounds.tobytes()), lambda: make(bounds)))
+        return made
+
+    def _means(self, unit: Unit) -> Array | None:
+        """Return the mean of each channel of the data of a product, where its bias can be corrected by them."""
+        if not self.scheme.correct_bias or unit.channels is None:
+            return None
+        found = self._found[unit.operands[0].name, unit.channels]
+        assert isinstance(found, ChannelStatistics)
+        return found.means if found.count and found.is_finite else None
+
+
+def _fine_scales(made: Constants, axis: int | None, bias: Array | None, data_scale: float) -> Array:
+    """Return scales in float32; the bias of a channel whose weights are all zero gets as fine a one as it needs."""
+    scales = made.scales
+    if bias is not None and axis is not None:
+        fine = np.maximum(np.abs(bias) / (data_scale * FINE_BIAS), SMALLEST_STEP / data_scale)
+        scales = np.where(made.is_empty & (bias != 0), fine, scales)
+    return scales.astype(np.float32)
+
+
+def _vector(bias: Value, weight: Value, axis: int | None) -> Array:
+    """Return a bias as one number for each output channel."""
+    array, shape = bias.constant, weight.static_shape
+    assert array is not None and shape is not None and axis is not None
+    return np.broadcast_to(array.reshape(-1), (shape[axis],)).astype(np.float64)
+
+
+def _covers(tail: Node, found: Affine) -> bool:
+    """Return whether all numbers that integers stand for are within the bounds of an activation, but for rounding."""
+    low, high = tail.bounds or (0.0, 0.0)
+    least, most = ((limit - found.zero_point.item()) * found.scale.item() for limit in found.limits)
+    slack = found.scale.item() / 1024
+    return bool(least >= low - slack and most <= high + slack)

@@ -1,0 +1,206 @@
+"""What static quantization takes together: an operator, its operands that are rounded, and its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from surgery import Node, Refusal, Value
+
+MOVING = frozenset(
+    {
+        *("DepthToSpace", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "Reshape", "Resize", "Slice"),
+        *("SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Upsample"),
+    }
+)
+"""Operators whose results are elements of their first input: integers go through them with the scale that they have."""
+
+CONNECTING = {
+    "Add": None,
+    "Mul": None,
+    "Concat": None,
+    "AveragePool": 1,
+    "GlobalAveragePool": 1,
+    "LeakyRelu": 1,
+    "Sigmoid": 1,
+}
+"""Operators that ONNX Runtime computes in integers, and for which it pays only between others that it does, each with
+how many of its inputs are data."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One operator that is computed in integers.
+
+    `data` are the positions of its computed operands, `weight` and `bias` those of its constants, `axis` is the axis of
+    the weight along which its output channels lie, `channels` that of the channels of the data where there may be a
+    bias. `result` is what is rounded afterwards, None where that may stay in
+    float32; the activation between the operator and its result, one that only moves it to bounds, is `tail`.
+    `operands` are what the operator read when it was looked at, and `roots` the values whose elements those hold.
+    """
+
+    node: Node
+    data: tuple[int, ...]
+    weight: int | None = None
+    bias: int | None = None
+    axis: int | None = None
+    channels: int | None = None
+    result: Value | None = None
+    tail: Node | None = None
+    operands: tuple[Value, ...] = ()
+    roots: tuple[Value, ...] = ()
+
+    @property
+    def is_connecting(self) -> bool:
+        """Whether it is quantized only because its neighbours are."""
+        return self.weight is None
+
+    @property
+    def rounded(self) -> list[Value]:
+        """The values whose ranges have to be known."""
+        return [*self.roots, *([] if self.result is None else [self.result])]
+
+
+def root(value: Value) -> Value:
+    """Return the value that others hold the elements of: upstream of all that only moves them."""
+    while (found := _moved(value)) is not None:
+        value = found
+    return value
+
+
+def _moved(value: Value) -> Value | None:
+    """Return the value that a node takes the elements of another from, None where it computes them."""
+    node = value.producer
+    if node is None or node.op not in MOVING:
+        return None
+    if node.op in ("Resize", "Upsample") and node.attr("mode", "nearest") != "nearest":
+        return None
+    data = node.input(0)
+    return None if data is None or data.is_constant or (value != node.outputs[0] and node.op != "Split") else data
+
+
+def read(node: Node) -> Unit:
+    """Return how an operator is quantized; refuse where it cannot be."""
+    unit = _READERS.get(node.op, _connecting)(node)
+    operands = tuple(node.required_input(position) for position in unit.data)
+    for value in operands:
+        _require_float(value)
+    return replace(unit, operands=operands, roots=tuple(map(root, operands)))
+
+
+def _require_float(value: Value) -> None:
+    if value.dtype is None or value.dtype.name != "FLOAT":
+        raise Refusal("an operand is not of float32")
+
+
+def _conv(node: Node) -> Unit:
+    _weight(node)
+    bias = _bias(node)
+    tail, result = _tail(node)
+    return Unit(node, (0,), 1, bias, 0, 1, result, tail)
+
+
+def _gemm(node: Node) -> Unit:
+    weight = _weight(node)
+    if node.attr("alpha", 1.0) != 1.0 or (node.input(2) is not None and node.attr("beta", 1.0) != 1.0):
+        raise Refusal("alpha or beta of the Gemm is not 1")
+    axis = 0 if node.attr("transB", 0) else 1
+    bias = _bias(node)
+    if bias is not None:
+        shape = node.required_input(2).static_shape or ()
+        if len(shape) > 2 or (shape and shape[-1] not in (1, (weight.static_shape or (0, 0))[axis])):
+            raise Refusal("the bias is not one number for each column")
+        if len(shape) == 2 and shape[0] != 1:
+            raise Refusal("the bias is not one number for each column")
+    return Unit(node, (0,), 1, bias, axis, 0 if node.attr("transA", 0) else 1)
+
+
+def _matmul(node: Node) -> Unit:
+    weight = _weight(node)
+    if weight.rank != 2:
+        raise Refusal("the weight is not a matrix")
+    if (node.required_input(0).rank or 0) < 2:
+        raise Refusal("the data is not known to be a matrix")
+    return Unit(node, (0,), 1, None, 1)
+
+
+def _weight(node: Node) -> Value:
+    """Return the second operand of a product, which is a constant and the first is not."""
+    data, weight = node.required_input(0), node.required_input(1)
+    if not weight.is_constant:
+        raise Refusal("the second operand is not a constant weight")
+    if data.is_constant:
+        raise Refusal("both operands are constant; fold them first")
+    if weight.dtype is None or weight.dtype.name != "FLOAT":
+        raise Refusal("the weight is not of float32")
+    if not weight.size:
+        raise Refusal("the weight is empty")
+    return weight
+
+
+def _bias(node: Node) -> int | None:
+    bias = node.input(2)
+    if bias is not None and not bias.is_constant:
+        raise Refusal("the bias is not constant")
+    return None if bias is None else 2
+
+
+def _connecting(node: Node) -> Unit:
+    count = CONNECTING[node.op]
+    data = tuple(range(len(node.inputs) if count is None else count))
+    if any(node.required_input(position).is_constant for position in data):
+        raise Refusal("an operand is constant")
+    tail, result = _tail(node)
+    return Unit(node, data, result=result, tail=tail)
+
+
+def _tail(node: Node) -> tuple[Node | None, Value]:
+    """Return the Relu or the Clip that alone reads a result, if there is one, and what is computed then."""
+    result = node.outputs[0]
+    readers = result.consumers
+    if len(readers) != 1 or result.is_output or readers[0].input(0) != result or readers[0].scope is not node.scope:
+        return None, result
+    return (None, result) if readers[0].bounds is None else (readers[0], readers[0].outputs[0])
+
+
+_READERS: Mapping[str, Callable[[Node], Unit]] = {"Conv": _conv, "Gemm": _gemm, "MatMul": _matmul}
+
+Operator = Literal[
+    "Conv", "Gemm", "MatMul", "Add", "Mul", "Concat", "AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid"
+]
+OPERATORS: tuple[Operator, ...] = get_args(Operator)
+
+
+def connected(units: Mapping[Node, Unit]) -> set[Node]:
+    """Return the nodes that are worth it: products, and what is read from and written to others in integers.
+
+    An operator between products is quantized if all it reads is in integers anyway, and something reads its result
+    that is quantized, too.
+    """
+    kept = dict(units)
+    while True:
+        integer = {value for unit in kept.values() for value in _integer(unit)}
+        wanted = {value for unit in kept.values() for value in unit.roots}
+        lost = [
+            node
+            for node, unit in kept.items()
+            if unit.is_connecting and not (unit.result in wanted and integer.issuperset(unit.roots))
+        ]
+        if not lost:
+            return set(kept)
+        for node in lost:
+            del kept[node]
+
+
+def _integer(unit: Unit) -> Iterator[Value]:
+    """Yield what is held in integers when a unit is quantized."""
+    if unit.result is not None:
+        yield unit.result
+    if not unit.is_connecting:
+        yield from unit.roots
+
+
+def ranges_of(units: Iterable[Unit]) -> list[Value]:
+    """List the values whose ranges have to be known, each once."""
+    return list(dict.fromkeys(value for unit in units for value in unit.rounded))

@@ -1,0 +1,83 @@
+"""Quantized models, back to float."""
+
+from typing import Literal
+
+from surgery import Graph, Node, NodeSelector, Parity, data_type, graph_pass
+
+from ._float_operators import DYNAMIC, OPERATORS, convert, convert_dynamic, look_up
+from ._floats import MOVES, Floats, parameters
+
+
+@graph_pass("dequantize", parity=Parity.LOSSY)
+def dequantize(
+    graph: Graph,
+    *,
+    nodes: NodeSelector | None = None,
+    exclude: NodeSelector | None = None,
+    saturation: Literal["range", "zero", "none"] = "range",
+) -> None:
+    """Turn quantized operators, weights and activations back into float.
+
+    For hardware without integer kernels, or to quantize in another way when the float model is lost. Weights get the
+    values that their integers stand for, which are not those that were rounded. Activations are no longer rounded, so
+    results differ by the noise that the rounding had added.
+
+    A pair of QuantizeLinear and DequantizeLinear also keeps numbers within the range of its integers; quantizers leave
+    out a Relu where the zero point does its work. So a Clip to that range takes the place of a pair, unless what is
+    before it has these bounds already.
+
+    What is converted: DequantizeLinear of constants, pairs of QuantizeLinear and DequantizeLinear with the same
+    parameters, also with operators such as Reshape or MaxPool in between; QLinearConv, QLinearMatMul and operators of
+    that form of com.microsoft; MatMulInteger and ConvInteger of data that are quantized at run time.
+
+    Options:
+        nodes: The nodes to convert, all by default.
+        exclude: Nodes that stay.
+        saturation: What is kept of the range of integers. `range` clips at both ends, `zero` keeps a Relu where the
+            least integer stands for 0, `none` keeps nothing.
+
+    Example:
+        g (float[N,4] x) => (float[N,4] y) <float s = {0.5}, uint8 z = {0}> {
+            q = QuantizeLinear(x, s, z)
+            y = DequantizeLinear(q, s, z)
+        }
+    """
+    floats = Floats(saturation)
+    selected = None if nodes is None else set(graph.select(nodes))
+    excluded = set() if exclude is None else set(graph.select(exclude))
+    planned = [node for node in graph.nodes() if (selected is None or node in selected) and node not in excluded]
+    # What moves results of operators in between goes last, so that the numbers of sites depend on nothing else.
+    for node in sorted((node for node in planned if _is_quantized(node)), key=_is_late):
+        if node.is_removed:
+            continue
+        with graph.site(node) as new:
+            if node.op in OPERATORS:
+                convert(node, floats, new)
+            elif node.op in DYNAMIC:
+                convert_dynamic(node, new)
+            elif node.op == "Gather":
+                look_up(node, new)
+            else:
+                made = floats.known(node, node.required_input(0), parameters(node), new)
+                new.require(made is not None, "the integers are not made by a QuantizeLinear with these parameters")
+                if made is not None:
+                    new.replace(node.outputs[0], made)
+
+
+def _is_quantized(node: Node) -> bool:
+    if node.op == "Gather":
+        table = node.required_input(0)
+        readers = node.outputs[0].consumers
+        integers = table.is_constant and table.dtype in (data_type("int8"), data_type("uint8"))
+        return integers and bool(readers) and all(reader.op == "Cast" for reader in readers)
+    return node.op in OPERATORS or node.op in DYNAMIC or node.op == "DequantizeLinear"
+
+
+def _is_late(node: Node) -> bool:
+    """Return whether a DequantizeLinear reads what another site turns into the result of a QuantizeLinear."""
+    if node.op != "DequantizeLinear":
+        return False
+    producer = node.required_input(0).producer
+    while producer is not None and producer.op in MOVES:
+        producer = producer.required_input(0).producer
+    return producer is not None and producer.op in OPERATORS

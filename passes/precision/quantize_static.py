@@ -1,0 +1,100 @@
+"""Operators that compute in integers, with ranges of activations measured on calibration data."""
+
+from typing import Literal
+
+from surgery import Graph, Node, NodeSelector, Parity, Refusal, Size, graph_pass
+
+from ._calibration import Method
+from ._integers import integer_type
+from ._selection import chosen
+from ._static import Quantizer, Scheme
+from ._units import OPERATORS, Operator, Unit, connected, read
+
+
+@graph_pass("quantize-static", parity=Parity.LOSSY)
+def quantize_static(
+    graph: Graph,
+    *,
+    ops: tuple[Operator, ...] = OPERATORS,
+    nodes: NodeSelector | None = None,
+    exclude: NodeSelector | None = None,
+    activation_type: Literal["uint8", "int8", "uint16", "int16"] = "uint8",
+    weight_type: Literal["int8", "uint8"] = "int8",
+    per_channel: bool = True,
+    symmetric: bool = False,
+    reduce_range: bool = False,
+    method: Method = "minmax",
+    percentile: float = 99.999,
+    correct_bias: bool = True,
+    min_size: Size = 0,
+) -> None:
+    """Put QuantizeLinear and DequantizeLinear around operators, so that a runtime computes them in integers.
+
+    The ranges of activations are measured on calibration data, so nothing is left to do at run time but to round. ONNX
+    Runtime turns a Conv, a Gemm or a MatMul between such pairs into one kernel on integers, and so it does with Add,
+    Mul, Concat, pooling and others that connect them; these are quantized only where all around them is. On a CPU with
+    VNNI a convolutional network is about three times as fast as in float32.
+
+    A Relu or a Clip after an operator goes into the range of its result. What only moves elements, such as MaxPool,
+    Reshape, Transpose or Split, passes integers on with their scale. The result of a matrix product stays in float32
+    unless something quantized reads it. Biases become int32. Each operator is a site, and adds only pairs that are not
+    there yet, so any of them can be left in float32; then `drop-needless-qdq` takes away pairs that no operator needs.
+
+    Options:
+        ops: The operators to quantize.
+        nodes: The nodes to quantize, all by default.
+        exclude: Nodes that stay in float32.
+        activation_type: The type of activations. uint8 is the fastest with int8 weights on x86; int8 is what other
+            hardware takes. 16 bits, for accuracy, need opset 21; before it they are written with operators of
+            com.microsoft. ONNX Runtime computes them in float32.
+        weight_type: The type of weights, which are symmetric around their zero point.
+        per_channel: One scale for each output channel of a weight, rather than for all of it; no slower.
+        symmetric: Put the zero point of activations in the middle, as some accelerators need it. A Relu then stays.
+        reduce_range: Use 7 bits of the weights. On x86 CPUs without VNNI products of uint8 and int8 saturate at 16
+            bits, and results are wrong without it.
+        method: How the range of an activation is chosen. `mse` makes the mean squared error of rounding and clipping
+            least, `minmax` covers all that was seen, `moving` averages the extents over sets of inputs, `percentile`
+            cuts off the same share at both ends, `entropy` keeps most of the information.
+        percentile: The share of the elements, in percent, that the method `percentile` covers.
+        correct_bias: Take from biases what rounding the weights adds to the mean of each channel.
+        min_size: The bytes of the smallest weight to quantize.
+
+    Example:
+        # calibration: {x: [[-1, 0, 0.5, 2]]}
+        g (float[N,4] x) => (float[N,2] y) <float[4,2] w = {1, 2, 3, 4, 5, 6, 7, 8}> { y = MatMul(x, w) }
+    """
+    kind, weights = integer_type(activation_type), integer_type(weight_type)
+    found = {node: _read(graph, node, activation_type, min_size) for node in chosen(graph, ops, nodes, exclude)}
+    units = {node: unit for node, unit in found.items() if isinstance(unit, Unit)}
+    kept = connected(units)
+    scheme = Scheme(
+        kind,
+        weights.reduced(7) if reduce_range else weights,
+        per_channel,
+        symmetric,
+        method,
+        percentile,
+        correct_bias,
+    )
+    quantizer = Quantizer(graph, scheme, [unit for node, unit in units.items() if node in kept])
+    for node, unit in found.items():
+        with graph.site(node) as new:
+            if isinstance(unit, Refusal):
+                raise unit
+            new.require(node in kept, "what it reads, or what reads it, is not in integers")
+            quantizer.quantize(unit, new)
+
+
+def _read(graph: Graph, node: Node, activation_type: str, min_size: int) -> Unit | Refusal:
+    """Return how a node is quantized, or why it is not."""
+    try:
+        if node.scope is not graph.main:
+            raise Refusal("a node of a subgraph or a function cannot be calibrated")
+        if graph.opset < 10:
+            raise Refusal("before opset 10 there is no QuantizeLinear")
+        unit = read(node)
+    except Refusal as refusal:
+        return refusal
+    weight = None if unit.weight is None else node.required_input(unit.weight).tensor
+    small = weight is not None and weight.nbytes < min_size
+    return Refusal("the weight is smaller than min_size") if small else unit

@@ -1,0 +1,56 @@
+"""Models measured on inputs that the first of them accepts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from surgery.benchmarking.compare import compare
+from surgery.benchmarking.comparison import Comparison
+from surgery.benchmarking.spec import BenchSpec
+from surgery.benchmarking.subjects import Subject, require_same_inputs, subject
+from surgery.errors import UsageError
+from surgery.verification.comparing.reference_run import ReferenceRun
+from surgery.verification.inputs.spec import InputsSpec, VerifySpec
+
+
+def bench(
+    *models: Any,
+    inputs: InputsSpec | None = None,
+    spec: BenchSpec | None = None,
+    decide: float | None = None,
+    memory: bool = True,
+    profile: bool = False,
+) -> Comparison:
+    """Run models (files, or messages in memory) by turns on the same inputs and compare their times.
+
+    The first model is the baseline. `inputs` says what is known of its inputs: sizes of dynamic dims, and sets of
+    inputs, which are then all that is used; without sets, one is made that the model accepts. `decide` ends the
+    measurement as soon as it is known whether each model is faster than that ratio, or slower. `memory` and `profile`
+    measure the memory and the operators of each model. Outputs are not compared: that is what `verify` is for. Raises
+    a `SurgeryError` for files that cannot be read, and for models that do not run or take other inputs.
+    """
+    spec = spec or BenchSpec()
+    subjects = [subject(model) for model in models]
+    if not subjects:
+        raise UsageError("there is no model to measure")
+    require_same_inputs(subjects)
+    feeds, told = legal_feeds(subjects[0], inputs or InputsSpec(), spec)
+    return compare(subjects, feeds, spec, decide=decide, memory=memory, profile=profile, inputs=told)
+
+
+def legal_feeds(
+    subject: Subject, inputs: InputsSpec, spec: BenchSpec
+) -> tuple[list[Mapping[str, Any]], list[dict[str, Any]]]:
+    """Return the sets of inputs that are given for a model, or else one that it accepts; and where they come from."""
+    inputs = replace(inputs, only_given=inputs.only_given or bool(inputs.data))
+    verify = VerifySpec(
+        seed=spec.seed, timeout=spec.timeout, memory=spec.memory, custom_op_library=spec.custom_op_library
+    )
+    reference = ReferenceRun(subject.skeleton(), inputs, verify)
+    reference.prepare()
+    if reference.problem is not None:
+        raise UsageError(f"cannot be run: {reference.problem}", where=subject.name)
+    runs = reference.runs if inputs.data else reference.runs[:1]
+    return [run.feed for run in runs], [run.binding.as_json() for run in runs]

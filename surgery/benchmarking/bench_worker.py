@@ -1,0 +1,83 @@
+"""The process in which models are run, and what it refuses, as errors that name the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from surgery.benchmarking.spec import BenchSpec
+from surgery.benchmarking.subjects import Subject, fed
+from surgery.errors import UsageError
+from surgery.operators.dtypes import Array
+from surgery.runtime.engine import shorten_native
+from surgery.workers import Worker, default_memory
+
+_TIMING = "surgery.benchmarking.timing"
+_COPIES = 4
+"""So many times its weights a session may take while it is made: as read, as parsed, as a tensor and packed."""
+
+
+class BenchWorker:
+    """A worker that has the models and their inputs. Close it, or use it as a context."""
+
+    def __init__(self, subjects: Sequence[Subject], feeds: Sequence[Mapping[str, Any]], spec: BenchSpec) -> None:
+        self._subjects = subjects
+        self._spec = spec
+        memory = spec.memory if spec.memory is not None else default_memory()
+        limit = memory + _COPIES * sum(one.weights for one in subjects)
+        self._worker = Worker(timeout=spec.timeout, memory=limit, preload=(_TIMING,))
+        each = [[fed(one, dict(feed)) for feed in feeds] for one in subjects]
+        self._call("load", models=[one.message() for one in subjects], feeds=each)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._worker.close()
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        assert self._worker.pid is not None
+        return self._worker.pid
+
+    def open(self, number: int, profile: str | None = None) -> float:
+        """Open a session; return the seconds that it took. With `profile`, runs are recorded in files named so."""
+        how = {
+            "threads": self._spec.threads,
+            "optimization": self._spec.optimization,
+            "libraries": [str(path.absolute()) for path in self._spec.custom_op_library],
+            "profile": profile,
+        }
+        return float(self._allowed(number, "open_session", "the model", how=how)["seconds"])
+
+    def warm_up(self, number: int, runs: int) -> float:
+        """Run a model a few times, on each set of inputs at least once; return the seconds of its quickest run."""
+        return float(min(self._allowed(number, "warm_up", "the inputs", runs=runs)["seconds"]))
+
+    def measure(self, rounds: int, calls: int, seed: int, first: int = 0) -> Array:
+        """Time rounds, see `timing.measure`."""
+        how = {"rounds": rounds, "calls": calls, "clock": self._spec.used_clock}
+        found: Array = self._call("measure", **how, seed=seed, first=first)
+        return found
+
+    def close_sessions(self, padding: int = 0) -> None:
+        """Close all sessions and move what comes next in memory."""
+        self._call("close_sessions", padding=padding)
+
+    def end_profile(self, number: int) -> str:
+        """End a profile; return the path of its file."""
+        return str(self._call("end_profile", number=number))
+
+    def _allowed(self, number: int, function: str, what: str, **arguments: object) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self._call(function, number=number, **arguments)
+        if "refused" in found:
+            reason = shorten_native(str(found["refused"]))
+            raise UsageError(f"ONNX Runtime refuses {what}: {reason}", where=self._subjects[number].name)
+        return found
+
+    def _call(self, function: str, **arguments: object) -> Any:
+        return self._worker.call(f"{_TIMING}:{function}", **arguments)

@@ -1,0 +1,70 @@
+"""The memory that a model takes, in a process that runs nothing else."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from surgery.benchmarking.bench_worker import BenchWorker
+from surgery.benchmarking.comparison import Memory
+from surgery.benchmarking.spec import BenchSpec
+from surgery.benchmarking.subjects import Subject
+
+_INTERVAL = 0.001
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def measure_memory(subject: Subject, feeds: Sequence[Mapping[str, Any]], spec: BenchSpec) -> Memory:
+    """Open a model and run it a few times in a process of its own; return the private memory that this takes."""
+    with BenchWorker([subject], feeds, spec) as worker:
+        before = private_bytes(worker.pid)
+        with _Sampler(worker.pid) as opening:
+            worker.open(0)
+        with _Sampler(worker.pid) as running:
+            worker.warm_up(0, spec.warmup)
+    peak = max(opening.most, running.most)
+    return Memory(max(0, peak - before), max(0, running.most - before))
+
+
+def private_bytes(pid: int) -> int:
+    """Return the bytes of memory of a process that no file stands for."""
+    fields = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
+    return (int(fields[1]) - int(fields[2])) * _PAGE
+
+
+class _Sampler:
+    """Watch the private memory of a process as long as it is entered."""
+
+    def __init__(self, pid: int) -> None:
+        self.most = 0
+        self._pid = pid
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._sample()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._done.set()
+        self._thread.join()
+        if kind is None:
+            self._sample()
+
+    def _watch(self) -> None:
+        while not self._done.wait(_INTERVAL):
+            try:
+                self._sample()
+            except OSError:
+                # The process is gone, which the call that waits for it reports.
+                return
+
+    def _sample(self) -> None:
+        self.most = max(self.most, private_bytes(self._pid))

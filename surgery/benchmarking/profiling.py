@@ -1,0 +1,88 @@
+"""The time of each operator, from the profile that ONNX Runtime records."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from surgery.benchmarking.bench_worker import BenchWorker
+from surgery.benchmarking.comparison import OperatorTime
+from surgery.benchmarking.spec import BenchSpec
+from surgery.benchmarking.subjects import Subject
+
+_LEAST_RUNS, _MOST_RUNS = 4, 50
+_MOST_EVENTS = 200_000
+"""ONNX Runtime drops what comes after a million events."""
+_EVENTS = 3
+"""So many events a node makes in a run, in the versions that make most of them."""
+_KERNEL = "_kernel_time"
+_MICROSECONDS = 1e-6
+
+Event = Mapping[str, Any]
+
+
+def measure_profiles(
+    subjects: Sequence[Subject], feeds: Sequence[Mapping[str, Any]], spec: BenchSpec, seconds: float
+) -> list[tuple[OperatorTime, ...]]:
+    """Profile models on the first set of inputs, in turns, for about so many seconds."""
+    with tempfile.TemporaryDirectory() as folder, BenchWorker(subjects, feeds[:1], spec) as worker:
+        times = []
+        for number in range(len(subjects)):
+            worker.open(number, str(Path(folder) / f"{number}"))
+            times.append(worker.warm_up(number, spec.warmup))
+        nodes = max(len(one.proto.graph.node) for one in subjects)
+        runs = min(int(seconds / sum(times)), _MOST_RUNS, _MOST_EVENTS // (_EVENTS * (nodes + 1)))
+        worker.measure(max(runs, _LEAST_RUNS) // 2, 1, spec.seed)
+        paths = [Path(worker.end_profile(number)) for number in range(len(subjects))]
+        return [operator_times(json.loads(path.read_text(encoding="utf-8")), spec.warmup) for path in paths]
+
+
+def operator_times(events: Sequence[Event], warmup: int) -> tuple[OperatorTime, ...]:
+    """Sum the times of the nodes by operator, the longest first: for each the median over the runs after a warm-up."""
+    runs = list(_runs(events))[warmup:]
+    totals: dict[str, list[float]] = defaultdict(lambda: [0.0] * len(runs))
+    nodes: Counter[str] = Counter()
+    for number, run in enumerate(runs):
+        counts: Counter[str] = Counter()
+        for op, duration in _own_times(run):
+            totals[op][number] += duration * _MICROSECONDS
+            counts[op] += 1
+        nodes |= counts
+    medians = {op: float(np.median(seconds)) for op, seconds in totals.items()}
+    whole = sum(medians.values()) or 1.0
+    found = [OperatorTime(op, seconds, nodes[op], seconds / whole) for op, seconds in medians.items()]
+    return tuple(sorted(found, key=lambda one: (-one.seconds, one.op)))
+
+
+def _runs(events: Sequence[Event]) -> Iterator[list[Event]]:
+    """Yield the kernels of each run."""
+    kernels = [event for event in events if event.get("cat") == "Node" and event["name"].endswith(_KERNEL)]
+    spans = sorted((event["ts"], event["dur"]) for event in events if event.get("name") == "model_run")
+    starts = np.array([event["ts"] for event in kernels])
+    for begin, duration in spans:
+        inside = np.flatnonzero((starts >= begin) & (starts <= begin + duration))
+        yield [kernels[number] for number in inside]
+
+
+def _own_times(events: Iterable[Event]) -> Iterator[tuple[str, float]]:
+    """Yield the operator of each kernel and its microseconds, without those of the kernels in its subgraphs."""
+    open_: list[tuple[float, str, list[float]]] = []
+    for event in sorted(events, key=lambda one: (one["ts"], -one["dur"])):
+        begin, duration = float(event["ts"]), float(event["dur"])
+        while open_ and open_[-1][0] <= begin:
+            yield _closed(*open_.pop()[1:])
+        if open_ and begin + duration <= open_[-1][0]:
+            open_[-1][2].append(-duration)
+        open_.append((begin + duration, event["args"]["op_name"], [duration]))
+    while open_:
+        yield _closed(*open_.pop()[1:])
+
+
+def _closed(op: str, durations: list[float]) -> tuple[str, float]:
+    return op, max(0.0, sum(durations))

@@ -1,0 +1,151 @@
+"""Intervals for ratios of paired times.
+
+What disturbs a measurement lasts: another process takes the core for milliseconds, the clock rate drifts for seconds,
+and a session that has come to lie elsewhere in memory is up to two percent faster or slower as long as it lives. Hence:
+
+- Times are compared within a round only, in which each model runs twice, in an order and in its reverse.
+- Rounds close to each other are not independent, so that whole blocks of them are drawn, not single ones (block
+  bootstrap, Künsch 1989). A block is all that was measured with one pair of sessions of each model, opened in an
+  order and in its reverse.
+- The location is the mean without the lowest and the highest fifth, in a block as well as over the blocks: a burst of
+  disturbance moves few of them. The quantiles of the bootstrap are widened by Student's t with the degrees of freedom
+  of a trimmed mean (Tukey and McLaughlin 1963), since few blocks know little of their own spread.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+TRIMMED = 0.2
+"""The share of values that is left out at either end."""
+
+FEWEST = 6
+"""So many blocks an interval needs."""
+
+_DRAWS = 4000
+_HARDLY_ANY = 1e-9
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A ratio with its confidence interval."""
+
+    ratio: float
+    low: float
+    high: float
+
+    @property
+    def half_width(self) -> float:
+        """Half of the width, relative to the ratio."""
+        return (self.high - self.low) / 2 / self.ratio
+
+    def holds(self, least: float) -> bool:
+        """Return whether the ratio is at least `least`, with the confidence of the interval."""
+        return self.low >= least
+
+    def excludes(self, ratio: float) -> bool:
+        """Return whether a ratio lies outside."""
+        return not self.low <= ratio <= self.high
+
+    def to_json(self) -> dict[str, float]:
+        """Return plain values."""
+        return {"ratio": self.ratio, "low": self.low, "high": self.high}
+
+
+def trimmed_mean(values: Array, axis: int = -1) -> Array:
+    """Return the mean of the values along an axis without the lowest and the highest fifth."""
+    ordered = np.sort(np.moveaxis(values, axis, -1), axis=-1)
+    cut = _cut(ordered.shape[-1])
+    return np.asarray(ordered[..., cut : ordered.shape[-1] - cut].mean(axis=-1))
+
+
+def _cut(count: int) -> int:
+    return int(count * TRIMMED)
+
+
+def estimate(blocks: Array, level: float, seed: int = 0) -> Interval:
+    """Estimate a ratio from its logarithms, one for each block.
+
+    With fewer than two blocks the interval is everything; fewer than `FEWEST` make it wide.
+    """
+    values = np.asarray(blocks, dtype=np.float64)
+    count = len(values)
+    center = float(trimmed_mean(values))
+    left = count - 2 * _cut(count)
+    if left < 2:
+        return Interval(math.exp(center), 0.0, math.inf)
+    tail = max((1.0 - level) / 2, _HARDLY_ANY)
+    drawn = np.random.default_rng(seed).integers(0, count, (_DRAWS, count))
+    low, high = np.quantile(trimmed_mean(values[drawn]), [tail, 1.0 - tail])
+    normal = NormalDist().inv_cdf(1.0 - tail)
+    wider = student(1.0 - tail, left - 1) / normal * math.sqrt(count / (count - 1))
+    return Interval(
+        math.exp(center),
+        _power(center - (center - float(low)) * wider),
+        _power(center + (float(high) - center) * wider),
+    )
+
+
+def _power(logarithm: float) -> float:
+    return math.exp(min(logarithm, 700.0))
+
+
+def student(probability: float, freedom: int) -> float:
+    """Return a quantile of Student's t: exact for one and two degrees of freedom, else to about one percent.
+
+    The expansion is that of Abramowitz and Stegun, 26.7.5; the probability is above one half.
+    """
+    if freedom == 1:
+        return math.tan(math.pi * (probability - 0.5))
+    if freedom == 2:
+        return (2 * probability - 1) / math.sqrt(2 * probability * (1 - probability))
+    z = NormalDist().inv_cdf(probability)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return z + float(sum(term / freedom**power for power, term in enumerate(terms, start=1)))
+
+
+def blocks_of(pairs: Sequence[tuple[Array, Array]]) -> Array:
+    """Return the logarithm of a ratio for each block.
+
+    `pairs` holds, for each pair of sessions, the logarithms of its rounds with the models opened in one order and in
+    the reverse. Few pairs are cut into blocks of consecutive rounds.
+    """
+    parts = max(1, math.ceil(FEWEST / max(1, len(pairs))))
+    blocks = []
+    for pair in pairs:
+        count = min(parts, *(len(rounds) for rounds in pair))
+        split = [np.array_split(rounds, count) for rounds in pair]
+        blocks += [float((trimmed_mean(one) + trimmed_mean(other)) / 2) for one, other in zip(*split)]
+    return np.array(blocks)
+
+
+class Spending:
+    """The share of the error probability that is left when an interval is looked at more than once.
+
+    Who measures on until an interval looks right finds one that is wrong more often than its level says. Hence a look
+    when a share `t` of the budget is used spends what t² allows (Lan and DeMets 1983). Over all looks that adds up to
+    the error of the level, so that the interval on which a measurement stops holds at least with the level stated.
+    """
+
+    def __init__(self, level: float) -> None:
+        self._error = 1.0 - level
+        self._spent = 0.0
+
+    def level(self, share: float) -> float:
+        """Return the level of a look when a share of the budget is used, 1 at the end."""
+        allowed = self._error * min(share, 1.0) ** 2
+        left, self._spent = allowed - self._spent, max(allowed, self._spent)
+        return 1.0 - max(left, _HARDLY_ANY)

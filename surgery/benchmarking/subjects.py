@@ -1,0 +1,82 @@
+"""The models that are measured: files as they are, or models in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from surgery import storage
+from surgery.errors import UsageError
+from surgery.proto.ports import by_name, mismatch
+from surgery.proto.summary import data_files
+
+if TYPE_CHECKING:
+    import onnx
+
+Model = "str | Path | onnx.ModelProto | storage.StoredModel | Subject"
+"""A file, a message in memory, or a model without its weights next to the weights."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model to measure.
+
+    `path` is the file that ONNX Runtime opens, as a user would; None for a model in memory, of which it is given the
+    `skeleton`, whose weights are ranges of files. `weights` is their number of bytes, `size` that of the files.
+    """
+
+    name: str
+    proto: onnx.ModelProto = field(repr=False)
+    path: Path | None
+    weights: int
+    size: int | None = None
+    stored: storage.StoredModel | None = field(default=None, repr=False)
+    """Keeps the scratch file of a model in memory."""
+
+    def skeleton(self) -> bytes:
+        """Return the model without weights, as bytes."""
+        data: bytes = storage.without_alias(self.proto).SerializeToString(deterministic=True)
+        return data
+
+    def message(self) -> dict[str, Any]:
+        """Return what a worker needs to open it."""
+        source = {"skeleton": self.skeleton()} if self.path is None else {"path": str(self.path.absolute())}
+        return {"name": self.name, **source}
+
+
+def subject(model: Any, name: str | None = None) -> Subject:
+    """Make a subject of a file, a message in memory, or a stored model. Raises ModelFileError.
+
+    A stored model counts as one in memory, since its message may have been changed.
+    """
+    if isinstance(model, Subject):
+        return model
+    if isinstance(model, str | Path):
+        path = Path(model)
+        stored = storage.load(path)
+        size = sum(file.stat().st_size for file in data_files(stored.proto, path))
+        return Subject(name or str(model), stored.proto, path, _weights(stored.proto), size, stored)
+    stored = model if isinstance(model, storage.StoredModel) else storage.from_proto(model)
+    return Subject(name or str(stored.path or "in memory"), stored.proto, None, _weights(stored.proto), None, stored)
+
+
+def _weights(proto: onnx.ModelProto) -> int:
+    return sum(storage.payload_bytes(tensor) for tensor in storage.all_tensors(proto))
+
+
+def require_same_inputs(subjects: Sequence[Subject]) -> None:
+    """Raise UsageError for a model that cannot be fed what the first one is fed."""
+    first = subjects[0]
+    for other in subjects[1:]:
+        wrong = mismatch(first.proto, other.proto, by_name(first.proto, other.proto))
+        if wrong is not None:
+            what = f"does not take the inputs of the baseline: {wrong}"
+            raise UsageError(f"{what} (A is {first.name}, B is {other.name})", where=other.name)
+
+
+def fed(subject: Subject, feed: dict[str, Any]) -> dict[str, Any]:
+    """Return the part of some inputs that a model has."""
+    names = {value.name for value in subject.proto.graph.input}
+    return {name: value for name, value in feed.items() if name in names}

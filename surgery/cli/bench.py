@@ -1,0 +1,161 @@
+"""Measure how fast models run against each other in ONNX Runtime, on the CPU.
+
+The first model is the baseline. All run by turns on the same inputs in one process; the speed of a model is the time of
+the baseline divided by its own, with a confidence interval. Rounds are added until the intervals are narrow enough or
+the time is used up. Memory is measured in a process for each model. Outputs are not compared: 'surgery verify' does
+that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+
+from surgery.cli import _output, _verification
+from surgery.errors import UsageError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `bench`."""
+    parser.add_argument("model", metavar="MODEL", help="the baseline, an .onnx file")
+    parser.add_argument("others", metavar="MODEL", nargs="*", help="the .onnx files to measure against it")
+    _add_input_arguments(parser)
+    parser.add_argument("--threads", metavar="N", type=_count, default=1, help="intra-op threads (default: 1)")
+    parser.add_argument(
+        "--optimization",
+        choices=["all", "extended", "basic", "off"],
+        default="all",
+        help="graph optimization level of ONNX Runtime (default: all)",
+    )
+    parser.add_argument(
+        "--clock",
+        choices=["processor", "wall"],
+        help="measure the time of the processor, which other processes disturb little, or of the clock on the wall "
+        "(default: processor with one thread, wall with several)",
+    )
+    budget = parser.add_mutually_exclusive_group()
+    budget.add_argument(
+        "--seconds", metavar="S", type=_seconds, default=15.0, help="time for the measurement (default: 15)"
+    )
+    budget.add_argument("--repeats", metavar="N", type=_count, help="measure N rounds, however long they take")
+    parser.add_argument(
+        "--width",
+        metavar="R",
+        type=_share,
+        default=0.01,
+        help="stop when an interval is the speed +- R times the speed (default: 0.01)",
+    )
+    parser.add_argument(
+        "--level", metavar="P", type=_share, default=0.95, help="confidence of the intervals (default: 0.95)"
+    )
+    parser.add_argument("--warmup", metavar="N", type=_count, default=3, help="untimed runs of a session (default: 3)")
+    parser.add_argument("--seed", metavar="N", type=_seed, default=0, help="seed of inputs and orders (default: 0)")
+    parser.add_argument(
+        "--expect",
+        metavar="R",
+        type=_seconds,
+        help="exit with 1 unless each model has at least R times the speed of the baseline, by the low end of its "
+        "interval",
+    )
+    parser.add_argument("--profile", action="store_true", help="show the time of each operator")
+
+
+def _add_input_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--inputs",
+        metavar="PATH",
+        action="append",
+        default=[],
+        help="run on these inputs: a .npz file, a folder with input_0.pb, or a folder of either; may be repeated "
+        "(default: one set that the baseline accepts)",
+    )
+    parser.add_argument(
+        "--dims",
+        metavar="NAME=N",
+        action="append",
+        default=[],
+        help="the size of a dynamic dim, or of several: batch=1,sequence=128; may be repeated",
+    )
+    parser.add_argument("--recipe", metavar="RECIPE", help="use the section 'inputs' of a recipe")
+    parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
+    _verification.add_library_argument(parser)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of at least 1")
+    return int(text)
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"'{text}' is not a non-negative integer")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    value = _number(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a positive number")
+    return value
+
+
+def _share(text: str) -> float:
+    value = _number(text)
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number between 0 and 1")
+    return value
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Measure models."""
+    _verification.start()
+    from surgery.benchmarking.bench import bench
+    from surgery.benchmarking.spec import BenchSpec
+    from surgery.verification.inputs.spec import InputsSpec, VerifySpec
+
+    inputs, libraries = InputsSpec(), _verification.libraries(arguments)
+    if arguments.recipe is not None:
+        from surgery import recipe as recipes
+
+        recipe = recipes.load(arguments.recipe, trust=arguments.trust)
+        inputs, libraries = recipe.inputs, libraries + recipe.verify.custom_op_library
+    for name, sizes in _verification.dims(arguments).items():
+        if len(sizes) > 1:
+            raise UsageError(f"--dims gives '{name}' {len(sizes)} sizes", todo="pass one")
+    arguments.unverified = None
+    inputs, _ = _verification.combined(arguments, Path(arguments.model), inputs, VerifySpec())
+    spec = BenchSpec(
+        threads=arguments.threads,
+        clock=arguments.clock,
+        optimization=arguments.optimization,
+        level=arguments.level,
+        width=arguments.width,
+        seconds=arguments.seconds,
+        repeats=arguments.repeats,
+        warmup=arguments.warmup,
+        seed=arguments.seed,
+        custom_op_library=libraries,
+    )
+    models = [arguments.model, *arguments.others]
+    found = bench(*models, inputs=inputs, spec=spec, decide=arguments.expect, profile=arguments.profile)
+    missed = found.slower_than(arguments.expect) if arguments.expect is not None else ()
+    if arguments.format == "json":
+        _output.write_json({"ok": not missed, **found.to_json()})
+    else:
+        from surgery.report import speed
+
+        _output.write(speed.comparison(found))
+        for one in missed:
+            _output.say(
+                f"{one.name} is not shown to have {arguments.expect:g} times the speed of {found.baseline.name}"
+            )
+    return 1 if missed else 0

@@ -1,0 +1,57 @@
+"""Measure what each site of a lossy step costs in accuracy: a table and a plot, the most sensitive site first.
+
+Each site is converted by itself, and the outputs are compared with those of the model before the step. The steps of the
+recipe before it are run without verifying. Nothing is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from surgery.cli import _output, _plugins, _settings, _verification
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `sensitivity`."""
+    parser.add_argument("model", metavar="MODEL", help="an .onnx file")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--recipe", metavar="RECIPE", help="measure the first lossy step of a recipe")
+    what.add_argument("--pass", dest="name", metavar="PASS", help="measure a pass on the model as it is")
+    parser.add_argument("--step", metavar="PASS", help="measure this step of the recipe instead of the first lossy one")
+    parser.add_argument("--limit", metavar="N", type=int, default=20, help="show at most N sites (default: 20)")
+    _settings.add_argument(parser)
+    parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
+    _plugins.add_argument(parser)
+    _verification.add_arguments(parser)
+    _verification.add_accuracy_arguments(parser)
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Measure the sites of a step."""
+    from dataclasses import replace
+
+    from surgery import recipe as recipes
+    from surgery import storage
+    from surgery.engine.sensitivity_study import study
+    from surgery.registry.catalog import catalog
+    from surgery.report import sensitivity
+    from surgery.report.progress import Progress
+
+    _verification.start()
+    _plugins.load(arguments)
+    if arguments.recipe is not None:
+        recipe = recipes.load(arguments.recipe, trust=arguments.trust)
+    else:
+        options = _settings.read(catalog.find(arguments.name), arguments.settings)
+        recipe = recipes.single_step(arguments.name, options)
+    model = Path(arguments.model)
+    inputs, verify = _verification.combined(arguments, model, recipe.inputs, recipe.verify)
+    recipe = replace(recipe, inputs=inputs, verify=verify)
+    with Progress(_output.messages()) as observer:
+        found = study(storage.load(model), recipe, arguments.step, observer)
+    if arguments.format == "json":
+        _output.write_json({"model": arguments.model, **found.to_json()})
+    else:
+        _output.write(sensitivity.study(found, arguments.limit))
+    return 0

@@ -1,0 +1,94 @@
+"""Measure how sensitive the outputs of a model are to each site of a lossy step."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from surgery.engine.pipeline import Pipeline
+from surgery.engine.records import Observer
+from surgery.engine.run_until import run_until, steps_of
+from surgery.engine.sensitivity import Sensitivity
+from surgery.engine.transaction import Transaction
+from surgery.errors import PassError, UsageError
+from surgery.promises import Parity
+from surgery.recipe.schema import PassStep, Recipe
+from surgery.verification.accuracy.budget import describe
+from surgery.verification.accuracy.metrics import Metrics
+
+if TYPE_CHECKING:
+    from surgery import storage
+
+
+@dataclass(frozen=True)
+class Study:
+    """The sensitivities of the sites of a step, the most sensitive first, and what all of them together lose.
+
+    `use` is the share of the budget that the whole step uses, and `metrics` the worst of each metric. `budget` lists
+    the limits.
+    """
+
+    name: str
+    budget: tuple[str, ...]
+    use: float
+    metrics: Metrics
+    sites: tuple[Sensitivity, ...]
+    synthetic: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        whole = {name: str(value) if abs(value) == float("inf") else value for name, value in self.metrics.items()}
+        return {
+            "pass": self.name,
+            "budget": list(self.budget),
+            "use": str(self.use) if self.use == float("inf") else self.use,
+            "metrics": whole,
+            "synthetic": self.synthetic,
+            "sites": [one.to_json() for one in self.sites],
+        }
+
+
+def study(
+    stored: storage.StoredModel, recipe: Recipe, name: str | None = None, observer: Observer | None = None
+) -> Study:
+    """Measure each site of the first lossy step of a recipe, or of its first step of the pass `name`, by itself.
+
+    The steps before it are run without verifying. Raises `UsageError` where there is no such step or it has no sites.
+    """
+    reached = run_until(stored, recipe, name or _first_lossy(recipe))
+    if reached.declared.promise(reached.step.options) is not Parity.LOSSY:
+        raise UsageError(f"the pass '{reached.step.name}' is not lossy, so that its sites lose nothing to measure")
+    step = replace(reached.step, when=None, expect=None, on_failure="abort")
+    alone = replace(recipe, steps=(step,), verify=replace(recipe.verify, mode="each"))
+    before = replace(stored, proto=reached.proto)
+    with closing(Pipeline(before, alone, observer)) as pipeline:
+        return _measured(pipeline, step)
+
+
+def _measured(pipeline: Pipeline, step: PassStep) -> Study:
+    transaction = Transaction(step, pipeline.bench)
+    whole = transaction.run()
+    if whole.proto is None or not whole.ok:
+        raise PassError(whole.complaint or f"the pass '{step.name}' made no model")
+    if not whole.applied:
+        reasons = dict.fromkeys(one.reason for one in whole.refusals)
+        raise UsageError(f"the pass '{step.name}' has no sites", todo="; ".join(list(reasons)[:3]) or None)
+    tracker = pipeline.verifying.tracker
+    tracker.verifier.prepare()
+    loss = pipeline.judge.loss(whole)
+    return Study(
+        step.name,
+        tuple(map(describe, tracker.limits)),
+        loss.use(tracker.limits),
+        loss.worst,
+        transaction.chooser().sensitivities(whole.applied),
+        tracker.verifier.accuracy.samples.synthetic,
+    )
+
+
+def _first_lossy(recipe: Recipe) -> str:
+    for step in steps_of(recipe.steps):
+        if step.find().promise(step.options) is Parity.LOSSY:
+            return step.name
+    raise UsageError(f"recipe '{recipe.name}' has no lossy step")

@@ -1,0 +1,39 @@
+"""Which inputs and outputs of a node may be of a narrower float type; see `surgery.operators.narrowing`."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import onnx_ir as ir
+
+from surgery.errors import SurgeryError
+from surgery.graph.values import Node, Value
+from surgery.operators.narrowing import Narrowing, Runtime, Tables
+from surgery.operators.narrowing import narrowing as of_operator
+from surgery.workers import Worker
+
+
+def narrowing(node: Node, to: ir.DataType, runtime: Runtime = "cpu") -> Narrowing | str:
+    """Return which inputs and outputs of a node that are float32 may be `to` instead, or why none may be.
+
+    Those that are returned change together. `runtime` is "cpu" where a kernel of ONNX Runtime on the CPU has to run the
+    node then, "any" where the schema alone decides.
+    """
+    inputs = tuple("" if value is None else _text(value) for value in node.inputs)
+    outputs = tuple(_text(value) for value in node.outputs)
+    return of_operator(node.domain, node.ir.op_type, node.opset, inputs, outputs, to.name.lower(), _tables(), runtime)
+
+
+def _text(value: Value) -> str:
+    kind = value.type
+    return f"tensor({kind.dtype.name.lower()})" if isinstance(kind, ir.TensorType) else ""
+
+
+@cache
+def _tables() -> Tables:
+    """Return what the runtime says of itself, which is read once in a process."""
+    try:
+        with Worker(timeout=60) as worker:
+            return Tables.of(*worker.call("surgery.operators.narrowing:listed"))
+    except SurgeryError:
+        return Tables(None, {})

@@ -1,0 +1,57 @@
+"""Show how sensitive the outputs of a model are to the sites of a step, on the terminal."""
+
+from __future__ import annotations
+
+import math
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from surgery.engine.sensitivity import Sensitivity
+from surgery.engine.sensitivity_study import Study
+from surgery.verification.accuracy.metrics import tell
+
+_WIDTH = 24
+"""Characters of the longest bar."""
+
+_DECADES = 4
+"""How many powers of ten below the longest bar have a bar at all."""
+
+
+def study(found: Study, limit: int) -> RenderableType:
+    """Return the table, with a bar for the share of the budget that each site uses, on a logarithmic scale."""
+    whole = f"{found.name}: all {len(found.sites)} sites together: {tell(found.metrics)}"
+    used = f"budget {', '.join(found.budget)}: {_share(found.use)} used"
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("site", "node"):
+        table.add_column(name, overflow="fold")
+    for name in ("SNR", "top-1", "MMACs", "of budget"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    largest = max((one.use for one in found.sites if math.isfinite(one.use)), default=0.0)
+    for one in found.sites[:limit]:
+        table.add_row(*_row(one), _bar(one.use, largest))
+    more = len(found.sites) - limit
+    note = [Text(f"and {more} more (--limit shows them)", style="dim")] if more > 0 else []
+    synthetic = [Text("measured on synthetic inputs; pass --evaluation with real ones", style="yellow")]
+    return Group(Text(whole, style="bold"), Text(used), Text(""), table, *note, *(synthetic if found.synthetic else []))
+
+
+def _row(one: Sensitivity) -> tuple[str, ...]:
+    snr, top1 = one.metrics["snr"], one.metrics["top1"]
+    decibels = f"{snr:.1f} dB" if math.isfinite(snr) else ("equal" if snr > 0 else "lost")
+    return str(one.site.number), one.site.anchor, decibels, f"{top1:.1%}", f"{one.macs / 1e6:.3g}", _share(one.use)
+
+
+def _share(use: float) -> str:
+    return f"{use:.2%}" if math.isfinite(use) else "does not run"
+
+
+def _bar(use: float, largest: float) -> Text:
+    if not math.isfinite(use):
+        return Text("█" * _WIDTH, style="red")
+    if use <= 0.0 or largest <= 0.0:
+        return Text("")
+    part = 1.0 + math.log10(use / largest) / _DECADES
+    return Text("█" * max(0, round(part * _WIDTH)), style="red" if use > 1.0 else "cyan")

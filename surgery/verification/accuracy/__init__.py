@@ -1,0 +1,1 @@
+"""What lossy steps lose: the budget, the inputs that it is measured on, and the measurement."""

@@ -1,0 +1,73 @@
+"""The budget of accuracy: limits to what the outputs of lossy steps may lose, as they are written and as they hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from surgery.verification.accuracy.metrics import METRICS
+from surgery.verification.inputs.spec import Limit
+
+_TEXT = re.compile(r"\s*(\w+)\s*(>=|<=)\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*(dB|%)?\s*")
+
+ALL = "all"
+"""What stands for every output."""
+
+
+def describe(limit: Limit) -> str:
+    """Write a limit as a recipe does."""
+    metric = METRICS[limit.metric]
+    value = f"{limit.value * 100:g} %" if metric.unit == " %" else f"{limit.value:g}{metric.unit}"
+    output = f"{limit.output}: " if limit.output is not None else ""
+    return f"{output}{limit.metric} {metric.sign} {value}"
+
+
+def use(limit: Limit, value: float) -> float:
+    """Return which share of the budget a value of the metric uses: at most 1 where the limit holds.
+
+    Shares are those of the power of an error, so that those of independent errors add up.
+    """
+    return METRICS[limit.metric].use(value, limit.value)
+
+
+DEFAULT = (Limit("snr", 20.0),)
+"""The budget of a lossy step for which the recipe has none: an error of a tenth of the outputs."""
+
+
+def read_limit(text: str, output: str | None = None) -> Limit:
+    """Read a limit such as `snr >= 30 dB`; ValueError says what is wrong with it."""
+    found = _TEXT.fullmatch(text)
+    if found is None:
+        raise ValueError("a limit is written as 'snr >= 30 dB'")
+    name, sign, number, unit = found.groups()
+    metric = METRICS.get(name)
+    if metric is None:
+        raise ValueError(f"there is no metric '{name}'; the metrics are {', '.join(METRICS)}")
+    if sign != metric.sign:
+        raise ValueError(f"'{name}' takes {metric.sign}, not {sign}")
+    if unit is not None and unit != metric.unit.strip():
+        raise ValueError(f"'{name}' is not measured in {unit}")
+    value = float(number) / 100 if unit == "%" else float(number)
+    if not 0.0 <= value <= metric.most:
+        raise ValueError(f"'{name}' lies between 0 and {metric.most:g}")
+    return Limit(name, value, None if output == ALL else output)
+
+
+def read_argument(text: str) -> tuple[Limit, ...]:
+    """Read limits as the command line takes them: `snr >= 30 dB`, `logits: top1 >= 99 %`, several with commas."""
+    output, colon, rest = text.rpartition(":")
+    return tuple(read_limit(part, output.strip() if colon else None) for part in rest.split(","))
+
+
+def by_output(limits: Iterable[Limit]) -> dict[str, list[str]]:
+    """Write limits as a recipe does, by the names of outputs."""
+    found: dict[str, list[str]] = {}
+    for limit in limits:
+        found.setdefault(limit.output or ALL, []).append(describe(replace(limit, output=None)))
+    return found
+
+
+def missing(limits: Iterable[Limit], outputs: Sequence[str]) -> str | None:
+    """Return an output that a limit names and the model does not have."""
+    return next((limit.output for limit in limits if limit.output is not None and limit.output not in outputs), None)

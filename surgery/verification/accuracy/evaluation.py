@@ -1,0 +1,220 @@
+"""Measure what a lossy step loses, and hold it to the budget.
+
+A changed model is judged as it will be deployed: with all optimizations of ONNX Runtime, which run quantized operators
+by kernels of their own. The original is run without any, and so are the many models that are only measured to find out
+which sites to convert: to optimize one, and to copy its weights into another layout, takes much longer than to run it.
+Each output is measured on each set of inputs by itself, and the
+worst counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from surgery.errors import UsageError
+from surgery.runtime.engine import Engine, Outcome
+from surgery.verification.accuracy.budget import DEFAULT, describe, missing, use
+from surgery.verification.accuracy.metrics import METRICS, SAME, Metrics, measure_value, tell
+from surgery.verification.accuracy.samples import EVALUATION_SEED, Samples, samples
+from surgery.verification.comparing.details import Details, Status, Verdict
+from surgery.verification.comparing.output_judge import NOT_RUN
+from surgery.verification.comparing.reference_run import ReferenceRun
+from surgery.verification.inputs.spec import AccuracySpec, Limit
+
+_DEVIATIONS = 2.0
+"""By how many standard deviations of the use of the budget, from one set of inputs to another, its worst use stays away
+from all of it: other inputs of the same kind may use more."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """The share of the budget that the worst set of inputs uses of one limit. `guarded` adds room for other inputs."""
+
+    limit: Limit
+    output: str
+    sample: int
+    value: float
+    share: float
+    guarded: float
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What the outputs of a changed model lose: their metrics on each set of inputs, by name. `failure`: it fails."""
+
+    outputs: Mapping[str, Sequence[Metrics]]
+    failure: str = ""
+
+    def uses(self, limits: Sequence[Limit]) -> Iterator[Use]:
+        """Yield for each limit how much of it is used by the output that it holds for and that uses most."""
+        for limit in limits:
+            names = self.outputs if limit.output is None else [limit.output]
+            found = [self._use(limit, name) for name in names if self.outputs[name]]
+            if found:
+                yield max(found, key=lambda one: one.guarded)
+
+    def _use(self, limit: Limit, output: str) -> Use:
+        values = [metrics[limit.metric] for metrics in self.outputs[output]]
+        shares = [use(limit, value) for value in values]
+        sample = max(range(len(shares)), key=shares.__getitem__)
+        worst = shares[sample]
+        return Use(limit, output, sample, values[sample], worst, worst + _DEVIATIONS * _deviation(shares))
+
+    def use(self, limits: Sequence[Limit]) -> float:
+        """Return the share of the budget that is used, with room for other inputs; infinite for a model that fails."""
+        return math.inf if self.failure else max((one.guarded for one in self.uses(limits)), default=0.0)
+
+    @cached_property
+    def worst(self) -> Metrics:
+        """The worst of each metric over outputs and sets of inputs."""
+        found = dict(SAME)
+        for values in self.outputs.values():
+            for metrics in values:
+                found = {name: metric.worst(found[name], metrics[name]) for name, metric in METRICS.items()}
+        return found
+
+
+def _deviation(shares: Sequence[float]) -> float:
+    """Return the standard deviation; 0 where it is not known."""
+    if len(shares) < 2 or not all(map(math.isfinite, shares)):
+        return 0.0
+    mean = sum(shares) / len(shares)
+    return math.sqrt(sum((share - mean) ** 2 for share in shares) / (len(shares) - 1))
+
+
+class Evaluation:
+    """Measures changed models against one original. What it learns of the original is found once.
+
+    A model in `skeleton` form has the names of the original's inputs and outputs.
+    """
+
+    def __init__(self, original: ReferenceRun, spec: AccuracySpec) -> None:
+        self._original = original
+        self._spec = spec
+        self.limits = spec.limits or DEFAULT
+        self._engines: dict[bool, Engine] = {}
+
+    @cached_property
+    def samples(self) -> Samples:
+        """The inputs to measure on."""
+        return samples(self._original, self._spec.samples, EVALUATION_SEED)
+
+    @cached_property
+    def _expected(self) -> list[Mapping[str, Any]]:
+        """What the original gives for them."""
+        engine = self._original.engine_for(self._original.engine)
+        try:
+            outcome = engine.run(self._original.skeleton, self.samples.feeds)
+        finally:
+            engine.close()
+        failure = _failure(outcome)
+        if failure:
+            raise UsageError(f"the original does not run on the inputs to measure accuracy on: {failure}")
+        found = [run for run in outcome.runs if not isinstance(run, str)]
+        unknown = missing(self.limits, list(found[0]) if found else [])
+        if unknown is not None:
+            known = ", ".join(found[0]) if found else ""
+            raise UsageError(f"the budget names '{unknown}', which is no output", todo=f"the outputs are {known}")
+        return found
+
+    def measure(self, candidate: bytes, *, optimized: bool = False) -> Loss:
+        """Run a changed model on the inputs to measure on, and compare its outputs with those of the original."""
+        expected = self._expected
+        outcome = self._engine(optimized).run(candidate, self.samples.feeds)
+        failure = _failure(outcome)
+        if failure:
+            return Loss({}, failure)
+        unsteady = self._original.random | self._original.nondeterministic
+        outputs: dict[str, list[Metrics]] = {name: [] for name in expected[0] if name not in unsteady}
+        for before, after in zip(expected, outcome.runs):
+            for name, found in outputs.items():
+                assert not isinstance(after, str)
+                found.append(measure_value(before[name], after[name]))
+        return Loss(outputs)
+
+    def _engine(self, optimized: bool) -> Engine:
+        if optimized not in self._engines:
+            self._engines[optimized] = self._original.engine_for(self._original.engine, optimized=optimized)
+        return self._engines[optimized]
+
+    def judge(self, candidate: bytes) -> Verdict:
+        """Return whether a changed model runs wherever the original does, and stays within the budget."""
+        original = self._original
+        original.prepare()
+        if original.problem is not None:
+            return Verdict(Status.UNVERIFIED, NOT_RUN, message=original.problem)
+        loss = self.measure(candidate, optimized=True)
+        failure = loss.failure or self._fails_elsewhere(candidate)
+        if failure:
+            return Verdict(Status.DIFFERENT, message=f"the changed model fails where the original runs: {failure}")
+        return self.verdict(loss)
+
+    def verdict(self, loss: Loss) -> Verdict:
+        """Return the verdict on a measured loss."""
+        if loss.failure:
+            return Verdict(Status.DIFFERENT, message=f"the changed model fails: {loss.failure}")
+        uses = list(loss.uses(self.limits))
+        details = Details(metrics=loss.worst, accuracy=self._account(uses))
+        beyond = [one for one in uses if one.guarded > 1.0]
+        if beyond:
+            message = "; ".join(self._tell(one) for one in beyond)
+            return Verdict(Status.DIFFERENT, message=f"{message}{self._note()}", details=details)
+        budget = ", ".join(describe(limit) for limit in self.limits)
+        worst = max(uses, key=lambda one: one.guarded, default=None)
+        where = f", worst in output '{worst.output}'{self._on(worst)}" if worst is not None else ""
+        message = f"{tell(loss.worst)}{where}; budget {budget}{self._note()}"
+        return Verdict(Status.LOSSY, message=message, details=details)
+
+    def _tell(self, one: Use) -> str:
+        metric = METRICS[one.limit.metric]
+        shown = metric.shown.format(one.value)
+        near = "" if one.share > 1.0 else "; other inputs may leave the budget"
+        return f"output '{one.output}' has {shown}{self._on(one)}, budget {describe(one.limit)}{near}"
+
+    def _on(self, one: Use) -> str:
+        binding = self.samples.bindings[one.sample]
+        dims = "".join(f"{name}={extent}, " for name, extent in binding.dims.items())
+        return (
+            f" ({dims}{binding.character} data, seed {binding.seed})"
+            if self.samples.synthetic
+            else (f" ({binding.character})")
+        )
+
+    def _note(self) -> str:
+        count = len(self.samples.feeds)
+        return f"; measured on {count} synthetic sets of inputs" if self.samples.synthetic else f"; {count} sets"
+
+    def _account(self, uses: Sequence[Use]) -> Mapping[str, Any]:
+        """Give the budget and its use as plain values."""
+        limits = [
+            {
+                "limit": describe(one.limit),
+                "output": one.output,
+                "value": one.value,
+                "used": one.share,
+                "guarded": one.guarded,
+                "inputs": self.samples.bindings[one.sample].as_json(),
+            }
+            for one in uses
+        ]
+        return {"limits": limits, "sets": len(self.samples.feeds), "synthetic": self.samples.synthetic}
+
+    def _fails_elsewhere(self, candidate: bytes) -> str:
+        """Return why a changed model does not run on the inputs of verification, which have other sizes and values."""
+        outcome = self._engine(optimized=True).run(candidate, [run.feed for run in self._original.runs])
+        return _failure(outcome)
+
+    def close(self) -> None:
+        """End the worker."""
+        for engine in self._engines.values():
+            engine.close()
+        self._engines.clear()
+
+
+def _failure(outcome: Outcome) -> str:
+    """Return why a model did not run on all inputs; empty where it did."""
+    return outcome.failure or next((run for run in outcome.runs if isinstance(run, str)), "")

@@ -1,0 +1,169 @@
+"""How near outputs are as a whole: for steps that trade accuracy on purpose, where the worst element says little."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import inf, log10
+from typing import Any
+
+import numpy as np
+
+from surgery.operators.dtypes import Array, is_float
+from surgery.verification.comparing.compare import tensors
+
+Metrics = Mapping[str, float]
+"""Values of metrics by their names."""
+
+_IMAGE_RANK = 4
+"""From this rank on the second axis is that of classes, as in the outputs of segmentation; before it the last one."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The elements of an output on both sides, in units of the largest magnitude, so that no square leaves the range.
+
+    `signal`, `changed` and `noise` are the sums of squares of the original, of the changed, and of their difference;
+    `product` is the sum of products of both. `agreeing` is the share of places with the same largest element.
+    """
+
+    signal: float
+    changed: float
+    noise: float
+    product: float
+    peak: float
+    error: float
+    agreeing: float
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One measure. `best` is its value for equal outputs, and `worst` picks the worse of two values.
+
+    `title` is what messages call it, `shown` how a summary writes its value. `sign` says on which side of a limit it
+    has to stay, and `use` which share of the power of errors that a limit allows a value stands for. `about` is for the
+    reference of recipes, and `most` the greatest limit that makes sense.
+    """
+
+    compute: Callable[[Pair], float]
+    use: Callable[[float, float], float]
+    best: float
+    worst: Callable[[float, float], float]
+    title: str
+    shown: str
+    sign: str
+    about: str
+    unit: str = ""
+    most: float = inf
+
+
+def _share(error: float, allowed: float) -> float:
+    return error / allowed if allowed > 0.0 else (inf if error > 0.0 else 0.0)
+
+
+METRICS: dict[str, Metric] = {
+    "cosine": Metric(
+        lambda pair: pair.product / (pair.signal * pair.changed) ** 0.5 if pair.signal * pair.changed else 0.0,
+        lambda value, limit: _share(1.0 - value, 1.0 - limit),
+        best=1.0,
+        worst=min,
+        title="cosine similarity",
+        shown="cosine {:.6g}",
+        sign=">=",
+        about="the cosine similarity of an output",
+        most=1.0,
+    ),
+    "snr": Metric(
+        lambda pair: (
+            10 * log10(pair.signal / pair.noise) if pair.signal and pair.noise else (inf if pair.signal else -inf)
+        ),
+        lambda value, limit: 10.0 ** ((limit - value) / 10.0) if value > -inf else inf,
+        best=inf,
+        worst=min,
+        title="signal-to-noise ratio",
+        shown="SNR {:.3g} dB",
+        sign=">=",
+        about="the signal-to-noise ratio of an output, in dB",
+        unit=" dB",
+    ),
+    "max_rel": Metric(
+        lambda pair: pair.error / pair.peak if pair.peak else inf,
+        lambda value, limit: _share(value**2, limit**2),
+        best=0.0,
+        worst=max,
+        title="largest error",
+        shown="largest error {:.2g} of the range",
+        sign="<=",
+        about="the largest error of an output, as a share of its largest magnitude",
+    ),
+    "top1": Metric(
+        lambda pair: pair.agreeing,
+        lambda value, limit: _share(1.0 - value, 1.0 - limit),
+        best=1.0,
+        worst=min,
+        title="agreement of the largest element",
+        shown="top-1 agreement {:.1%}",
+        sign=">=",
+        about="the share of places at which the same class is the largest; of integers, the share that is equal",
+        unit=" %",
+        most=1.0,
+    ),
+}
+"""All metrics, by the names that recipes and reports have for them."""
+
+SAME = {name: metric.best for name, metric in METRICS.items()}
+LOST = {"cosine": -1.0, "snr": -inf, "max_rel": inf, "top1": 0.0}
+"""What an output is worth that has another shape, or that is not finite where the original is."""
+
+
+def measure_value(original: Any, changed: Any) -> Metrics:
+    """Compare a value of any kind; the tensors of a sequence by the worst of them."""
+    pairs = list(zip(tensors(original), tensors(changed)))
+    same_length = len(list(tensors(original))) == len(list(tensors(changed)))
+    if not same_length or any(x.shape != y.shape or x.dtype.kind != y.dtype.kind for x, y in pairs):
+        return LOST
+    found = [measure(x, y) for x, y in pairs]
+    return {name: _worst(name, [one[name] for one in found]) for name in METRICS}
+
+
+def _worst(name: str, values: list[float]) -> float:
+    metric, result = METRICS[name], METRICS[name].best
+    for value in values:
+        result = metric.worst(result, value)
+    return result
+
+
+def measure(original: Array, changed: Array) -> Metrics:
+    """Compare two tensors of the same shape. What is no float is compared for equality alone."""
+    if not is_float(original.dtype):
+        equal = float(np.mean(original == changed)) if original.size else 1.0
+        return {**SAME, "top1": equal}
+    x, y = original.astype(np.float64), changed.astype(np.float64)
+    if (np.isfinite(x) & ~np.isfinite(y)).any():
+        return LOST
+    agreeing = _agreement(x, y)
+    finite = np.isfinite(x) & np.isfinite(y)
+    x, y = x[finite], y[finite]
+    largest = max(float(np.abs(x).max(initial=0.0)), float(np.abs(y).max(initial=0.0)))
+    if largest == 0.0 or np.array_equal(x, y):
+        return SAME
+    x, y = x / largest, y / largest
+    signal, other, noise = (float(values @ values) for values in (x, y, x - y))
+    peak, error = float(np.abs(x).max()), float(np.abs(x - y).max())
+    pair = Pair(signal, other, noise, float(x @ y), peak, error, agreeing)
+    return {name: metric.compute(pair) for name, metric in METRICS.items()}
+
+
+def _agreement(x: Array, y: Array) -> float:
+    """Return the share of places with the same largest element along the axis of classes; 1 where there is none."""
+    if x.ndim == 0 or x.size == 0:
+        return 1.0
+    axis = 1 if x.ndim >= _IMAGE_RANK else -1
+    return float(np.mean(x.argmax(axis=axis) == y.argmax(axis=axis)))
+
+
+def tell(metrics: Metrics) -> str:
+    """Write the measures in a few words."""
+    if metrics == SAME:
+        return "no difference to measure"
+    return ", ".join(metric.shown.format(metrics[name]) for name, metric in METRICS.items())

@@ -1,0 +1,76 @@
+"""Inputs that are like those of the model's use: what is given, else what is drawn.
+
+Those to calibrate with and those to measure accuracy on are drawn with other seeds, so that a range that only fits the
+former shows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from surgery.errors import UsageError
+from surgery.verification.comparing.reference_run import ReferenceRun
+from surgery.verification.inputs.given import Given, GivenBinding
+from surgery.verification.inputs.plan import Binding
+from surgery.verification.inputs.sets import CHEAP, TRIVIAL
+from surgery.verification.inputs.spec import InputsSpec, SampleSpec
+
+CALIBRATION_SEED, EVALUATION_SEED = 10_000, 20_000
+"""Where the seeds of either kind begin, counted from the seed of the recipe; verification uses the first few."""
+
+_CHARACTERS = ("normal", "image")
+"""Kinds of data that inputs of real use are like: centered, and between 0 and 1."""
+
+
+_SETS = ((TRIVIAL, 32), (CHEAP, 16), (math.inf, 8))
+"""How many sets are drawn where one run costs at most so many estimated seconds."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Sets of inputs by the names of the original, and where each comes from. Synthetic ones are drawn."""
+
+    feeds: Sequence[Mapping[str, Any]]
+    bindings: Sequence[Binding]
+    synthetic: bool
+
+
+def samples(reference: ReferenceRun, spec: SampleSpec, first_seed: int) -> Samples:
+    """Return the sets of inputs for a model that runs; `UsageError` where that has none."""
+    if reference.problem is not None:
+        raise UsageError(f"there are no inputs to run the model on: {reference.problem}", todo="give some under data")
+    given = _given(reference, spec)
+    if given:
+        return Samples([one.feed for one in given], given, synthetic=False)
+    drawn = _drawn(reference, spec, reference.seed + first_seed)
+    return Samples([reference.feed(one) for one in drawn], drawn, synthetic=reference.draws_all)
+
+
+def _given(reference: ReferenceRun, spec: SampleSpec) -> list[GivenBinding]:
+    """Return the sets that are given for this, else those that are given to verify with."""
+    if spec.data:
+        return Given(reference.skeleton, InputsSpec(data=spec.data)).sets
+    return [run.binding for run in reference.runs if isinstance(run.binding, GivenBinding) and not run.binding.found]
+
+
+def _drawn(reference: ReferenceRun, spec: SampleSpec, seed: int) -> list[Binding]:
+    """Choose sets at the first two sizes of the dims that the model accepts."""
+    points = [run.binding for run in reference.runs if not isinstance(run.binding, GivenBinding)]
+    bases = list({tuple(one.dims.items()): one for one in points}.values())[:2]
+    if not bases:
+        found = [run.binding for run in reference.runs]
+        raise UsageError("no inputs can be drawn for this model", todo=f"give some under data; it ran on {len(found)}")
+    count = len(bases)
+    sets = spec.sets if spec.sets is not None else _worthwhile(max(reference.cost(one) for one in bases))
+    drawn = [
+        replace(bases[n % count], character=_CHARACTERS[n // count % len(_CHARACTERS)], seed=seed + n)
+        for n in range(sets)
+    ]
+    return reference.numbered(drawn, seed - reference.seed)
+
+
+def _worthwhile(cost: float) -> int:
+    return next(sets for limit, sets in _SETS if cost <= limit)

@@ -1,0 +1,120 @@
+"""What a lossy step loses is measured, and held to the budget."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from surgery.errors import UsageError
+from surgery.promises import Parity
+from surgery.verification.accuracy.budget import read_argument
+from surgery.verification.comparing.details import Verdict
+from surgery.verification.inputs.spec import AccuracySpec, DataSpec, InputsSpec, SampleSpec, VerifySpec
+from surgery.verification.verdict.verifier import Verifier
+
+HEAD = '<ir_version: 10, opset_import: ["": 21]> g (float[N,24] x) => (float[N,24] y) '
+BEFORE = "{ y = Identity(x) }"
+
+
+def _scaled(factor: float) -> str:
+    return f"{{ c = Constant<value=float {{{factor}}}>() y = Mul(x, c) }}"
+
+
+def _verdict(
+    after: str,
+    budget: str = "",
+    before: str = BEFORE,
+    samples: SampleSpec | None = None,
+    inputs: InputsSpec | None = None,
+) -> Verdict:
+    one, other = (onnx.parser.parse_model(HEAD + body).SerializeToString() for body in (before, after))
+    limits = read_argument(budget) if budget else ()
+    spec = VerifySpec(accuracy=AccuracySpec(limits, samples or SampleSpec()))
+    with closing(Verifier(one, inputs, spec)) as verifier:
+        return verifier.verify(other, Parity.LOSSY)
+
+
+def test_a_loss_within_the_budget_is_lossy_and_never_close() -> None:
+    verdict = _verdict(_scaled(1.002))
+    assert (verdict.status, verdict.passed, verdict.status.accepted) == ("lossy", False, True)
+    assert verdict.details is not None and verdict.details.metrics is not None
+    assert verdict.details.metrics["snr"] == pytest.approx(20 * np.log10(500), rel=1e-3)
+    assert "SNR 54 dB" in verdict.message
+    assert "budget snr >= 20 dB; measured on 32 synthetic sets of inputs" in verdict.message
+    written = json.loads(json.dumps(verdict.to_json(), allow_nan=False))["details"]["accuracy"]
+    assert (written["sets"], written["synthetic"]) == (32, True)
+    assert [limit["limit"] for limit in written["limits"]] == ["snr >= 20 dB"]
+    assert written["limits"][0]["inputs"]["dims"]
+
+
+@pytest.mark.parametrize(
+    ("budget", "status"),
+    [
+        ("", "lossy"),
+        ("snr >= 26 dB", "lossy"),
+        ("snr >= 30 dB", "different"),
+        ("cosine >= 0.999", "lossy"),
+        ("y: max_rel <= 0.06", "lossy"),
+        ("max_rel <= 0.04", "different"),
+        ("snr >= 20 dB, max_rel <= 0.04", "different"),
+        ("top1 >= 100 %", "lossy"),
+    ],
+)
+def test_each_limit_has_to_hold(budget: str, status: str) -> None:
+    verdict = _verdict(_scaled(1.05), budget)
+    assert verdict.status == status, verdict
+    if budget == "snr >= 30 dB":
+        assert verdict.message.startswith("output 'y' has SNR 26 dB (N=")
+
+
+def test_a_nan_is_over_every_budget() -> None:
+    after = "{ z = Constant<value_float=0.0>() n = Div(z, z) y = Add(x, n) }"
+    assert _verdict(after, "snr >= 0 dB").status == "different"
+
+
+def test_a_model_that_does_not_run_is_over_every_budget() -> None:
+    after = "{ s = Constant<value_ints=[7, 7]>() y = Reshape(x, s) }"
+    verdict = _verdict(after)
+    assert verdict.status == "different"
+    assert "fails" in verdict.message
+
+
+def test_an_output_that_is_not_there_is_named() -> None:
+    with pytest.raises(UsageError, match="the budget names 'z', which is no output; the outputs are y"):
+        _verdict(_scaled(1.0001), "z: snr >= 3 dB")
+
+
+def test_room_is_left_for_other_inputs() -> None:
+    """An error that depends on the inputs may be larger on others than on those that were measured."""
+    after = "{ c = Constant<value=float {0.01}>() s = Mul(x, x) t = Mul(s, c) y = Add(x, t) }"
+    found = _verdict(after, "snr >= 10 dB")
+    assert found.details is not None and found.details.accuracy is not None
+    limit = found.details.accuracy["limits"][0]
+    assert limit["guarded"] > limit["used"]
+    verdict = _verdict(after, f"snr >= {limit['value'] - 0.01:.3f} dB")
+    assert verdict.status == "different"
+    assert "other inputs may leave the budget" in verdict.message
+
+
+def test_it_is_measured_on_the_data_that_is_given(tmp_path: Path) -> None:
+    """The error is outside of the range of the data."""
+    after = "{ l = Constant<value=float {-1.0}>() h = Constant<value=float {1.0}>() y = Clip(x, l, h) }"
+    assert _verdict(after, "snr >= 40 dB").status == "different"
+    path = tmp_path / "eval.npz"
+    np.savez(path, x=np.linspace(-1, 1, 48, dtype=np.float32).reshape(2, 24))
+    verdict = _verdict(after, "snr >= 40 dB", samples=SampleSpec((DataSpec(path),)))
+    assert verdict.status == "lossy"
+    assert verdict.message.endswith("; 1 sets") or "measured on 1 set" in verdict.message
+    also = _verdict(after, "snr >= 40 dB", inputs=InputsSpec(data=(DataSpec(path),)))
+    assert also.status == "lossy"
+
+
+def test_random_outputs_are_not_measured() -> None:
+    before = "{ r = RandomNormalLike(x) y = Add(x, r) }"
+    after = "{ r = RandomNormalLike(x) t = Add(x, r) y = Identity(t) }"
+    assert _verdict(after, before=before).status == "lossy"
