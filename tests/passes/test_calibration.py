@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-
-from surgery import Refusal
 from surgery.passes.precision._calibration import BINS, ChannelStatistics, Histogram, Statistics, choose_range
 from surgery.passes.precision._integers import affine, integer_type
+
+from surgery import Refusal
 
 UINT8 = integer_type("uint8")
 
