@@ -27,6 +27,9 @@ from ._narrow_ranges import Range, Ranges, measured
 Runtime = Literal["cpu", "any"]
 
 _FLOAT = data_type("float")
+_FIRST_CAST = 6
+"""The first opset in which Cast has the attribute `to` as a number; source: the schemas of Cast."""
+
 _SUMMING = frozenset({"AveragePool", "GlobalAveragePool", "ReduceMean"})
 """Operators that divide a sum, which is larger than what is measured of their results."""
 
@@ -34,6 +37,10 @@ _SQUARING = frozenset(
     {"GlobalLpPool", "InstanceNormalization", "LpNormalization", "MeanVarianceNormalization", "ReduceL2"}
 )
 """Operators that add squares of their first input on the way."""
+
+_ANGLES = frozenset({"Cos", "Sin", "Tan"})
+_LARGEST_ERROR = 2.0**-6
+"""The rounding error of an angle, in radians, from which on nothing is left of three digits of its sine."""
 
 _DIVIDING = {"Div": 1, "Log": 0, "Reciprocal": 0}
 """Operators with an input that must not become 0, and its place."""
@@ -114,6 +121,7 @@ class Narrowing:
 
     def _take(self, port: Value) -> None:
         with self.graph.site(next(iter(self.graph.below([port])), None)) as new:
+            new.require(self.graph.opset >= _FIRST_CAST, f"a Cast takes the number of a type since opset {_FIRST_CAST}")
             new.require(not port.is_overridable, f"{port.name} has a default value")
             new.require(not port.is_output, f"{port.name} is an input and an output")
             self._check_range(new, port, self.ranges.get(port.name))
@@ -125,6 +133,8 @@ class Narrowing:
     def _give(self, port: Value) -> None:
         name = port.name
         with self.graph.site() as new:
+            new.require(not port.is_input, f"{name} is an input and an output")
+            new.require(self.graph.opset >= _FIRST_CAST, f"a Cast takes the number of a type since opset {_FIRST_CAST}")
             self._check_range(new, port, self.ranges.get(name))
             made = new.node("Cast", port, to=self.format.dtype)
             shape = port.declared_shape
@@ -139,6 +149,7 @@ class Narrowing:
     def _check(self, new: Builder, candidate: _Candidate) -> None:
         node, name = candidate.node, self.format.name
         new.require(node not in self.wishes.keep and node.op not in self.wishes.ops, "it is to stay in float32")
+        new.require(self.graph.opset >= _FIRST_CAST, f"a Cast takes the number of a type since opset {_FIRST_CAST}")
         new.require(not self.graph.in_function(node), "the types inside a function are those of its calls")
         new.require(not isinstance(candidate.found, str), candidate.found)
         new.require(not (is_default(node) and node.op in QUANTIZING), "the scale of quantized values stays in float32")
@@ -184,6 +195,12 @@ class Narrowing:
         tiny = known is not None and known.smallest < self.format.smallest
         new.require(not tiny, f"it divides by, or takes the logarithm of, numbers that are 0 in {self.format.name}")
         first, last = ranges.get(node.required_input(0)), ranges.get(node.outputs[0])
+        if node.op in _ANGLES and first is not None:
+            error = first.largest * 2.0**-self.format.digits
+            angle = (
+                f"the angle reaches {first.largest:.3g}, which {self.format.name} holds with an error of {error:.3g}"
+            )
+            new.require(error <= _LARGEST_ERROR, angle)
         inside = 0.0
         if node.op in _SUMMING and last is not None:
             inside = last.largest * _summands(node)

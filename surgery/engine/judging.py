@@ -47,8 +47,8 @@ class Judge(Protocol):
     def limits(self) -> Sequence[Limit]:
         """The budget of LOSSY steps."""
 
-    def loss(self, candidate: Candidate) -> Loss:
-        """Measure what the outputs of a candidate lose that a LOSSY step made."""
+    def loss(self, candidate: Candidate, *, sets: tuple[int, ...] = ()) -> Loss:
+        """Measure what the outputs of a candidate lose, on some sets of inputs, by their numbers, or on all."""
 
     def prepare(self) -> None:
         """Start what takes long, to run in parallel with the passes."""
@@ -94,7 +94,7 @@ class Trusting:
         """None: nothing is measured."""
         return ()
 
-    def loss(self, candidate: Candidate) -> Loss:
+    def loss(self, candidate: Candidate, *, sets: tuple[int, ...] = ()) -> Loss:
         """Measure nothing."""
         return Loss({})
 
@@ -163,10 +163,11 @@ class Verifying:
         """The budget of LOSSY steps."""
         return self.tracker.limits
 
-    def loss(self, candidate: Candidate) -> Loss:
+    def loss(self, candidate: Candidate, *, sets: tuple[int, ...] = ()) -> Loss:
         """Measure what the outputs of a candidate lose."""
         assert candidate.proto is not None
-        return self.tracker.measure(candidate.proto, candidate.data, candidate.renamed, candidate.accounts)
+        names = candidate.renamed, candidate.accounts
+        return self.tracker.measure(candidate.proto, candidate.data, *names, sets=sets)
 
     def close(self) -> None:
         """Stop the checker and the runs, and release the outputs of the original."""

@@ -25,6 +25,9 @@ from surgery.verification.inputs.spec import Limit
 _DIM = 64
 """The extent that an unknown dim is taken to have where the costs of nodes are compared."""
 
+_FEW = 4
+"""Sets of inputs on which a site is measured by itself."""
+
 _MOST_ADDITIONS = 6
 """How often sites that are left are tried on top of those that fit."""
 
@@ -75,34 +78,42 @@ class Choice:
 class SiteChooser:
     """Chooses the sites of a step to convert.
 
-    `run` runs the pass without the sites to skip, `measure` what the outputs of its result lose; `note` is told which
-    site is measured. `macs` has the multiply-accumulates of nodes by their labels.
+    `run` runs the pass without the sites to skip, `measure` what the outputs of its result lose, on some sets of
+    inputs or on all; `note` is told which site is measured. `macs` has the multiply-accumulates of nodes by their
+    labels. What a site loses by itself is measured once, whatever the `limits` are,
+    on the sets on which the whole step loses most.
     """
 
     def __init__(
         self,
         run: Callable[[frozenset[int]], Candidate],
-        measure: Callable[[Candidate], Loss],
+        measure: Callable[..., Loss],
         limits: Sequence[Limit],
         macs: Mapping[str, float],
         note: Callable[[str], None],
     ) -> None:
         self._run = run
         self._measure = measure
-        self._limits = limits
+        self.limits = limits
         self._macs = macs
         self._note = note
         self._all: frozenset[int] = frozenset()
+        self._alone: dict[int, Loss] = {}
+        self._worst: tuple[int, ...] = ()
 
     def sensitivities(self, sites: Sequence[Site]) -> tuple[Sensitivity, ...]:
         """Measure each site alone; the most sensitive first."""
         self._all = frozenset(site.number for site in sites)
         found = []
+        if not self._alone:
+            self._worst = self._attempt(set(self._all))[1].worst_sets(self.limits, _FEW)
         for count, site in enumerate(sites, 1):
-            self._note(f"sensitivity of site {count} of {len(sites)}")
-            _, loss = self._attempt({site.number})
+            if site.number not in self._alone:
+                self._note(f"sensitivity of site {count} of {len(sites)}")
+                self._alone[site.number] = self._attempt({site.number}, self._worst)[1]
+            loss = self._alone[site.number]
             macs = self._macs.get(site.anchor, 0.0)
-            found.append(Sensitivity(site, loss.use(self._limits), loss.worst, macs))
+            found.append(Sensitivity(site, loss.use(self.limits), loss.worst, macs))
         return tuple(sorted(found, key=lambda one: (-one.use, one.site.number)))
 
     def choose(self, sites: Sequence[Site]) -> Choice:
@@ -118,12 +129,12 @@ class SiteChooser:
             if not more:
                 break
             candidate, loss = self._attempt({*taken, *(one.site.number for one in more)})
-            if loss.use(self._limits) > 1.0:
+            if loss.use(self.limits) > 1.0:
                 # The most sensitive of them is what there is no room for.
                 worst = max(more, key=lambda one: one.use)
                 order.remove(worst)
                 continue
-            chosen, best, used = [*chosen, *more], candidate, loss.use(self._limits)
+            chosen, best, used = [*chosen, *more], candidate, loss.use(self.limits)
         return Choice(best, found)
 
     def _longest(self, order: list[Sensitivity]) -> tuple[list[Sensitivity], Candidate | None, float]:
@@ -135,8 +146,8 @@ class SiteChooser:
             middle = (low + high) // 2 if best is not None or high <= len(order) else self._guess(order)
             self._note(f"the {middle} least sensitive sites together")
             candidate, loss = self._attempt({one.site.number for one in order[:middle]})
-            if loss.use(self._limits) <= 1.0:
-                low, best, used = middle, candidate, loss.use(self._limits)
+            if loss.use(self.limits) <= 1.0:
+                low, best, used = middle, candidate, loss.use(self.limits)
             else:
                 high = middle
         return order[:low], best, used
@@ -150,12 +161,12 @@ class SiteChooser:
                 return max(1, count)
         return max(1, count + 1) if order else 1
 
-    def _attempt(self, convert: set[int]) -> tuple[Candidate, Loss]:
+    def _attempt(self, convert: set[int], sets: tuple[int, ...] = ()) -> tuple[Candidate, Loss]:
         candidate = self._run(self._all - convert)
         if candidate.proto is None or not candidate.ok:
             return candidate, Loss({}, candidate.complaint or "the pass failed")
         try:
-            return candidate, self._measure(candidate)
+            return candidate, self._measure(candidate, sets=sets)
         except SurgeryError as error:
             return candidate, Loss({}, str(error))
 

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from surgery.errors import SurgeryError
 from surgery.graph.values import Node, Value
-from surgery.operators.narrowing import Narrowing, Runtime, Tables
+from surgery.operators.narrowing import Narrowing, Runtime, Tables, failing_attribute
 from surgery.operators.narrowing import narrowing as of_operator
 from surgery.workers import Worker
 
@@ -19,6 +19,9 @@ def narrowing(node: Node, to: ir.DataType, runtime: Runtime = "cpu") -> Narrowin
     Those that are returned change together. `runtime` is "cpu" where a kernel of ONNX Runtime on the CPU has to run the
     node then, "any" where the schema alone decides.
     """
+    attribute = failing_attribute(node.domain, node.ir.op_type) if runtime == "cpu" else None
+    if attribute is not None and node.attr(attribute, "none") != "none":
+        return f"the kernel of {node.op} in ONNX Runtime fails in {to.name.lower()} with {attribute}"
     inputs = tuple("" if value is None else _text(value) for value in node.inputs)
     outputs = tuple(_text(value) for value in node.outputs)
     return of_operator(node.domain, node.ir.op_type, node.opset, inputs, outputs, to.name.lower(), _tables(), runtime)

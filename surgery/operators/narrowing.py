@@ -7,7 +7,7 @@ float16 around it ("InsertCastTransformer"); it does not do so for bfloat16.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
@@ -30,6 +30,15 @@ _AUXILIARY: Mapping[str, frozenset[str]] = {
 }
 """Parameters that stay float32 wherever the schema gives them a type of their own: small, and statistics or
 coordinates."""
+
+
+_MIXED_BODY = frozenset({"MeanVarianceNormalization"})
+"""Operators in whose place ONNX Runtime, in float16, puts others, some of which read constants of float32; seen when a
+session is made."""
+
+_FAILING = {"ScatterElements": "reduction", "ScatterND": "reduction"}
+"""Operators with a kernel for float16 that says, when it is run, that it does not support float16 with this attribute
+set."""
 
 
 Kernel = tuple[int, int, Mapping[str, list[str]]]
@@ -68,6 +77,10 @@ def narrowing(
     pairs = zip(_spread(form.outputs, len(outputs)), outputs)
     made = {parameter.variable for parameter, kind in pairs if kind == _FLOAT}
     narrow = {v for v, (kind, types) in actual.items() if kind == _FLOAT and f"tensor({name})" in types}
+    if any(v not in actual and f"tensor({name})" in types for v, types in _open_outputs(form, outputs)):
+        return f"{key} chooses the type of an output by itself"
+    if runtime == "cpu" and key in _MIXED_BODY:
+        return f"ONNX Runtime expands {key} to operators of different types in {name}"
     if not narrow or (made and not made & narrow):
         return f"{key} of opset {form.since} does not take {name}"
     helpers = {p.variable for p in form.inputs if p.name in _AUXILIARY.get(key, ())} - made
@@ -78,6 +91,18 @@ def narrowing(
                 _positions(form.outputs, outputs, chosen),
             )
     return f"ONNX Runtime has no kernel for {key} of opset {form.since} in {name} on the CPU"
+
+
+def failing_attribute(domain: str, op: str) -> str | None:
+    """Return the attribute with which the kernel of an operator on the CPU fails in a narrower type; None without."""
+    return _FAILING.get(key_of(domain, op))
+
+
+def _open_outputs(form: Schema, kinds: tuple[str, ...]) -> Iterator[tuple[str, frozenset[str]]]:
+    """Yield the type variable of each float32 output, and the types that it may have."""
+    for one, kind in zip(_spread(form.outputs, len(kinds)), kinds):
+        if kind == _FLOAT:
+            yield one.variable, one.types
 
 
 def _spread(parameters: Sequence[Parameter], count: int) -> list[Parameter]:

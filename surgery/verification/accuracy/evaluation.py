@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from surgery.errors import UsageError
 from surgery.runtime.engine import Engine, Outcome
 from surgery.verification.accuracy.budget import DEFAULT, describe, missing, use
+from surgery.verification.accuracy.layers import worst_layer
 from surgery.verification.accuracy.metrics import METRICS, SAME, Metrics, measure_value, tell
 from surgery.verification.accuracy.samples import EVALUATION_SEED, Samples, samples
 from surgery.verification.comparing.details import Details, Status, Verdict
@@ -44,10 +45,14 @@ class Use:
 
 @dataclass(frozen=True)
 class Loss:
-    """What the outputs of a changed model lose: their metrics on each set of inputs, by name. `failure`: it fails."""
+    """What the outputs of a changed model lose: their metrics on each set of inputs, by name.
+
+    `failure` says why there are none; `unsupported` whether that is a gap of the runtime rather than a wrong model.
+    """
 
     outputs: Mapping[str, Sequence[Metrics]]
     failure: str = ""
+    unsupported: bool = False
 
     def uses(self, limits: Sequence[Limit]) -> Iterator[Use]:
         """Yield for each limit how much of it is used by the output that it holds for and that uses most."""
@@ -67,6 +72,15 @@ class Loss:
     def use(self, limits: Sequence[Limit]) -> float:
         """Return the share of the budget that is used, with room for other inputs; infinite for a model that fails."""
         return math.inf if self.failure else max((one.guarded for one in self.uses(limits)), default=0.0)
+
+    def worst_sets(self, limits: Sequence[Limit], most: int) -> tuple[int, ...]:
+        """Return the numbers of the sets of inputs that use most of the budget, the worst first."""
+        shares: dict[int, float] = {}
+        for limit in limits:
+            for name in self.outputs if limit.output is None else [limit.output]:
+                for number, metrics in enumerate(self.outputs.get(name, ())):
+                    shares[number] = max(shares.get(number, 0.0), use(limit, metrics[limit.metric]))
+        return tuple(sorted(shares, key=lambda number: (-shares[number], number))[:most])
 
     @cached_property
     def worst(self) -> Metrics:
@@ -121,13 +135,17 @@ class Evaluation:
             raise UsageError(f"the budget names '{unknown}', which is no output", todo=f"the outputs are {known}")
         return found
 
-    def measure(self, candidate: bytes, *, optimized: bool = False) -> Loss:
-        """Run a changed model on the inputs to measure on, and compare its outputs with those of the original."""
-        expected = self._expected
-        outcome = self._engine(optimized).run(candidate, self.samples.feeds)
+    def measure(self, candidate: bytes, *, optimized: bool = False, sets: tuple[int, ...] = ()) -> Loss:
+        """Run a changed model on the inputs to measure on, and compare its outputs with those of the original.
+
+        With `sets` it is run on those alone, given by their numbers.
+        """
+        numbers = sets or range(len(self._expected))
+        expected = [self._expected[number] for number in numbers]
+        outcome = self._engine(optimized).run(candidate, [self.samples.feeds[number] for number in numbers])
         failure = _failure(outcome)
         if failure:
-            return Loss({}, failure)
+            return Loss({}, failure, unsupported=outcome.unsupported is not None)
         unsteady = self._original.random | self._original.nondeterministic
         outputs: dict[str, list[Metrics]] = {name: [] for name in expected[0] if name not in unsteady}
         for before, after in zip(expected, outcome.runs):
@@ -148,10 +166,17 @@ class Evaluation:
         if original.problem is not None:
             return Verdict(Status.UNVERIFIED, NOT_RUN, message=original.problem)
         loss = self.measure(candidate, optimized=True)
+        if loss.unsupported:
+            return Verdict(Status.UNVERIFIED, NOT_RUN, message=loss.failure)
         failure = loss.failure or self._fails_elsewhere(candidate)
         if failure:
             return Verdict(Status.DIFFERENT, message=f"the changed model fails where the original runs: {failure}")
-        return self.verdict(loss)
+        verdict = self.verdict(loss)
+        if verdict.status is not Status.LOSSY or not loss.worst_sets(self.limits, 1):
+            return verdict
+        feed = self.samples.feeds[loss.worst_sets(self.limits, 1)[0]]
+        layer = worst_layer(original, candidate, feed)
+        return replace(verdict, message=f"{verdict.message}{layer}") if layer else verdict
 
     def verdict(self, loss: Loss) -> Verdict:
         """Return the verdict on a measured loss."""

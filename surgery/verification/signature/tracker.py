@@ -150,13 +150,21 @@ class SignatureTracker:
             return accurate.problem(model) or accurate.verifier.verify(accurate.align(model, data), Parity.LOSSY)
         return verdict
 
-    def measure(self, model: onnx.ModelProto, data: bytes, renamed: Names, accounts: Accounts = ()) -> Loss:
-        """Measure what the outputs of a model lose that a LOSSY step made."""
+    def measure(
+        self,
+        model: onnx.ModelProto,
+        data: bytes,
+        renamed: Names,
+        accounts: Accounts = (),
+        *,
+        sets: tuple[int, ...] = (),
+    ) -> Loss:
+        """Measure what the outputs of a model lose that a LOSSY step made, see `Evaluation.measure`."""
         terms = self._accurate_terms(model, renamed, accounts)
         problem = terms.problem(model)
         if problem is not None:
             return Loss({}, problem.message)
-        return terms.verifier.accuracy.measure(terms.align(model, data))
+        return terms.verifier.accuracy.measure(terms.align(model, data), sets=sets)
 
     @property
     def limits(self) -> Sequence[Limit]:
