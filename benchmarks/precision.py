@@ -90,11 +90,31 @@ def ort_dynamic(**options: Any) -> Callable[[Path, Path], None]:
     return make
 
 
+def ort_weights(**options: Any) -> Callable[[Path, Path], None]:
+    """Return what applies ONNX Runtime's `MatMulNBitsQuantizer`, with its fastest kernels where no option is given."""
+
+    def make(source: Path, target: Path) -> None:
+        from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQuantConfig, MatMulNBitsQuantizer
+
+        config = DefaultWeightOnlyQuantConfig(**{"block_size": 128, "accuracy_level": 4, **options})
+        quantizer = MatMulNBitsQuantizer(onnx.load(source), algo_config=config)
+        quantizer.process()
+        quantizer.model.save_model_to_file(str(target), use_external_data_format=False)
+
+    return make
+
+
 VARIANTS = (
     Variant("default", "raw", recipe("default")),
     Variant("quantize-dynamic", "default", recipe("steps: [quantize-dynamic]")),
     Variant("ort-dynamic", "default", ort_dynamic()),
     Variant("ort-dynamic-raw", "raw", ort_dynamic()),
+    Variant("quantize-weights", "default", recipe("steps: [quantize-weights]")),
+    Variant("quantize-weights-32", "default", recipe("steps: [{quantize-weights: {block: 32}}]")),
+    Variant("quantize-weights-8", "default", recipe("steps: [{quantize-weights: {bits: 8}}]")),
+    Variant("ort-weights", "default", ort_weights()),
+    Variant("ort-weights-8", "default", ort_weights(bits=8)),
+    Variant("ort-weights-raw", "raw", ort_weights()),
 )
 
 
