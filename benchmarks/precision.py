@@ -94,8 +94,11 @@ def ort_weights(**options: Any) -> Callable[[Path, Path], None]:
     """Return what applies ONNX Runtime's `MatMulNBitsQuantizer`, with its fastest kernels where no option is given."""
 
     def make(source: Path, target: Path) -> None:
+        import logging
+
         from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQuantConfig, MatMulNBitsQuantizer
 
+        logging.disable(logging.WARNING)
         config = DefaultWeightOnlyQuantConfig(**{"block_size": 128, "accuracy_level": 4, **options})
         quantizer = MatMulNBitsQuantizer(onnx.load(source), algo_config=config)
         quantizer.process()

@@ -16,6 +16,7 @@ from surgery.passes.precision._nbits_gptq import _factor
 from surgery import storage
 from surgery.graph.graph import Graph
 from surgery.registry.catalog import catalog
+from surgery.testing.calibration import GivenInputs
 from surgery.testing.harness import run
 
 PASS = catalog.find("quantize-weights")
@@ -293,6 +294,22 @@ def test_a_weight_is_quantized_once_however_often_the_pass_runs(monkeypatch: pyt
         assert len(graph.nodes("com.microsoft::MatMulNBits")) == 2 - products
         assert len(graph.main.initializers) == 3 + products
     assert len(calls) == len(list(blocks.tiles(weight, 64)))
+
+
+def test_data_are_recorded_once_however_often_the_pass_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    proto = product(drawn(64, 32))
+    recorded = []
+    record = Graph.recordings
+    monkeypatch.setattr(Graph, "recordings", lambda self, values: recorded.append(len(values)) or record(self, values))
+    memory: dict[Any, Any] = {}
+    for skip in (frozenset(), frozenset({1}), frozenset()):
+        stored = storage.from_proto(proto)
+        graph = Graph(storage.ir_from_proto(stored.proto), weights=stored.weights)
+        graph.memory, graph.calibration = memory, GivenInputs(proto, {"x": correlated(64, 100, 0).tolist()})
+        graph.begin(PASS.name, skip)
+        PASS.function(graph, **PASS.bind({"min_elements": 1, "method": "gptq"}))
+        assert len(graph.nodes("com.microsoft::MatMulNBits")) == 1 - len(skip)
+    assert recorded == [1]
 
 
 @pytest.mark.parametrize("shape", [(4096, 4096), (100, 33), (1, 1), (129, 257)])
