@@ -30,7 +30,8 @@ WIDTH = 8192
 _MOST_MEMORY = 1536 << 20
 _SLICE = 1 << 30
 _RECIPE = """recipe: large-weights
-verify: {{mode: {mode}, snr: 10}}
+verify: {{mode: {mode}}}
+accuracy: {{budget: snr >= 10 dB}}
 steps:
   - quantize-weights: {options}
 """

@@ -104,6 +104,23 @@ def calibrated(text: str) -> Callable[[Path, Path], None]:
     return make
 
 
+def ort_weights(**options: Any) -> Callable[[Path, Path], None]:
+    """Return what applies ONNX Runtime's `MatMulNBitsQuantizer`, with its fastest kernels where no option is given."""
+
+    def make(source: Path, target: Path) -> None:
+        import logging
+
+        from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQuantConfig, MatMulNBitsQuantizer
+
+        logging.disable(logging.WARNING)
+        config = DefaultWeightOnlyQuantConfig(**{"block_size": 128, "accuracy_level": 4, **options})
+        quantizer = MatMulNBitsQuantizer(onnx.load(source), algo_config=config)
+        quantizer.process()
+        quantizer.model.save_model_to_file(str(target), use_external_data_format=False)
+
+    return make
+
+
 def ort_static(source: Path, target: Path) -> None:
     """Apply ONNX Runtime's `quantize_static`, with pairs of QuantizeLinear and DequantizeLinear, per channel."""
     import logging
@@ -136,6 +153,12 @@ VARIANTS = (
     Variant("quantize-static", "default", calibrated("steps: [quantize-static]")),
     Variant("ort-static", "default", ort_static),
     Variant("ort-dynamic-raw", "raw", ort_dynamic()),
+    Variant("quantize-weights", "default", recipe("steps: [quantize-weights]")),
+    Variant("quantize-weights-32", "default", recipe("steps: [{quantize-weights: {block: 32}}]")),
+    Variant("quantize-weights-8", "default", recipe("steps: [{quantize-weights: {bits: 8}}]")),
+    Variant("ort-weights", "default", ort_weights()),
+    Variant("ort-weights-8", "default", ort_weights(bits=8)),
+    Variant("ort-weights-raw", "raw", ort_weights()),
 )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -148,7 +149,7 @@ class Coder:
         np.copyto(self._buffer("codes", numbers.shape, np.uint8), numbers.view(np.uint32), casting="unsafe")
 
     def _buffer(self, name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
-        size = int(np.prod(shape))
+        size = prod(shape)
         held = self._buffers.get(name)
         if held is None or held.size < size:
             held = self._buffers[name] = np.empty(size, dtype)

@@ -57,16 +57,12 @@ def pack_rows(codes: Array, bits: int) -> Array:
 
 
 class ColumnLayout:
-    """B [N, blocks, bytes of a block], scales [N, blocks], zero points [N, bytes of all blocks].
+    """B [N, blocks, bytes of a block], scales [N, blocks], zero points [N, bytes of all blocks]."""
 
-    With `flat`, B is [N, bytes of all blocks], as GatherBlockQuantized reads it.
-    """
-
-    def __init__(self, scheme: Scheme, rows: int, columns: int, flat: bool = False) -> None:
+    def __init__(self, scheme: Scheme, rows: int, columns: int) -> None:
         blocks = -(-rows // scheme.block)
         padded = blocks + -blocks % (8 // scheme.bits)
         self._scheme = scheme
-        self._flat = flat
         self._codes = np.empty((columns, blocks, scheme.block * scheme.bits // 8), np.uint8)
         self._scale = np.empty((columns, blocks), scheme.scale_type)
         self._zero = np.zeros((columns, padded), np.uint8)
@@ -81,11 +77,30 @@ class ColumnLayout:
 
     def tensors(self) -> tuple[Any, ...]:
         """Return codes and scales, and zero points unless the weight is symmetric."""
-        codes = self._codes.reshape(len(self._codes), -1) if self._flat else self._codes
-        found = [packed_tensor(codes), packed_tensor(self._scale)]
+        found = [self._packed(), packed_tensor(self._scale)]
         if not self._scheme.symmetric:
             found.append(packed_tensor(pack_rows(self._zero, self._scheme.bits)))
         return tuple(found)
+
+    def _packed(self) -> Any:
+        return packed_tensor(self._codes)
+
+
+class TableLayout(ColumnLayout):
+    """A table whose rows are gathered, as GatherBlockQuantized reads it: codes [N, bytes of all blocks]."""
+
+    def _packed(self) -> Any:
+        return packed_tensor(self._codes.reshape(len(self._codes), -1))
+
+
+class SignedTableLayout(ColumnLayout):
+    """A table whose rows DequantizeLinear reads, in 8 bits: symmetric codes are signed, and have no zero points."""
+
+    def _packed(self) -> Any:
+        codes = self._codes.reshape(len(self._codes), -1)
+        if not self._scheme.symmetric:
+            return packed_tensor(codes)
+        return packed_tensor(np.bitwise_xor(codes, np.uint8(self._scheme.middle), out=codes).view(np.int8))
 
 
 class RowLayout:
@@ -94,8 +109,7 @@ class RowLayout:
     Symmetric codes are signed, and have no zero points.
     """
 
-    def __init__(self, scheme: Scheme, rows: int, columns: int, flat: bool = False) -> None:
-        assert not flat
+    def __init__(self, scheme: Scheme, rows: int, columns: int) -> None:
         blocks = -(-rows // scheme.block)
         self._scheme = scheme
         self._shape = (rows, columns)

@@ -11,7 +11,7 @@ import numpy as np
 from surgery import Builder, Graph, Node, Refusal, Value, packed_tensor
 
 from ._nbits_blocks import Coder, Scheme, tiles
-from ._nbits_layouts import ColumnLayout, Layout, RowLayout
+from ._nbits_layouts import ColumnLayout, Layout, RowLayout, SignedTableLayout, TableLayout
 from ._nbits_products import Product, Weight, read_product, read_table
 
 BITS = (8, 4, 2)
@@ -141,8 +141,9 @@ class Quantizer:
 
     def layout(self, weight: Weight, scheme: Scheme, *, flat: bool = False) -> Layout:
         """Return what takes the codes of a weight; `flat` for the rows of a table."""
-        kind = ColumnLayout if flat or not self.is_standard else RowLayout
-        return kind(scheme, weight.rows, weight.columns, flat)
+        if flat:
+            return (SignedTableLayout if self.is_standard else TableLayout)(scheme, weight.rows, weight.columns)
+        return (RowLayout if self.is_standard else ColumnLayout)(scheme, weight.rows, weight.columns)
 
     def _scaled(self, product: Product, scheme: Scheme, tensors: Tensors) -> Tensors:
         """Return the tensors of a weight times alpha."""

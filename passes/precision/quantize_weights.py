@@ -52,7 +52,7 @@ def quantize_weights(
             for scale and zero point with the least squared error, without data, in the manner of half-quadratic
             quantization, but with whole zero points, which kernels need to be fast; "gptq" rounds one row of the
             weight after the other, and lets those that follow make up for the error in what the product computes on
-            calibration data
+            calibration data, which have to be like those of use: on others it may lose far more than "hqq"
         form: the operators to use
         accuracy_level: what MatMulNBits may round data to: 4 for int8, 0 or 1 for float32
         embedding_bits: bits of the tables that rows are gathered from: 8, 4, 2, or 0 to leave them
