@@ -21,6 +21,7 @@ pytestmark = pytest.mark.usefixtures("standard_passes")
 
 DOCS = ROOT / "docs"
 PAGES = [
+    "how-to/quantize-a-model",
     *("tutorial/first-model", "tutorial/first-pass", "explanation/big-models"),
     *("how-to/change-the-opset", "how-to/compare-two-models", "how-to/find-out-why", "how-to/find-the-wrong-step"),
     *(
