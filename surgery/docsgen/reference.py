@@ -28,6 +28,12 @@ _SECTIONS = (
     ("inputs", "`inputs`", "The inputs that both models run on. Anything left out is derived from the graph."),
     ("tensor", "`inputs: tensors`", "One entry per input."),
     ("verify", "`verify`", "How the two models are compared."),
+    (
+        "accuracy",
+        "`accuracy`",
+        "The budget of lossy passes. [Quantize a model](../how-to/quantize-a-model.md) explains it.",
+    ),
+    ("calibration", "`calibration`", "What lossy passes measure ranges on."),
     ("when", "`when`", "Conditions on the model before a step runs."),
     ("expect", "`expect` of a recipe", "Checked after the last step."),
     ("expect-step", "`expect` of a step", "Checked before the step is committed."),

@@ -77,4 +77,4 @@ def test_the_pass_and_the_python_calls(folder: Path, monkeypatch: pytest.MonkeyP
 
 def test_every_shipped_recipe_is_listed() -> None:
     table = "".join(line for line in README.splitlines() if line.startswith("| `"))
-    assert {path.stem for path in (ROOT / "recipes").glob("*.yaml")} == set(re.findall(r"`([a-z0-9]+)`", table))
+    assert {path.stem for path in (ROOT / "recipes").glob("*.yaml")} == set(re.findall(r"`([a-z0-9-]+)`", table))
