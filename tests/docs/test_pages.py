@@ -23,7 +23,8 @@ DOCS = ROOT / "docs"
 PAGES = [
     *("tutorial/first-model", "tutorial/first-pass", "explanation/big-models"),
     *("how-to/change-the-opset", "how-to/compare-two-models", "how-to/find-out-why", "how-to/find-the-wrong-step"),
-    *("how-to/measure-a-model", "how-to/scripts-and-ci", "how-to/split-a-model", "how-to/verify-two-models"),
+    *("how-to/measure-a-model", "how-to/scripts-and-ci", "how-to/split-a-model", "how-to/tune-a-recipe"),
+    "how-to/verify-two-models",
 ]
 COVERED_ELSEWHERE = {"write-a-pass", "write-a-recipe", "write-a-rule", "edit-a-model"}
 
