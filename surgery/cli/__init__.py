@@ -38,6 +38,7 @@ from surgery.cli import (
     sensitivity,
     split,
     test,
+    tune,
     verify,
     why,
 )
@@ -53,6 +54,7 @@ _COMMANDS = (
         verify,
         bench,
         sensitivity,
+        tune,
         bisect,
         passes,
         run,

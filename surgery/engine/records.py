@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from surgery import storage
-from surgery.graph.state import Refused
+from surgery.graph.state import Refused, Site
 from surgery.proto.summary import Summary, summarize
 from surgery.verification.verdict.verifier import Verdict
 
@@ -68,6 +68,8 @@ class StepRecord:
     refused_sites: tuple[RefusedSite, ...] = ()
     kept: tuple[Sensitivity, ...] = ()
     """The sites of a LOSSY step that the budget has no room for, the most sensitive first."""
+    applied: tuple[Site, ...] = field(default=(), repr=False)
+    """The sites that were rewritten."""
     why: Why | None = field(default=None, repr=False)
     """Why the pass has fewer sites than the recipe expects."""
 

@@ -274,6 +274,7 @@ def account(
         exit_code=0 if status == "committed" else candidate.exit_code,
         refusals=candidate.refusals,
         refused_sites=refused,
+        applied=candidate.applied,
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from surgery.recipe import shipped
 from surgery.recipe.rules import RulePass
 from surgery.recipe.schema import UNTIL_STABLE, PassStep, Recipe, RepeatStep, Step, UseStep
 from surgery.recipe.writer import STEPS, Remarked, bare, given, written
@@ -29,6 +30,14 @@ def text(recipe: Recipe) -> str:
     source = f"From {recipe.path}. " if recipe.path is not None else ""
     head = f"{source}Nested recipes are written out and defaults filled in; what is not surgery's own says its origin."
     return written(_recipe(recipe), head)
+
+
+def brief(recipe: Recipe, head: str = "") -> str:
+    """Write a recipe as YAML with what was given only; nested recipes that have a file are named."""
+    usual, spec = VerifySpec(), recipe.verify
+    verify = {name: value for name, value in _verify(spec).items() if getattr(spec, name) != getattr(usual, name)}
+    steps = [_step(step, is_brief=True) for step in recipe.steps]
+    return written({**_recipe(recipe), "verify": verify, STEPS: steps}, head)
 
 
 def _recipe(recipe: Recipe) -> dict[str, Any]:
@@ -84,23 +93,27 @@ def _rules(recipe: Recipe) -> dict[str, Any]:
     return {name: made.written for name, made in recipe.rules.items() if isinstance(made, RulePass)}
 
 
-def _step(step: Step) -> Any:
+def _step(step: Step, is_brief: bool = False) -> Any:
     when = _plain(step.when)
     if isinstance(step, PassStep):
-        return _pass(step, when)
+        return _pass(step, when, is_brief)
     if isinstance(step, RepeatStep):
         times = UNTIL_STABLE if step.times is None else step.times
-        return given({"repeat": times, "when": when, STEPS: [_step(one) for one in step.steps]})
+        return given({"repeat": times, "when": when, STEPS: [_step(one, is_brief) for one in step.steps]})
     nested = step.recipe
+    if is_brief and nested.path is not None:
+        is_shipped = nested.path == shipped.folder() / f"{nested.path.stem}.yaml"
+        return given({"use": nested.path.stem if is_shipped else nested.path, "when": when})
     inner = {"recipe": nested.name, "about": nested.about, "rules": _rules(nested), "on_failure": nested.on_failure}
-    steps = [_step(one) for one in nested.steps]
+    steps = [_step(one, is_brief) for one in nested.steps]
     found = given({"use": {**inner, STEPS: steps, "expect": _plain(nested.expect)}, "when": when})
     return found if nested.path is None else Remarked(found, str(nested.path))
 
 
-def _pass(step: PassStep, when: dict[str, Any]) -> Any:
+def _pass(step: PassStep, when: dict[str, Any], is_brief: bool) -> Any:
     declared = step.find()
-    options = {one.name: step.options.get(one.name, one.default) for one in declared.options}
+    shown = [one for one in declared.options if not is_brief or one.name in step.options]
+    options = {one.name: step.options.get(one.name, one.default) for one in shown}
     options = {name: value for name, value in options.items() if value is not None and _is_writable(value)}
     bound = step.bind()
     files = [one.name for one in declared.options if one.is_file and one.name in options]

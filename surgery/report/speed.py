@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from surgery.benchmarking.comparison import Comparison, Measured
+from surgery.benchmarking.spec import BenchSpec
 from surgery.benchmarking.statistics import Interval
 from surgery.report.terminal import size
 
@@ -73,19 +75,23 @@ def _verdicts(found: Comparison) -> Iterator[str]:
 
 
 def _how(found: Comparison) -> Iterator[str]:
-    threads = f"{found.spec.threads} thread{'' if found.spec.threads == 1 else 's'}"
-    clock = "processor time" if found.spec.used_clock == "processor" else "time by the clock"
+    first, *others = how_measured(found.spec, found.inputs)
     calls = f" of {found.calls} runs" if found.calls > 1 else ""
-    yield (
-        f"{clock}, {threads}, optimization {found.spec.optimization}; "
-        f"{found.rounds} rounds{calls} in {found.sessions} sessions"
-    )
-    for one in found.inputs[:3]:
+    yield f"{first}; {found.rounds} rounds{calls} in {found.sessions} sessions"
+    yield from others
+
+
+def how_measured(spec: BenchSpec, inputs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield what a measurement rests on: the clock, the threads, and the sets of inputs."""
+    threads = f"{spec.threads} thread{'' if spec.threads == 1 else 's'}"
+    clock = "processor time" if spec.used_clock == "processor" else "time by the clock"
+    yield f"{clock}, {threads}, optimization {spec.optimization}"
+    for one in inputs[:3]:
         dims = ", ".join(f"{name}={extent}" for name, extent in one["dims"].items())
         kind = f"drawn with seed {one['seed']}" if one["seed"] is not None else f"from {one['character']}"
         yield f"inputs {kind}{f': {dims}' if dims else ''}"
-    if len(found.inputs) > 3:
-        yield f"and {len(found.inputs) - 3} other sets of inputs"
+    if len(inputs) > 3:
+        yield f"and {len(inputs) - 3} other sets of inputs"
 
 
 def _operators(found: Comparison) -> Table:

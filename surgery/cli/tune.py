@@ -1,0 +1,141 @@
+"""Find which optional steps of a recipe make a model faster on this machine, and write the recipe of those.
+
+Optional are the lossy steps, and those named by --optional. Each is tried within the budget of accuracy, and measured
+against the best model so far; then groups of its sites are. What is not shown to be faster is left out. The recipe that
+is found runs as a whole before it is written, and is not written if it makes the model slower than it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from surgery.cli import _output, _plugins, _verification, apply, bench
+
+if TYPE_CHECKING:
+    from surgery.engine.tune_recipe import Tuned
+    from surgery.engine.tuning import TuneSpec
+    from surgery.verification.inputs.spec import VerifySpec
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `tune`."""
+    parser.add_argument("recipe", metavar="RECIPE", help="a recipe file, or the name of a shipped recipe")
+    parser.add_argument("model", metavar="MODEL", nargs="?", help="an .onnx file (default: the model of the recipe)")
+    parser.add_argument(
+        "--optional",
+        metavar="PASS",
+        action="append",
+        default=[],
+        help="the recipe can do without the steps of this pass, too; may be repeated",
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="write the recipe to FILE (default: the model's name with .tuned.yaml)"
+    )
+    parser.add_argument("--model-output", metavar="FILE", help="write the model that the recipe makes to FILE")
+    parser.add_argument("--force", action="store_true", help="overwrite existing files")
+    parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
+    _plugins.add_argument(parser)
+    parser.add_argument(
+        "--in-process", action="store_true", help="run all passes in this process, for debugging; a crash ends the run"
+    )
+    _add_measuring_arguments(parser)
+    _verification.add_arguments(parser)
+    _verification.add_accuracy_arguments(parser)
+
+
+def _add_measuring_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("measuring")
+    group.add_argument("--threads", metavar="N", type=bench.count, default=1, help="intra-op threads (default: 1)")
+    group.add_argument(
+        "--seconds",
+        metavar="S",
+        type=bench.seconds,
+        default=15.0,
+        help="time for one measurement, which ends as soon as it is decided (default: 15)",
+    )
+    group.add_argument(
+        "--measurements", metavar="N", type=bench.count, default=20, help="measure at most N times (default: 20)"
+    )
+    group.add_argument(
+        "--level", metavar="P", type=bench.share, default=0.95, help="confidence of each decision (default: 0.95)"
+    )
+    group.add_argument(
+        "--gain",
+        metavar="R",
+        type=bench.seconds,
+        default=1.0,
+        help="keep a step only if it makes the model more than R times as fast (default: 1)",
+    )
+    group.add_argument(
+        "--groups",
+        metavar="N",
+        type=bench.seed,
+        default=8,
+        help="divide the sites of a step into N groups or fewer, where shapes of weights allow it; 0 tries steps as a "
+        "whole (default: 8)",
+    )
+    group.add_argument("--seed", metavar="N", type=bench.seed, default=0, help="seed of inputs and orders (default: 0)")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Tune a recipe."""
+    from surgery import storage
+    from surgery.engine.tune_recipe import tune
+    from surgery.report import tune as report
+    from surgery.report.progress import Progress
+
+    _verification.start()
+    recipe, model = apply.recipe_and_model(arguments, "tune")
+    target = Path(arguments.output or f"{model.stem}.tuned.yaml")
+    for path in (target, arguments.model_output):
+        if path is not None:
+            storage.check_target(path, force=arguments.force)
+    inputs, verify = _verification.combined(arguments, model, recipe.inputs, recipe.verify)
+    plugins = tuple(dict.fromkeys([*recipe.plugins, *arguments.plugin]))
+    recipe = replace(recipe, inputs=inputs, verify=verify, plugins=plugins)
+    with Progress(_output.messages(), verbose=arguments.verbose > 0) as observer:
+        found = tune(
+            *(storage.load(model), recipe, arguments.optional, _spec(arguments, verify), observer),
+            contained=not arguments.in_process,
+        )
+    written = _write(found, target, arguments)
+    if arguments.format == "json":
+        _output.write_json({"model": str(model), **found.to_json(), "written": [str(path) for path in written]})
+    else:
+        _output.write(report.tuned(found))
+        if written:
+            _output.messages().print(f"wrote {' and '.join(map(str, written))}", soft_wrap=True)
+    return 1 if found.complaint else 0
+
+
+def _spec(arguments: argparse.Namespace, verify: VerifySpec) -> TuneSpec:
+    """Return how to measure, and how much."""
+    from surgery.benchmarking.spec import BenchSpec
+    from surgery.engine.tuning import TuneSpec
+
+    measuring = BenchSpec(
+        threads=arguments.threads,
+        level=arguments.level,
+        seconds=arguments.seconds,
+        seed=arguments.seed,
+        timeout=verify.timeout,
+        memory=verify.memory,
+        custom_op_library=verify.custom_op_library,
+    )
+    return TuneSpec(measuring, arguments.measurements, arguments.gain, arguments.groups)
+
+
+def _write(found: Tuned, target: Path, arguments: argparse.Namespace) -> list[Path]:
+    """Write the recipe, and the model if that is asked for; return the files."""
+    from surgery import storage
+
+    if found.complaint or found.result is None:
+        return []
+    storage.write_texts({target: found.text})
+    if arguments.model_output is None:
+        return [target]
+    found.result.save(arguments.model_output, force=arguments.force)
+    return [target, Path(arguments.model_output)]

@@ -1,0 +1,136 @@
+"""The steps of a recipe that it can do without: found in it, taken out of it, and put back with other options."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from surgery.errors import UsageError
+from surgery.promises import Parity
+from surgery.recipe.schema import Expect, PassStep, Recipe, RepeatStep, Step, UseStep
+from surgery.registry.passes import suggestion
+from surgery.verification.inputs.spec import FrozenDict
+
+Place = tuple[int, ...]
+"""Where a step stands: its number in the recipe, then in the nested recipe or the repetition that is there."""
+
+_EXCLUDING = ("exclude", "keep")
+"""Options of passes for the nodes that stay as they are."""
+
+
+@dataclass(frozen=True)
+class OptionalStep:
+    """A step that a recipe can do without, and where it stands."""
+
+    place: Place
+    step: PassStep
+
+
+def optional_steps(recipe: Recipe, names: Collection[str] = ()) -> tuple[OptionalStep, ...]:
+    """Return the lossy steps of a recipe and those of the passes named, in order.
+
+    Raises UsageError for a name that no step has, and where there is no optional step.
+    """
+    every = [*_placed(recipe.steps)]
+    known = [step.name for _, step in every]
+    for name in names:
+        if name not in known:
+            raise UsageError(f"recipe '{recipe.name}' has no step '{name}'{suggestion(name, known)}")
+    found = tuple(OptionalStep(place, step) for place, step in every if step.name in names or _is_lossy(step))
+    if not found:
+        raise UsageError(
+            f"recipe '{recipe.name}' has no lossy step, so that nothing is optional",
+            todo="name steps that it can do without: --optional PASS",
+        )
+    return found
+
+
+def _is_lossy(step: PassStep) -> bool:
+    return step.find().promise(step.options) is Parity.LOSSY
+
+
+def _placed(steps: Sequence[Step], place: Place = ()) -> Iterator[tuple[Place, PassStep]]:
+    for number, step in enumerate(steps):
+        here = (*place, number)
+        if isinstance(step, PassStep):
+            yield here, step
+        else:
+            yield from _placed(inner(step), here)
+
+
+def inner(step: RepeatStep | UseStep) -> tuple[Step, ...]:
+    """Return the steps that a step consists of."""
+    return step.recipe.steps if isinstance(step, UseStep) else step.steps
+
+
+def _with_inner(step: RepeatStep | UseStep, steps: tuple[Step, ...]) -> RepeatStep | UseStep:
+    """Put other steps into a step. A recipe that was changed has no file any more."""
+    if isinstance(step, RepeatStep):
+        return replace(step, steps=steps)
+    return replace(step, recipe=replace(step.recipe, steps=steps, path=None))
+
+
+def with_chosen(recipe: Recipe, optional: Sequence[OptionalStep], chosen: Mapping[int, PassStep]) -> Recipe:
+    """Return a recipe with those of its optional steps that are `chosen`, by their numbers, as they stand there."""
+    steps = {one.place: chosen.get(number) for number, one in enumerate(optional)}
+    return replace(recipe, steps=_chosen(recipe.steps, steps, ()))
+
+
+def _chosen(steps: Sequence[Step], chosen: Mapping[Place, PassStep | None], place: Place) -> tuple[Step, ...]:
+    found: list[Step] = []
+    for number, step in enumerate(steps):
+        here = (*place, number)
+        if isinstance(step, PassStep):
+            kept = chosen.get(here, step)
+            found += [kept] if kept is not None else []
+        elif any(one[: len(here)] == here for one in chosen):
+            left = _chosen(inner(step), chosen, here)
+            found += [_with_inner(step, left)] if left else []
+        else:
+            found.append(step)
+    return tuple(found)
+
+
+def split_before(steps: Sequence[Step], place: Place) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+    """Return the steps before a place, and those from there on.
+
+    A step that is repeated, or that has a condition, is not divided.
+    """
+    number, rest = place[0], place[1:]
+    step, before, after = steps[number], tuple(steps[:number]), tuple(steps[number + 1 :])
+    if not rest or not isinstance(step, UseStep) or step.when is not None:
+        return before, (step, *after)
+    first, second = split_before(step.recipe.steps, rest)
+    # What it expects is about the end.
+    begun = replace(step, recipe=replace(step.recipe, steps=first, expect=Expect()))
+    return (*before, *([begun] if first else [])), (_with_inner(step, second), *after)
+
+
+def without_speed(recipe: Recipe) -> Recipe:
+    """Return a recipe that expects no speed, nor do those that it uses: a measurement takes long."""
+    steps = tuple(_without_speed(step) for step in recipe.steps)
+    return replace(recipe, steps=steps, expect=replace(recipe.expect, speed=None))
+
+
+def _without_speed(step: Step) -> Step:
+    if isinstance(step, UseStep):
+        return replace(step, recipe=without_speed(step.recipe))
+    if isinstance(step, RepeatStep):
+        return replace(step, steps=tuple(map(_without_speed, step.steps)))
+    return step
+
+
+def excluding_option(step: PassStep) -> str | None:
+    """Return the option of a step that names the nodes which stay as they are, if its pass has one."""
+    known = {option.name: option.type_name for option in step.find().options}
+    return next((name for name in _EXCLUDING if known.get(name, "").startswith("node selector")), None)
+
+
+def excluding(step: PassStep, selectors: Sequence[Mapping[str, Any]]) -> PassStep:
+    """Return a step that leaves more nodes as they are. Its pass has an option for them."""
+    option = excluding_option(step)
+    assert option is not None
+    given = step.options.get(option)
+    others = [] if given is None else [*given] if isinstance(given, list | tuple) else [given]
+    return replace(step, options=FrozenDict({**step.options, option: [*others, *map(dict, selectors)]}))

@@ -1,0 +1,111 @@
+"""Groups of the sites of a step that are likely to gain alike: nodes of one operator with weights of one shape."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from surgery import storage
+from surgery.engine.sensitivity import macs_by_label
+from surgery.graph.graph import Graph
+
+if TYPE_CHECKING:
+    from surgery.graph.values import Node
+
+_DECADE = 10
+
+
+@dataclass(frozen=True)
+class Group:
+    """Nodes that are converted together, or left as they are. `selector` selects them in a recipe."""
+
+    title: str
+    nodes: tuple[str, ...]
+    selector: Mapping[str, Any] = field(compare=False)
+
+
+@dataclass(frozen=True)
+class _Traits:
+    """What is known of a node: its operator with its kind, the shape of its weight, and what it computes."""
+
+    op: str
+    kind: str
+    weight: tuple[int, ...]
+    macs: float
+
+
+_KEYS: tuple[Callable[[_Traits], tuple[str, ...]], ...] = (
+    lambda node: (node.kind, f"with weights of {'x'.join(map(str, node.weight))}" if node.weight else ""),
+    lambda node: (node.kind, _decade(math.prod(node.weight)) if node.weight else ""),
+    lambda node: (node.kind,),
+)
+"""What makes nodes a group, from the finest to the coarsest."""
+
+
+def _decade(elements: int) -> str:
+    """Write within which powers of ten a number of elements is."""
+    low = _DECADE ** int(math.log10(max(elements, 1)))
+    return f"with {_short(low)} to {_short(low * _DECADE)} weights"
+
+
+def _short(number: int) -> str:
+    for unit, name in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if number >= unit:
+            return f"{number // unit}{name}"
+    return str(number)
+
+
+def groups_of(stored: storage.StoredModel, labels: Sequence[str], most: int) -> tuple[Group, ...]:
+    """Divide nodes of a model into at most `most` groups, or else into one for each kind; what computes most first.
+
+    Nodes that the model does not have are left out.
+    """
+    model = storage.ir_from_proto(storage.without_alias(stored.proto), stored.weights)
+    graph = Graph(model, weights=stored.weights)
+    macs = macs_by_label(graph)
+    wanted = set(labels)
+    every = {node.label: _traits(node, macs.get(node.label, 0.0)) for node in graph.nodes()}
+    found = {label: traits for label, traits in every.items() if label in wanted}
+    names: dict[tuple[str, ...], list[str]] = {}
+    for key in _KEYS:
+        names = {}
+        for label, traits in found.items():
+            names.setdefault(key(traits), []).append(label)
+        if len(names) <= most:
+            break
+    order = sorted(names.items(), key=lambda item: -sum(found[label].macs for label in item[1]))
+    return tuple(Group(" ".join(filter(None, key)), tuple(nodes), _selector(nodes, every)) for key, nodes in order)
+
+
+def _selector(nodes: Iterable[str], every: Mapping[str, _Traits]) -> dict[str, Any]:
+    """Select nodes by their operator where that has no others, else by their names."""
+    names = set(nodes)
+    operators = {every[name].op for name in names}
+    of_these = {label for label, traits in every.items() if traits.op in operators}
+    if of_these == names and len(operators) == 1:
+        return {"op": operators.pop()}
+    return {"name": [label for label in every if label in names]}
+
+
+def by_name(nodes: Sequence[str]) -> dict[str, Any]:
+    """Select nodes by their names."""
+    return {"name": [*nodes]}
+
+
+def _traits(node: Node, macs: float) -> _Traits:
+    shapes = [value.static_shape for value in node.inputs if value is not None and value.is_constant]
+    weight = max((shape for shape in shapes if shape), key=math.prod, default=())
+    weight = weight if len(weight) > 1 else ()
+    return _Traits(node.op, _kind(node, weight), weight, macs)
+
+
+def _kind(node: Node, weight: tuple[int, ...]) -> str:
+    if node.op != "Conv" or len(weight) < 3:
+        return node.op
+    window = "x".join(map(str, weight[2:]))
+    groups = node.attr("group", 1)
+    if groups == 1:
+        return f"Conv {window}"
+    return f"depthwise Conv {window}" if weight[1] == 1 else f"grouped Conv {window}"
