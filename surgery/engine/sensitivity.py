@@ -33,23 +33,33 @@ _MOST_ADDITIONS = 6
 class Sensitivity:
     """What the outputs lose by one site alone: the share of the budget that it uses, and the worst of each metric.
 
-    `macs` are the multiply-accumulates of its node, with unknown dims taken for 64.
+    `macs` are the multiply-accumulates of its node, with unknown dims taken for 64. `score` is the metric of the
+    user's, if there is one.
     """
 
     site: Site
     use: float
     metrics: Metrics
     macs: float
+    score: float | None = None
+
+    @property
+    def noise(self) -> float:
+        """The power of the error, as a share of that of the outputs: where a coarse metric sees no loss, this does."""
+        snr = self.metrics["snr"]
+        return 10.0 ** (-snr / 10.0) if snr > -math.inf else math.inf
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
         metrics = {name: value if math.isfinite(value) else str(value) for name, value in self.metrics.items()}
         use = self.use if math.isfinite(self.use) else str(self.use)
+        score = {} if self.score is None else {"metric": self.score if math.isfinite(self.score) else str(self.score)}
         return {
             "site": self.site.number,
             "anchor": self.site.anchor,
             "use": use,
             "metrics": metrics,
+            **score,
             "macs": self.macs,
         }
 
@@ -102,8 +112,9 @@ class SiteChooser:
             self._note(f"sensitivity of site {count} of {len(sites)}")
             _, loss = self._attempt({site.number})
             macs = self._macs.get(site.anchor, 0.0)
-            found.append(Sensitivity(site, loss.use(self._limits), loss.worst, macs))
-        return tuple(sorted(found, key=lambda one: (-one.use, one.site.number)))
+            score = loss.score.changed if loss.score is not None else None
+            found.append(Sensitivity(site, loss.use(self._limits), loss.worst, macs, score))
+        return tuple(sorted(found, key=lambda one: (-one.use, -one.noise, one.site.number)))
 
     def choose(self, sites: Sequence[Site]) -> Choice:
         """Choose the largest part of the sites within the budget, as far as sensitivities show."""
@@ -120,7 +131,7 @@ class SiteChooser:
             candidate, loss = self._attempt({*taken, *(one.site.number for one in more)})
             if loss.use(self._limits) > 1.0:
                 # The most sensitive of them is what there is no room for.
-                worst = max(more, key=lambda one: one.use)
+                worst = max(more, key=lambda one: (one.use, one.noise))
                 order.remove(worst)
                 continue
             chosen, best, used = [*chosen, *more], candidate, loss.use(self._limits)
@@ -160,9 +171,10 @@ class SiteChooser:
             return candidate, Loss({}, str(error))
 
 
-def _price(one: Sensitivity) -> tuple[float, int]:
-    """Return what a site uses of the budget for what it saves."""
-    return one.use / max(one.macs, 1.0), one.site.number
+def _price(one: Sensitivity) -> tuple[float, float, int]:
+    """Return what a site uses of the budget for what it saves; next, for equal uses, the power of its error."""
+    macs = max(one.macs, 1.0)
+    return one.use / macs, one.noise / macs, one.site.number
 
 
 def _fitting(order: Sequence[Sensitivity], room: float) -> list[Sensitivity]:
