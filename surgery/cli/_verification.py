@@ -15,8 +15,11 @@ from surgery.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from surgery.verification.inputs.spec import InputsSpec, Limit, VerifySpec
+    from surgery.verification.inputs.spec import InputsSpec, Limit, MetricSpec, VerifySpec
 
+
+DROP = "0.5 %"
+"""How much worse a metric may become that is given without a drop."""
 
 _SIZES = re.compile(r"(.+?)=(\s*[0-9]+\s*(?:,\s*[0-9]+\s*)*)(?:,(?=.)|$)")
 """The sizes of one dim, up to the next name or the end."""
@@ -60,6 +63,19 @@ def add_accuracy_arguments(parser: argparse.ArgumentParser) -> None:
         "output 'logits: top1 >= 99 %%'; may be repeated",
     )
     group.add_argument(
+        "--metric",
+        metavar="FILE.py:FUNCTION",
+        help="hold a metric of your own to --drop: a function that is called with the outputs and the arrays of all "
+        "sets of --evaluation, two lists of dicts, and returns a number, higher is better; the limits of the recipe "
+        "do not hold then",
+    )
+    group.add_argument(
+        "--drop",
+        metavar="DROP",
+        help="how much worse --metric may become: '0.5 %%' of it, or a number (default: 0.5 %%)",
+    )
+    group.add_argument("--lower-is-better", action="store_true", help="a lower value of --metric is better")
+    group.add_argument(
         "--evaluation",
         metavar="PATH",
         action="append",
@@ -83,6 +99,10 @@ def accuracy(arguments: argparse.Namespace, inputs: InputsSpec, verify: VerifySp
     limits = tuple(limit for text in arguments.accuracy for limit in _limits(read_argument, text))
     if limits:
         verify = replace(verify, accuracy=replace(verify.accuracy, limits=limits))
+    metric = user_metric(arguments, verify.accuracy.metric)
+    if metric is not None:
+        # The limits of a recipe are those of another measure; with the flag for limits, both hold.
+        verify = replace(verify, accuracy=replace(verify.accuracy, metric=metric, limits=limits))
     if arguments.evaluation:
         samples = replace(verify.accuracy.samples, data=tuple(DataSpec(Path(path)) for path in arguments.evaluation))
         verify = replace(verify, accuracy=replace(verify.accuracy, samples=samples))
@@ -90,6 +110,30 @@ def accuracy(arguments: argparse.Namespace, inputs: InputsSpec, verify: VerifySp
         found = tuple(DataSpec(Path(path)) for path in arguments.calibration)
         inputs = replace(inputs, calibration=replace(inputs.calibration, data=found))
     return inputs, verify
+
+
+def user_metric(arguments: argparse.Namespace, known: MetricSpec | None = None) -> MetricSpec | None:
+    """Return the metric that `--metric` and `--drop` give; the latter alone changes the drop of a recipe's."""
+    from surgery.verification.accuracy.user_metric import read_drop
+    from surgery.verification.inputs.spec import MetricSpec
+
+    if arguments.metric is None and known is None:
+        if arguments.drop is not None or arguments.lower_is_better:
+            flag = "--drop" if arguments.drop is not None else "--lower-is-better"
+            raise UsageError(f"{flag} needs --metric FILE.py:FUNCTION")
+        return None
+    try:
+        drop, relative = read_drop(arguments.drop or DROP)
+    except ValueError as error:
+        raise UsageError(f"--drop '{arguments.drop}': {error}") from error
+    if arguments.metric is None:
+        return replace(known, drop=drop, relative=relative) if known is not None and arguments.drop else None
+    file, _, function = arguments.metric.rpartition(":")
+    if not file.endswith(".py") or not function.isidentifier():
+        raise UsageError(f"--metric {arguments.metric}: expected FILE.py:FUNCTION")
+    if not Path(file).is_file():
+        raise UsageError("no such file", where=file)
+    return MetricSpec(Path(file), function, drop, relative, arguments.lower_is_better)
 
 
 def _limits(read: Callable[[str], tuple[Limit, ...]], text: str) -> tuple[Limit, ...]:

@@ -92,6 +92,16 @@ def _accuracy(arguments: argparse.Namespace, path: Callable[[str], str]) -> dict
     from surgery.verification.accuracy.budget import by_output, read_argument
 
     limits = by_output([limit for text in arguments.accuracy for limit in read_argument(text)])
-    accuracy = {"budget": limits or None, "data": [path(given) for given in arguments.evaluation]}
+    metric = _verification.user_metric(arguments)
+    scored = (
+        None
+        if metric is None
+        else {
+            "function": f"{path(str(metric.file))}:{metric.function}",
+            "drop": arguments.drop or _verification.DROP,
+            "better": "lower" if metric.lower else None,
+        }
+    )
+    accuracy = {"budget": limits or None, "metric": scored, "data": [path(given) for given in arguments.evaluation]}
     calibration = {"data": [path(given) for given in arguments.calibration]}
     return {"accuracy": accuracy, "calibration": calibration}

@@ -41,23 +41,27 @@ _MOST_ADDITIONS = 6
 class Sensitivity:
     """What the outputs lose by one site alone: the share of the budget that it uses, and the worst of each metric.
 
-    `macs` are the multiply-accumulates of its node, with free dims taken for 16.
+    `macs` are the multiply-accumulates of its node, with free dims taken for 16. `score` is the user's metric, if
+    there is one.
     """
 
     site: Site
     use: float
     metrics: Metrics
     macs: float
+    score: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
         metrics = {name: value if math.isfinite(value) else str(value) for name, value in self.metrics.items()}
         use = self.use if math.isfinite(self.use) else str(self.use)
+        score = {} if self.score is None else {"metric": self.score if math.isfinite(self.score) else str(self.score)}
         return {
             "site": self.site.number,
             "anchor": self.site.anchor,
             "use": use,
             "metrics": metrics,
+            **score,
             "macs": self.macs,
         }
 
@@ -76,14 +80,16 @@ class Unit:
     macs: Mapping[int, float]
 
     @property
-    def price(self) -> float:
-        """What it uses of the budget for what it saves."""
-        return self.use / max(sum(self.macs.values()), 1.0)
+    def noise(self) -> float:
+        """The power of the error, as a share of that of the outputs: where a coarse metric sees no loss, this does."""
+        snr = self.loss.worst["snr"]
+        return 10.0 ** (-snr / 10.0) if snr > -math.inf else math.inf
 
     def sites(self) -> Iterator[Sensitivity]:
         """Yield the sensitivities of its sites: those of a group have equal shares of what it uses."""
+        score = self.loss.score.changed if self.loss.score is not None else None
         for site in self.members:
-            yield Sensitivity(site, self.use / len(self.members), self.loss.worst, self.macs[site.number])
+            yield Sensitivity(site, self.use / len(self.members), self.loss.worst, self.macs[site.number], score)
 
 
 @dataclass(frozen=True)
@@ -146,7 +152,7 @@ class SiteChooser:
             candidate, loss = self._together([*chosen, *more])
             if loss.use(self.limits) > 1.0:
                 # The most sensitive of them is what there is no room for.
-                order.remove(max(more, key=lambda unit: unit.use))
+                order.remove(max(more, key=lambda unit: (unit.use, unit.noise)))
                 continue
             chosen, best, used = [*chosen, *more], candidate, loss.use(self.limits)
         converted = {site.number for site in best.applied} if best is not None else set()
@@ -208,8 +214,10 @@ class SiteChooser:
             return candidate, Loss({}, str(error))
 
 
-def _price(unit: Unit) -> tuple[float, int]:
-    return unit.price, unit.members[0].number
+def _price(unit: Unit) -> tuple[float, float, int]:
+    """Return what a unit uses of the budget for what it saves; next, for equal uses, the power of its error."""
+    macs = max(sum(unit.macs.values()), 1.0)
+    return unit.use / macs, unit.noise / macs, unit.members[0].number
 
 
 def _guess(order: Sequence[Unit]) -> int:

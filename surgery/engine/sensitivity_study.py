@@ -14,7 +14,6 @@ from surgery.engine.transaction import Transaction
 from surgery.errors import PassError, UsageError
 from surgery.promises import Parity
 from surgery.recipe.schema import PassStep, Recipe
-from surgery.verification.accuracy.budget import describe
 from surgery.verification.accuracy.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ def _measured(pipeline: Pipeline, step: PassStep) -> Study:
     loss = pipeline.judge.loss(whole)
     return Study(
         step.name,
-        tuple(map(describe, tracker.limits)),
+        tuple(tracker.verifier.accuracy.budget),
         loss.use(tracker.limits),
         loss.worst,
         transaction.chooser().sensitivities(whole.applied),

@@ -17,7 +17,8 @@ from surgery.recipe.rules import RulePass
 from surgery.recipe.schema import UNTIL_STABLE, PassStep, Recipe, RepeatStep, Step, UseStep
 from surgery.recipe.writer import STEPS, Remarked, bare, given, written
 from surgery.verification.accuracy import budget
-from surgery.verification.inputs.spec import AccuracySpec, InputsSpec, SampleSpec, VerifySpec
+from surgery.verification.accuracy.user_metric import describe_drop
+from surgery.verification.inputs.spec import AccuracySpec, InputsSpec, MetricSpec, SampleSpec, VerifySpec
 
 
 def data(recipe: Recipe) -> dict[str, Any]:
@@ -68,7 +69,15 @@ def _accuracy(spec: AccuracySpec) -> dict[str, Any]:
     """Give the budget, by output, and the inputs that it is measured on."""
     if spec == AccuracySpec():
         return {}
-    return {"budget": budget.by_output(spec.limits), **_samples(spec.samples)}
+    limits, metric = budget.by_output(spec.limits), _metric(spec.metric)
+    return given({"budget": limits, "metric": metric, **_samples(spec.samples)})
+
+
+def _metric(spec: MetricSpec | None) -> dict[str, Any]:
+    if spec is None:
+        return {}
+    function = f"{spec.file.absolute()}:{spec.function}"
+    return {"function": function, "drop": describe_drop(spec), "better": "lower" if spec.lower else "higher"}
 
 
 def _samples(spec: SampleSpec) -> dict[str, Any]:

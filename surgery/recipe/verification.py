@@ -30,15 +30,17 @@ from surgery.recipe.nodes import Listing, Node, Table, describe, key_text, plain
 from surgery.recipe.paths import below, is_file, mode
 from surgery.recipe.plugins import read_local
 from surgery.registry.options import SizeUnit, parse_size
-from surgery.verification.accuracy import budget
+from surgery.verification.accuracy import budget, user_metric
 from surgery.verification.accuracy.metrics import METRICS
 from surgery.verification.inputs.spec import (
     AccuracySpec,
+    Better,
     Compare,
     DataSpec,
     GeneratorSpec,
     InputsSpec,
     Limit,
+    MetricSpec,
     Mode,
     Place,
     SampleSpec,
@@ -52,7 +54,9 @@ from surgery.verification.inputs.spec import (
 TENSOR_FILES = (".npy", ".npz", ".pb")
 _A_TENSOR = "the path of a .npy, .npz or .pb file"
 _SETS = "the paths of .npz files and of folders with input_0.pb or test_data_set_0 in them"
+_PYTHON = r"\.py:[^\W\d]\w*$"
 _FUNCTION = "the path of a Python file and the name of a function in it, such as inputs.py:make"
+_METRIC = "the path of a Python file and the name of a function in it, such as metric.py:score"
 
 
 def _values(node: Node, draft: Draft) -> tuple[Any, ...]:
@@ -95,10 +99,15 @@ def _data(node: Node, draft: Draft) -> DataSpec:
 
 
 def _generator(node: Node, draft: Draft) -> GeneratorSpec:
-    file, colon, function = read_text(node, _FUNCTION).rpartition(":")
+    return GeneratorSpec(*_function(node, draft, _FUNCTION), _place(draft, node))
+
+
+def _function(node: Node, draft: Draft, wanted: str) -> tuple[Path, str]:
+    """Read a function of a Python file, which needs the caller's trust."""
+    file, colon, function = read_text(node, wanted).rpartition(":")
     if not colon or not file.endswith(".py") or not function.isidentifier():
-        raise TakesError(_FUNCTION)
-    return GeneratorSpec(read_local(node, draft, file, "run"), function, _place(draft, node))
+        raise TakesError(wanted)
+    return read_local(node, draft, file, "run"), function
 
 
 def _place(draft: Draft, node: Node) -> Place:
@@ -155,7 +164,7 @@ class Inputs(Section):
     data: Annotated[tuple[Annotated[Any, reads(_data), pattern(r"\S")], ...], OneOrMore()] = key(
         "Complete sets of inputs: .npz files, folders with input_0.pb, or folders of these."
     )
-    generator: Annotated[Any, reads(_generator), pattern(r"\.py:[^\W\d]\w*$")] = key(
+    generator: Annotated[Any, reads(_generator), pattern(_PYTHON)] = key(
         "A function of a Python file that makes inputs, such as inputs.py:make. It is code, and needs trust."
     )
     only_given: Flag = key("Use the given inputs only; generate none.")
@@ -250,24 +259,70 @@ class Calibration(Section):
     )
 
 
-class Accuracy(Calibration):
-    """What lossy passes may lose."""
+def _drop(node: Node, _: Draft) -> tuple[float, bool]:
+    written = value_of(node)
+    if isinstance(written, bool) or not isinstance(written, int | float | str):
+        raise TakesError("a share such as 0.5 %, or a number such as 0.01")
+    return user_metric.read_drop(str(written))
 
+
+class Metric(Section):
+    """A metric of your own, and how much worse it may become."""
+
+    makes: ClassVar[Any] = MetricSpec
+    wanted = "a mapping such as {function: metric.py:score, drop: 0.5 %}"
+    needs: ClassVar = {
+        "function": "'metric' needs a function such as metric.py:score",
+        "drop": "'metric' needs a drop such as 0.5 %",
+    }
+
+    function: Annotated[
+        Any, reads(lambda node, draft: (*_function(node, draft, _METRIC), _place(draft, node))), pattern(_PYTHON)
+    ] = needed(
+        "A function of a Python file, such as metric.py:score. It is called with two lists that have a dict of arrays "
+        "for each set under `data`, the outputs of the model and all arrays of the set, and returns a number. It is "
+        "code, and needs trust."
+    )
+    drop: Annotated[
+        Any,
+        reads(_drop),
+        WithJsonSchema(
+            {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": r"^\s*[0-9.eE+-]+\s*%?\s*$"}]}
+        ),
+    ] = needed(
+        "How much worse than that of the model before the first lossy pass it may be: a share of it such as `0.5 %`, "
+        "or a number."
+    )
+    better: Annotated[Better, Word] = key("Whether a `higher` (the default) or a `lower` value is better.")
+
+    def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> MetricSpec:
+        """Make the metric."""
+        (file, function, place), (drop, relative) = given["function"], given["drop"]
+        return MetricSpec(file, function, drop, relative, given.get("better") == "lower", place)
+
+
+class Accuracy(Calibration):
+    """What lossy passes may lose: `budget`, `metric`, or both."""
+
+    model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": ["budget"]}, {"required": ["metric"]}]})
     makes: ClassVar[Any] = AccuracySpec
     wanted = "a mapping such as {budget: snr >= 30 dB}"
-    needs: ClassVar = {"budget": "'accuracy' needs a budget such as 'snr >= 30 dB'"}
 
     budget: Annotated[
         Any,
         reads(_limits),
         WithJsonSchema({"anyOf": [*_ONE_OR_MORE, {"type": "object", "additionalProperties": {"anyOf": _ONE_OR_MORE}}]}),
-    ] = needed(
+    ] = key(
         "The limits that all outputs, or outputs by name, keep against the model before the first lossy pass: "
         "`snr >= 30 dB`, `cosine >= 0.999`, `max_rel <= 0.05` (the largest error as a share of the largest magnitude), "
         "`top1 >= 99 %` (the share of places with the same largest element)."
     )
 
+    metric: Metric = key("A metric of your own over all sets under `data`, and how much worse it may become.")
+
     def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> AccuracySpec:
         """Make the budget with the inputs that it is measured on."""
-        limits = given.pop("budget", ())
-        return AccuracySpec(limits, SampleSpec(**given))
+        limits, metric = given.pop("budget", None), given.pop("metric", None)
+        if limits is None and metric is None and not node.open:
+            raise NamedError("{} needs a budget such as 'snr >= 30 dB', or a metric")
+        return AccuracySpec(limits or (), SampleSpec(**given), metric)

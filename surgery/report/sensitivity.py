@@ -26,22 +26,26 @@ def study(found: Study, limit: int) -> RenderableType:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("site", "node"):
         table.add_column(name, overflow="fold")
-    for name in ("SNR", "top-1", "MMACs", "of budget"):
+    scored = any(one.score is not None for one in found.sites)
+    for name in ("SNR", "top-1", *(["metric"] if scored else []), "MMACs", "of budget"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     largest = max((one.use for one in found.sites if math.isfinite(one.use)), default=0.0)
     for one in found.sites[:limit]:
-        table.add_row(*_row(one), _bar(one.use, largest))
+        table.add_row(*_row(one, scored), _bar(one.use, largest))
     more = len(found.sites) - limit
     note = [Text(f"and {more} more (--limit shows them)", style="dim")] if more > 0 else []
     synthetic = [Text("measured on synthetic inputs; pass --evaluation with real ones", style="yellow")]
     return Group(Text(whole, style="bold"), Text(used), Text(""), table, *note, *(synthetic if found.synthetic else []))
 
 
-def _row(one: Sensitivity) -> tuple[str, ...]:
+def _row(one: Sensitivity, scored: bool) -> tuple[str, ...]:
     snr, top1 = one.metrics["snr"], one.metrics["top1"]
     decibels = f"{snr:.1f} dB" if math.isfinite(snr) else ("equal" if snr > 0 else "lost")
-    return str(one.site.number), one.site.anchor, decibels, f"{top1:.1%}", f"{one.macs / 1e6:.3g}", _share(one.use)
+    measures = [decibels, f"{top1:.1%}"]
+    if scored:
+        measures.append(f"{one.score:.6g}" if one.score is not None else "-")
+    return str(one.site.number), one.site.anchor, *measures, f"{one.macs / 1e6:.3g}", _share(one.use)
 
 
 def _share(use: float) -> str:

@@ -42,7 +42,10 @@ inputs:
   generator: mine.py:make
   only_given: true
 verify: {rtol: 1e-4, atol: 1e-9, seed: 3, mode: end, unverified: accept, timeout: 60, memory: 2GiB}
-accuracy: {budget: {all: cosine >= 0.9, y: snr >= 30 dB}, sets: 4}
+accuracy:
+  budget: {all: cosine >= 0.9, y: snr >= 30 dB}
+  metric: {function: mine.py:score, drop: 0.5 %, better: lower}
+  sets: 4
 calibration: {sets: 2}
 steps:
   - swish
@@ -97,7 +100,9 @@ def meaning(recipe: Recipe, *, nested: bool = False) -> Any:
         generator=recipe.inputs.generator
         and (recipe.inputs.generator.file.absolute(), recipe.inputs.generator.function),  # type: ignore[arg-type]
     )
-    return (*own, model, recipe.output, inputs, recipe.verify)
+    accuracy = recipe.verify.accuracy
+    metric = accuracy.metric and replace(accuracy.metric, file=accuracy.metric.file.absolute())
+    return (*own, model, recipe.output, inputs, replace(recipe.verify, accuracy=replace(accuracy, metric=metric)))
 
 
 def _meaning(step: Step) -> Any:

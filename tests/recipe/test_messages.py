@@ -218,7 +218,22 @@ def test_options_next_to_the_name_are_checked_too() -> None:
             "1:20: 'budget' takes a limit such as 'snr >= 30 dB', or limits by output such as "
             "{all: snr >= 30 dB, logits: top1 >= 99 %}, not a mapping",
         ),
-        ("accuracy: {sets: 3}", "1:11: 'accuracy' needs a budget such as 'snr >= 30 dB'"),
+        ("accuracy: {sets: 3}", "1:11: 'accuracy' needs a budget such as 'snr >= 30 dB', or a metric"),
+        ("accuracy: {metric: {drop: 1}}", "1:20: 'metric' needs a function such as metric.py:score"),
+        (
+            "accuracy: {metric: {function: m.py, drop: 1 %}}",
+            "1:31: 'function' takes the path of a Python file and the name of a function in it, such as "
+            "metric.py:score, not 'm.py'",
+        ),
+        (
+            "accuracy: {metric: {function: 'm.py:f', drop: 1 %}}",
+            "1:31: no file 'm.py' in the recipe's folder",
+        ),
+        (
+            "accuracy: {metric: m.py:f}",
+            "1:20: 'metric' takes a mapping such as {function: metric.py:score, drop: 0.5 %}, not 'm.py:f'",
+        ),
+        ("accuracy: {metric: {drop: 0, function: 'm.py:f'}}", "1:40: no file 'm.py' in the recipe's folder"),
         ("calibration: {sets: 0}", "1:21: 'sets' is at least 1, not 0"),
         ("verify: {memory: much}", "1:18: 'memory' takes a size such as 512MB or 2GiB, not 'much'"),
         ("verify: {memory: -5}", "1:18: 'memory' takes a size such as 512MB or 2GiB, not -5"),

@@ -119,6 +119,10 @@ WRONG = [
     "verify: {memory: 2 parsecs}\nsteps: [drop-dead]",
     "verify: {timeout: 0}\nsteps: [drop-dead]",
     "accuracy: {budget: near}\nsteps: [drop-dead]",
+    "accuracy: {sets: 3}\nsteps: [drop-dead]",
+    "accuracy: {metric: {function: 'metric.py:score'}}\nsteps: [drop-dead]",
+    "accuracy: {metric: {function: metric, drop: 1}}\nsteps: [drop-dead]",
+    "accuracy: {metric: {function: 'metric.py:score', drop: some}}\nsteps: [drop-dead]",
     "expect: {sites: 3}\nsteps: [drop-dead]",
     "expect: {nodes: -1}\nsteps: [drop-dead]",
     "expect: {signature: same}\nsteps: [drop-dead]",
@@ -140,6 +144,18 @@ def test_both_accept(text: str, validator: jsonschema.Draft202012Validator) -> N
 @pytest.mark.parametrize("text", WRONG)
 def test_both_refuse(text: str, validator: jsonschema.Draft202012Validator) -> None:
     assert not loads(text) and not accepts(validator, text)
+
+
+@pytest.mark.parametrize("more", ["drop: 0.5 %, better: lower", "drop: 0.01", "drop: 2e-1%"])
+def test_a_metric_of_the_users_is_accepted(
+    more: str, validator: jsonschema.Draft202012Validator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("metric.py").touch()
+    text = f"accuracy: {{metric: {{function: 'metric.py:score', {more}}}, sets: 4}}\nsteps: [drop-dead]"
+    assert accepts(validator, text)
+    found = parse(text, trust=True).verify.accuracy
+    assert found.limits == () and found.metric is not None and found.metric.lower == ("lower" in more)
 
 
 def test_defaults_and_texts(made: dict[str, Any]) -> None:

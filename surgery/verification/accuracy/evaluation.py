@@ -21,6 +21,7 @@ from surgery.verification.accuracy.budget import DEFAULT, describe, missing, use
 from surgery.verification.accuracy.layers import worst_layer
 from surgery.verification.accuracy.metrics import METRICS, SAME, Metrics, measure_value, tell
 from surgery.verification.accuracy.samples import EVALUATION_SEED, Samples, samples
+from surgery.verification.accuracy.user_metric import Score, UserMetric, describe_metric
 from surgery.verification.comparing.details import Details, Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN
 from surgery.verification.comparing.reference_run import ReferenceRun
@@ -48,11 +49,13 @@ class Loss:
     """What the outputs of a changed model lose: their metrics on each set of inputs, by name.
 
     `failure` says why there are none; `unsupported` whether that is a gap of the runtime rather than a wrong model.
+    `score` is the metric of the user's over all sets, if there is one.
     """
 
     outputs: Mapping[str, Sequence[Metrics]]
     failure: str = ""
     unsupported: bool = False
+    score: Score | None = None
 
     def uses(self, limits: Sequence[Limit]) -> Iterator[Use]:
         """Yield for each limit how much of it is used by the output that it holds for and that uses most."""
@@ -71,7 +74,10 @@ class Loss:
 
     def use(self, limits: Sequence[Limit]) -> float:
         """Return the share of the budget that is used, with room for other inputs; infinite for a model that fails."""
-        return math.inf if self.failure else max((one.guarded for one in self.uses(limits)), default=0.0)
+        if self.failure:
+            return math.inf
+        score = self.score.use if self.score is not None else 0.0
+        return max(score, *(one.guarded for one in self.uses(limits)), 0.0)
 
     def worst_sets(self, limits: Sequence[Limit], most: int) -> tuple[int, ...]:
         """Return the numbers of the sets of inputs that use most of the budget, the worst first."""
@@ -109,8 +115,15 @@ class Evaluation:
     def __init__(self, original: ReferenceRun, spec: AccuracySpec) -> None:
         self._original = original
         self._spec = spec
-        self.limits = spec.limits or DEFAULT
+        self.limits = spec.limits or (DEFAULT if spec.metric is None else ())
         self._engines: dict[bool, Engine] = {}
+        self._user: UserMetric | None = None
+
+    @property
+    def budget(self) -> list[str]:
+        """The limits, as messages write them."""
+        metric = self._spec.metric
+        return [*map(describe, self.limits), *([describe_metric(metric)] if metric is not None else [])]
 
     @cached_property
     def samples(self) -> Samples:
@@ -138,9 +151,9 @@ class Evaluation:
     def measure(self, candidate: bytes, *, optimized: bool = False, sets: tuple[int, ...] = ()) -> Loss:
         """Run a changed model on the inputs to measure on, and compare its outputs with those of the original.
 
-        With `sets` it is run on those alone, given by their numbers.
+        With `sets` it is run on those alone, given by their numbers; a metric of the user's takes all of them.
         """
-        numbers = sets or range(len(self._expected))
+        numbers = sets if sets and self._spec.metric is None else range(len(self._expected))
         expected = [self._expected[number] for number in numbers]
         outcome = self._engine(optimized).run(candidate, [self.samples.feeds[number] for number in numbers])
         failure = _failure(outcome)
@@ -148,11 +161,21 @@ class Evaluation:
             return Loss({}, failure, unsupported=outcome.unsupported is not None)
         unsteady = self._original.random | self._original.nondeterministic
         outputs: dict[str, list[Metrics]] = {name: [] for name in expected[0] if name not in unsteady}
-        for before, after in zip(expected, outcome.runs):
+        changed = [run for run in outcome.runs if not isinstance(run, str)]
+        for before, after in zip(expected, changed):
             for name, found in outputs.items():
-                assert not isinstance(after, str)
                 found.append(measure_value(before[name], after[name]))
-        return Loss(outputs)
+        return Loss(outputs, score=self._score(expected, changed))
+
+    def _score(self, expected: Sequence[Mapping[str, Any]], changed: Sequence[Mapping[str, Any]]) -> Score | None:
+        """Return the metric of the user's, if there is one; an error of it that the original shows is the user's."""
+        spec = self._spec.metric
+        if spec is None:
+            return None
+        if self._user is None:
+            timeout, memory = self._original.bounds
+            self._user = UserMetric(spec, self.samples.labelled, expected, timeout, memory)
+        return self._user.score(changed)
 
     def _engine(self, optimized: bool) -> Engine:
         if optimized not in self._engines:
@@ -183,15 +206,17 @@ class Evaluation:
         if loss.failure:
             return Verdict(Status.DIFFERENT, message=f"the changed model fails: {loss.failure}")
         uses = list(loss.uses(self.limits))
-        details = Details(metrics=loss.worst, accuracy=self._account(uses))
-        beyond = [one for one in uses if one.guarded > 1.0]
+        score = loss.score
+        details = Details(metrics=loss.worst, accuracy=self._account(uses, score))
+        beyond = [self._tell(one) for one in uses if one.guarded > 1.0]
+        if score is not None and score.use > 1.0:
+            beyond.append(f"{score}, budget {describe_metric(score.spec)}")
         if beyond:
-            message = "; ".join(self._tell(one) for one in beyond)
-            return Verdict(Status.DIFFERENT, message=f"{message}{self._note()}", details=details)
-        budget = ", ".join(describe(limit) for limit in self.limits)
+            return Verdict(Status.DIFFERENT, message=f"{'; '.join(beyond)}{self._note()}", details=details)
         worst = max(uses, key=lambda one: one.guarded, default=None)
         where = f", worst in output '{worst.output}'{self._on(worst)}" if worst is not None else ""
-        message = f"{tell(loss.worst)}{where}; budget {budget}{self._note()}"
+        scored = f"; {score}" if score is not None else ""
+        message = f"{tell(loss.worst)}{where}{scored}; budget {', '.join(self.budget)}{self._note()}"
         return Verdict(Status.LOSSY, message=message, details=details)
 
     def _tell(self, one: Use) -> str:
@@ -213,7 +238,7 @@ class Evaluation:
         count = len(self.samples.feeds)
         return f"; measured on {count} synthetic sets of inputs" if self.samples.synthetic else f"; {count} sets"
 
-    def _account(self, uses: Sequence[Use]) -> Mapping[str, Any]:
+    def _account(self, uses: Sequence[Use], score: Score | None) -> Mapping[str, Any]:
         """Give the budget and its use as plain values."""
         limits = [
             {
@@ -226,7 +251,9 @@ class Evaluation:
             }
             for one in uses
         ]
-        return {"limits": limits, "sets": len(self.samples.feeds), "synthetic": self.samples.synthetic}
+        metric = score.as_json() if score is not None else None
+        count = len(self.samples.feeds)
+        return {"limits": limits, "metric": metric, "sets": count, "synthetic": self.samples.synthetic}
 
     def _fails_elsewhere(self, candidate: bytes) -> str:
         """Return why a changed model does not run on the inputs of verification, which have other sizes and values."""
@@ -238,6 +265,9 @@ class Evaluation:
         for engine in self._engines.values():
             engine.close()
         self._engines.clear()
+        if self._user is not None:
+            self._user.close()
+            self._user = None
 
 
 def _failure(outcome: Outcome) -> str:

@@ -57,14 +57,15 @@ class Metric:
     most: float = inf
 
 
-def _share(error: float, allowed: float) -> float:
+def share(error: float, allowed: float) -> float:
+    """Return which share an error is of what is allowed; infinite where nothing is."""
     return error / allowed if allowed > 0.0 else (inf if error > 0.0 else 0.0)
 
 
 METRICS: dict[str, Metric] = {
     "cosine": Metric(
         lambda pair: pair.product / (pair.signal * pair.changed) ** 0.5 if pair.signal * pair.changed else 0.0,
-        lambda value, limit: _share(1.0 - value, 1.0 - limit),
+        lambda value, limit: share(1.0 - value, 1.0 - limit),
         best=1.0,
         worst=min,
         title="cosine similarity",
@@ -88,7 +89,7 @@ METRICS: dict[str, Metric] = {
     ),
     "max_rel": Metric(
         lambda pair: pair.error / pair.peak if pair.peak else inf,
-        lambda value, limit: _share(value**2, limit**2),
+        lambda value, limit: share(value**2, limit**2),
         best=0.0,
         worst=max,
         title="largest error",
@@ -98,7 +99,7 @@ METRICS: dict[str, Metric] = {
     ),
     "top1": Metric(
         lambda pair: pair.agreeing,
-        lambda value, limit: _share(1.0 - value, 1.0 - limit),
+        lambda value, limit: share(1.0 - value, 1.0 - limit),
         best=1.0,
         worst=min,
         title="agreement of the largest element",

@@ -37,6 +37,15 @@ class Samples:
     bindings: Sequence[Binding]
     synthetic: bool
 
+    @property
+    def labelled(self) -> list[dict[str, Any]]:
+        """All arrays of each set: inputs, the outputs that came with them, and others such as labels."""
+        found = []
+        for feed, binding in zip(self.feeds, self.bindings):
+            more = {**binding.others, **binding.expected} if isinstance(binding, GivenBinding) else {}
+            found.append({**more, **feed})
+        return found
+
 
 def samples(reference: ReferenceRun, spec: SampleSpec, first_seed: int) -> Samples:
     """Return the sets of inputs for a model that runs; `UsageError` where that has none."""
@@ -52,7 +61,7 @@ def samples(reference: ReferenceRun, spec: SampleSpec, first_seed: int) -> Sampl
 def _given(reference: ReferenceRun, spec: SampleSpec) -> list[GivenBinding]:
     """Return the sets that are given for this, else those that are given to verify with."""
     if spec.data:
-        return Given(reference.skeleton, InputsSpec(data=spec.data)).sets
+        return Given(reference.skeleton, InputsSpec(data=spec.data), labelled=True).sets
     return [run.binding for run in reference.runs if isinstance(run.binding, GivenBinding) and not run.binding.found]
 
 

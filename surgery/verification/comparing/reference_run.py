@@ -93,6 +93,11 @@ class ReferenceRun:
             DataSpec(one.path, _present({**one.expected, **one.feed}), one.found, one.place) for one in self._given.sets
         )
 
+    @property
+    def bounds(self) -> tuple[float, int | None]:
+        """The limits of a worker: seconds for one run, and bytes of memory."""
+        return self._verify.timeout, self._verify.memory
+
     def rules(self, promise: Parity) -> ComparisonRules:
         """Return how its outputs are compared under a promise."""
         spec, unsteady = self._verify, self.random | self.nondeterministic

@@ -45,10 +45,11 @@ class MisfitError(Exception):
 
 @dataclass
 class Values:
-    """Values by the names of inputs, and the outputs that go with them."""
+    """Values by the names of inputs, the outputs that go with them, and arrays of other names."""
 
     inputs: dict[str, Any] = field(default_factory=dict)
     outputs: dict[str, Any] = field(default_factory=dict)
+    others: dict[str, Any] = field(default_factory=dict)
 
 
 def shape_of(value: Any) -> tuple[int, ...] | None:
@@ -285,8 +286,15 @@ def natural(path: Path) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", path.name)]
 
 
-def read_set(path: Path, ports: Sequence[InputPort], defaults: Sequence[InputPort], graph: onnx.GraphProto) -> Values:
-    """Read one set of inputs, and of outputs as far as it has them."""
+def read_set(
+    path: Path,
+    ports: Sequence[InputPort],
+    defaults: Sequence[InputPort],
+    graph: onnx.GraphProto,
+    *,
+    labelled: bool = False,
+) -> Values:
+    """Read one set of inputs, and of outputs as far as it has them; a `.npz` may hold other arrays if `labelled`."""
     if path.is_dir():
         return _read_folder(path, ports, defaults, graph)
     if path.suffix in (".npy", ".pb"):
@@ -297,18 +305,27 @@ def read_set(path: Path, ports: Sequence[InputPort], defaults: Sequence[InputPor
     if path.suffix != ".npz":
         raise MisfitError(f"a '{path.suffix}' file is not an input set", "it takes a .npz, or a folder with input_0.pb")
     arrays = read_arrays(path)
-    return split(arrays if isinstance(arrays, dict) else {}, ports, defaults, graph)
+    return split(arrays if isinstance(arrays, dict) else {}, ports, defaults, graph, labelled=labelled)
 
 
 def split(
-    arrays: Mapping[str, Any], ports: Sequence[InputPort], defaults: Sequence[InputPort], graph: onnx.GraphProto
+    arrays: Mapping[str, Any],
+    ports: Sequence[InputPort],
+    defaults: Sequence[InputPort],
+    graph: onnx.GraphProto,
+    *,
+    labelled: bool = False,
 ) -> Values:
-    """Tell inputs from outputs by their names, and fit the inputs."""
+    """Tell inputs from outputs, and from other arrays if `labelled`, by their names, and fit the inputs."""
     inputs = {port.name for port in (*ports, *defaults)}
     outputs = {output.name for output in graph.output} - inputs
     found = {name: np.asarray(array) for name, array in arrays.items() if name in outputs}
-    given = {name: array for name, array in arrays.items() if name not in found}
-    return Values(fit_all(given, ports, defaults), found)
+    others = set(arrays) - inputs - outputs if labelled else set()
+    # An input that may be left out and whose name is misspelt would be taken for a label.
+    others = {name for name in others if not difflib.get_close_matches(name, inputs - set(arrays), n=1)}
+    given = {name: array for name, array in arrays.items() if name not in found and name not in others}
+    labels = {name: np.asarray(array) for name, array in arrays.items() if name in others}
+    return Values(fit_all(given, ports, defaults), found, labels)
 
 
 def _read_folder(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from surgery.errors import WorkerError
 from surgery.runtime.inference import Extent
 from surgery.verification.inputs.dims import evaluate
 from surgery.verification.inputs.files import MisfitError, fit_all, shape_of
+from surgery.verification.inputs.local_function import LocalFunctionError, find, raised
 from surgery.verification.inputs.plan import Binding
 from surgery.verification.inputs.ports import InputPort
 from surgery.verification.inputs.spec import GeneratorSpec, InputsSpec, VerifySpec
@@ -144,46 +144,20 @@ def _bits(values: Mapping[str, Any]) -> list[Any]:
     return sorted((name, one(value)) for name, value in values.items())
 
 
-_modules: dict[str, dict[str, Any]] = {}
-
-
 def generate(file: str, function: str, folder: str, dims: dict[str, int], seed: int) -> dict[str, Any]:
     """Call a user's function, in a worker process and in the caller's folder.
 
     Returns `{"arrays": ...}`, or `{"problem": text, "ran": bool}` in words for the user.
     """
-    stage(f"the import of {Path(file).name}")
-    os.chdir(folder)
     try:
-        if file not in _modules:
-            _modules[file] = _import(file)
-        found = _modules[file].get(function)
-        if not callable(found):
-            there = [name for name, item in _modules[file].items() if callable(item) and not name.startswith("_")]
-            return {"problem": f"no function '{function}' in it; it has {', '.join(there) or 'none'}", "ran": False}
-    except BaseException as error:
-        return {"problem": _raised(error, file), "ran": False}
+        found = find(file, function, folder)
+    except LocalFunctionError as error:
+        return {"problem": str(error), "ran": False}
     stage(f"{Path(file).name}:{function}")
     try:
         return _packed(found(dims, seed))
     except BaseException as error:
-        return {"problem": _raised(error, file), "ran": True}
-
-
-def _import(file: str) -> dict[str, Any]:
-    """Run a Python file as a module, which may import its neighbours."""
-    import importlib.util
-    import sys
-
-    sys.path.insert(0, str(Path(file).parent))
-    name = f"surgery_generator_{Path(file).stem}"
-    found = importlib.util.spec_from_file_location(name, file)
-    if found is None or found.loader is None:
-        raise ImportError("it cannot be imported")
-    module = importlib.util.module_from_spec(found)
-    sys.modules[name] = module
-    found.loader.exec_module(module)
-    return {key: item for key, item in vars(module).items() if getattr(item, "__module__", name) == name}
+        return {"problem": raised(error, file), "ran": True}
 
 
 def _packed(made: Any) -> dict[str, Any]:
@@ -202,15 +176,3 @@ def _packed(made: Any) -> dict[str, Any]:
 
 def _is_text(array: Any) -> bool:
     return all(isinstance(item, str) for item in array.reshape(-1).tolist())
-
-
-def _raised(error: BaseException, file: str) -> str:
-    """Say on one line what was raised, and in which line of the user's file."""
-    import traceback
-
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-    where = f"line {lines[-1]}: " if lines else ""
-    if isinstance(error, SyntaxError) and error.filename == file:
-        where = f"line {error.lineno}: "
-    text = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
-    return f"{where}{type(error).__name__}{f': {text}' if text else ''}"

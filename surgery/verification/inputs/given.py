@@ -40,7 +40,7 @@ _MOST_FOUND = 10
 
 @dataclass(frozen=True)
 class GivenBinding(Binding):
-    """A set of inputs that is there already. `expected` are the outputs that came with it.
+    """A set of inputs that is there already. `expected` are the outputs that came with it, `others` further arrays.
 
     `outcome` says what became of them: "reproduced" by the original, or where it differs. `dims` are those of the
     arrays, `character` the name of the file or folder.
@@ -48,6 +48,7 @@ class GivenBinding(Binding):
 
     feed: Mapping[str, Any] = field(default_factory=dict, compare=False)
     expected: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    others: Mapping[str, Any] = field(default_factory=dict, compare=False)
     outcome: str | None = None
     found: bool = False
     place: Place | None = field(default=None, compare=False)
@@ -89,10 +90,12 @@ class Given:
     """The sets that are given for a model.
 
     `sets` are those that fit it, `accepted` those of them that it ran on, `left_out` those that were found but do not
-    fit or do not run, with the reason. What was asked for and does not fit is a RecipeError or UsageError.
+    fit or do not run, with the reason. What was asked for and does not fit is a RecipeError or UsageError. If
+    `labelled`, they may hold arrays that are no inputs and no outputs.
     """
 
-    def __init__(self, skeleton: bytes, inputs: InputsSpec) -> None:
+    def __init__(self, skeleton: bytes, inputs: InputsSpec, *, labelled: bool = False) -> None:
+        self._labelled = labelled
         self.sets: list[GivenBinding] = []
         self.accepted: list[GivenBinding] = []
         self.left_out: list[tuple[Binding, str]] = []
@@ -132,15 +135,16 @@ class Given:
         try:
             for path in [item.path] if item.arrays is not None else sets_in(item.path):
                 if item.arrays is not None:
-                    values = split(item.arrays, ports, defaults, graph)
+                    values = split(item.arrays, ports, defaults, graph, labelled=self._labelled)
                 else:
-                    values = read_set(path, ports, defaults, graph)
+                    values = read_set(path, ports, defaults, graph, labelled=self._labelled)
                 self.sets.append(
                     GivenBinding(
                         bind(ports, values.inputs),
                         names[path],
                         feed=values.inputs,
                         expected=values.outputs,
+                        others=values.others,
                         found=item.found,
                         place=item.place,
                         path=path,

@@ -26,6 +26,9 @@ Compare = Literal["region", "whole"]
 Unverified = Literal["refuse", "accept"]
 
 
+Better = Literal["higher", "lower"]
+
+
 class FrozenDict(dict[K, V]):
     """A dict that refuses to change. It pickles and copies, which `MappingProxyType` does not."""
 
@@ -135,11 +138,38 @@ class Limit:
 
 
 @dataclass(frozen=True)
+class MetricSpec:
+    """A metric of the user's, and how much worse it may become: `function(outputs, sets) -> float` of a Python file.
+
+    Both arguments are lists with a dict of arrays for each set of evaluation data: the outputs of a model by name, and
+    all arrays of the set (inputs, and others such as labels). `drop` is a share of the metric of the original if
+    `relative`. With `lower`, less is better. Whoever makes one has asked whether the file may be run; the loader of
+    recipes does.
+    """
+
+    file: Path
+    function: str
+    drop: float
+    relative: bool = False
+    lower: bool = False
+    place: Place | None = field(default=None, compare=False)
+
+    @property
+    def title(self) -> str:
+        """What to call it in a message."""
+        return f"{self.file.name}:{self.function}"
+
+
+@dataclass(frozen=True)
 class AccuracySpec:
-    """What lossy steps may lose, and on which inputs that is measured. No limits are the default budget."""
+    """What lossy steps may lose, and on which inputs that is measured.
+
+    Without limits and a metric, the default budget holds.
+    """
 
     limits: tuple[Limit, ...] = ()
     samples: SampleSpec = field(default_factory=SampleSpec)
+    metric: MetricSpec | None = None
 
 
 @dataclass(frozen=True)

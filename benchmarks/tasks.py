@@ -1,0 +1,258 @@
+"""Measure what 8 bits cost trained models in their tasks, and what they gain, next to ONNX Runtime's quantizers.
+
+    python benchmarks/tasks.py [--only WORD...] [--drop '0.5 %'] [--cache FOLDER] [--show]
+
+`suite/task_list.py` names the tasks: a model of `trained.jsonl`, data made in code, and a metric. Three sorts of data
+are drawn apart: to calibrate with, to hold the metric to its drop (evaluation), and for the figures shown (test),
+which no tool has seen. surgery optimizes a model and quantizes it by the pass that fits its kind, with the metric as
+its budget. `quantize_static` and `quantize_dynamic` of ONNX Runtime run at their defaults on the model as it is, with
+the same data to calibrate with. onnxsim has no quantizers. Speed is that of the float model by the median of the
+ratios of rounds in which all take turns, on one thread with all optimizations of ONNX Runtime. Rows are appended to
+JSON lines as they come; those that are there are not measured again. Needs Pillow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from suite import task_metrics, wheels
+from suite.latency import session
+from suite.task_list import TASKS, Task
+
+_CACHE = Path.home() / ".cache" / "surgery"
+_METRICS = Path(task_metrics.__file__)
+_SEEDS = {"calibration": 1, "evaluation": 2, "test": 3}
+_VARIANTS = ("surgery", "ort static", "ort dynamic")
+_ROUNDS, _SECONDS = (8, 200), 8.0
+
+Row = dict[str, Any]
+
+
+def parser() -> argparse.ArgumentParser:
+    """Describe the command line."""
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--only", nargs="+", metavar="WORD", help="models whose name contains a WORD")
+    p.add_argument("--drop", default="0.5 %", help="how much of the metric may be lost (default: 0.5 %%)")
+    p.add_argument("--trained", type=Path, default=_CACHE / "trained", metavar="FOLDER", help="the models")
+    p.add_argument("--cache", type=Path, default=_CACHE / "tasks", metavar="FOLDER", help="data, results and rows")
+    p.add_argument("--timeout", type=float, default=1800.0, help="seconds for one tool on one model (default: 1800)")
+    p.add_argument("--again", action="store_true", help="measure everything anew")
+    p.add_argument("--show", action="store_true", help="run nothing: show the rows that there are")
+    return p
+
+
+def main() -> int:
+    """Measure what is asked for and show all rows; 1 where a metric of surgery's drops by more than it may."""
+    arguments = parser().parse_args()
+    arguments.cache.mkdir(parents=True, exist_ok=True)
+    file = arguments.cache / "rows.jsonl"
+    rows = {row["model"]: row for row in map(json.loads, file.read_text().splitlines())} if file.is_file() else {}
+    words = arguments.only or [""]
+    wanted = list(dict.fromkeys(task for word in words for task in TASKS if word in task.model))
+    if not arguments.show:
+        models = {one.name: one for one in wheels.read()}
+        wheels.provide([models[task.model] for task in wanted], arguments.trained)
+        for task in wanted:
+            if task.model in rows and not arguments.again:
+                continue
+            row = Bench(task, models[task.model].path(arguments.trained), arguments).row()
+            rows[task.model] = row
+            with file.open("a", encoding="utf-8") as out:
+                out.write(json.dumps(row) + "\n")
+            print("\n".join(_lines(row)), flush=True)
+    found = [rows[task.model] for task in wanted if task.model in rows]
+    print("\n".join(table(found)))
+    return int(any(row["variants"]["surgery"].get("drop", math.inf) > 0.005 for row in found))
+
+
+class Bench:
+    """One task: its data, the models that the tools make, and what these are worth."""
+
+    def __init__(self, task: Task, model: Path, arguments: argparse.Namespace) -> None:
+        self.task, self.model, self.arguments = task, model, arguments
+        self.folder = arguments.cache / task.model.replace("/", "-").replace("%", "")
+        self.float = session(model, 1)
+        self.metric = getattr(task_metrics, task.metric)
+
+    def row(self) -> Row:
+        """Make the data and all variants, and measure them together."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        data = {name: list(self._sets(name, seed)) for name, seed in _SEEDS.items()}
+        outputs = [_run(self.float, one) for one in data["test"]]
+        row: Row = {
+            "model": self.task.model,
+            "about": self.task.about,
+            "way": self.task.way,
+            "metric": self.task.metric,
+        }
+        row |= {"products": self.task.products, "float": self.metric(outputs, data["test"]), "variants": {}}
+        sides = {"float": self.float}
+        for variant in _VARIANTS:
+            target = self.folder / f"{variant.replace(' ', '-')}.onnx"
+            started = time.perf_counter()
+            found = self._made(variant, target, data["calibration"])
+            if target.is_file():
+                found |= self._worth(target, data["test"], row["float"], sides, variant)
+            found["seconds"] = round(time.perf_counter() - started, 1)
+            row["variants"][variant] = found
+        for variant, speed in _speeds(sides, data["test"][0]).items():
+            row["variants"][variant]["speed"] = speed
+        return row
+
+    def _sets(self, kind: str, seed: int) -> Iterator[Mapping[str, Any]]:
+        """Draw sets and write them."""
+        random = np.random.default_rng([seed, len(self.task.model)])
+        folder = self.folder / kind
+        folder.mkdir(parents=True)
+        for number in range(self.task.sets * (2 if kind == "test" else 1)):
+            one = self.task.make(random, self.model)
+            if self.task.label is not None:
+                one["label"] = self.task.label(_run(self.float, one))
+            names = {item.name for item in self.float.get_inputs()}
+            kept = {name: value for name, value in one.items() if kind != "calibration" or name in names}
+            np.savez(folder / f"{number}.npz", **kept)
+            yield one
+
+    def _made(self, variant: str, target: Path, calibration: list[Mapping[str, Any]]) -> Row:
+        """Write the model of a tool; return what it says, and why there is none."""
+        if variant == "surgery":
+            return self._surgery(target)
+        code = "from tasks import quantize; quantize(*__import__('sys').argv[1:])"
+        command = [sys.executable, "-c", code, variant, self.model, target, self.folder / "calibration"]
+        said = self._call(command, Path(__file__).parent)
+        return {} if target.is_file() else {"failure": (said.splitlines() or ["no reason given"])[-1][:200]}
+
+    def _surgery(self, target: Path) -> Row:
+        recipe, report = self.folder / "recipe.yaml", self.folder / "report.json"
+        recipe.write_text(
+            "recipe: task\non_failure: bisect\nsteps:\n  - use: default\n"
+            "  - pass: upgrade-opset\n    with: {to: 13}\n    when: {opset: '< 13'}\n"
+            f"  - {self.task.way}{': {method: mse}' if self.task.way == 'quantize-static' else ''}\n",
+            encoding="utf-8",
+        )
+        flags = ["--metric", f"{_METRICS}:{self.task.metric}", "--drop", self.arguments.drop, "--format", "json"]
+        data = ["--evaluation", self.folder / "evaluation", "--calibration", self.folder / "calibration"]
+        command = [sys.executable, "-m", "surgery", "apply", recipe, self.model, "-o", target, *flags, *data]
+        said = self._call(command, self.folder)
+        report.write_text(said, encoding="utf-8")
+        try:
+            steps = json.loads(said[said.index("{") : said.rindex("}") + 1])["steps"]
+        except (ValueError, KeyError):
+            return {"failure": (said.splitlines() or ["no reason given"])[-1][:200]}
+        last = next((step for step in steps if step["pass"] == self.task.way), steps[-1])
+        sites = {"sites": last["sites"], "kept": len(last["kept"]), "status": last["status"]}
+        return sites if target.is_file() else {**sites, "failure": last["message"][:200]}
+
+    def _call(self, command: list[Any], folder: Path) -> str:
+        try:
+            done = subprocess.run(
+                list(map(str, command)),
+                capture_output=True,
+                text=True,
+                check=False,
+                cwd=folder,
+                timeout=self.arguments.timeout,
+            )
+        except subprocess.TimeoutExpired:
+            return f"took more than {self.arguments.timeout:g} s"
+        return done.stdout or done.stderr
+
+    def _worth(
+        self, target: Path, test: list[Mapping[str, Any]], reference: float, sides: dict[str, Any], variant: str
+    ) -> Row:
+        """Measure the metric of a variant on data that nobody has seen."""
+        try:
+            made = session(target, 1)
+            value = self.metric([_run(made, one) for one in test], test)
+        except Exception as error:
+            return {"failure": f"{type(error).__name__}: {error}".splitlines()[0][:200]}
+        sides[variant] = made
+        return {"metric": value, "drop": (reference - value) / abs(reference) if reference else math.nan}
+
+
+def quantize(variant: str, model: str, target: str, folder: str) -> None:
+    """Quantize by ONNX Runtime, at its defaults."""
+    from onnxruntime.quantization import CalibrationDataReader, quantize_dynamic, quantize_static
+
+    if variant == "ort dynamic":
+        quantize_dynamic(model, target)
+        return
+    names = {item.name for item in session(Path(model), 1).get_inputs()}
+
+    class Reader(CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.sets = (dict(np.load(path)) for path in sorted(Path(folder).iterdir()))
+
+        def get_next(self) -> dict[str, Any] | None:
+            found = next(self.sets, None)
+            return None if found is None else {name: found[name] for name in names}
+
+    quantize_static(model, target, Reader())
+
+
+def _run(model: Any, data: Mapping[str, Any]) -> dict[str, Any]:
+    feed = {item.name: data[item.name] for item in model.get_inputs()}
+    return dict(zip([item.name for item in model.get_outputs()], model.run(None, feed)))
+
+
+def _speeds(sides: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, float]:
+    """Return by how much each is faster than the float model: the median of the ratios of rounds."""
+    names, times = list(sides), []
+    for _ in range(2):
+        for side in sides.values():
+            _run(side, data)
+    end = time.perf_counter() + _SECONDS
+    while len(times) < _ROUNDS[0] or (time.perf_counter() < end and len(times) < _ROUNDS[1]):
+        took = {}
+        for name in names if len(times) % 2 else names[::-1]:
+            begin = time.perf_counter()
+            _run(sides[name], data)
+            took[name] = time.perf_counter() - begin
+        times.append(took)
+    return {name: statistics.median(one["float"] / one[name] for one in times) for name in names if name != "float"}
+
+
+def _cell(row: Row, variant: str) -> str:
+    found = row["variants"].get(variant, {})
+    if "metric" not in found:
+        return "none"
+    return f"{found['metric']:.4f}, {found.get('speed', math.nan):.2f} x"
+
+
+def _lines(row: Row) -> list[str]:
+    made = row["variants"]["surgery"]
+    sites = f"{made.get('sites', 0)} sites, {made.get('kept', 0)} kept in float"
+    cells = [f"{row['float']:.4f}", *(_cell(row, variant) for variant in _VARIANTS)]
+    held = f"{made['drop']:+.2%}" if "drop" in made else "-"
+    lines = [f"| {row['model']} | {row['about']} | {' | '.join(cells)} | {held} | {sites} |"]
+    return lines + [f"  {name}: {one['failure']}" for name, one in row["variants"].items() if "failure" in one]
+
+
+def table(rows: list[Row]) -> list[str]:
+    """Write the table, and the geometric means of speed."""
+    head = ["model", "task", "float", *_VARIANTS, "drop of surgery's", "sites"]
+    lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}", *(line for row in rows for line in _lines(row))]
+    for what, chosen in (("all", rows), ("those dominated by products", [row for row in rows if row["products"]])):
+        means = []
+        for variant in _VARIANTS:
+            speeds = [row["variants"][variant]["speed"] for row in chosen if "speed" in row["variants"][variant]]
+            mean = math.exp(statistics.fmean(map(math.log, speeds))) if speeds else math.nan
+            held = sum(row["variants"][variant].get("drop", math.inf) <= 0.005 for row in chosen)
+            means.append(f"{variant} {mean:.2f} x, {held} of {len(chosen)} within 0.5 %")
+        lines.append(f"{what}: {'; '.join(means)}")
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())

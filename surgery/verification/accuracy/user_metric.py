@@ -1,0 +1,175 @@
+"""A metric of the user's: a function of a Python file, called in a worker, where it may raise, hang or end it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from surgery.errors import WorkerError
+from surgery.verification.accuracy.metrics import share
+from surgery.verification.inputs.files import MisfitError
+from surgery.verification.inputs.local_function import LocalFunctionError, find, raised
+from surgery.verification.inputs.spec import MetricSpec
+from surgery.workers import Worker, stage
+
+_DROP = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*(%)?\s*")
+_PERCENT = 100
+
+Arrays = Mapping[str, Any]
+"""Arrays by name; where the model has a sequence, a list of them."""
+
+
+def read_drop(text: str) -> tuple[float, bool]:
+    """Read a drop such as `0.5 %` or `0.01`: the number, as a share of 1 for the former, and whether it is relative."""
+    found = _DROP.fullmatch(text)
+    if found is None:
+        raise ValueError("a drop is written as '0.5 %' of the metric, or as a number such as 0.01")
+    number, unit = found.groups()
+    return (float(number) / _PERCENT, True) if unit else (float(number), False)
+
+
+def describe_drop(spec: MetricSpec) -> str:
+    """Write the drop as a recipe does."""
+    return f"{spec.drop * _PERCENT:g} %" if spec.relative else f"{spec.drop:g}"
+
+
+def describe_metric(spec: MetricSpec) -> str:
+    """Write the limit for messages."""
+    return f"{spec.title} {'rises' if spec.lower else 'drops'} by at most {describe_drop(spec)}"
+
+
+@dataclass(frozen=True)
+class Score:
+    """The metric of the outputs of the original, and of a changed model; `problem` says why the latter has none."""
+
+    spec: MetricSpec
+    original: float
+    changed: float = math.nan
+    problem: str = ""
+
+    @property
+    def use(self) -> float:
+        """The share of the allowed drop that is used: at most 1 where the limit holds, 0 where the metric is better."""
+        if self.problem:
+            return math.inf
+        spec = self.spec
+        drop = (self.changed - self.original) * (1.0 if spec.lower else -1.0)
+        return share(max(drop, 0.0), spec.drop * (abs(self.original) if spec.relative else 1.0))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "limit": describe_metric(self.spec),
+            "original": self.original,
+            "value": self.changed,
+            "used": self.use,
+            "problem": self.problem or None,
+        }
+
+    def __str__(self) -> str:
+        if self.problem:
+            return f"{self.spec.title} has no value for the changed model: {self.problem}"
+        same = self.changed == self.original
+        return f"{self.spec.title} {self.changed:.6g}{'' if same else f' instead of {self.original:.6g}'}"
+
+
+class UserMetric:
+    """Calls the function for the outputs of models on the same sets. `close` ends its worker.
+
+    What is wrong with it for the original is an error of the user's; for a changed model, that model has no score.
+    """
+
+    def __init__(
+        self, spec: MetricSpec, sets: Sequence[Arrays], original: Sequence[Arrays], timeout: float, memory: int | None
+    ) -> None:
+        self.spec = spec
+        self._sets = sets
+        self._worker = Worker(timeout=timeout, memory=memory)
+        self._filled: int | None = None
+        self._broken = ""
+        try:
+            self.original = self._call(original)
+            again = self._call(original)
+            if again != self.original:
+                raise MisfitError(
+                    f"it returns {self.original:g}, and then {again:g} for the same outputs",
+                    "draw from np.random.default_rng(seed) only",
+                )
+        except MisfitError as error:
+            self.close()
+            error.complain(spec.place, spec.title)
+
+    def score(self, outputs: Sequence[Arrays]) -> Score:
+        """Return the metric of a changed model's outputs, next to that of the original."""
+        try:
+            return Score(self.spec, self.original, self._call(outputs))
+        except MisfitError as error:
+            return Score(self.spec, self.original, problem=str(error))
+
+    def close(self) -> None:
+        """End the worker."""
+        self._worker.close()
+
+    def _call(self, outputs: Sequence[Arrays]) -> float:
+        if self._broken:
+            raise MisfitError(self._broken)
+        try:
+            answer = self._answer(outputs)
+        except WorkerError as error:
+            # To wait for a function that hangs, or for one that ends its process, once for each site is not worth it.
+            self._broken = error.what.removeprefix(f"{self.spec.title} ")
+            raise MisfitError(self._broken) from error
+        if "problem" in answer:
+            raise MisfitError(answer["problem"])
+        return float(answer["value"])
+
+    def _answer(self, outputs: Sequence[Arrays]) -> dict[str, Any]:
+        here = "surgery.verification.accuracy.user_metric"
+        where = {"file": str(self.spec.file.absolute()), "function": self.spec.function, "folder": str(Path.cwd())}
+        if self._filled is None or self._worker.pid != self._filled:
+            self._worker.call(f"{here}:keep", sets=[dict(one) for one in self._sets])
+            self._filled = self._worker.pid
+        found: dict[str, Any] = self._worker.call(f"{here}:evaluate", **where, outputs=[dict(one) for one in outputs])
+        return found
+
+
+_kept: list[Arrays] = []
+
+
+def keep(sets: list[Arrays]) -> None:
+    """Keep the sets in a worker process, for all models."""
+    _kept[:] = sets
+    _lock(_kept)
+
+
+def evaluate(file: str, function: str, folder: str, outputs: list[Arrays]) -> dict[str, Any]:
+    """Call a user's function, in a worker process; return its `value`, or a `problem` in words for the user."""
+    try:
+        found = find(file, function, folder)
+    except LocalFunctionError as error:
+        return {"problem": str(error)}
+    stage(f"{Path(file).name}:{function}")
+    _lock(outputs)
+    try:
+        value = found(outputs, [dict(one) for one in _kept])
+        if isinstance(value, str) or np.ndim(value):
+            return {"problem": f"it returns a {type(value).__name__}, not a number"}
+        number = float(value)
+    except BaseException as error:
+        return {"problem": raised(error, file)}
+    return {"value": number} if math.isfinite(number) else {"problem": f"it returns {number}"}
+
+
+def _lock(values: Any) -> None:
+    """Make arrays read-only: a function that changes them would change those of later calls, too."""
+    if isinstance(values, np.ndarray):
+        values.flags.writeable = False
+    elif isinstance(values, (list, dict)):
+        for item in values.values() if isinstance(values, dict) else values:
+            _lock(item)
