@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from surgery import storage
@@ -19,11 +19,11 @@ _DECADE = 10
 
 @dataclass(frozen=True)
 class Group:
-    """Nodes that are converted together, or left as they are. `selector` selects them in a recipe."""
+    """Nodes of one operator that are converted together, or left as they are."""
 
     title: str
+    op: str
     nodes: tuple[str, ...]
-    selector: Mapping[str, Any] = field(compare=False)
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,7 @@ def groups_of(stored: storage.StoredModel, labels: Sequence[str], most: int) -> 
     graph = Graph(model, weights=stored.weights)
     macs = macs_by_label(graph)
     wanted = set(labels)
-    every = {node.label: _traits(node, macs.get(node.label, 0.0)) for node in graph.nodes()}
-    found = {label: traits for label, traits in every.items() if label in wanted}
+    found = {node.label: _traits(node, macs.get(node.label, 0.0)) for node in graph.nodes() if node.label in wanted}
     names: dict[tuple[str, ...], list[str]] = {}
     for key in _KEYS:
         names = {}
@@ -76,17 +75,18 @@ def groups_of(stored: storage.StoredModel, labels: Sequence[str], most: int) -> 
         if len(names) <= most:
             break
     order = sorted(names.items(), key=lambda item: -sum(found[label].macs for label in item[1]))
-    return tuple(Group(" ".join(filter(None, key)), tuple(nodes), _selector(nodes, every)) for key, nodes in order)
+    return tuple(Group(" ".join(filter(None, key)), found[nodes[0]].op, tuple(nodes)) for key, nodes in order)
 
 
-def _selector(nodes: Iterable[str], every: Mapping[str, _Traits]) -> dict[str, Any]:
-    """Select nodes by their operator where that has no others, else by their names."""
-    names = set(nodes)
-    operators = {every[name].op for name in names}
-    of_these = {label for label, traits in every.items() if traits.op in operators}
-    if of_these == names and len(operators) == 1:
-        return {"op": operators.pop()}
-    return {"name": [label for label in every if label in names]}
+def selectors(left: Sequence[Group], converted: Sequence[Group]) -> list[Mapping[str, Any]]:
+    """Select the nodes of some groups for a recipe, as against those of others.
+
+    Where all groups of an operator are left as they are, the operator selects them, else their names.
+    """
+    others = {group.op for group in converted}
+    operators = list(dict.fromkeys(group.op for group in left if group.op not in others))
+    names = [name for group in left if group.op in others for name in group.nodes]
+    return [*([{"op": operators}] if operators else []), *([by_name(names)] if names else [])]
 
 
 def by_name(nodes: Sequence[str]) -> dict[str, Any]:

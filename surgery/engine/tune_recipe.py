@@ -100,6 +100,7 @@ def tune(
         runs.note("(end)", "speed relative to the original")
         speed = meter.measure(stored, replace(stored, proto=result.proto), None)
         complaint = _too_slow(speed, recipe)
+        text = text.replace("\n", f"\n# The recipe as a whole: {_times(speed)}.\n", 1)
     return Tuned(found, text, tuple(tuner.trials), spec, result, speed, meter.inputs, complaint)
 
 
@@ -123,8 +124,12 @@ def _head(recipe: Recipe, trials: Sequence[Trial], spec: TuneSpec) -> list[str]:
 def _told(trial: Trial) -> str:
     title = f"{trial.name}{f', {trial.what} {trial.group}' if trial.group else ''}"
     speed = trial.speed
-    measured = f", {speed.ratio:.3f} times as fast ({speed.low:.3f} to {speed.high:.3f})" if speed is not None else ""
+    measured = f", {_times(speed)}" if speed is not None else ""
     return " ".join(f"{title}: {'kept' if trial.kept else 'left out'}, {trial.why}{measured}".split())
+
+
+def _times(speed: Interval) -> str:
+    return f"{speed.ratio:.3f} times as fast ({speed.low:.3f} to {speed.high:.3f})"
 
 
 def _too_slow(speed: Interval, recipe: Recipe) -> str:

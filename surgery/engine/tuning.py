@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from surgery.benchmarking.spec import BenchSpec
 from surgery.benchmarking.statistics import Interval
 from surgery.engine.optional_steps import OptionalStep, excluding, excluding_option
-from surgery.engine.site_groups import Group, by_name
+from surgery.engine.site_groups import Group, by_name, selectors
 from surgery.errors import SurgeryError
 from surgery.recipe.schema import PassStep
 from surgery.verification.comparing.details import Verdict
@@ -158,7 +158,7 @@ class Tuner:
             tried = [one for one in left if one is not group] if is_kept else [*left, group]
             if not tried or len(tried) == len(groups):
                 continue
-            narrowed = excluding(step, [one.selector for one in groups if one not in tried])
+            narrowed = excluding(step, selectors([one for one in groups if one not in tried], tried))
             what: What = "without" if is_kept else "only"
             if not self._has_time:
                 self._note_untried(step, what, group.title)

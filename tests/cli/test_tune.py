@@ -152,9 +152,10 @@ def test_the_table(folder: Path, plugin: Path, timings: list[float], capsys: pyt
     assert any(line.startswith("the recipe as a whole: 4.000 times as fast as the original") for line in lines)
     assert "wrote best.yaml" in err
     assert timings == [1.0, 1.0, None]
-    head = (folder / "best.yaml").read_text().splitlines()[:3]
+    head = (folder / "best.yaml").read_text().splitlines()[:4]
     assert head == [
         "# Found by 'surgery tune' from try.yaml: 1 thread, confidence 0.95.",
+        "# The recipe as a whole: 4.000 times as fast (3.960 to 4.040).",
         "# tune-delay: left out, slower, 0.500 times as fast (0.495 to 0.505)",
         "# tune-cut: kept, faster, 4.000 times as fast (3.960 to 4.040)",
     ]

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from surgery import storage
-from surgery.engine.site_groups import Group, groups_of
+from surgery.engine.site_groups import Group, groups_of, selectors
 from surgery.graph import text
 
 MODEL = """
@@ -61,10 +61,13 @@ def test_what_computes_most_comes_first(model: storage.StoredModel) -> None:
     assert (titles[0], titles[-1]) == ("Conv 1x1 with weights of 32x16x1x1", "Relu")
 
 
-def test_an_operator_selects_what_has_no_others_of_it(model: storage.StoredModel) -> None:
-    selectors = {group.title: group.selector for group in groups_of(model, [*CONVS, "sixth"], 8)}
-    assert selectors["Relu"] == {"op": "Relu"}
-    assert selectors["depthwise Conv 3x3 with weights of 8x1x3x3"] == {"name": ["first", "second"]}
+def test_an_operator_selects_where_nothing_of_it_is_converted(model: storage.StoredModel) -> None:
+    groups = groups_of(model, [*CONVS, "sixth"], 8)
+    relu = [group for group in groups if group.op == "Relu"]
+    convs = [group for group in groups if group.op == "Conv"]
+    assert selectors(relu, convs) == [{"op": ["Relu"]}]
+    assert selectors(convs, relu) == [{"op": ["Conv"]}]
+    assert selectors([convs[-1], *relu], convs[:-1]) == [{"op": ["Relu"]}, {"name": ["third"]}]
 
 
 def test_nodes_that_are_not_there_are_left_out(model: storage.StoredModel) -> None:

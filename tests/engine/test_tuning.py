@@ -66,7 +66,7 @@ class World:
         return Interval(speed, speed * (1 - self.width), speed * (1 + self.width))
 
     def groups(self, model: Any, labels: Sequence[str]) -> list[Group]:
-        return [Group(f"group {name}", (name,), {"name": [name]}) for name in labels]
+        return [Group(f"group {name}", "MatMul", (name,)) for name in labels]
 
     def tune(self, *names: str, **spec: Any) -> Tuner:
         optional = [OptionalStep((number,), PassStep(name=name)) for number, name in enumerate(names)]
