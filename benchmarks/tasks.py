@@ -21,7 +21,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,9 @@ _METRICS = Path(task_metrics.__file__)
 _SEEDS = {"calibration": 1, "evaluation": 2, "test": 3}
 _VARIANTS = ("surgery", "ort static", "ort dynamic")
 _ROUNDS, _SECONDS = (8, 200), 8.0
+_PRODUCTS = ("Conv", "FusedConv", "ConvTranspose", "MatMul", "FusedMatMul", "Gemm", "FusedGemm")
+_DOMINATED = 0.75
+"""From this share of its time on a model is dominated by products."""
 
 Row = dict[str, Any]
 
@@ -72,6 +75,8 @@ def main() -> int:
                 out.write(json.dumps(row) + "\n")
             print("\n".join(_lines(row)), flush=True)
     found = [rows[task.model] for task in wanted if task.model in rows]
+    for row in found:
+        row["products"] = products(row["model"], arguments)
     print("\n".join(table(found)))
     return int(any(row["variants"]["surgery"].get("drop", math.inf) > 0.005 for row in found))
 
@@ -81,14 +86,15 @@ class Bench:
 
     def __init__(self, task: Task, model: Path, arguments: argparse.Namespace) -> None:
         self.task, self.model, self.arguments = task, model, arguments
-        self.folder = arguments.cache / task.model.replace("/", "-").replace("%", "")
+        self.folder = _folder(task.model, arguments.cache)
         self.float = session(model, 1)
         self.metric = getattr(task_metrics, task.metric)
 
     def row(self) -> Row:
         """Make the data and all variants, and measure them together."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-        data = {name: list(self._sets(name, seed)) for name, seed in _SEEDS.items()}
+        if self.arguments.again:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        data = {name: self._data(name, seed) for name, seed in _SEEDS.items()}
         outputs = [_run(self.float, one) for one in data["test"]]
         row: Row = {
             "model": self.task.model,
@@ -96,12 +102,15 @@ class Bench:
             "way": self.task.way,
             "metric": self.task.metric,
         }
-        row |= {"products": self.task.products, "float": self.metric(outputs, data["test"]), "variants": {}}
+        row |= {"float": self.metric(outputs, data["test"]), "variants": {}}
         sides = {"float": self.float}
         for variant in _VARIANTS:
             target = self.folder / f"{variant.replace(' ', '-')}.onnx"
             started = time.perf_counter()
-            found = self._made(variant, target, data["calibration"])
+            report = target.with_suffix(".json")
+            if not report.is_file():
+                report.write_text(json.dumps(self._made(variant, target)), encoding="utf-8")
+            found = json.loads(report.read_text(encoding="utf-8"))
             if target.is_file():
                 found |= self._worth(target, data["test"], row["float"], sides, variant)
             found["seconds"] = round(time.perf_counter() - started, 1)
@@ -110,11 +119,17 @@ class Bench:
             row["variants"][variant]["speed"] = speed
         return row
 
-    def _sets(self, kind: str, seed: int) -> Iterator[Mapping[str, Any]]:
+    def _data(self, kind: str, seed: int) -> list[Mapping[str, Any]]:
+        """Return the sets of a kind, drawn unless they are there."""
+        folder = self.folder / kind
+        if not folder.is_dir():
+            folder.mkdir(parents=True)
+            self._draw(folder, kind, seed)
+        return [dict(np.load(path)) for path in sorted(folder.iterdir())]
+
+    def _draw(self, folder: Path, kind: str, seed: int) -> None:
         """Draw sets and write them."""
         random = np.random.default_rng([seed, len(self.task.model)])
-        folder = self.folder / kind
-        folder.mkdir(parents=True)
         for number in range(self.task.sets * (2 if kind == "test" else 1)):
             one = self.task.make(random, self.model)
             if self.task.label is not None:
@@ -122,9 +137,8 @@ class Bench:
             names = {item.name for item in self.float.get_inputs()}
             kept = {name: value for name, value in one.items() if kind != "calibration" or name in names}
             np.savez(folder / f"{number}.npz", **kept)
-            yield one
 
-    def _made(self, variant: str, target: Path, calibration: list[Mapping[str, Any]]) -> Row:
+    def _made(self, variant: str, target: Path) -> Row:
         """Write the model of a tool; return what it says, and why there is none."""
         if variant == "surgery":
             return self._surgery(target)
@@ -134,7 +148,7 @@ class Bench:
         return {} if target.is_file() else {"failure": (said.splitlines() or ["no reason given"])[-1][:200]}
 
     def _surgery(self, target: Path) -> Row:
-        recipe, report = self.folder / "recipe.yaml", self.folder / "report.json"
+        recipe, report = self.folder / "recipe.yaml", self.folder / "report.txt"
         recipe.write_text(
             "recipe: task\non_failure: bisect\nsteps:\n  - use: default\n"
             "  - pass: upgrade-opset\n    with: {to: 13}\n    when: {opset: '< 13'}\n"
@@ -181,8 +195,37 @@ class Bench:
         return {"metric": value, "drop": (reference - value) / abs(reference) if reference else math.nan}
 
 
+def products(name: str, arguments: argparse.Namespace) -> float:
+    """Return the share of the float model's time that products take, as its profile on one thread shows it."""
+    import onnxruntime as ort
+
+    folder = _folder(name, arguments.cache)
+    data = dict(np.load(folder / "test" / "0.npz"))
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.enable_profiling = 1, True
+    options.log_severity_level, options.profile_file_prefix = 4, str(folder / "profile")
+    path = next(one for one in wheels.read() if one.name == name).path(arguments.trained)
+    model = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    for _ in range(_ROUNDS[0]):
+        _run(model, data)
+    profile = Path(model.end_profiling())
+    took: dict[str, float] = {}
+    for event in json.loads(profile.read_text()):
+        if event.get("cat") == "Node":
+            kind = event["args"]["op_name"]
+            took[kind] = took.get(kind, 0.0) + event["dur"]
+    profile.unlink()
+    return sum(took.get(kind, 0.0) for kind in _PRODUCTS) / max(1e-9, sum(took.values()))
+
+
+def _folder(name: str, cache: Path) -> Path:
+    return cache / name.replace("/", "-").replace("%", "")
+
+
 def quantize(variant: str, model: str, target: str, folder: str) -> None:
     """Quantize by ONNX Runtime, at its defaults."""
+    # Its modules import `float16` by that name, which is a benchmark here.
+    sys.path.remove("")
     from onnxruntime.quantization import CalibrationDataReader, quantize_dynamic, quantize_static
 
     if variant == "ort dynamic":
@@ -233,7 +276,8 @@ def _cell(row: Row, variant: str) -> str:
 def _lines(row: Row) -> list[str]:
     made = row["variants"]["surgery"]
     sites = f"{made.get('sites', 0)} sites, {made.get('kept', 0)} kept in float"
-    cells = [f"{row['float']:.4f}", *(_cell(row, variant) for variant in _VARIANTS)]
+    share = f"{row['products']:.0%}" if "products" in row else "-"
+    cells = [share, f"{row['float']:.4f}", *(_cell(row, variant) for variant in _VARIANTS)]
     held = f"{made['drop']:+.2%}" if "drop" in made else "-"
     lines = [f"| {row['model']} | {row['about']} | {' | '.join(cells)} | {held} | {sites} |"]
     return lines + [f"  {name}: {one['failure']}" for name, one in row["variants"].items() if "failure" in one]
@@ -241,9 +285,12 @@ def _lines(row: Row) -> list[str]:
 
 def table(rows: list[Row]) -> list[str]:
     """Write the table, and the geometric means of speed."""
-    head = ["model", "task", "float", *_VARIANTS, "drop of surgery's", "sites"]
+    head = ["model", "task", "in products", "float", *_VARIANTS, "drop of surgery's", "sites"]
     lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}", *(line for row in rows for line in _lines(row))]
-    for what, chosen in (("all", rows), ("those dominated by products", [row for row in rows if row["products"]])):
+    for what, chosen in (
+        ("all", rows),
+        ("those dominated by products", [row for row in rows if row["products"] >= _DOMINATED]),
+    ):
         means = []
         for variant in _VARIANTS:
             speeds = [row["variants"][variant]["speed"] for row in chosen if "speed" in row["variants"][variant]]

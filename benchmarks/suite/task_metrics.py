@@ -163,14 +163,17 @@ def boxes_of_yolo(outputs: Sets, sets: Sets) -> float:
 # Embeddings and sound
 
 
-def retrieval(outputs: Sets, sets: Sets) -> float:
-    """Return the share of rows whose nearest other row, by the cosine, has the same label."""
-    rows = np.concatenate([_first(out).reshape(len(one["label"]), -1) for out, one in zip(outputs, sets)])
-    labels = np.concatenate([one["label"] for one in sets])
-    rows = rows.astype(np.float64) / np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
-    alike = rows @ rows.T
-    np.fill_diagonal(alike, -np.inf)
-    return float((labels[alike.argmax(-1)] == labels).mean())
+def similarities(outputs: Sets, sets: Sets) -> float:
+    """Return the rank correlation of the cosines of all pairs of embeddings with those of the label's embeddings."""
+    found = [_cosines([_first(out) for out in outputs]), _cosines([one["label"] for one in sets])]
+    ranks = [np.argsort(np.argsort(values, kind="stable")).astype(np.float64) for values in found]
+    return float(np.corrcoef(*ranks)[0, 1])
+
+
+def _cosines(parts: Sequence[Any]) -> Array:
+    rows = np.concatenate([np.asarray(part, np.float64).reshape(-1, np.shape(part)[-1]) for part in parts])
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.asarray((rows @ rows.T)[np.triu_indices(len(rows), 1)])
 
 
 def notes(outputs: Sets, sets: Sets) -> float:
