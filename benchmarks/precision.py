@@ -125,11 +125,7 @@ def ort_static(source: Path, target: Path) -> None:
     """Apply ONNX Runtime's `quantize_static`, with pairs of QuantizeLinear and DequantizeLinear, per channel."""
     import logging
 
-    # onnxruntime.quantization imports a module float16, for which it must not find the one next to this file.
-    found, sys.path[:] = sys.path[:], [folder for folder in sys.path if Path(folder).resolve() != ROOT / "benchmarks"]
     from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
-
-    sys.path[:] = found
 
     class Reader(CalibrationDataReader):  # type: ignore[misc]
         def __init__(self) -> None:

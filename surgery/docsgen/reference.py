@@ -33,6 +33,11 @@ _SECTIONS = (
         "`accuracy`",
         "The budget of lossy passes. [Quantize a model](../how-to/quantize-a-model.md) explains it.",
     ),
+    (
+        "metric",
+        "`accuracy: metric`",
+        "A function of your own that measures the outputs on all evaluation sets together.",
+    ),
     ("calibration", "`calibration`", "What lossy passes measure ranges on."),
     ("when", "`when`", "Conditions on the model before a step runs."),
     ("expect", "`expect` of a recipe", "Checked after the last step."),

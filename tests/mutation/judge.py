@@ -46,7 +46,7 @@ class Judge:
                 return Judgement(False, "checker", item)
             verdict = self.verifier.verify(data, Parity(promise))
         what = verdict.status if verdict.reason is None else f"{verdict.status}: {verdict.reason}"
-        return Judgement(verdict.passed, what, verdict.message)
+        return Judgement(verdict.status.accepted, what, verdict.message)
 
     def close(self) -> None:
         self.verifier.close()

@@ -1,6 +1,6 @@
 """Convert models to float16 by surgery and by other converters, and count what is invalid or wrong.
 
-    python benchmarks/float16.py [--only TEXT] [--files FILE...] [--converters NAME...] [--jobs N] [--json FILE]
+    python benchmarks/to_float16.py [--only TEXT] [--files FILE...] [--converters NAME...] [--jobs N] [--json FILE]
 
 The models are all those that the onnx package generates or brings, with the inputs that come with them, and any files
 named, with drawn inputs. Each is converted by every converter with its inputs and outputs kept float32, checked by the
