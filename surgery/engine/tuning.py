@@ -1,8 +1,8 @@
 """Decide which optional steps of a recipe, and which groups of their sites, are worth keeping.
 
-Each step is added to the best recipe so far, and the result is measured against what that makes. A step that is faster
-is then tried without one group of its sites at a time; one that is not, with one group at a time. What is not shown to
-be faster is left out.
+Each step is added to the best recipe so far, and the result is measured against what that makes. Then a step that was
+kept is tried without one group of its sites at a time, and one that was not with one group at a time. What is not shown
+to be faster is left out.
 """
 
 from __future__ import annotations
@@ -123,16 +123,19 @@ class Tuner:
         self._spec = spec
 
     def run(self) -> None:
-        """Try each step in turn, and the groups of its sites."""
+        """Try each step in turn, then the groups of their sites."""
+        whole: list[tuple[int, PassStep, Outcome, StoredModel]] = []
         for number, one in enumerate(self._optional):
             if not self._has_time:
                 self._note_untried(one.step, "step", "")
                 continue
             before = self.best
             step, outcome = self._fixed(number, one.step)
-            is_kept = self._try(number, step, outcome, "step", "", self._gain("step"))
+            self._try(number, step, outcome, "step", "", self._gain("step"))
             if not outcome.complaint:
-                self._try_groups(number, step, outcome, before, is_kept)
+                whole.append((number, step, outcome, before))
+        for number, step, outcome, before in whole:
+            self._try_groups(number, step, outcome, before)
 
     def _fixed(self, number: int, step: PassStep) -> tuple[PassStep, Outcome]:
         """Run a step; name the nodes that the budget has no room for in it, so that they need not be found again."""
@@ -146,8 +149,9 @@ class Tuner:
     def _run(self, number: int, step: PassStep) -> Outcome:
         return self._around.run({**self.chosen, number: step}, number)
 
-    def _try_groups(self, number: int, step: PassStep, outcome: Outcome, before: StoredModel, is_kept: bool) -> None:
+    def _try_groups(self, number: int, step: PassStep, outcome: Outcome, before: StoredModel) -> None:
         """Take the groups out of a step that was kept, one after the other; add them to one that was not."""
+        is_kept = number in self.chosen
         if not self._spec.groups or excluding_option(step) is None:
             return
         groups = self._around.groups(before, outcome.sites)

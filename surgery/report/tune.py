@@ -34,7 +34,7 @@ def tuned(found: Tuned) -> RenderableType:
 
 
 def _row(one: Trial) -> tuple[RenderableType, ...]:
-    title = one.name if one.what == "step" else f"  {one.what} {one.group}"
+    title = one.name if one.what == "step" else f"{one.name}, {one.what} {one.group}"
     outcome = Text("kept" if one.kept else "left out", style="green" if one.kept else "yellow")
     if one.what == "without":
         outcome = Text("left in float" if one.kept else "stays converted", style="green" if one.kept else "dim")

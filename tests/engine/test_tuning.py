@@ -174,6 +174,23 @@ def test_no_more_is_measured_than_allowed() -> None:
     assert len(world.runs) == 2, "nor is anything run that would not be measured"
 
 
+def test_whole_steps_come_before_groups() -> None:
+    """What the first step leaves in float pays only once the second step is there."""
+    world = World({"a": 1.0, "b": 1.0, "c": -0.5, "d": 1.0, "e": -0.5})
+    tuner = world.tune("quantize-dynamic", "quantize-static")
+    assert [(one.name, one.what, one.kept) for one in tuner.trials] == [
+        ("quantize-dynamic", "step", True),
+        ("quantize-static", "step", True),
+        ("quantize-dynamic", "without", False),
+        ("quantize-dynamic", "without", False),
+        ("quantize-dynamic", "without", True),
+        ("quantize-static", "without", False),
+        ("quantize-static", "without", True),
+    ]
+    assert world.runs[2] == ["b", "c", "d", "e"], "a step is tried with the others as they are"
+    assert (excluded(tuner, 0), excluded(tuner, 1)) == (["c"], ["e"])
+
+
 def test_a_step_has_to_gain_what_is_asked_and_a_group_in_float_need_not() -> None:
     world = World({"a": 3.0, "b": -0.5, "c": 0.0})
     tuner = world.tune("quantize-dynamic", gain=1.2)
