@@ -19,7 +19,7 @@ from surgery.registry.declare import graph_pass
 from surgery.verification.accuracy.budget import read_argument
 from surgery.verification.inputs.spec import AccuracySpec, InputsSpec, SampleSpec, VerifySpec
 
-SIZE, LAYERS, POISONED = 16, 6, 4
+SIZE, LAYERS, POISONED = 48, 6, 4
 
 
 @graph_pass("lossy-round", parity=Parity.LOSSY)
@@ -87,7 +87,7 @@ def _model(poisoned: int | None = None) -> onnx.ModelProto:
     rng = np.random.default_rng(0)
     nodes, weights, last = [], [], "x"
     for layer in range(LAYERS):
-        array = (rng.standard_normal((SIZE, SIZE)) / 6).astype(np.float32)
+        array = (rng.standard_normal((SIZE, SIZE)) / 1.5 / SIZE**0.5).astype(np.float32)
         if poisoned is not None and layer in (poisoned - 1, poisoned):
             # What is multiplied by it is zero: it only takes the range.
             array[:, 0], array[0, 0] = (0.0, 0.0) if layer < poisoned else (array[:, 0], 400.0)
@@ -127,7 +127,7 @@ def test_the_layer_with_an_outlier_stays_in_float() -> None:
     assert step.to_json()["kept"][0]["anchor"] == f"product {POISONED}"
 
 
-@pytest.mark.parametrize(("limit", "bits"), [(20, 6), (30, 7), (40, 9), (50, 10)])
+@pytest.mark.parametrize(("limit", "bits"), [(20, 6), (30, 7), (40, 10), (50, 12)])
 def test_the_budget_holds_on_other_inputs(limit: int, bits: int, tmp_path: Path) -> None:
     """What is converted differs by budget; what it loses is measured here on inputs that were not seen."""
     import onnxruntime
@@ -170,7 +170,7 @@ def test_all_lossy_steps_share_one_budget() -> None:
     assert last.details.metrics["snr"] < first["snr"]
     worse = _run(_model(), _step(lossy_round, bits=5), budget="snr >= 10 dB").steps[0].verdict
     assert worse is not None and worse.details is not None and worse.details.metrics is not None
-    assert last.details.metrics["snr"] == pytest.approx(worse.details.metrics["snr"], abs=1.5)
+    assert last.details.metrics["snr"] == pytest.approx(worse.details.metrics["snr"], abs=3.0)
 
 
 def test_a_budget_that_nothing_meets_fails_the_step() -> None:

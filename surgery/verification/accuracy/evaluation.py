@@ -27,7 +27,7 @@ from surgery.verification.comparing.output_judge import NOT_RUN
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.inputs.spec import AccuracySpec, Limit
 
-_DEVIATIONS = 2.0
+_DEVIATIONS = 4.0
 """By how many standard deviations of the use of the budget, from one set of inputs to another, its worst use stays away
 from all of it: other inputs of the same kind may use more."""
 

@@ -29,6 +29,10 @@ _SETS = ((TRIVIAL, 32), (CHEAP, 16), (math.inf, 8))
 """How many sets are drawn where one run costs at most so many estimated seconds."""
 
 
+_LARGER = 24
+"""The least extent of a dim, other than one of 1, at the largest size at which inputs are drawn."""
+
+
 @dataclass(frozen=True)
 class Samples:
     """Sets of inputs by the names of the original, and where each comes from. Synthetic ones are drawn."""
@@ -72,6 +76,7 @@ def _drawn(reference: ReferenceRun, spec: SampleSpec, seed: int) -> list[Binding
     if not bases:
         found = [run.binding for run in reference.runs]
         raise UsageError("no inputs can be drawn for this model", todo=f"give some under data; it ran on {len(found)}")
+    bases += _larger(reference, bases[0])
     count = len(bases)
     sets = spec.sets if spec.sets is not None else _worthwhile(max(reference.cost(one) for one in bases))
     drawn = [
@@ -79,6 +84,13 @@ def _drawn(reference: ReferenceRun, spec: SampleSpec, seed: int) -> list[Binding
         for n in range(sets)
     ]
     return reference.numbered(drawn, seed - reference.seed)
+
+
+def _larger(reference: ReferenceRun, base: Binding) -> list[Binding]:
+    """Return a point of the size of real use, if the original accepts it: verification runs at sizes of 1 to 5."""
+    dims = {name: max(extent, _LARGER) if extent > 1 else 1 for name, extent in base.dims.items()}
+    binding = replace(base, dims=dims)
+    return [binding] if dims != base.dims and reference.draws_all and reference.accepts(binding) else []
 
 
 def _worthwhile(cost: float) -> int:

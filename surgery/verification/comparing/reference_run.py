@@ -33,6 +33,9 @@ from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
 if TYPE_CHECKING:
     import onnx
 
+_LONG = 1.0
+"""Estimated seconds of a run that is not worth a try."""
+
 _Dims = tuple[tuple[str, int], ...]
 
 
@@ -222,6 +225,18 @@ class ReferenceRun:
             return dict(binding.feed)
         made = {} if self._generator is None else self._generator.make(binding.dims, binding.seed)
         return self._plan.feeds(binding, self._learn(binding)[0]) | made
+
+    def accepts(self, binding: Binding) -> bool:
+        """Return whether the original runs at another point, and in a second or so."""
+        engine = self.engine_for(self.engine)
+        try:
+            if self.cost(binding) > _LONG:
+                return False
+            outcome = engine.run(self.skeleton, [self.feed(binding)])
+            return outcome.failure is None and not isinstance(outcome.runs[0], str)
+        finally:
+            engine.close()
+            self._worker.close()
 
     def trials(self) -> Sequence[Run]:
         """Return the runs; of a model that does not run, inputs that suit its declared types, with no outputs."""
