@@ -15,6 +15,17 @@ from ._products import product_of
 EVEN = 1.02
 """Factors that differ by less change nothing that quantization would notice."""
 
+NOTHING = 1e-30
+"""Weights below it count for nothing."""
+
+DEAD = 1e-6
+"""The magnitude of a channel, as a share of that of the largest one, below which it counts as zero."""
+
+
+def is_live(*magnitudes: Array) -> Array:
+    """Return which channels have numbers worth a factor, by their magnitudes in several tensors."""
+    return np.asarray(np.all([each > DEAD * each.max(initial=0.0) for each in magnitudes], axis=0))
+
 
 @dataclass(frozen=True)
 class Operand:
@@ -57,12 +68,13 @@ class Operand:
             view = np.ascontiguousarray(np.broadcast_to(view, shape))
         made = np.empty(shape, array.dtype)
         smallest = float(np.finfo(array.dtype).tiny)
+        # What is next to nothing already may become a denormal number.
         for rows in blocks(view):
             with np.errstate(all="ignore"):
                 exact = wide(view[rows]) * part(spread, rows)
                 made[rows] = exact
             small = np.abs(exact) < smallest
-            vanishes = small.any() and (np.abs(wide(view[rows])[small]) >= smallest).any()
+            vanishes = small.any() and (np.abs(wide(view[rows])[small]) >= NOTHING).any()
             if vanishes or not np.isfinite(made[rows]).all():
                 raise Refusal("a scaled constant is out of the range of its type")
         return made.reshape(array.shape) if made.size == array.size else made

@@ -12,7 +12,7 @@ from surgery import Builder, Graph, Node, NodeSelector, Parity, Refusal, Value, 
 
 from ._integers import Array, extent
 from ._scale_sources import LAYERS, Source, source_of
-from ._scales import Reader, groups_of, move, reader_of, rounded_factors
+from ._scales import Reader, groups_of, is_live, move, reader_of, rounded_factors
 from ._selection import chosen
 
 SWEEPS = 100
@@ -172,7 +172,7 @@ def _settled(chain: list[Pair], sizes: dict[Node, Array]) -> list[Array]:
                 read = np.maximum(read, _inputs(sizes[reader.node]))
             with np.errstate(all="ignore"):
                 step = np.log2(made / read) / 2
-            live = np.isfinite(step)
+            live = is_live(made, read)
             step, total[~live] = np.where(live, step, 0.0), np.nan
             total += step
             _scale(sizes, pair, np.exp2(step))

@@ -12,7 +12,7 @@ from surgery import Builder, Graph, Node, NodeSelector, Parity, Refusal, UsageEr
 from ._calibration import ChannelStatistics
 from ._integers import Array
 from ._scale_sources import Source, source_of
-from ._scales import Reader, move, reader_of, rounded_factors
+from ._scales import Reader, is_live, move, reader_of, rounded_factors
 from ._selection import chosen
 
 
@@ -144,10 +144,10 @@ def _largest(graph: Graph, groups: list[Group]) -> dict[str, ChannelStatistics]:
 
 
 def _factors(data: Array, weight: Array, alpha: float) -> Array:
-    """Return s for each channel, NaN where the channel or its weights are zero."""
+    """Return s for each channel, NaN where the channel or its weights are zero or next to it."""
     with np.errstate(all="ignore"):
         factors = data**alpha / weight ** (1 - alpha)
-    return np.where((data == 0) | (weight == 0), np.nan, factors)
+    return np.where(is_live(data, weight), factors, np.nan)
 
 
 def _smooth(group: Group, factors: Array, new: Builder) -> None:

@@ -60,7 +60,10 @@ def transformer(outlier: float = 200.0, channels: int = 64) -> onnx.ModelProto:
             y = Gemm(n2, w2, c2)
         }""",
         **weights,
-        **{"s1": scale, "b1": numbers.standard_normal(channels), "s2": scale, "b2": np.zeros(channels)},
+        s1=scale,
+        b1=numbers.standard_normal(channels),
+        s2=scale,
+        b2=np.zeros(channels),
         c2=numbers.standard_normal(128),
     )
 
@@ -129,7 +132,7 @@ def test_the_layers_of_a_chain_end_up_with_the_same_ranges() -> None:
     assert len(graph.sites) == 5
     first, second = ranges(made, "a1"), ranges(made, "d1")
     np.testing.assert_allclose(first, second, rtol=1e-3)
-    again, graph = run_passes(made, ("equalize-layers", {}))
+    _, graph = run_passes(made, ("equalize-layers", {}))
     assert len(graph.sites) == 0
 
 
