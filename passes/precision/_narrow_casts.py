@@ -49,11 +49,11 @@ class Casts:
 
     def source(self, value: Value) -> Value | None:
         """Return what a value was cast from, where that is of the narrower type."""
-        maker = value.producer
-        if maker is None or not is_widening(maker):
-            return None
-        source = maker.required_input(0)
-        return source if source.dtype == self.format.dtype else None
+        while (maker := value.producer) is not None and is_widening(maker):
+            value = maker.required_input(0)
+            if value.dtype != _FLOAT:
+                return value if value.dtype == self.format.dtype else None
+        return None
 
     def narrow(self, new: Builder, value: Value, reader: Node) -> Value:
         """Return a value in the narrower type."""
@@ -67,7 +67,7 @@ class Casts:
         return made
 
     def _narrowed(self, new: Builder, value: Value) -> Value:
-        tensor, maker = value.tensor, value.producer
+        tensor = value.tensor
         if tensor is not None:
             held = self.graph.remember(
                 ("narrowed", value.name), lambda: new.constant(self.format.narrowed(tensor.numpy())).held
@@ -75,8 +75,9 @@ class Casts:
             assert held is not None
             return new.constant(held, f"{value.name}_{self.format.name}")
         # Of what is cast to float32 only to be cast on, the first type is as good.
-        whole = maker.required_input(0) if maker is not None and is_widening(maker) else value
-        return new.node("Cast", whole, to=self.format.dtype)
+        while (maker := value.producer) is not None and is_widening(maker):
+            value = maker.required_input(0)
+        return new.node("Cast", value, to=self.format.dtype)
 
     def _outer(self, value: Value, reader: Node) -> Node:
         """Return the node of the value's own scope that reads it, itself or in a subgraph."""
