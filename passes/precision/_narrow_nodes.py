@@ -111,7 +111,7 @@ _SPREADING = MOVING | {"Add", "ConstantOfShape", "Mul", "Sub", "Sum"}
 def very_large(graph: Graph, overflows: Callable[[Value], bool]) -> set[Value]:
     """Find float values that a constant with very large numbers goes into, such as the mask of an attention.
 
-    `overflows` says that of a constant. A bound of Clip, Max or Min is none, and Softmax or a division ends the chain.
+    `overflows` says that of a constant. Not of a bound of Clip, Max or Min; Softmax or a division ends the chain.
     """
     found: set[Value] = set()
     for node in graph.nodes():

@@ -63,7 +63,7 @@ class Product:
 
 
 def product_of(node: Node, new: Builder) -> Product:
-    """Read a product with one constant factor; refuse what is none."""
+    """Read a product with one constant factor; refuse any other node."""
     first, second = node.required_input(0), node.required_input(1)
     new.require(first.is_constant or second.is_constant, "no factor is a constant weight")
     new.require(not (first.is_constant and second.is_constant), "both factors are constant; fold them first")

@@ -36,8 +36,8 @@ def bench(
     if not subjects:
         raise UsageError("there is no model to measure")
     require_same_inputs(subjects)
-    feeds, told = legal_feeds(subjects[0], inputs or InputsSpec(), spec)
-    return compare(subjects, feeds, spec, decide=decide, memory=memory, profile=profile, inputs=told)
+    feeds, described = legal_feeds(subjects[0], inputs or InputsSpec(), spec)
+    return compare(subjects, feeds, spec, decide=decide, memory=memory, profile=profile, inputs=described)
 
 
 def legal_feeds(

@@ -83,11 +83,14 @@ class Trusting:
 
     def __init__(self, begin: Callable[[], ReferenceStart]) -> None:
         self._begin = begin
+        self._feeds: Sequence[Feed] | None = None
 
     def feeds(self) -> Sequence[Feed]:
         """Return the inputs of the original."""
-        with closing(self._begin().tracker) as tracker:
-            return tracker.calibration()
+        if self._feeds is None:
+            with closing(self._begin().tracker) as tracker:
+                self._feeds = tracker.calibration()
+        return self._feeds
 
     @property
     def limits(self) -> Sequence[Limit]:

@@ -94,7 +94,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Choice:
-    """The sites that are converted, and the sensitivities of those that stay as they were, the most sensitive first."""
+    """The sites that are converted, and the sensitivities of those that stay unchanged, the most sensitive first."""
 
     candidate: Candidate | None
     kept: tuple[Sensitivity, ...]
@@ -104,9 +104,9 @@ class SiteChooser:
     """Chooses the sites of a step to convert.
 
     `run` runs the pass without the sites to skip, `measure` what the outputs of its result lose, on some sets of
-    inputs or on all; `note` is told which site is measured. `macs` has the multiply-accumulates of nodes by their
-    labels. What a site loses by itself is measured once, whatever the `limits` are,
-    on the sets on which the whole step loses most.
+    inputs or on all; `note` reports which site is measured. `macs` has the multiply-accumulates of nodes by their
+    labels. What a site loses by itself is measured once, whatever the `limits` are, on the sets of inputs on which the
+    whole step loses most.
     """
 
     def __init__(

@@ -286,12 +286,12 @@ def _listed(refused: Iterable[RefusedSite]) -> str:
 
 
 def _with_kept(message: str, kept: Sequence[Sensitivity]) -> str:
-    """Name the most sensitive of the sites that stay as they were."""
+    """Name the most sensitive of the sites that stay unchanged."""
     if not kept:
         return message
     named = "; ".join(str(one) for one in kept[:_MOST_LISTED])
     more = f"; and {len(kept) - _MOST_LISTED} more" if len(kept) > _MOST_LISTED else ""
-    return f"{message}; {len(kept)} sites stay as they were: {named}{more}"
+    return f"{message}; {len(kept)} {'site stays' if len(kept) == 1 else 'sites stay'} unchanged: {named}{more}"
 
 
 def _remark(verdict: Verdict | None) -> str:

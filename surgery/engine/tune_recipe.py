@@ -118,10 +118,10 @@ def _head(recipe: Recipe, trials: Sequence[Trial], spec: TuneSpec) -> list[str]:
     threads = f"{spec.bench.threads} thread{'' if spec.bench.threads == 1 else 's'}"
     source = f" from {recipe.path.name}" if recipe.path is not None else ""
     first = f"Found by 'surgery tune'{source}: {threads}, confidence {spec.bench.level:.4g}."
-    return [first, *(_told(one) for one in trials if one.what == "step" or one.kept)]
+    return [first, *(_summary(one) for one in trials if one.what == "step" or one.kept)]
 
 
-def _told(trial: Trial) -> str:
+def _summary(trial: Trial) -> str:
     title = f"{trial.name}{f', {trial.what} {trial.group}' if trial.group else ''}"
     speed = trial.speed
     measured = f", {_times(speed)}" if speed is not None else ""

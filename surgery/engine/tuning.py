@@ -100,7 +100,7 @@ class Surroundings:
 
     `run` applies the recipe with the chosen steps, by their numbers, and looks at the step of a number, if any.
     `measure` returns the speed of the second model relative to the first, with an interval that is decided at a ratio
-    if possible; it raises a `SurgeryError` where that cannot be. `groups` divides the nodes of a model. `note` is told
+    if possible; it raises a `SurgeryError` where that cannot be. `groups` divides the nodes of a model. `note` reports
     what is being done.
     """
 

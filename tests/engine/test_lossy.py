@@ -19,7 +19,7 @@ from surgery.registry.declare import graph_pass
 from surgery.verification.accuracy.budget import read_argument
 from surgery.verification.inputs.spec import AccuracySpec, InputsSpec, SampleSpec, VerifySpec
 
-SIZE, LAYERS, POISONED = 48, 6, 4
+SIZE, LAYERS, POISONED = 16, 6, 4
 
 
 @graph_pass("lossy-round", parity=Parity.LOSSY)
@@ -87,7 +87,7 @@ def _model(poisoned: int | None = None) -> onnx.ModelProto:
     rng = np.random.default_rng(0)
     nodes, weights, last = [], [], "x"
     for layer in range(LAYERS):
-        array = (rng.standard_normal((SIZE, SIZE)) / 1.5 / SIZE**0.5).astype(np.float32)
+        array = (rng.standard_normal((SIZE, SIZE)) / 6).astype(np.float32)
         if poisoned is not None and layer in (poisoned - 1, poisoned):
             # What is multiplied by it is zero: it only takes the range.
             array[:, 0], array[0, 0] = (0.0, 0.0) if layer < poisoned else (array[:, 0], 400.0)
@@ -117,24 +117,24 @@ def _bytes(result: Result, folder: Path) -> bytes:
 
 
 def test_the_layer_with_an_outlier_stays_in_float() -> None:
-    result = _run(_model(POISONED), _step(lossy_round), budget="snr >= 25 dB")
+    result = _run(_model(POISONED), _step(lossy_round), budget="snr >= 22 dB")
     step = result.steps[0]
     assert (step.status, step.verdict and step.verdict.status) == ("committed", "lossy")
     assert [one.site.anchor for one in step.kept] == [f"product {POISONED}"]
     assert step.sites == LAYERS - 1
-    assert f"1 sites stay as they were: site {POISONED + 1} at 'product {POISONED}' uses" in step.message
+    assert f"1 site stays unchanged: site {POISONED + 1} at 'product {POISONED}' uses" in step.message
     assert result.ok
     assert step.to_json()["kept"][0]["anchor"] == f"product {POISONED}"
 
 
-@pytest.mark.parametrize(("limit", "bits"), [(20, 6), (30, 7), (40, 10), (50, 12)])
+@pytest.mark.parametrize(("limit", "bits"), [(20, 6), (30, 8), (40, 9), (50, 10)])
 def test_the_budget_holds_on_other_inputs(limit: int, bits: int, tmp_path: Path) -> None:
     """What is converted differs by budget; what it loses is measured here on inputs that were not seen."""
     import onnxruntime
 
     model, path = _model(POISONED), tmp_path / "out.onnx"
     result = _run(model, _step(lossy_round, bits=bits), budget=f"snr >= {limit} dB")
-    feeds = [np.random.default_rng(seed).standard_normal((5, SIZE)).astype(np.float32) for seed in range(900, 930)]
+    feeds = [np.random.default_rng(seed).standard_normal((5, SIZE)).astype(np.float32) for seed in range(700, 1000)]
     assert result.ok and result.steps[0].sites
     result.save(path)
     before, after = (
@@ -170,7 +170,7 @@ def test_all_lossy_steps_share_one_budget() -> None:
     assert last.details.metrics["snr"] < first["snr"]
     worse = _run(_model(), _step(lossy_round, bits=5), budget="snr >= 10 dB").steps[0].verdict
     assert worse is not None and worse.details is not None and worse.details.metrics is not None
-    assert last.details.metrics["snr"] == pytest.approx(worse.details.metrics["snr"], abs=3.0)
+    assert last.details.metrics["snr"] == pytest.approx(worse.details.metrics["snr"], abs=1.5)
 
 
 def test_a_budget_that_nothing_meets_fails_the_step() -> None:

@@ -3,8 +3,10 @@
 A changed model is judged as it will be deployed: with all optimizations of ONNX Runtime, which run quantized operators
 by kernels of their own. The original is run without any, and so are the many models that are only measured to find out
 which sites to convert: to optimize one, and to copy its weights into another layout, takes much longer than to run it.
-Each output is measured on each set of inputs by itself, and the
-worst counts.
+Each output is measured on each set of inputs by itself, and the worst counts.
+
+Outputs that prove nothing, see `vacuity`, keep any budget. Where all outputs with a limit are such, or random, nothing
+is shown, and the verdict is unverified.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from functools import cached_property
 from typing import Any
 
 from surgery.errors import UsageError
+from surgery.promises import Parity
+from surgery.proto.randomness import origins
 from surgery.runtime.engine import Engine, Outcome
 from surgery.verification.accuracy.budget import DEFAULT, describe, missing, use
 from surgery.verification.accuracy.layers import worst_layer
@@ -23,8 +27,9 @@ from surgery.verification.accuracy.metrics import METRICS, SAME, Metrics, measur
 from surgery.verification.accuracy.samples import EVALUATION_SEED, Samples, samples
 from surgery.verification.accuracy.user_metric import Score, UserMetric, describe_metric
 from surgery.verification.comparing.details import Details, Status, Verdict
-from surgery.verification.comparing.output_judge import NOT_RUN
+from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS
 from surgery.verification.comparing.reference_run import ReferenceRun
+from surgery.verification.comparing.vacuity import Run, vacuous
 from surgery.verification.inputs.spec import AccuracySpec, Limit
 
 _DEVIATIONS = 4.0
@@ -142,11 +147,47 @@ class Evaluation:
         if failure:
             raise UsageError(f"the original does not run on the inputs to measure accuracy on: {failure}")
         found = [run for run in outcome.runs if not isinstance(run, str)]
-        unknown = missing(self.limits, list(found[0]) if found else [])
-        if unknown is not None:
-            known = ", ".join(found[0]) if found else ""
-            raise UsageError(f"the budget names '{unknown}', which is no output", todo=f"the outputs are {known}")
+        self._check_limits(list(found[0]) if found else [])
         return found
+
+    def _check_limits(self, outputs: Sequence[str]) -> None:
+        """Raise `UsageError` for a limit to an output that there is not, or that is another in each run."""
+        unknown = missing(self.limits, outputs)
+        if unknown is not None:
+            known = ", ".join(outputs)
+            raise UsageError(f"the budget names '{unknown}', which is no output", todo=f"the outputs are {known}")
+        random = missing(self.limits, [name for name in outputs if name not in self._unsteady])
+        if random is not None:
+            raise UsageError(
+                f"the budget names '{random}', which the original computes anew in each run",
+                todo="limit an output that is not random",
+            )
+
+    @property
+    def _unsteady(self) -> frozenset[str]:
+        """The outputs that are not measured: the original has others in each run."""
+        return self._original.random | self._original.nondeterministic
+
+    @cached_property
+    def _vacuous(self) -> Mapping[str, str]:
+        """The outputs that prove nothing on the inputs to measure on, each with the reason."""
+        import onnx
+
+        model = onnx.load_model_from_string(self._original.skeleton)
+        sets = zip(self.samples.bindings, self.samples.feeds, self._expected)
+        runs = [Run(binding, feed, outputs) for binding, feed, outputs in sets]
+        return vacuous(model, runs, origins(model), self._original.rules(Parity.CLOSE))
+
+    def _nothing_shown(self, loss: Loss) -> str:
+        """Return why the metrics of a loss say nothing; empty where they do."""
+        if loss.score is not None:
+            return ""
+        limited = [limit.output for limit in self.limits]
+        measured = list(loss.outputs) if None in limited else [name for name in loss.outputs if name in limited]
+        if any(name not in self._vacuous for name in measured):
+            return ""
+        reasons = [f"'{name}' {self._vacuous[name]}" for name in measured]
+        return "; ".join(reasons) or "the original computes all outputs anew in each run"
 
     def measure(self, candidate: bytes, *, optimized: bool = False, sets: tuple[int, ...] = ()) -> Loss:
         """Run a changed model on the inputs to measure on, and compare its outputs with those of the original.
@@ -159,8 +200,7 @@ class Evaluation:
         failure = _failure(outcome)
         if failure:
             return Loss({}, failure, unsupported=outcome.unsupported is not None)
-        unsteady = self._original.random | self._original.nondeterministic
-        outputs: dict[str, list[Metrics]] = {name: [] for name in expected[0] if name not in unsteady}
+        outputs: dict[str, list[Metrics]] = {name: [] for name in expected[0] if name not in self._unsteady}
         changed = [run for run in outcome.runs if not isinstance(run, str)]
         for before, after in zip(expected, changed):
             for name, found in outputs.items():
@@ -213,6 +253,10 @@ class Evaluation:
             beyond.append(f"{score}, budget {describe_metric(score.spec)}")
         if beyond:
             return Verdict(Status.DIFFERENT, message=f"{'; '.join(beyond)}{self._note()}", details=details)
+        nothing = self._nothing_shown(loss)
+        if nothing:
+            message = f"nothing is proved: {nothing}; give data to measure on"
+            return Verdict(Status.UNVERIFIED, VACUOUS, message=message, details=details)
         worst = max(uses, key=lambda one: one.guarded, default=None)
         where = f", worst in output '{worst.output}'{self._on(worst)}" if worst is not None else ""
         scored = f"; {score}" if score is not None else ""
@@ -231,12 +275,13 @@ class Evaluation:
         return (
             f" ({dims}{binding.character} data, seed {binding.seed})"
             if self.samples.synthetic
-            else (f" ({binding.character})")
+            else f" ({binding.character})"
         )
 
     def _note(self) -> str:
         count = len(self.samples.feeds)
-        return f"; measured on {count} synthetic sets of inputs" if self.samples.synthetic else f"; {count} sets"
+        kind = "synthetic " if self.samples.synthetic else ""
+        return f"; measured on {count} {kind}{'set' if count == 1 else 'sets'} of inputs"
 
     def _account(self, uses: Sequence[Use], score: Score | None) -> Mapping[str, Any]:
         """Give the budget and its use as plain values."""

@@ -114,7 +114,7 @@ METRICS: dict[str, Metric] = {
 
 SAME = {name: metric.best for name, metric in METRICS.items()}
 LOST = {"cosine": -1.0, "snr": -inf, "max_rel": inf, "top1": 0.0}
-"""What an output is worth that has another shape, or that is not finite where the original is."""
+"""What an output is worth that has another shape, or that is finite where the original is not, or the reverse."""
 
 
 def measure_value(original: Any, changed: Any) -> Metrics:
@@ -135,12 +135,18 @@ def _worst(name: str, values: list[float]) -> float:
 
 
 def measure(original: Array, changed: Array) -> Metrics:
-    """Compare two tensors of the same shape. What is no float is compared for equality alone."""
+    """Compare two tensors of the same shape.
+
+    An element that is not a float is an index, a flag or a token: it is right or wrong, whatever the distance, and all
+    noise where it is wrong. Where the original is NaN the changed value does not matter; an infinity has to stay.
+    """
     if not is_float(original.dtype):
         equal = float(np.mean(original == changed)) if original.size else 1.0
-        return {**SAME, "top1": equal}
+        wrong = 1.0 - equal
+        pair = Pair(1.0, 1.0, wrong, equal, 1.0, 1.0, equal)
+        return {name: metric.compute(pair) for name, metric in METRICS.items()} if wrong else SAME
     x, y = original.astype(np.float64), changed.astype(np.float64)
-    if (np.isfinite(x) & ~np.isfinite(y)).any():
+    if ((np.isfinite(x) & ~np.isfinite(y)) | (np.isinf(x) & (x != y))).any():
         return LOST
     agreeing = _agreement(x, y)
     finite = np.isfinite(x) & np.isfinite(y)

@@ -175,7 +175,7 @@ class SignatureTracker:
         """Return the inputs to calibrate with, by the names that the committed model has for them."""
         terms = self._accurate or self._terms
         names = dict(terms.match.inputs)
-        found = terms.verifier.calibration().feeds
+        found = terms.verifier.calibration.feeds
         return [{names.get(name, name): array for name, array in feed.items()} for feed in found]
 
     def _accurate_terms(self, model: onnx.ModelProto, renamed: Names, accounts: Accounts = ()) -> SignatureView:

@@ -17,6 +17,7 @@ import math
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from surgery.operators.cost import REGION_NODE
@@ -103,8 +104,9 @@ class Verifier:
         """The sets of inputs that were given, as arrays."""
         return self._original.given
 
+    @cached_property
     def calibration(self) -> Samples:
-        """Return the inputs that passes calibrate with, by the names of the original."""
+        """The inputs that passes calibrate with, by the names of the original."""
         self.prepare()
         return samples(self._original, self._inputs.calibration, CALIBRATION_SEED)
 

@@ -45,9 +45,9 @@ def test_a_loss_within_the_budget_is_lossy_and_never_close() -> None:
     assert verdict.details is not None and verdict.details.metrics is not None
     assert verdict.details.metrics["snr"] == pytest.approx(20 * np.log10(500), rel=1e-3)
     assert "SNR 54 dB" in verdict.message
-    assert "budget snr >= 20 dB; measured on 32 synthetic sets of inputs" in verdict.message
+    assert "budget snr >= 20 dB; measured on 64 synthetic sets of inputs" in verdict.message
     written = json.loads(json.dumps(verdict.to_json(), allow_nan=False))["details"]["accuracy"]
-    assert (written["sets"], written["synthetic"]) == (32, True)
+    assert (written["sets"], written["synthetic"]) == (64, True)
     assert [limit["limit"] for limit in written["limits"]] == ["snr >= 20 dB"]
     assert written["limits"][0]["inputs"]["dims"]
 
@@ -109,12 +109,58 @@ def test_it_is_measured_on_the_data_that_is_given(tmp_path: Path) -> None:
     np.savez(path, x=np.linspace(-1, 1, 48, dtype=np.float32).reshape(2, 24))
     verdict = _verdict(after, "snr >= 40 dB", samples=SampleSpec((DataSpec(path),)))
     assert verdict.status == "lossy"
-    assert verdict.message.endswith("; 1 sets") or "measured on 1 set" in verdict.message
+    assert verdict.message.endswith("; measured on 1 set of inputs")
     also = _verdict(after, "snr >= 40 dB", inputs=InputsSpec(data=(DataSpec(path),)))
     assert also.status == "lossy"
 
 
-def test_random_outputs_are_not_measured() -> None:
+def test_random_outputs_alone_show_nothing() -> None:
     before = "{ r = RandomNormalLike(x) y = Add(x, r) }"
     after = "{ r = RandomNormalLike(x) t = Add(x, r) y = Identity(t) }"
-    assert _verdict(after, before=before).status == "lossy"
+    verdict = _verdict(after, before=before)
+    assert (verdict.status, verdict.reason) == ("unverified", "vacuous")
+    assert "computes all outputs anew in each run" in verdict.message
+
+
+def test_a_random_output_has_no_limit() -> None:
+    before = "{ r = RandomNormalLike(x) y = Add(x, r) }"
+    with pytest.raises(UsageError, match="the budget names 'y', which the original computes anew in each run"):
+        _verdict(before, "y: snr >= 3 dB", before=before.replace("Add", "Sub"))
+
+
+@pytest.mark.parametrize(
+    ("before", "why"),
+    [
+        ("{ z = Constant<value=float {0.0}>() y = Mul(x, z) }", "'y' is always zero"),
+        (
+            "{ c = Constant<value=float {1e-9}>() o = Constant<value=float {3.0}>() t = Mul(x, c) y = Add(t, o) }",
+            "'y' does not change with the inputs",
+        ),
+    ],
+)
+def test_an_output_that_does_not_move_shows_nothing(before: str, why: str) -> None:
+    verdict = _verdict(before.replace("y =", "w =")[:-1] + " y = Identity(w) }", "", before)
+    assert (verdict.status, verdict.reason) == ("unverified", "vacuous"), verdict
+    assert why in verdict.message
+
+
+def test_a_metric_of_another_output_is_shown_by_that_one() -> None:
+    """One output that says nothing does not keep the others from being measured."""
+    head = '<ir_version: 10, opset_import: ["": 21]> g (float[N,24] x) => (float[N,24] y, float[N,24] dead) '
+    body = "{ z = Constant<value=float {0.0}>() dead = Mul(x, z) c = Constant<value=float {F}>() y = Mul(x, c) }"
+    one, other = (onnx.parser.parse_model(head + body.replace("F", f)).SerializeToString() for f in ("1.0", "1.01"))
+    for budget, status in (("snr >= 20 dB", "lossy"), ("dead: snr >= 20 dB", "unverified")):
+        with closing(Verifier(one, None, VerifySpec(accuracy=AccuracySpec(read_argument(budget))))) as verifier:
+            assert verifier.verify(other, Parity.LOSSY).status == status, budget
+
+
+def test_integers_that_differ_use_the_budget() -> None:
+    """A model that returns indices alone is measured by how many are right."""
+    head = '<ir_version: 10, opset_import: ["": 21]> g (float[N,960] x) => (int64[N,960] y) '
+    body = "{ c = Constant<value=float {F}>() m = Mul(x, c) y = Cast<to=7>(m) }"
+    one, near, far = (
+        onnx.parser.parse_model(head + body.replace("F", f)).SerializeToString() for f in ("10.0", "10.001", "10.5")
+    )
+    with closing(Verifier(one, None, VerifySpec(accuracy=AccuracySpec()))) as verifier:
+        assert verifier.verify(near, Parity.LOSSY).status == "lossy"
+        assert verifier.verify(far, Parity.LOSSY).status == "different"

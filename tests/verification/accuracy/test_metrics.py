@@ -43,6 +43,11 @@ def test_what_becomes_nan_or_infinite_is_lost(odd: float) -> None:
     assert measure(_f32(1, 2, 3), _f32(1, 2, odd)) == LOST
 
 
+@pytest.mark.parametrize("changed", [-np.inf, 3.0, np.nan])
+def test_an_infinity_has_to_stay(changed: float) -> None:
+    assert measure(_f32(1, 2, np.inf), _f32(1, 2, changed)) == LOST
+
+
 @pytest.mark.parametrize(
     ("shape", "agreeing"),
     [((2, 6), 0.5), ((12,), 1.0), ((1, 3, 2, 2), 0.75)],
@@ -54,9 +59,15 @@ def test_the_largest_element_is_that_of_a_class(shape: tuple[int, ...], agreeing
     assert measure(x, y)["top1"] == pytest.approx(agreeing)
 
 
-def test_integers_are_equal_or_not() -> None:
-    found = measure(np.array([1, 2, 3, 4]), np.array([1, 2, 3, 5]))
-    assert found == {**SAME, "top1": 0.75}
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [([1, 2, 3, 4], [1, 2, 3, 5]), ([True] * 4, [True] * 3 + [False]), (["a"] * 4, ["a"] * 3 + ["b"])],
+)
+def test_what_is_no_float_is_equal_or_all_noise(before: list[Any], after: list[Any]) -> None:
+    assert measure(np.array(before), np.array(before)) == SAME
+    found = measure(np.array(before), np.array(after))
+    assert found == {"cosine": 0.75, "snr": pytest.approx(10 * np.log10(4)), "max_rel": 1.0, "top1": 0.75}
+    assert measure(np.array(before), np.array(["c"] * 4))["cosine"] == 0.0
 
 
 def test_another_shape_is_lost() -> None:
