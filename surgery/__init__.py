@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from surgery.registry.options import Keeps as Keeps
     from surgery.registry.options import Size as Size
     from surgery.rules.option import RuleText as RuleText
+    from surgery.runtime.integer_products import saturates as saturates
     from surgery.splitting.split import split as split
     from surgery.storage import Checkpoint as Checkpoint
     from surgery.storage import External as External
@@ -101,6 +102,7 @@ _HOMES = {
     "packed_tensor": "graph.literals",
     "pattern_pass": "registry.declare",
     "require_form": "graph.attributes",
+    "saturates": "runtime.integer_products",
     "typed_attribute": "graph.attributes",
 }
 
@@ -145,6 +147,7 @@ __all__ = [
     "pattern_pass",
     "require_form",
     "run_tool",
+    "saturates",
     "save",
     "split",
     "typed_attribute",

@@ -9,7 +9,7 @@ import numpy as np
 
 from surgery import Builder, Graph, Node, Value, data_type, literal_tensor
 
-from ._integers import Array, IntegerType, fit, integer_type
+from ._integers import Array, IntegerType, fit, of_weights
 from ._sharing import Shared
 
 Layout = Literal["matrix", "channels", "pointwise", "rows"]
@@ -19,21 +19,20 @@ matrices, whose weight becomes one, or rows that are gathered."""
 
 @dataclass(frozen=True)
 class Scheme:
-    """How weights are quantized: int8 around 0, or uint8 with zero points."""
+    """How weights are quantized: int8 around 0, or uint8 with zero points.
 
-    weight_type: str
+    `unsigned` are the integers of weights that have to be uint8.
+    """
+
+    kind: IntegerType
+    unsigned: IntegerType
     per_channel: bool
-    reduce_range: bool
 
-    @property
-    def kind(self) -> IntegerType:
-        """The integers of weights."""
-        return self.of(self.weight_type)
-
-    def of(self, name: str) -> IntegerType:
-        """Return the integer type of a name, with the range that may be used."""
-        kind = integer_type(name)
-        return kind.reduced(7) if self.reduce_range else kind
+    @staticmethod
+    def of(graph: Graph, weight_type: str, reduce_range: bool | None, *, per_channel: bool) -> Scheme:
+        """Make a scheme for the products of a model, with data of uint8."""
+        kind, unsigned = (of_weights(graph, name, "uint8", reduce_range) for name in (weight_type, "uint8"))
+        return Scheme(kind, unsigned, per_channel)
 
 
 @dataclass(frozen=True)

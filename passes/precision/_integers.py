@@ -10,13 +10,13 @@ Large arrays are read in blocks of rows: what is held at once is a block and the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from surgery import Refusal, data_type
+from surgery import Graph, Refusal, data_type, saturates
 
 Array = np.ndarray[Any, Any]
 Axes = tuple[int, ...]
@@ -34,11 +34,16 @@ CLIPPINGS = tuple(1.0 - 0.02 * step for step in range(31))
 
 @dataclass(frozen=True)
 class IntegerType:
-    """An integer type of ONNX, and which part of its range is used."""
+    """An integer type of ONNX, and which part of its range is used.
+
+    `pairs`: two neighbours of the same sign may not add up to more than the range, so that 16 bits hold the sum of
+    their products with uint8: 255 · 128 is below 2^15.
+    """
 
     name: str
     low: int
     high: int
+    pairs: bool = False
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -54,6 +59,17 @@ class IntegerType:
         """Return the same type with only so many bits in use: of int8 and 7, -64 to 63."""
         span = 1 << bits
         return IntegerType(self.name, -span // 2 if self.low < 0 else 0, (span // 2 if self.low < 0 else span) - 1)
+
+
+def of_weights(graph: Graph, name: str, data: str, reduce_range: bool | None) -> IntegerType:
+    """Return the integers of weights that are multiplied by data of a type, with the range that may be used.
+
+    None for `reduce_range` asks ONNX Runtime whether sums of two products saturate, once for each step.
+    """
+    kind = integer_type(name)
+    if reduce_range is None:
+        return replace(kind, pairs=graph.remember(("saturates", data, name), lambda: saturates(data, name)))
+    return kind.reduced(7) if reduce_range else kind
 
 
 @cache
@@ -135,6 +151,9 @@ def fit(array: Array, kind: IntegerType, axes: Axes = (), *, symmetric: bool = F
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         raise Refusal("the weight is not finite")
     whole = affine(low, high, kind, symmetric=symmetric, dtype=array.dtype)
+    if kind.pairs:
+        pairs = largest_pairs(array, axes)
+        return affine(np.minimum(low, -pairs), np.maximum(high, pairs), kind, symmetric=symmetric, dtype=array.dtype)
     if not search or not array.size:
         return whole
     least = whole.squared_error(array)
@@ -188,6 +207,30 @@ def extent(array: Array, axes: Axes = ()) -> tuple[Array, Array]:
     empty = low > high
     low[empty] = high[empty] = 0.0
     return low, high
+
+
+def largest_pairs(array: Array, axes: Axes = ()) -> Array:
+    """Return the largest sum of the magnitudes of two neighbours of the same sign, for each index along the axes.
+
+    Neighbours are those of the elements that are summed up, with the first of the other axes outermost or innermost:
+    of a convolution, channels are either for a runtime.
+    """
+    axes = tuple(axis % array.ndim for axis in axes)
+    others = tuple(axis for axis in range(array.ndim) if axis not in axes)
+    found = np.zeros(tuple(dim if axis in axes else 1 for axis, dim in enumerate(array.shape)))
+    along = axes[-1] if axes else 0
+    count = array.shape[along] if axes else 1
+    step = max(BLOCK * count // max(array.size, 1), 1) if axes else max(len(array), 1)
+    for start in range(0, count, step):
+        place = (*[slice(None)] * along, slice(start, start + step))
+        block, inner = array[place], found[place]
+        for order in {others, (*others[1:], *others[:1])}:
+            rows = wide(np.transpose(block, (*axes, *order))).reshape(*(block.shape[axis] for axis in axes), -1)
+            for signed in (rows, -rows):
+                some = np.maximum(signed, 0.0)
+                most = (some[..., 1:] + some[..., :-1]).max(axis=-1, initial=0.0)
+                np.maximum(inner, most.reshape(inner.shape), out=inner)
+    return found
 
 
 def blocks(array: Array) -> Iterator[Rows]:

@@ -27,7 +27,7 @@ def quantize_dynamic(
     exclude: NodeSelector | None = None,
     weight_type: Literal["int8", "uint8"] = "int8",
     per_channel: bool = True,
-    reduce_range: bool = False,
+    reduce_range: bool | None = None,
     min_size: Size = 65536,
 ) -> None:
     """Hold the weights of matrix products in 8 bits, and quantize what they are multiplied by at run time.
@@ -51,15 +51,16 @@ def quantize_dynamic(
         exclude: Nodes that stay in float32.
         weight_type: int8 with the zero point 0, or uint8 with zero points.
         per_channel: One scale for each output channel, rather than for the whole weight; no slower.
-        reduce_range: Use 7 bits of the weights. On x86 CPUs without VNNI the products of uint8 and int8 saturate at
-            16 bits, and results are wrong without it.
+        reduce_range: Use 7 bits of the weights, since on x86 CPUs without VNNI sums of two products of uint8 and int8
+            saturate at 16 bits. By default the installed ONNX Runtime is tried, and where it saturates, scales are as
+            large as neighbouring weights need: less is lost, but the result is for such CPUs only if made on one.
         min_size: The bytes of the smallest weight to quantize.
 
     Example:
         # options: {min_size: 0}
         g (float[N,4] x) => (float[N,2] y) <float[4,2] w = {1, 2, 3, 4, 5, 6, 7, 8}> { y = MatMul(x, w) }
     """
-    dynamic = Dynamic(graph, Scheme(weight_type, per_channel, reduce_range))
+    dynamic = Dynamic(graph, Scheme.of(graph, weight_type, reduce_range, per_channel=per_channel))
     operators = {"Conv" if op == "PointwiseConv" else op for op in ops}
     for node in chosen(graph, sorted(operators), nodes, exclude):
         if node.op == "Conv" and "Conv" not in ops and not is_pointwise(node):
@@ -97,7 +98,7 @@ def _multiply(product: Product, dynamic: Dynamic, new: Builder) -> Value:
     """Make a product of integers, and what is added to it."""
     node, left = product.node, product.is_left
     # Products of a signed left factor and an unsigned right one have no kernel in ONNX Runtime.
-    kind = dynamic.scheme.of("uint8") if left else None
+    kind = dynamic.scheme.unsigned if left else None
     weight = dynamic.weight(
         *(node, product.weight, product.channel_axes, new),
         transposed=product.transposes_weight,

@@ -5,7 +5,7 @@ from typing import Literal
 from surgery import Graph, Node, NodeSelector, Parity, Refusal, Size, graph_pass
 
 from ._calibration import Method
-from ._integers import integer_type
+from ._integers import integer_type, of_weights
 from ._selection import chosen
 from ._static import Quantizer, Scheme
 from ._units import OPERATORS, Operator, Unit, connected, read
@@ -22,7 +22,7 @@ def quantize_static(
     weight_type: Literal["int8", "uint8"] = "int8",
     per_channel: bool = True,
     symmetric: bool = False,
-    reduce_range: bool = False,
+    reduce_range: bool | None = None,
     method: Method = "minmax",
     percentile: float = 99.999,
     correct_bias: bool = True,
@@ -50,8 +50,9 @@ def quantize_static(
         weight_type: The type of weights, which are symmetric around their zero point.
         per_channel: One scale for each output channel of a weight, rather than for all of it; no slower.
         symmetric: Put the zero point of activations in the middle, as some accelerators need it. A Relu then stays.
-        reduce_range: Use 7 bits of the weights. On x86 CPUs without VNNI products of uint8 and int8 saturate at 16
-            bits, and results are wrong without it.
+        reduce_range: Use 7 bits of the weights, since on x86 CPUs without VNNI sums of two products of uint8 and int8
+            saturate at 16 bits. By default the installed ONNX Runtime is tried, and where it saturates, scales are as
+            large as neighbouring weights need: less is lost, but the result is for such CPUs only if made on one.
         method: How the range of an activation is chosen. `mse` makes the mean squared error of rounding and clipping
             least, `minmax` covers all that was seen, `moving` averages the extents over sets of inputs, `percentile`
             cuts off the same share at both ends, `entropy` keeps most of the information.
@@ -63,13 +64,13 @@ def quantize_static(
         # calibration: {x: [[-1, 0, 0.5, 2]]}
         g (float[N,4] x) => (float[N,2] y) <float[4,2] w = {1, 2, 3, 4, 5, 6, 7, 8}> { y = MatMul(x, w) }
     """
-    kind, weights = integer_type(activation_type), integer_type(weight_type)
+    kind = integer_type(activation_type)
     found = {node: _read(graph, node, activation_type, min_size) for node in chosen(graph, ops, nodes, exclude)}
     units = {node: unit for node, unit in found.items() if isinstance(unit, Unit)}
     kept = connected(units)
     scheme = Scheme(
         kind,
-        weights.reduced(7) if reduce_range else weights,
+        of_weights(graph, weight_type, activation_type, reduce_range),
         per_channel,
         symmetric,
         method,

@@ -1,8 +1,10 @@
 """Affine quantization of arrays, next to what ONNX Runtime's QuantizeLinear and DequantizeLinear compute."""
 
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
-import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support import quantized
@@ -112,4 +114,51 @@ def test_reduced_ranges_and_small_types() -> None:
 def test_scalars_and_empty_arrays(shape: tuple[int, ...]) -> None:
     found = fit(np.full(shape, 2.0, np.float32), integer_type("int8"), symmetric=True)
     assert found.quantize(np.full(shape, 2.0, np.float32)).shape == shape
-    assert onnx.numpy_helper.from_array(found.scales).dims == []
+    assert numpy_helper.from_array(found.scales).dims == []
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [((64, 24), (1,)), ((64, 24), (0,)), ((64, 24), ()), ((3, 40, 8), (0, 2)), ((8, 6, 3, 3), (0,)), ((6, 1, 5), (0,))],
+)
+def test_no_two_neighbours_saturate_together(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    """Products with uint8 are added in pairs: of a weight of one sign, both neighbours may be large."""
+    array = np.abs(np.random.default_rng(0).standard_normal(shape)).astype(np.float32)
+    kind = replace(integer_type("int8"), pairs=True)
+    for signed in (array, -array, array * np.where(np.arange(array.size).reshape(shape) % 3, 1, -1).astype(np.float32)):
+        found = fit(signed, kind, axes, symmetric=True)
+        made = found.quantize(signed).astype(np.int64)
+        others = [axis for axis in range(len(shape)) if axis not in axes]
+        for order in (others, [*others[1:], others[0]]):
+            rows = np.transpose(made, (*axes, *order)).reshape(-1, int(np.prod([shape[axis] for axis in others])))
+            for some in (np.maximum(rows, 0), np.minimum(rows, 0)):
+                assert np.abs(some[:, 1:] + some[:, :-1]).max(initial=0) <= 128
+        plain = fit(signed, integer_type("int8"), axes, symmetric=True)
+        assert ((plain.scale <= found.scale) & (found.scale <= 2.02 * plain.scale)).all()
+
+
+def test_a_weight_next_to_small_ones_keeps_all_bits() -> None:
+    array = np.array([[0.01, 1.0, -1.0, 0.005]], np.float32)
+    kind = replace(integer_type("int8"), pairs=True)
+    assert fit(array, kind, (0,), symmetric=True).quantize(array).tolist() == [[1, 126, -126, 1]]
+
+
+@pytest.mark.parametrize("rows", [1, 3, 16])
+def test_products_of_such_weights_are_exact(rows: int) -> None:
+    """On any CPU, with the data that saturates most."""
+    rng = np.random.default_rng(rows)
+    kind = replace(integer_type("int8"), pairs=True)
+    for depth, columns in ((2, 1), (7, 5), (64, 64), (129, 33)):
+        array = rng.standard_normal((depth, columns)).astype(np.float32) + np.float32(1.0)
+        weight = fit(array, kind, (1,), symmetric=True).quantize(array)
+        graph = helper.make_graph(
+            [helper.make_node("MatMulInteger", ["x", "w"], ["y"])],
+            "g",
+            [helper.make_tensor_value_info("x", TensorProto.UINT8, [rows, depth])],
+            [helper.make_tensor_value_info("y", TensorProto.INT32, [rows, columns])],
+            [numpy_helper.from_array(weight, "w")],
+        )
+        model = helper.make_model(graph, ir_version=7, opset_imports=[helper.make_opsetid("", 13)])
+        session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        for x in (np.full((rows, depth), 255, np.uint8), rng.integers(0, 2, (rows, depth), np.uint8) * np.uint8(255)):
+            assert np.array_equal(session.run(None, {"x": x})[0], x.astype(np.int32) @ weight.astype(np.int32))

@@ -1,0 +1,55 @@
+"""Which products of 8-bit integers ONNX Runtime computes inexactly on this CPU.
+
+x86 CPUs without VNNI add two neighbouring products of uint8 and int8 in 16 bits, where the sum saturates (the
+instruction is VPMADDUBSW). Other types go by other instructions, and other CPUs do without, so it is tried.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from surgery.errors import SurgeryError
+from surgery.workers import Worker
+
+_ROWS, _DEPTH, _COLUMNS = 4, 64, 64
+"""The extents of the product that is tried: enough of each for the kernels with vectors."""
+
+_TIMEOUT = 60.0
+
+
+@cache
+def saturates(data: str, weight: str) -> bool:
+    """Return whether sums of products of full range saturate, for types such as uint8 and int8.
+
+    False where ONNX Runtime has no such product.
+    """
+    try:
+        with Worker(timeout=_TIMEOUT, preload=["onnxruntime"]) as worker:
+            return bool(worker.call(f"{__name__}:run_largest", data=data, weight=weight))
+    except SurgeryError:
+        return False
+
+
+def run_largest(data: str, weight: str) -> bool:
+    """Return whether the largest product that two types can give is wrong. In a worker."""
+    import numpy as np
+    import onnx
+    import onnxruntime
+
+    def extreme(name: str, shape: tuple[int, int]) -> Any:
+        return np.full(shape, np.iinfo(name).max, name)
+
+    left, right = extreme(data, (_ROWS, _DEPTH)), extreme(weight, (_DEPTH, _COLUMNS))
+    types = [onnx.helper.np_dtype_to_tensor_dtype(array.dtype) for array in (left, right)]
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("MatMulInteger", ["data", "weight"], ["product"])],
+        "largest",
+        [onnx.helper.make_tensor_value_info("data", types[0], left.shape)],
+        [onnx.helper.make_tensor_value_info("product", onnx.TensorProto.INT32, (_ROWS, _COLUMNS))],
+        [onnx.numpy_helper.from_array(right, "weight")],  # as a constant it is packed, as that of a layer is
+    )
+    model = onnx.helper.make_model(graph, ir_version=7, opset_imports=[onnx.helper.make_opsetid("", 13)])
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {"data": left})
+    return not np.array_equal(found, left.astype(np.int32) @ right.astype(np.int32))
