@@ -53,14 +53,16 @@ def packed_tensor(
     return ir.Tensor(array.view(dtype.numpy()).reshape(dims), dtype=dtype)
 
 
+_TYPES = {each.name.lower(): each for each in ir.DataType if each != ir.DataType.UNDEFINED}
+
+
 def data_type(name: str) -> ir.DataType:
     """Return the element type of a name such as float16 or int4; UsageError suggests a near one."""
-    known = {each.name.lower(): each for each in ir.DataType if each != ir.DataType.UNDEFINED}
-    if name.lower() not in known:
-        sizes = [other for other in known if other.rstrip("0123456789") == name.lower()]
-        hint = f"say its size: {', '.join(sizes)}" if sizes else did_you_mean(name, known) or None
+    if name.lower() not in _TYPES:
+        sizes = [other for other in _TYPES if other.rstrip("0123456789") == name.lower()]
+        hint = f"say its size: {', '.join(sizes)}" if sizes else did_you_mean(name, _TYPES) or None
         raise UsageError(f"there is no element type '{name}'", todo=hint)
-    return known[name.lower()]
+    return _TYPES[name.lower()]
 
 
 def _array(value: Any) -> np.ndarray[Any, Any]:
