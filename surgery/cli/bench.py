@@ -9,10 +9,9 @@ that.
 from __future__ import annotations
 
 import argparse
-import math
 from pathlib import Path
 
-from surgery.cli import _output, _verification
+from surgery.cli import _measuring, _output, _verification
 from surgery.errors import UsageError
 
 
@@ -21,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="the baseline, an .onnx file")
     parser.add_argument("others", metavar="MODEL", nargs="*", help="the .onnx files to measure against it")
     _add_input_arguments(parser)
-    parser.add_argument("--threads", metavar="N", type=count, default=1, help="intra-op threads (default: 1)")
+    _measuring.add_arguments(parser, "the intervals")
     parser.add_argument(
         "--optimization",
         choices=["all", "extended", "basic", "off"],
@@ -36,25 +35,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     budget = parser.add_mutually_exclusive_group()
     budget.add_argument(
-        "--seconds", metavar="S", type=seconds, default=15.0, help="time for the measurement (default: 15)"
+        "--seconds", metavar="S", type=_measuring.positive, default=15.0, help="time for the measurement (default: 15)"
     )
-    budget.add_argument("--repeats", metavar="N", type=count, help="measure N rounds, however long they take")
+    budget.add_argument(
+        "--repeats", metavar="N", type=_measuring.count, help="measure N rounds, however long they take"
+    )
     parser.add_argument(
         "--width",
         metavar="R",
-        type=share,
+        type=_measuring.share,
         default=0.01,
         help="stop when an interval is the speed +- R times the speed (default: 0.01)",
     )
     parser.add_argument(
-        "--level", metavar="P", type=share, default=0.95, help="confidence of the intervals (default: 0.95)"
+        "--warmup", metavar="N", type=_measuring.count, default=3, help="untimed runs of a session (default: 3)"
     )
-    parser.add_argument("--warmup", metavar="N", type=count, default=3, help="untimed runs of a session (default: 3)")
-    parser.add_argument("--seed", metavar="N", type=seed, default=0, help="seed of inputs and orders (default: 0)")
     parser.add_argument(
         "--expect",
         metavar="R",
-        type=seconds,
+        type=_measuring.positive,
         help="exit with 1 unless each model has at least R times the speed of the baseline, by the low end of its "
         "interval",
     )
@@ -80,43 +79,6 @@ def _add_input_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--recipe", metavar="RECIPE", help="use the section 'inputs' of a recipe")
     parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
     _verification.add_library_argument(parser)
-
-
-def count(text: str) -> int:
-    """Read a number of at least 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of at least 1")
-    return int(text)
-
-
-def seed(text: str) -> int:
-    """Read a number of at least 0."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"'{text}' is not a non-negative integer")
-    return int(text)
-
-
-def seconds(text: str) -> float:
-    """Read a positive number."""
-    value = _number(text)
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a positive number")
-    return value
-
-
-def share(text: str) -> float:
-    """Read a number between 0 and 1."""
-    value = _number(text)
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number between 0 and 1")
-    return value
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
 
 
 def main(arguments: argparse.Namespace) -> int:

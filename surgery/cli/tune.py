@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from surgery.cli import _output, _plugins, _verification, apply, bench
+from surgery.cli import _measuring, _output, _plugins, _verification, apply
 
 if TYPE_CHECKING:
     from surgery.engine.tune_recipe import Tuned
@@ -48,36 +48,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_measuring_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("measuring")
-    group.add_argument("--threads", metavar="N", type=bench.count, default=1, help="intra-op threads (default: 1)")
+    _measuring.add_arguments(group, "each decision")
     group.add_argument(
         "--seconds",
         metavar="S",
-        type=bench.seconds,
+        type=_measuring.positive,
         default=15.0,
         help="time for one measurement, which ends as soon as it is decided (default: 15)",
     )
     group.add_argument(
-        "--measurements", metavar="N", type=bench.count, default=20, help="measure at most N times (default: 20)"
-    )
-    group.add_argument(
-        "--level", metavar="P", type=bench.share, default=0.95, help="confidence of each decision (default: 0.95)"
+        "--measurements", metavar="N", type=_measuring.count, default=20, help="measure at most N times (default: 20)"
     )
     group.add_argument(
         "--gain",
         metavar="R",
-        type=bench.seconds,
+        type=_measuring.positive,
         default=1.0,
         help="keep a step only if it makes the model more than R times as fast (default: 1)",
     )
     group.add_argument(
         "--groups",
         metavar="N",
-        type=bench.seed,
+        type=_measuring.natural,
         default=8,
         help="divide the sites of a step into N groups or fewer, where shapes of weights allow it; 0 tries steps as a "
         "whole (default: 8)",
     )
-    group.add_argument("--seed", metavar="N", type=bench.seed, default=0, help="seed of inputs and orders (default: 0)")
 
 
 def main(arguments: argparse.Namespace) -> int:
