@@ -30,7 +30,8 @@ _SETS = ((TRIVIAL, 64), (CHEAP, 16), (math.inf, 8))
 
 
 _LARGER = 24
-"""The least extent of a dim, other than one of 1, at the largest size at which inputs are drawn."""
+"""The least extent of a dim, other than one of 1 or a batch, at the largest size at which inputs are drawn. More rows of
+a batch would show the same again, in so many times the time."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,10 @@ def _drawn(reference: ReferenceRun, spec: SampleSpec, seed: int) -> list[Binding
 
 def _larger(reference: ReferenceRun, base: Binding) -> list[Binding]:
     """Return a point of the size of real use, if the original accepts it: verification runs at sizes of 1 to 5."""
-    dims = {name: max(extent, _LARGER) if extent > 1 else 1 for name, extent in base.dims.items()}
+    dims = {
+        name: extent if extent == 1 or "batch" in name.lower() else max(extent, _LARGER)
+        for name, extent in base.dims.items()
+    }
     binding = replace(base, dims=dims)
     return [binding] if dims != base.dims and reference.draws_all and reference.accepts(binding) else []
 
