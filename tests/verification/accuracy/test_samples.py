@@ -42,7 +42,8 @@ def test_a_batch_stays_small(batch: str) -> None:
 def test_calibration_and_evaluation_share_no_inputs() -> None:
     calibration, evaluation = _drawn("N, 8")
     assert not {one.seed for one in calibration.bindings} & {one.seed for one in evaluation.bindings}
-    assert calibration.synthetic and evaluation.synthetic
+    assert calibration.synthetic
+    assert evaluation.synthetic
 
 
 def test_as_many_sets_as_asked_for() -> None:
