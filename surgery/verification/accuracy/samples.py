@@ -30,8 +30,8 @@ _SETS = ((TRIVIAL, 64), (CHEAP, 16), (math.inf, 8))
 
 
 _LARGER = 24
-"""The least extent of a dim, other than one of 1 or a batch, at the largest size at which inputs are drawn. More rows of
-a batch would show the same again, in so many times the time."""
+"""The least extent of a dim, other than one of 1 or a batch, at the largest size at which inputs are drawn. More rows
+of a batch would show the same again, in so many times the time."""
 
 
 @dataclass(frozen=True)
