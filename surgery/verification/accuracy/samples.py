@@ -29,9 +29,9 @@ _SETS = ((TRIVIAL, 64), (CHEAP, 16), (math.inf, 8))
 """How many sets are drawn where one run costs at most so many estimated seconds."""
 
 
-_LARGER = 24
-"""The least extent of a dim, other than one of 1 or a batch, at the largest size at which inputs are drawn. More rows
-of a batch would show the same again, in so many times the time."""
+_LARGER, _LARGER_IMAGE = 24, 96
+"""The least extent of a dim, other than one of 1 or a batch, at the largest size at which inputs are drawn, and that of
+the height or width of an image. More rows of a batch would show the same again, in so many times the time."""
 
 
 @dataclass(frozen=True)
@@ -89,12 +89,15 @@ def _drawn(reference: ReferenceRun, spec: SampleSpec, seed: int) -> list[Binding
 
 def _larger(reference: ReferenceRun, base: Binding) -> list[Binding]:
     """Return a point of the size of real use, if the original accepts it: verification runs at sizes of 1 to 5."""
-    dims = {
-        name: extent if extent == 1 or "batch" in name.lower() else max(extent, _LARGER)
-        for name, extent in base.dims.items()
-    }
+    dims = {name: _larger_extent(name, extent, reference.spatial) for name, extent in base.dims.items()}
     binding = replace(base, dims=dims)
     return [binding] if dims != base.dims and reference.draws_all and reference.accepts(binding) else []
+
+
+def _larger_extent(name: str, extent: int, spatial: Sequence[str]) -> int:
+    if extent == 1 or "batch" in name.lower():
+        return extent
+    return max(extent, _LARGER_IMAGE if name in spatial else _LARGER)
 
 
 def _worthwhile(cost: float) -> int:

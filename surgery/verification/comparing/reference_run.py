@@ -211,6 +211,11 @@ class ReferenceRun:
         return covered or not inputs.only_given
 
     @property
+    def spatial(self) -> tuple[str, ...]:
+        """The free dims of images, other than batch and channels; known once it is prepared."""
+        return self._plan.dims.spatial
+
+    @property
     def draws_all(self) -> bool:
         """Whether no function of the user's makes inputs: that one is asked for few sizes only."""
         return self._generator is None

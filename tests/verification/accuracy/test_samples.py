@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
+import numpy as np
 import onnx
 import pytest
 
@@ -37,6 +38,18 @@ def test_a_batch_stays_small(batch: str) -> None:
     for samples in _drawn(f"{batch}, sequence, 8"):
         assert max(_extents(samples, batch)) <= 5
         assert max(_extents(samples, "sequence")) == 24
+
+
+def test_images_have_a_size_of_real_use() -> None:
+    head = '<ir_version: 10, opset_import: ["": 21]> g (float[batch,3,height,width] x) => (float[batch,4,h,w] y) '
+    body = "<float[4,3,3,3] k> { y = Conv(x, k) }"
+    model = onnx.parser.parse_model(head + body)
+    model.graph.initializer.add().CopyFrom(onnx.numpy_helper.from_array(np.ones((4, 3, 3, 3), np.float32), "k"))
+    del model.graph.input[1:]
+    with closing(Verifier(model.SerializeToString(), None, VerifySpec())) as verifier:
+        samples = verifier.calibration
+    assert max(_extents(samples, "height")) == max(_extents(samples, "width")) == 96
+    assert max(_extents(samples, "batch")) <= 5
 
 
 def test_calibration_and_evaluation_share_no_inputs() -> None:
