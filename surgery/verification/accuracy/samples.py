@@ -25,7 +25,7 @@ _CHARACTERS = ("normal", "image")
 """Kinds of data that inputs of real use are like: centered, and between 0 and 1."""
 
 
-_SETS = ((TRIVIAL, 64), (CHEAP, 16), (math.inf, 8))
+_SETS = ((TRIVIAL, 64), (CHEAP, 32), (math.inf, 12))
 """How many sets are drawn where one run costs at most so many estimated seconds."""
 
 
