@@ -255,7 +255,7 @@ class Calibration(Section):
         "Complete sets of inputs, as under `inputs`. Without any, those of `inputs` are used, or synthetic ones."
     )
     sets: _Sets = key(
-        "The number of synthetic sets, or of those that the generator makes (default: 8 to 32, by the cost of a run)."
+        "The number of synthetic sets, or of those that the generator makes (default: 12 to 64, by the cost of a run)."
     )
 
 
