@@ -218,11 +218,9 @@ def largest_pairs(array: Array, axes: Axes = ()) -> Array:
     axes = tuple(axis % array.ndim for axis in axes)
     others = tuple(axis for axis in range(array.ndim) if axis not in axes)
     found = np.zeros(tuple(dim if axis in axes else 1 for axis, dim in enumerate(array.shape)))
-    along = axes[-1] if axes else 0
-    count = array.shape[along] if axes else 1
-    step = max(BLOCK * count // max(array.size, 1), 1) if axes else max(len(array), 1)
-    for start in range(0, count, step):
-        place = (*[slice(None)] * along, slice(start, start + step))
+    if not array.size:
+        return found
+    for place in _parts_along(axes[-1], array) if axes else [...]:
         block, inner = array[place], found[place]
         for order in {others, (*others[1:], *others[:1])}:
             rows = wide(np.transpose(block, (*axes, *order))).reshape(*(block.shape[axis] for axis in axes), -1)
@@ -231,6 +229,14 @@ def largest_pairs(array: Array, axes: Axes = ()) -> Array:
                 most = (some[..., 1:] + some[..., :-1]).max(axis=-1, initial=0.0)
                 np.maximum(inner, most.reshape(inner.shape), out=inner)
     return found
+
+
+def _parts_along(axis: int, array: Array) -> Iterator[tuple[slice, ...]]:
+    """Cut an array along an axis into parts of a block or, where one index has more, of one index."""
+    count = array.shape[axis]
+    step = max(BLOCK * count // array.size, 1)
+    for start in range(0, count, step):
+        yield (*[slice(None)] * axis, slice(start, start + step))
 
 
 def blocks(array: Array) -> Iterator[Rows]:

@@ -119,7 +119,17 @@ def test_scalars_and_empty_arrays(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize(
     ("shape", "axes"),
-    [((64, 24), (1,)), ((64, 24), (0,)), ((64, 24), ()), ((3, 40, 8), (0, 2)), ((8, 6, 3, 3), (0,)), ((6, 1, 5), (0,))],
+    [
+        ((64, 24), (1,)),
+        ((64, 24), (0,)),
+        ((64, 24), ()),
+        ((3, 40, 8), (0, 2)),
+        ((8, 6, 3, 3), (0,)),
+        ((6, 1, 5), (0,)),
+        ((9,), ()),
+        ((1, 1), (1,)),
+        ((3, 1 << 17), (0,)),
+    ],
 )
 def test_no_two_neighbours_saturate_together(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
     """Products with uint8 are added in pairs: of a weight of one sign, both neighbours may be large."""
@@ -162,3 +172,8 @@ def test_products_of_such_weights_are_exact(rows: int) -> None:
         session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
         for x in (np.full((rows, depth), 255, np.uint8), rng.integers(0, 2, (rows, depth), np.uint8) * np.uint8(255)):
             assert np.array_equal(session.run(None, {"x": x})[0], x.astype(np.int32) @ weight.astype(np.int32))
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0,)])
+def test_an_empty_weight_has_no_neighbours(shape: tuple[int, ...]) -> None:
+    assert not _integers.largest_pairs(np.zeros(shape, np.float32), (0,)).any()
