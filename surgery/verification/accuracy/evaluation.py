@@ -255,7 +255,7 @@ class Evaluation:
             return Verdict(Status.DIFFERENT, message=f"{'; '.join(beyond)}{self._note()}", details=details)
         nothing = self._nothing_shown(loss)
         if nothing:
-            message = f"nothing is proved: {nothing}; give data to measure on"
+            message = f"nothing is proved: {nothing}; measure on data of your own (--evaluation)"
             return Verdict(Status.UNVERIFIED, VACUOUS, message=message, details=details)
         worst = max(uses, key=lambda one: one.guarded, default=None)
         where = f", worst in output '{worst.output}'{self._on(worst)}" if worst is not None else ""
