@@ -29,9 +29,9 @@ class Scheme:
     per_channel: bool
 
     @staticmethod
-    def of(graph: Graph, weight_type: str, reduce_range: bool | None, *, per_channel: bool) -> Scheme:
+    def of(weight_type: str, reduce_range: bool | None, *, per_channel: bool) -> Scheme:
         """Make a scheme for the products of a model, with data of uint8."""
-        kind, unsigned = (of_weights(graph, name, "uint8", reduce_range) for name in (weight_type, "uint8"))
+        kind, unsigned = (of_weights(name, "uint8", reduce_range) for name in (weight_type, "uint8"))
         return Scheme(kind, unsigned, per_channel)
 
 

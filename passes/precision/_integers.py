@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from surgery import Graph, Refusal, data_type, saturates
+from surgery import Refusal, data_type, saturates
 
 Array = np.ndarray[Any, Any]
 Axes = tuple[int, ...]
@@ -61,14 +61,14 @@ class IntegerType:
         return IntegerType(self.name, -span // 2 if self.low < 0 else 0, (span // 2 if self.low < 0 else span) - 1)
 
 
-def of_weights(graph: Graph, name: str, data: str, reduce_range: bool | None) -> IntegerType:
+def of_weights(name: str, data: str, reduce_range: bool | None) -> IntegerType:
     """Return the integers of weights that are multiplied by data of a type, with the range that may be used.
 
-    None for `reduce_range` asks ONNX Runtime whether sums of two products saturate, once for each step.
+    None for `reduce_range` asks ONNX Runtime whether sums of two products saturate.
     """
     kind = integer_type(name)
     if reduce_range is None:
-        return replace(kind, pairs=graph.remember(("saturates", data, name), lambda: saturates(data, name)))
+        return replace(kind, pairs=saturates(data, name))
     return kind.reduced(7) if reduce_range else kind
 
 

@@ -60,7 +60,7 @@ def quantize_dynamic(
         # options: {min_size: 0}
         g (float[N,4] x) => (float[N,2] y) <float[4,2] w = {1, 2, 3, 4, 5, 6, 7, 8}> { y = MatMul(x, w) }
     """
-    dynamic = Dynamic(graph, Scheme.of(graph, weight_type, reduce_range, per_channel=per_channel))
+    dynamic = Dynamic(graph, Scheme.of(weight_type, reduce_range, per_channel=per_channel))
     operators = {"Conv" if op == "PointwiseConv" else op for op in ops}
     for node in chosen(graph, sorted(operators), nodes, exclude):
         if node.op == "Conv" and "Conv" not in ops and not is_pointwise(node):

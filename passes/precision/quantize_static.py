@@ -70,7 +70,7 @@ def quantize_static(
     kept = connected(units)
     scheme = Scheme(
         kind,
-        of_weights(graph, weight_type, activation_type, reduce_range),
+        of_weights(weight_type, activation_type, reduce_range),
         per_channel,
         symmetric,
         method,

@@ -9,8 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from surgery.errors import SurgeryError
-from surgery.workers import Worker
+from surgery.workers import Worker, WorkerRaised
 
 _ROWS, _DEPTH, _COLUMNS = 4, 64, 64
 """The extents of the product that is tried: enough of each for the kernels with vectors."""
@@ -22,12 +21,12 @@ _TIMEOUT = 60.0
 def saturates(data: str, weight: str) -> bool:
     """Return whether sums of products of full range saturate, for types such as uint8 and int8.
 
-    False where ONNX Runtime has no such product.
+    False where ONNX Runtime refuses such a product. Tried once in a process; `WorkerError` where it does not end.
     """
     try:
         with Worker(timeout=_TIMEOUT, preload=["onnxruntime"]) as worker:
             return bool(worker.call(f"{__name__}:run_largest", data=data, weight=weight))
-    except SurgeryError:
+    except WorkerRaised:
         return False
 
 
