@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .spec import Exporter
+    from .spec import Built, Exporter
 
 HERE = Path(__file__).resolve().parent
+
+SAME = 1e-3
+"""Largest difference, in standard deviations, between runs that compute the same in another order."""
 
 
 def cache_folder() -> Path:
@@ -44,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
 
     if args.list:
         for spec in ALL.values():
-            print(f"{spec.name:14}{spec.about}")
+            print(f"{spec.name:18}{spec.about}")
         return 0
     unknown = [name for name in args.names if name not in ALL]
     if unknown:
@@ -93,14 +96,14 @@ def _build_one(name: str, exporter: Exporter, args: argparse.Namespace, folder: 
         reason = (str(error).strip() or "no message").splitlines()[0]
         print(f"{path.name}: {type(error).__name__}: {reason}", file=sys.stderr)
         return 1
-    return _report(path, time.perf_counter() - started)
+    return _report(path, built, time.perf_counter() - started)
 
 
-def _report(path: Path, seconds: float) -> int:
+def _report(path: Path, built: Built, seconds: float) -> int:
     """Print what was built and how its outputs behave; 1 when they are unfit for comparing models."""
     import onnx
 
-    from .probe import probe
+    from .probe import module_differs, probe, steps_differ
 
     ops = Counter(node.op_type for node in onnx.load(path).graph.node)
     print(
@@ -111,7 +114,14 @@ def _report(path: Path, seconds: float) -> int:
     for r in results:
         verdict = "ok" if r.ok else "UNFIT"
         print(f"  {r.output}: std {r.std:.3g}, inputs move it {r.moved:.3g}, rows differ {r.rows:.3g}: {verdict}")
-    return 0 if all(r.ok for r in results) else 1
+    fit = all(r.ok for r in results)
+    differences = {"from its module": module_differs(path, built), "in steps": steps_differ(path)}
+    for words, difference in differences.items():
+        if difference is not None:
+            same = difference <= SAME
+            fit = fit and same
+            print(f"  differs {words} by {difference:.1e}: {'ok' if same else 'WRONG'}")
+    return 0 if fit else 1
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from . import audio, text, vision
+from functools import partial
+
+from . import audio, decoders, diffusion, encdec, encoders, speech, text, towers, vision
 from .spec import Spec
 
 _SPECS = (
@@ -110,6 +112,57 @@ _SPECS = (
         "whisper-enc",
         "whisper-enc-tiny",
         committed={"dy": "whisper-enc-tiny.onnx"},
+    ),
+    *(
+        Spec(name, about, build, name, f"{name}-tiny")
+        for name, about, build in (
+            ("llama-past", "Llama with its cache: grouped heads, rotary positions", decoders.llama),
+            ("mistral-past", "Mistral with its cache: sliding window, grouped heads", decoders.mistral),
+            ("gpt2-past", "GPT-2 with its cache", decoders.gpt2),
+            ("qwen2-past", "Qwen2 with its cache: grouped heads, biases", decoders.qwen2),
+            ("qwen3-past", "Qwen3 with its cache: normalized queries and keys", decoders.qwen3),
+            ("gpt-neox-past", "GPT-NeoX with its cache: a quarter of a head rotates", decoders.gpt_neox),
+            ("phi-past", "Phi with its cache: half of a head rotates, biases", decoders.phi),
+            ("phi3-past", "Phi-3 with its cache: packed projections", decoders.phi3),
+            ("gptj-past", "GPT-J with its cache: neighbours rotate", decoders.gptj),
+            ("opt-past", "OPT with its cache", decoders.opt),
+            ("gemma2-past", "Gemma 2 with its cache: soft caps, windows", decoders.gemma2),
+            ("gemma3-past", "Gemma 3 with its cache: windows, two rotations", decoders.gemma3),
+            ("falcon-past", "Falcon with its cache: one head of keys and values", decoders.falcon),
+            ("bigcode-past", "StarCoder with its cache: one head of keys and values", decoders.bigcode),
+            ("bloom-past", "BLOOM with its cache: ALiBi", decoders.bloom),
+            ("mpt-past", "MPT with its cache: ALiBi", decoders.mpt),
+            ("mixtral-past", "Mixtral with its cache: experts", decoders.mixtral),
+            ("qwen2-moe-past", "Qwen2-MoE with its cache: experts, a shared one", decoders.qwen2_moe),
+            ("bart", "BART, encoder and decoder", encdec.bart),
+            ("bart-dec", "BART's decoder, first token: caches are outputs", partial(encdec.bart_decoder, past=False)),
+            ("bart-dec-past", "BART's decoder with its caches", partial(encdec.bart_decoder, past=True)),
+            ("t5-dec", "T5's decoder, first token: relative positions", partial(encdec.t5_decoder, past=False)),
+            ("t5-dec-past", "T5's decoder with its caches", partial(encdec.t5_decoder, past=True)),
+            ("whisper-dec", "Whisper's decoder, first token", partial(encdec.whisper_decoder, past=False)),
+            ("whisper-dec-past", "Whisper's decoder with its caches", partial(encdec.whisper_decoder, past=True)),
+            ("distilbert", "DistilBERT encoder", encoders.distilbert),
+            ("roberta", "RoBERTa encoder: positions from the padding", encoders.roberta),
+            ("electra", "ELECTRA encoder: narrow embeddings", encoders.electra),
+            ("albert", "ALBERT encoder: layers that share weights", encoders.albert),
+            ("mpnet", "MPNet encoder: relative positions", encoders.mpnet),
+            ("deberta", "DeBERTa v2 encoder: disentangled attention", encoders.deberta),
+            ("modernbert", "ModernBERT encoder: rotary, windows", encoders.modernbert),
+            ("clip-text", "CLIP's text tower", encoders.clip_text),
+            ("clip-vision", "CLIP's image tower", towers.clip_vision),
+            ("siglip-vision", "SigLIP's image tower, pooled by attention", towers.siglip_vision),
+            ("dinov2", "DINOv2: scaled branches", towers.dinov2),
+            ("beit", "BEiT: relative positions in each layer", towers.beit),
+            ("swin2", "Swin 2: cosines as scores", towers.swin2),
+            ("sam", "SAM's image encoder: windows, decomposed positions", towers.sam),
+            ("sam2", "SAM 2's image encoder: pooled queries, windows", towers.sam2),
+            ("detr", "DETR detector: attention to the image", towers.detr),
+            ("conformer", "wav2vec 2.0 with conformer layers", speech.conformer),
+            ("wavlm", "WavLM: gated relative positions", speech.wavlm),
+            ("unet", "Small UNet of a diffusion model", diffusion.unet),
+            ("vae", "VAE decoder of a diffusion model", diffusion.vae),
+            ("mmdit", "Two blocks of an MMDiT", diffusion.mmdit),
+        )
     ),
 )
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import warnings
 from pathlib import Path
+from typing import Any
 
 import onnx
 import torch
@@ -40,9 +42,7 @@ def export(
 
 
 def _export_dynamo(built: Built, path: Path, opset: int) -> None:
-    dims = {name for axes in built.inputs.values() for name in axes.values()}
-    symbols = {name: torch.export.Dim(name) for name in sorted(dims)}
-    shapes = tuple({axis: symbols[name] for axis, name in axes.items()} for axes in built.inputs.values())
+    shapes = _dynamic_shapes(built)
     program = torch.onnx.export(
         built.module,
         built.args,
@@ -56,6 +56,18 @@ def _export_dynamo(built: Built, path: Path, opset: int) -> None:
     )
     assert program is not None
     program.save(str(path), external_data=False)
+
+
+def _dynamic_shapes(built: Built) -> tuple[Any, ...]:
+    """Describe the dynamic dims as the module's signature groups its arguments.
+
+    A dim that is the sum of two others cannot be declared; the exporter finds it where all go by name.
+    """
+    dims = sorted({name for axes in built.inputs.values() for name in axes.values()})
+    free = all(name.isidentifier() for name in dims)
+    symbols = {name: torch.export.Dim(name) if free else name for name in dims}
+    shapes = [{axis: symbols[name] for axis, name in axes.items()} for axes in built.inputs.values()]
+    return tuple(inspect.signature(built.module.forward).bind(*shapes).arguments.values())
 
 
 def _export_torchscript(built: Built, path: Path, opset: int, *, training: bool) -> None:

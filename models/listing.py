@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -12,6 +13,7 @@ import onnx
 
 HERE = Path(__file__).resolve().parent
 BEGIN, END = "<!-- listing: python -m models.listing --write -->\n", "<!-- end of listing -->\n"
+_CACHE = re.compile(r"past_key_values\.\d+(\.(?:encoder|decoder))?\.(?:key|value)")
 HEADER = ("file", "model", "exporter", "opset", "nodes", "Dropout", "Identity", "parameters", "bytes", "inputs")
 
 
@@ -37,7 +39,7 @@ def _row(path: Path) -> tuple[str, ...]:
     ops = Counter(node.op_type for node in model.graph.node)
     parameters = sum(math.prod(t.dims) for t in model.graph.initializer)
     opset = next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
-    inputs = "; ".join(_tensor(value) for value in model.graph.input)
+    inputs = "; ".join(dict.fromkeys(_tensor(value) for value in model.graph.input))
     numbers = (opset, ops.total(), ops["Dropout"], ops["Identity"])
     size = f"{path.stat().st_size:,}"
     return f"`{path.name}`", name, exporter, *map(str, numbers), f"{parameters:,}", size, inputs
@@ -46,7 +48,8 @@ def _row(path: Path) -> tuple[str, ...]:
 def _tensor(value: onnx.ValueInfoProto) -> str:
     kind = onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type).lower()
     dims = ", ".join(d.dim_param or str(d.dim_value) for d in value.type.tensor_type.shape.dim)
-    return f"{value.name} {kind}[{dims}]"
+    name = _CACHE.sub(r"past_key_values.*\1.*", value.name)  # one entry for the caches of all layers
+    return f"{name} {kind}[{dims}]"
 
 
 def markdown(folder: Path) -> str:

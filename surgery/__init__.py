@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from surgery.graph.literals import data_type as data_type
     from surgery.graph.literals import literal_tensor as literal_tensor
     from surgery.graph.literals import packed_tensor as packed_tensor
+    from surgery.graph.literals import unpacked_codes as unpacked_codes
     from surgery.graph.merge import Other as Other
+    from surgery.graph.misfits import misfit as misfit
     from surgery.graph.narrowing import narrowing as narrowing
     from surgery.graph.values import Node as Node
     from surgery.graph.values import Refusal as Refusal
@@ -98,12 +100,14 @@ _HOMES = {
     "graph_pass": "registry.declare",
     "is_computed": "operators.kernels",
     "literal_tensor": "graph.literals",
+    "misfit": "graph.misfits",
     "narrowing": "graph.narrowing",
     "packed_tensor": "graph.literals",
     "pattern_pass": "registry.declare",
     "require_form": "graph.attributes",
     "saturates": "runtime.integer_products",
     "typed_attribute": "graph.attributes",
+    "unpacked_codes": "graph.literals",
 }
 
 __all__ = [
@@ -142,6 +146,7 @@ __all__ = [
     "is_computed",
     "literal_tensor",
     "load",
+    "misfit",
     "narrowing",
     "packed_tensor",
     "pattern_pass",
@@ -151,6 +156,7 @@ __all__ = [
     "save",
     "split",
     "typed_attribute",
+    "unpacked_codes",
     "verify",
 ]
 

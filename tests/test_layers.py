@@ -8,7 +8,19 @@ from support.imports import ROOT, arrows, circles, floors, imports, modules, roo
 
 # From the bottom to the top: a folder imports from those before it, and from itself.
 FOLDERS = [
-    *("errors", "promises", "workers", "operators", "storage", "proto", "shapes", "runtime", "graph", "patterns"),
+    *(
+        "errors",
+        "promises",
+        "workers",
+        "operators",
+        "storage",
+        "proto",
+        "shapes",
+        "runtime",
+        "targets",
+        "graph",
+        "patterns",
+    ),
     *(
         "rules",
         "registry",
@@ -55,8 +67,8 @@ def test_no_imports_go_in_a_circle() -> None:
 def test_the_house_stays_small() -> None:
     between = rooms()
     assert len(between) <= 40
-    assert floors(between) <= 14
-    assert sum(map(len, between.values())) <= 240
+    assert floors(between) <= 15
+    assert sum(map(len, between.values())) <= 256
 
 
 def test_only_four_files_stand_in_no_folder() -> None:
@@ -79,7 +91,7 @@ def test_folders_of_tests_mirror_the_source() -> None:
 # What runs from end to end, what the tests share, suites, and what stands next to the package.
 NO_MIRROR = {
     *("behaviour", "support", "cases", "mutation", "power", "random_graphs", "wrong_tools", "tools"),
-    *("passes", "benchmarks", "docs"),
+    *("passes", "benchmarks", "docs", "zoo"),
 }
 
 

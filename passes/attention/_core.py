@@ -7,7 +7,11 @@ from surgery import Node, Refusal, Value
 
 @dataclass(frozen=True)
 class Core:
-    """The parts of one attention: [batch, heads, sequence, size] each; `keys` may stand after a Transpose."""
+    """The parts of one attention: [batch, heads, sequence, size] each; `keys` may stand after a Transpose.
+
+    With a `softcap` c, scaled scores x are c * tanh(x / c) before the mask is added. `more` is what is added to the
+    scores before the mask is.
+    """
 
     queries: Value
     keys: "Side"
@@ -15,6 +19,8 @@ class Core:
     mask: Value | None
     scale: float
     context: Value
+    softcap: float = 0.0
+    more: tuple[Value, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -25,16 +31,19 @@ class Side:
     perm: tuple[int, ...] = ()
 
 
-def core(softmax: Node) -> Core | None:
-    """Read the attention around a Softmax; None when there is none, refused when others read its inside."""
+def core(softmax: Node, *, capped: bool = False, several: bool = False) -> Core | None:
+    """Read the attention around a Softmax; None when there is none, refused when others read its inside.
+
+    With `capped`, scores may go through a soft cap; with `several`, more than one mask may be added to them.
+    """
     probabilities = _behind_guard(softmax.outputs[0])
     reader = only_reader(probabilities)
     if reader is None or reader.op != "MatMul" or reader.input(0) != probabilities:
         return None
-    found = _scores(softmax.required_input(0))
-    if found is None:
+    found = _scores(softmax.required_input(0), capped=capped)
+    if found is None or (len(found[3]) > 1 and not several):
         return None
-    product, scale, mask = found
+    product, scale, softcap, masks = found
     left, by_left = _unscaled(product.required_input(0))
     right, by_right = _unscaled(product.required_input(1))
     keys = _transposed(right)
@@ -43,7 +52,8 @@ def core(softmax: Node) -> Core | None:
     if only_reader(softmax.required_input(0)) is None or softmax.outputs[0].is_output:
         raise Refusal("a value inside the attention is read elsewhere too")
     values = reader.required_input(1)
-    return Core(left, keys, values, mask, scale * by_left * by_right, reader.outputs[0])
+    mask = masks[0] if masks else None
+    return Core(left, keys, values, mask, scale * by_left * by_right, reader.outputs[0], softcap, masks[1:])
 
 
 def only_reader(value: Value) -> Node | None:
@@ -77,29 +87,43 @@ def _behind_guard(probabilities: Value) -> Value:
     return where.outputs[0] if guards and zero == 0 else probabilities
 
 
-def _scores(value: Value) -> tuple[Node, float, Value | None] | None:
-    """Return the product of queries and keys, the factor after it, and what is added to it."""
-    producer = value.producer
-    if producer is None:
-        return None
-    if producer.op != "Add":
-        found = _product(value)
-        return None if found is None else (*found, None)
-    first, second = producer.required_input(0), producer.required_input(1)
-    for scores, mask in ((first, second), (second, first)):
-        found = _product(scores)
-        if found is not None:
-            return (*found, mask)
-    return None
+def _scores(value: Value, *, capped: bool) -> tuple[Node, float, float, tuple[Value, ...]] | None:
+    """Return the product of queries and keys, the factor and soft cap after it, and what is added, the last first."""
+    producer, masks = value.producer, list[Value]()
+    while producer is not None and producer.op == "Add" and len(masks) < 3:
+        first, second = producer.required_input(0), producer.required_input(1)
+        for scores, mask in ((first, second), (second, first)):
+            found = _product(scores, capped=capped)
+            if found is not None:
+                return (*found, (*masks, mask))
+        inner = next((one for one in (first, second) if _is_sum(one, capped=capped)), None)
+        if inner is None:
+            return None
+        masks.append(second if inner == first else first)
+        producer = inner.producer
+    found = None if producer is None or masks else _product(value, capped=capped)
+    return None if found is None else (*found, ())
 
 
-def _product(value: Value) -> tuple[Node, float] | None:
+def _is_sum(value: Value, *, capped: bool) -> bool:
+    """Return whether a value is a sum of scores: nothing else reads it, and a product is in it."""
+    node = value.producer
+    if node is None or node.op != "Add" or only_reader(value) is None:
+        return False
+    parts = (node.required_input(0), node.required_input(1))
+    return any(_product(one, capped=capped) is not None or _is_sum(one, capped=capped) for one in parts)
+
+
+def _product(value: Value, *, capped: bool) -> tuple[Node, float, float] | None:
     value, scale = _unscaled(value)
-    producer = value.producer
+    producer, softcap = value.producer, 0.0
+    if capped and producer is not None and producer.op == "Tanh" and only_reader(value) is not None:
+        value, inner = _unscaled(producer.required_input(0))
+        producer, softcap, scale = value.producer, scale, inner * scale
     if producer is None or producer.op != "MatMul" or only_reader(value) is None:
         return None
     right = producer.required_input(1)
-    return None if right.is_constant else (producer, scale)
+    return None if right.is_constant else (producer, scale, softcap)
 
 
 def _unscaled(value: Value) -> tuple[Value, float]:
@@ -113,6 +137,9 @@ def _unscaled(value: Value) -> tuple[Value, float]:
 def _transposed(value: Value) -> Side | None:
     """Read the keys in front of the Transpose that turns them; through factors, as some exports write them."""
     producer = value.producer
+    if producer is not None and producer.op == "Reshape":
+        source = _turned_in_rank_3(producer)
+        return None if source is None else Side(source)
     if producer is None or producer.op != "Transpose":
         return None
     perm = tuple(producer.attr("perm") or ())
@@ -120,6 +147,22 @@ def _transposed(value: Value) -> Side | None:
     if perm == (0, 1, 3, 2):
         return Side(source)
     return Side(source, (0, 2, 1, 3)) if perm == (0, 2, 3, 1) else None
+
+
+def _turned_in_rank_3(last: Node) -> Value | None:
+    """Return the heads whose last two dims are exchanged in rank 3, with all dims in front as one."""
+    turn = last.required_input(0).producer
+    if turn is None or turn.op != "Transpose" or turn.attr("perm") != [0, 2, 1]:
+        return None
+    first = turn.required_input(0).producer
+    if first is None or first.op != "Reshape":
+        return None
+    source = first.required_input(0)
+    before, rows, after = source.shape, first.outputs[0].shape, last.outputs[0].shape
+    if before is None or rows is None or after is None or len(before) != 4 or None in before:
+        return None
+    turned = rows[1:] == before[2:] and after == (*before[:2], before[3], before[2])
+    return source if turned else None
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from surgery import Builder, Graph, Node, Parity, Value, graph_pass, is_computed
+from surgery import Builder, Graph, Node, Parity, Value, graph_pass
 
-from ._core import Core, Heads, Repetition, Side, flat_apart, flat_behind, heads, keeps, repetition
+from ._core import Core, Heads, Repetition, Side, flat_apart, flat_behind, heads, repetition
 from ._mask import clamped, fits, for_all_queries, is_finite
-from ._shared import Masks, rewrite_cores
+from ._shared import Masks, hand_on, rewrite_cores
 
 
 @graph_pass("fuse-attention", parity=Parity.CLOSE)
@@ -50,7 +50,7 @@ def _require_softmax(node: Node, found: Core, new: Builder) -> None:
     dtype, rank = node.outputs[0].dtype, found.queries.rank
     new.require(rank == 4, "the attention is not of rank 4, or its rank is not known")
     new.require(node.attr("axis") in (-1, 3), "Softmax is not along the keys")
-    new.require(is_computed("Attention", dtype), "no runtime has the operator for this type")
+    new.require(new.target.computes("Attention", dtype, node.opset), "no runtime has the operator for this type")
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,13 @@ def _fuse(softmax: Node, found: Core, masks: Masks, new: Builder) -> Masks:
         keys = (inputs.keys.shape or (None,) * 4)[1 if inputs.counts else 2]
         new.require(fits(found.mask, batch, count, queries, keys), "the mask is not known to fit the scores")
         new.require(is_finite(found.mask), "the mask may hold infinities")
-        ready = {found.mask: masks.get(found.mask) or _prepared(found.mask, inputs, new)}
+        key = found.mask, found.queries if queries is None else queries
+        ready = {key: masks.get(key) or _prepared(found.mask, inputs, new)}
     counts = {} if inputs.counts is None else {"q_num_heads": inputs.counts[0], "kv_num_heads": inputs.counts[1]}
-    mask = None if found.mask is None else ready[found.mask]
+    (mask,) = ready.values() or (None,)
     attributes = {"scale": found.scale, **counts}
     result = new.node("Attention", inputs.queries, inputs.keys, inputs.values, mask, attributes=attributes)
-    _hand_on(found.context, result, flat=inputs.counts is not None, new=new)
+    hand_on(found.context, result, flat=inputs.counts is not None, new=new)
     return ready
 
 
@@ -122,18 +123,3 @@ def _prepared(mask: Value, inputs: Inputs, new: Builder) -> Value:
     if extents is not None and extents[-2] == 1:
         return for_all_queries(ready, mask, inputs.queries, 1 if inputs.counts else 2, new)
     return ready
-
-
-def _hand_on(context: Value, result: Value, *, flat: bool, new: Builder) -> None:
-    join = flat_behind(context) if flat else None
-    if join is None:
-        new.replace(context, result)
-        return
-    after, wanted = join.outputs[0].shape, join.required_input(1)
-    if after is not None and len(after) == 3 and keeps(join, 2):
-        new.replace(join.outputs[0], result)
-        return
-    elements = wanted.elements if wanted.is_constant else ()
-    new.require(elements is not None and 0 not in elements[2:], "the Reshape after the heads copies a dim of theirs")
-    attributes = dict(join.attributes)
-    new.replace(join.outputs[0], new.node("Reshape", result, wanted, attributes=attributes))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from surgery import Builder, Match, Node, Refusal, Value, is_computed
+from surgery import Builder, Match, Node, Refusal, Value
 
 Dim = int | str | None
 
@@ -21,7 +21,7 @@ def require_before_28(m: Match, op: str) -> None:
 
 def require_type(m: Match, op: str, x: Value) -> None:
     """Refuse unless runtimes compute an operator in the type of `x`."""
-    m.require(is_computed(op, x.dtype), f"{op} is not computed in this type")
+    m.require(m.root.graph.target.computes(op, x.dtype, m.root.opset), f"{op} is not computed in this type")
 
 
 def require_plain_constants(m: Match, x: Value) -> None:
@@ -44,11 +44,23 @@ def require_tolerant_readers(m: Match) -> None:
     m.require(not magnified, "something divides by the result or takes its logarithm, which magnifies its rounding")
 
 
-def require_gelu(m: Match) -> None:
-    """Refuse unless Gelu is in the opset, and computed in this type from one value and plain numbers."""
+def takes_own(new: Builder, op: str, x: Value) -> bool:
+    """Return whether the target runs an operator of ONNX Runtime's own ("com.microsoft::Gelu") in the type of `x`."""
+    return x.dtype is not None and new.target.has(op, x.dtype)
+
+
+def gelu(m: Match, new: Builder, own: str) -> str:
+    """Return the operator for a Gelu: the standard one, or before opset 20 `own` where the target runs that.
+
+    Refuse unless one of them is computed in this type, from one value and plain numbers.
+    """
+    if m.root.opset < 20 and takes_own(new, own, m.x):
+        require_plain_constants(m, m.x)
+        return own
     require_operator(m, "Gelu", 20)
     require_type(m, "Gelu", m.x)
     require_plain_constants(m, m.x)
+    return "Gelu"
 
 
 def is_plain(constant: Value, x: Value) -> bool:

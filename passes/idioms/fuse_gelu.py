@@ -2,7 +2,7 @@
 
 from surgery import Builder, Match, Parity, Value, pattern_pass
 
-from ._shared import require_gelu
+from ._shared import gelu
 
 ARGUMENTS = ("s = Div(x, ~1.4142135623730951)", "s = Mul(x, ~0.7071067811865476)")
 PRODUCTS = (
@@ -33,7 +33,7 @@ def fuse_gelu(m: Match, new: Builder) -> Value:
 
     Right because that is what Gelu computes by its text (opset 20, approximate = "none"). The three factors of the
     product come in any order, and the division by √2 may be a multiplication. Each constant must be one number
-    that leaves the shape of x.
+    that leaves the shape of x. Before opset 20, com.microsoft::Gelu computes the same where the target runs it.
 
     Example:
         g (float[N,4] x) => (float[N,4] y) <float root = {1.4142135}, float one = {1}, float half = {0.5}> {
@@ -44,5 +44,4 @@ def fuse_gelu(m: Match, new: Builder) -> Value:
             y = Mul(h, half)
         }
     """
-    require_gelu(m)
-    return new.node("Gelu", m.x)
+    return new.node(gelu(m, new, "com.microsoft::Gelu"), m.x)

@@ -2,7 +2,7 @@
 
 from surgery import Builder, Match, Parity, Value, pattern_pass
 
-from ._shared import require_gelu
+from ._shared import gelu
 
 CUBIC = (
     "c = Pow(x, 3)\n k = Mul(c, ~0.044715)",
@@ -48,7 +48,8 @@ def fuse_gelu_tanh(m: Match, new: Builder) -> Value:
 
     Right because that is what Gelu with approximate = "tanh" computes by its text (opset 20). The cube may be a
     power or a chain of products, x may stand in front of the bracket, and factors come in any order. Each constant
-    must be one number that leaves the shape of x.
+    must be one number that leaves the shape of x. Before opset 20, com.microsoft::FastGelu computes the same where the
+    target runs it; ONNX Runtime's takes no scalar.
 
     Example:
         g (float[N,4] x) => (float[N,4] y)
@@ -63,5 +64,8 @@ def fuse_gelu_tanh(m: Match, new: Builder) -> Value:
             y = Mul(h, p)
         }
     """
-    require_gelu(m)
-    return new.node("Gelu", m.x, approximate="tanh")
+    op = gelu(m, new, "com.microsoft::FastGelu")
+    if op == "Gelu":
+        return new.node(op, m.x, approximate="tanh")
+    m.require(m.x.rank, "FastGelu takes no scalar, and the rank is 0 or not known")
+    return new.node(op, m.x)

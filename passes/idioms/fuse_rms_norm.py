@@ -2,8 +2,9 @@
 
 from surgery import Builder, Match, Parity, Value, pattern_pass
 
-from ._shared import normalized, over_normalized, over_root_mean_square
+from ._shared import normalized, over_normalized, over_root_mean_square, takes_own
 
+BRANCHWISE = "com.microsoft::BranchwiseRMSNorm"
 ENDS = (
     ("x = Cast(z)", "c = Cast(n)\n y = Mul(c, scale)"),
     ("", "y = Mul(n, scale)"),
@@ -24,6 +25,9 @@ def fuse_rms_norm(m: Match, new: Builder) -> Value:
     is taken along; without one it is ones. float16 is computed in float and rounded before the scale, as the
     operator does; then the casts go too.
 
+    Before opset 23, com.microsoft::BranchwiseRMSNorm with one branch computes the same over the last axis, in float,
+    where the target runs it. ONNX Runtime 1.32 computes both by the same kernel.
+
     Example:
         <ir_version: 11, opset_import: ["" : 23]>
         g (float[N,4] x) => (float[N,4] y)
@@ -36,6 +40,10 @@ def fuse_rms_norm(m: Match, new: Builder) -> Value:
             y = Mul(n, scale)
         }
     """
-    source, attributes = normalized(m, "RMSNormalization", 23)
+    own = m.root.opset < 23 and takes_own(new, BRANCHWISE, getattr(m, "z", m.x))
+    source, attributes = normalized(m, "RMSNormalization", 0 if own else 23)
     scale = over_normalized(new, getattr(m, "scale", None), source, int(attributes["axis"]))
+    if own:
+        m.require(attributes["axis"] == -1, "BranchwiseRMSNorm is over the last axis alone")
+        return new.node(BRANCHWISE, source, scale, epsilon=attributes["epsilon"], num_branches=1)
     return new.node("RMSNormalization", source, scale, attributes=attributes)

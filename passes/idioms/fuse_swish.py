@@ -2,8 +2,9 @@
 
 from surgery import Builder, Match, Parity, Value, pattern_pass
 
-from ._shared import number, require_operator, require_plain_constants, require_type
+from ._shared import number, require_operator, require_plain_constants, require_type, takes_own
 
+QUICK_GELU = "com.microsoft::QuickGelu"
 SCALED = """
     a = Mul(x, alpha)
     s = Sigmoid(a)
@@ -29,6 +30,8 @@ def fuse_swish(m: Match, new: Builder) -> Value:
     number that leaves the shape of x. The sigmoid may be written out, as x / (1 + exp(-x)): where the exponential
     overflows both are zero. From opset 25 on ONNX Runtime 1.31 does not run Swish, and the formula stays.
 
+    Where that is not Swish, com.microsoft::QuickGelu computes the same, if the target runs it.
+
     Example:
         <ir_version: 11, opset_import: ["" : 24]>
         g (float[N,4] x) => (float[N,4] y) {
@@ -36,9 +39,14 @@ def fuse_swish(m: Match, new: Builder) -> Value:
             y = Mul(x, s)
         }
     """
-    require_operator(m, "Swish", 24)
-    m.require(m.root.opset == 24, "ONNX Runtime computes Swish by its body, and finds that at opset 24 only")
-    require_type(m, "Swish", m.x)
+    own = m.root.opset != 24 and takes_own(new, QUICK_GELU, m.x)
+    if not own:
+        require_operator(m, "Swish", 24)
+        m.require(m.root.opset == 24, "ONNX Runtime computes Swish by its body, and finds that at opset 24 only")
+        require_type(m, "Swish", m.x)
     require_plain_constants(m, m.x)
     scaled = m.root.op == "Mul" and m.node("s").input(0) != m.x
-    return new.node("Swish", m.x, alpha=number(m.alpha, m.x) if scaled else None)
+    alpha = number(m.alpha, m.x) if scaled else None
+    if own:
+        return new.node(QUICK_GELU, m.x, alpha=1.0 if alpha is None else alpha)
+    return new.node("Swish", m.x, alpha=alpha)

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from surgery import Graph, Node, Value, is_computed
+from surgery import Graph, Node, Value
 
 from ._rows import RESHAPES, RowWise, row_wise
 
@@ -125,7 +125,7 @@ class Regions:
         return found
 
     def _makes_gemm(self, product: Value, add: Node) -> bool:
-        if add.op != "Add" or add not in self.rules or not is_computed("Gemm", product.dtype):
+        if add.op != "Add" or add not in self.rules or not _has_gemm(product):
             return False
         # Gemm broadcasts only its third operand.
         return add.inputs.count(product) == 1 and add.outputs[0].shape == product.shape
@@ -202,3 +202,8 @@ class Regions:
                 pending.extend(other for other in dict.fromkeys(fresh) if other not in seen)
                 seen.update(fresh)
         return found
+
+
+def _has_gemm(product: Value) -> bool:
+    """Return whether the target computes Gemm in the type of a product."""
+    return product.dtype is not None and product.graph.target.has("Gemm", product.dtype)

@@ -48,7 +48,7 @@ def row_wise(node: Node) -> RowWise | None:
     """Tell how a node works row by row on inputs of rank 3 and more; None when it does not, or not surely."""
     rule = _same_shape if node.is_unary else _broadcast if node.is_broadcasting else _RULES.get(node.op)
     try:
-        found = rule(node) if rule is not None and node.opset >= 8 else None
+        found = rule(node) if rule is not None and (node.domain or node.opset >= 8) else None
     except Refusal:
         return None
     if found is None:
@@ -103,6 +103,11 @@ def _along_axis(node: Node) -> RowWise | None:
     alone = not any(value.is_used for value in node.outputs[1:])
     vectors = all(value is None or value.rank in (0, 1) for value in node.inputs[1:])
     return RowWise(attributes={"axis": _on_matrix(axis)}) if _is_last(axis, node) and alone and vectors else None
+
+
+def _one_branch(node: Node) -> RowWise | None:
+    scale = node.input(1)
+    return RowWise() if node.attr("num_branches") == 1 and (scale is None or scale.rank == 1) else None
 
 
 def _reduction(node: Node) -> RowWise | None:
@@ -166,4 +171,5 @@ _RULES: dict[str, Callable[[Node], RowWise | None]] = {
     "MatMul": _matmul,
     "Slice": _slice,
     "Split": _split,
+    "com.microsoft::BranchwiseRMSNorm": _one_branch,
 }

@@ -1,6 +1,6 @@
 """MatMul + Add as Gemm."""
 
-from surgery import Builder, Match, Parity, Value, is_computed, pattern_pass
+from surgery import Builder, Match, Parity, Value, pattern_pass
 
 
 @pattern_pass(
@@ -27,5 +27,5 @@ def fuse_matmul_add(m: Match, new: Builder) -> Value:
     m.require(m.root.opset >= 7, "before opset 7 operands are broadcast in another way")
     m.require(m.a.rank == 2 and m.b.rank == 2, "MatMul is not two-dimensional")
     m.require(m.broadcasts_to(m.bias, m.t), "the bias may enlarge the result")
-    m.require(is_computed("Gemm", m.t.dtype), "Gemm is not computed in this type")
+    m.require(new.target.computes("Gemm", m.t.dtype, m.root.opset), "Gemm is not computed in this type")
     return new.node("Gemm", m.a, m.b, m.bias)

@@ -8,7 +8,7 @@ from surgery import Builder, Graph, Node, Refusal, Value
 
 from . import _schemas, _types
 from ._functions import Calls
-from ._lowering import Call, Known, Lowering
+from ._lowering import Call, Known, Lowering, lacking
 from ._shared import Draft
 
 _FUNCTIONS_SINCE = 8
@@ -24,7 +24,7 @@ def highest(graph: Graph) -> int:
 def downgrade(graph: Graph, new: Builder, target: int, lower_ir_version: bool) -> list[tuple[Node | None, str]]:
     """Let a site take all nodes of the default domain to opset `target`; return what blocks, with the reasons."""
     blockers: list[tuple[Node | None, str]] = []
-    known = Known()
+    known, without = Known(), lacking(graph, target)
     Calls(graph, known).follow()
     functions = graph.functions
     for node in graph.nodes():
@@ -32,7 +32,7 @@ def downgrade(graph: Graph, new: Builder, target: int, lower_ir_version: bool) -
         if node.domain or call in functions or node.opset <= target:
             continue
         try:
-            _take(node, Lowering(node, new.at(node), target, known))
+            _take(node, Lowering(node, new.at(node), target, known, without))
         except Refusal as refusal:
             blockers.append((node, refusal.reason))
     if graph.opset > target:

@@ -12,18 +12,23 @@ from typing import Any
 
 import numpy as np
 
-from surgery import Builder, Node, Refusal, Value
+from surgery import Builder, Graph, Node, Refusal, Value
 
 from . import _forms, _schemas, _types
 
 Result = Value | Sequence[Value] | None
 Rule = Callable[["Call", "Lowering"], Result]
 
+CONTRIB = "com.microsoft::"
+"""Before the names of ONNX Runtime's own operators. Their attributes have the default that is given with `attr`."""
+
 WRITTEN = 28
 """The opset whose forms rules and parts write."""
 
 _RULES: dict[tuple[str, int], Rule] = {}
 _PARTS: dict[str, Rule] = {}
+_PLAIN: set[str] = set()
+"""Operators with a part that every opset has: they are taken apart only where that is asked for."""
 
 
 def rule(*ops: str, since: int) -> Callable[[Rule], Rule]:
@@ -37,12 +42,17 @@ def rule(*ops: str, since: int) -> Callable[[Rule], Rule]:
     return declare
 
 
-def part(*ops: str) -> Callable[[Rule], Rule]:
-    """Declare what these operators, at any of their versions, are in smaller operators."""
+def part(*ops: str, plain: bool = False) -> Callable[[Rule], Rule]:
+    """Declare what these operators, at any of their versions, are in smaller operators.
+
+    With `plain` nothing but a target that lacks the operator takes it apart.
+    """
 
     def declare(function: Rule) -> Rule:
         for op in ops:
             _PARTS[op] = function
+            if plain:
+                _PLAIN.add(op)
         return function
 
     return declare
@@ -51,6 +61,13 @@ def part(*ops: str) -> Callable[[Rule], Rule]:
 def parts() -> Mapping[str, Rule]:
     """Return what is known of operators in smaller ones."""
     return _PARTS
+
+
+def lacking(graph: Graph, opset: int) -> frozenset[str]:
+    """Return the operators with a part that the target of a graph does not run at an opset."""
+    if graph.target.name == "standard":
+        return frozenset()
+    return frozenset(op for op in _PARTS if not graph.target.has(op, opset=opset))
 
 
 def rules() -> Mapping[tuple[str, int], Rule]:
@@ -83,6 +100,8 @@ class Call:
     def attr(self, name: str, default: Any = None) -> Any:
         """Return an attribute as a Python value, else `default`, else the default of the operator's version."""
         if name not in self.attributes:
+            if self.op not in _schemas.all_schemas():
+                return default
             return _forms.form(self.op, self.version).defaults.get(name) if default is None else default
         held = self.attributes[name]
         is_old = self.node is not None and held is self.node.attributes.get(name)
@@ -121,6 +140,7 @@ class Known:
         self.kinds: dict[Value, str] = {}
         self.arrays: dict[Value, np.ndarray[Any, Any]] = {}
         self.ranks: dict[Value, int] = {}
+        self.widths: dict[Value, int] = {}
         self.made: dict[tuple[Any, ...], Value] = {}
 
 
@@ -171,6 +191,19 @@ class Lowering:
         if found is not None:
             return found.ndim
         return None if value is None else self._known.ranks.get(value, value.rank)
+
+    def width(self, value: Value) -> int | None:
+        """Return the last extent, None when it is not known."""
+        shape = value.shape
+        last = None if not shape else shape[-1]
+        return self._known.widths.get(value, last if isinstance(last, int) else None)
+
+    def note(self, value: Value, rank: int, width: int | None) -> Value:
+        """Note of a new value how many dims it has, and the last extent."""
+        self._known.ranks[value] = rank
+        if width is not None:
+            self._known.widths[value] = width
+        return value
 
     def array(self, value: Value | None) -> np.ndarray[Any, Any] | None:
         """Return the elements of a constant, else None."""
@@ -271,7 +304,8 @@ class Lowering:
             if call.op == op:
                 assert before is not None, op
                 call.version = before
-        is_known = call.op not in self._without and (call.op not in _PARTS or self._is_allowed(call))
+        is_whole = call.op not in _PARTS or call.op in _PLAIN
+        is_known = call.op not in self._without and (is_whole or self._is_allowed(call))
         return None if is_known else self.apart(call)
 
     def apart(self, call: Call) -> Sequence[Value]:
@@ -292,7 +326,7 @@ class Lowering:
         try:
             self.keep(call)
         except Refusal:
-            if call.op not in _PARTS:
+            if call.op not in _PARTS or call.op in _PLAIN:
                 raise
             return self.apart(call)
         return None

@@ -19,7 +19,7 @@ def _rotary_embedding(call: Call, place: Lowering) -> Result:
     x, cos, sin, positions = call.first(4)
     assert x is not None and cos is not None and sin is not None
     heads = call.attr("num_heads") or 0
-    rank, width = place.rank(x), _width(x, heads)
+    rank, width = place.rank(x), _width(x, heads, place)
     turned = call.attr("rotary_embedding_dim") or width
     if turned is None:
         raise Refusal("the size of a head is not known")
@@ -40,13 +40,12 @@ def _rotary_embedding(call: Call, place: Lowering) -> Result:
     return place.node("Reshape", made, place.integers([0, 0, -1], "flat")) if flat else made
 
 
-def _width(x: Value, heads: int) -> int | None:
+def _width(x: Value, heads: int, place: Lowering) -> int | None:
     """Return the size of a head."""
-    shape = x.shape
-    last = None if shape is None else shape[-1]
-    if not isinstance(last, int):
+    last = place.width(x)
+    if last is None:
         return None
-    return last // heads if heads and shape is not None and len(shape) == 3 else last
+    return last // heads if heads and place.rank(x) == 3 else last
 
 
 def _pairs(x: Value, width: int, interleaved: bool, place: Lowering) -> tuple[Value, Value]:
@@ -79,19 +78,19 @@ def _attention(call: Call, place: Lowering) -> Result:
     place.require(
         not reads_masked, "ONNX Runtime uses the lowest number for a masked score, but the specification -inf"
     )
-    if not _is_plain(call) or _width(call.input(0), call.attr("q_num_heads") or 0) is None:
+    if not _is_plain(call) or _width(call.input(0), call.attr("q_num_heads") or 0, place) is None:
         return expand(call, place)
     q, k, v, mask = call.first(4)
     assert q is not None and k is not None and v is not None
     flat = place.rank(q) == 3
     heads: int | None = call.attr("q_num_heads") or _heads(q)
     groups: int | None = call.attr("kv_num_heads") or _heads(k)
-    width = _width(q, heads or 0)
+    width = _width(q, heads or 0, place)
     if heads is None or groups is None or width is None:
         return expand(call, place)
     scale = call.attr("scale") or 1 / math.sqrt(width)
     query, key, value = (_by_head(x, count, flat, place) for x, count in ((q, heads), (k, groups), (v, groups)))
-    key, value = (_repeated(x, heads // groups, groups, place) for x in (key, value))
+    key, value = (repeated(x, heads // groups, groups, place) for x in (key, value))
     scores = place.node("MatMul", query, place.node("Transpose", key, perm=[0, 1, 3, 2]))
     scores = place.node("Mul", scores, place.number(scale, q, "scale"))
     weights = _weights(scores, mask, q, place)
@@ -122,7 +121,7 @@ def _by_head(x: Value, heads: int, flat: bool, place: Lowering) -> Value:
     return place.node("Transpose", split, perm=[0, 2, 1, 3])
 
 
-def _repeated(x: Value, times: int, groups: int, place: Lowering) -> Value:
+def repeated(x: Value, times: int, groups: int, place: Lowering) -> Value:
     """Let several heads of queries read the same keys."""
     if times == 1:
         return x

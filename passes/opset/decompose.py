@@ -1,28 +1,56 @@
-"""Operators in smaller ones."""
+"""Operators in smaller ones, and those of ONNX Runtime in those of ONNX."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from surgery import Graph, Node, Parity, UsageError, graph_pass
+from surgery import Graph, Node, Parity, UsageError, graph_pass, misfit
 
-from . import _parts_activations, _parts_attention, _parts_bodies, _parts_einsum, _parts_norms, _schemas
+from . import (
+    _all_parts,
+    _contrib_activations,
+    _contrib_attention,
+    _contrib_groups,
+    _contrib_linear,
+    _contrib_moving,
+    _contrib_norms,
+    _contrib_padding,
+    _contrib_quantized,
+    _lower_inputs,
+    _lower_meaning,
+    _lower_quantized,
+    _schemas,
+)
 from ._functions import Calls
 from ._lower import replace_outputs
-from ._lowering import Call, Known, Lowering, parts
+from ._lowering import CONTRIB, Call, Known, Lowering, lacking, parts
 
-HOMES = (_parts_activations, _parts_attention, _parts_bodies, _parts_einsum, _parts_norms)
-"""To import them is to register what they hold."""
+HOMES = (
+    *_all_parts.PARTS,
+    *(_contrib_activations, _contrib_attention, _contrib_groups, _contrib_linear, _contrib_moving, _contrib_norms),
+    *(_contrib_padding, _contrib_quantized, _lower_inputs, _lower_meaning, _lower_quantized),
+)
+"""To import them is to register what they hold: parts, and the rules by which what those write gets older."""
 
 
 @graph_pass("decompose", parity=Parity.CLOSE)
-def decompose(graph: Graph, *, ops: Sequence[str]) -> None:
+def decompose(graph: Graph, *, ops: Sequence[str] = ()) -> None:
     """Decompose operators into simpler ones of the same opset, for runtimes that lack them.
+
+    Without `ops`, those nodes are decomposed that the target of the recipe does not run: because it lacks their
+    operator, its version, its element type, or the value of an attribute.
 
     Right because the text of an operator says what it computes, and that is written down: Gelu by Erf, or by Tanh,
     LayerNormalization by ReduceMean, Sub, Mul, Sqrt and Div, Einsum by Transpose, MatMul, Mul and ReduceSum. What is
     made is itself taken apart where it is among `ops`: HardSwish becomes HardSigmoid, and with both of them named
     Mul, Add and Clip. Rounding differs from that of the kernel of the whole. A node whose types or dims have to be
     known and are not stays.
+
+    Operators of ONNX Runtime, com.microsoft, become those of ONNX: the newest that the opset has, so that BiasGelu is
+    Add and Gelu at opset 20 and more nodes before. Their texts leave open what the kernels do, and the kernels are
+    followed, those of ONNX Runtime 1.32 for the CPU: attention adds -10000 where a mask is 0, unless told otherwise,
+    and the lowest float32 for keys after the query, so that rows whose keys are all masked out come out as they did. In
+    GroupQueryAttention such rows are zeros, and queries of padding see the whole of their sequence; where a window
+    leaves them nothing to see, the kernel gives anything, and here it is zeros.
 
     Example:
         # options: {ops: [HardSwish]}
@@ -32,27 +60,64 @@ def decompose(graph: Graph, *, ops: Sequence[str]) -> None:
         }
 
     Options:
-        ops: the operators, by name. Known are: Attention, BitwiseNot, Celu, CenterCropPad, Clip, DequantizeLinear,
-            Einsum, Gelu, GreaterOrEqual, GroupNormalization, HammingWindow, HannWindow, HardSigmoid, HardSwish,
-            InstanceNormalization, LayerNormalization, LessOrEqual, LogSoftmax, Max, MeanVarianceNormalization, Min,
-            Mish, NegativeLogLikelihoodLoss, PRelu, QuantizeLinear, RMSNormalization, ReduceL1, ReduceL2,
-            ReduceLogSum, ReduceLogSumExp, ReduceSumSquare, Relu, RotaryEmbedding, Shrink, SoftmaxCrossEntropyLoss,
-            Softplus, SwiGLU, Swish, ThresholdedRelu, Trilu.
+        ops: the operators, by name; without it, what the target does not run. Known are: Attention, BitwiseNot,
+            CastLike, Celu, CenterCropPad, Clip, DequantizeLinear, Einsum, Gelu, GreaterOrEqual, GroupNormalization,
+            HammingWindow, HannWindow, HardSigmoid, HardSwish, InstanceNormalization, LayerNormalization, LessOrEqual,
+            LogSoftmax, Max, Mean, MeanVarianceNormalization, Min, Mish, Neg, NegativeLogLikelihoodLoss, Not, Or,
+            PRelu, QuantizeLinear, RMSNormalization, Reciprocal, ReduceL1, ReduceL2, ReduceLogSum, ReduceLogSumExp,
+            ReduceSumSquare, Relu, RotaryEmbedding, Shrink, SimplifiedLayerNormalization, SoftmaxCrossEntropyLoss,
+            Softplus, Sum, SwiGLU, Swish, ThresholdedRelu, Trilu, Xor;
+            of com.microsoft, as `com.microsoft::Gelu`, or without the domain where ONNX has none of that name:
+            Attention, BiasAdd, BiasGelu, BiasSoftmax, BiasSplitGelu, DecoderMaskedMultiHeadAttention,
+            DequantizeLinear, DynamicQuantizeMatMul, EmbedLayerNormalization, ExpandDims, FastGelu, FusedConv,
+            FusedGemm, FusedMatMul, FusedMatMulActivation, GatedRelativePositionBias, GatherND, Gelu, GemmFastGelu,
+            GroupNorm, GroupQueryAttention, MatMulIntegerToFloat, MatMulNBits, MultiHeadAttention, NhwcConv,
+            NhwcFusedConv, NhwcMaxPool, Pad, QAttention, QLinearAdd, QLinearAveragePool, QLinearConcat,
+            QLinearGlobalAveragePool, QLinearLeakyRelu, QLinearMul, QLinearSigmoid, QLinearSoftmax, QLinearWhere,
+            QuantizeLinear, QuickGelu, Range, RemovePadding, RestorePadding, RotaryEmbedding, SkipGroupNorm,
+            SkipLayerNormalization, SkipSimplifiedLayerNormalization, TransposeMatMul, Trilu. `com.microsoft::*` are
+            all of these, and SimplifiedLayerNormalization.
     """
-    unknown = [op for op in ops if op not in parts()]
-    if unknown:
-        near = get_close_matches(unknown[0], parts(), n=1)
-        todo = f"did you mean '{near[0]}'?" if near else "'surgery passes decompose' lists those that are"
-        raise UsageError(f"'{unknown[0]}' is no operator that is taken apart", todo=todo)
+    wanted = [name for op in ops for name in _named(op)]
     known = Known()
     Calls(graph, known).follow()
-    for node in graph.nodes(*ops):
+    for node in graph.nodes(*wanted) if ops else _not_run(graph):
         with graph.site(node) as new:
-            place = Lowering(node, new, node.opset, known, frozenset(ops))
+            opset = graph.imports_of(node.ir).get("", 0)
+            place = Lowering(node, new, opset, known, frozenset(wanted) or lacking(graph, opset))
             replace_outputs(node, place.apart(_call(node)), place)
 
 
+_OPERATOR = frozenset({"domain", "operator", "excluded", "version", "type", "attribute", "outputs"})
+"""The kinds of reasons for which other operators may be run where this one is not."""
+
+
+def _not_run(graph: Graph) -> list[Node]:
+    """List the nodes that can be taken apart and that the target does not run for what they are."""
+    known = graph.nodes(*parts())
+    reasons = [misfit(graph, node) for node in known]
+    return [node for node, reason in zip(known, reasons) if reason is not None and reason.kind in _OPERATOR]
+
+
+def _named(op: str) -> list[str]:
+    """Return what a name stands for; UsageError when that is nothing.
+
+    One of com.microsoft may be named without its domain, unless ONNX has an operator of that name.
+    """
+    if op == f"{CONTRIB}*":
+        return [*(name for name in parts() if name.startswith(CONTRIB)), "SimplifiedLayerNormalization"]
+    if op in parts():
+        return [op]
+    if CONTRIB + op in parts() and op not in _schemas.all_schemas():
+        return [CONTRIB + op]
+    plain = [name.removeprefix(CONTRIB) for name in parts()]
+    near = get_close_matches(op, parts(), n=1) or get_close_matches(op, plain, n=1, cutoff=0.75)
+    todo = f"did you mean '{near[0]}'?" if near else "'surgery passes decompose' lists those that are"
+    raise UsageError(f"'{op}' is no operator that is taken apart", todo=todo)
+
+
 def _call(node: Node) -> Call:
-    version = _schemas.version_at(node.op, node.opset)
-    assert version is not None
+    if node.domain:
+        return Call(node.op, 1, node.inputs, node.attributes, len(node.outputs), node)
+    version = _schemas.version_at(node.op, node.opset) or min(_schemas.all_schemas().get(node.op, {1: None}))
     return Call(node.op, version, node.inputs, node.attributes, len(node.outputs), node)

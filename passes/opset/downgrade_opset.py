@@ -2,16 +2,7 @@
 
 from surgery import Builder, Graph, Parity, UsageError, graph_pass
 
-from . import (
-    _lower_inputs,
-    _lower_meaning,
-    _lower_quantized,
-    _parts_activations,
-    _parts_attention,
-    _parts_bodies,
-    _parts_einsum,
-    _parts_norms,
-)
+from . import _all_parts, _lower_inputs, _lower_meaning, _lower_quantized
 from ._blockers import refuse
 from ._lower import downgrade, highest
 from ._lowering import WRITTEN
@@ -20,12 +11,12 @@ OLDEST = 9
 """The oldest opset whose changes were read one by one."""
 
 RULES = (_lower_inputs, _lower_meaning, _lower_quantized)
-PARTS = (_parts_activations, _parts_attention, _parts_bodies, _parts_einsum, _parts_norms)
-"""To import them is to register what they hold."""
+PARTS = _all_parts.PARTS
+"""To import them is to register what they hold, as it is for the rules."""
 
 
 @graph_pass("downgrade-opset", parity=Parity.CLOSE)
-def downgrade_opset(graph: Graph, *, to: int = 17, lower_ir_version: bool = False) -> None:
+def downgrade_opset(graph: Graph, *, to: int | None = None, lower_ir_version: bool = False) -> None:
     """Convert a model with its subgraphs and functions to an older opset, completely or not at all.
 
     Right because each operator goes down version by version. Where the schemas say that this node of the newer
@@ -49,16 +40,27 @@ def downgrade_opset(graph: Graph, *, to: int = 17, lower_ir_version: bool = Fals
         }
 
     Options:
-        to: the opset to reach.
+        to: the opset to reach; without it the newest that the target of the recipe takes, with an IR version that it
+            takes. Where the target takes any, that is 17.
         lower_ir_version: lower the IR version too, to the one of the first ONNX release that had the opset: a runtime
             of that time reads no newer one.
     """
+    if to is None:
+        newest, lower_ir_version = graph.target.opset[1], lower_ir_version or _is_too_new(graph)
+        if highest(graph) <= newest and graph.target.limits_versions and not lower_ir_version:
+            return
+        to = min(newest, max(highest(graph), OLDEST)) if graph.target.limits_versions else 17
     _check(graph, to)
     blockers = downgrade(graph, Builder(graph, None), to, lower_ir_version)
     if blockers:
         refuse(graph, blockers, to)
     with graph.site() as new:
         downgrade(graph, new, to, lower_ir_version)
+
+
+def _is_too_new(graph: Graph) -> bool:
+    """Return whether the target takes older IR versions only."""
+    return graph.ir.ir_version > graph.target.ir_version[1]
 
 
 def _check(graph: Graph, to: int) -> None:

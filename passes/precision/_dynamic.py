@@ -12,9 +12,9 @@ from surgery import Builder, Graph, Node, Value, data_type, literal_tensor
 from ._integers import Array, IntegerType, fit, of_weights
 from ._sharing import Shared
 
-Layout = Literal["matrix", "channels", "pointwise", "rows"]
+Layout = Literal["matrix", "channels", "pointwise", "rows", "gates"]
 """What scales are broadcast to: a product of matrices, the result of a Conv, that of a pointwise Conv as a product of
-matrices, whose weight becomes one, or rows that are gathered."""
+matrices, whose weight becomes one, rows that are gathered, or the gates of a recurrent layer in each direction."""
 
 
 @dataclass(frozen=True)
@@ -110,12 +110,16 @@ def _tensors(
     assert array is not None
     affine = fit(array, kind, axes, symmetric=symmetric)
     integers = affine.quantize(array)
-    scale, zero_point = (_form(each, axes, transposed, layout) for each in (affine.scale * factor, affine.zero_point))
+    directions = (len(array), *affine.scale.shape[1:]) if layout == "gates" else affine.scale.shape
+    statistics = [np.broadcast_to(each, directions) for each in (affine.scale * factor, affine.zero_point)]
+    scale, zero_point = (_form(each, axes, transposed, layout) for each in statistics)
     if layout == "pointwise":
         integers = np.ascontiguousarray(integers.reshape(integers.shape[:2]).T)
     elif transposed:
         integers = np.ascontiguousarray(np.swapaxes(integers, -1, -2))
     tensors = [_tensor(integers, kind.name), _tensor(scale.astype(np.float32), "float")]
+    if layout == "gates":
+        return (*tensors, _tensor(np.full(scale.shape, kind.middle, kind.dtype), kind.name))
     if symmetric and kind.middle:
         zero_point = np.array(kind.middle)
     if not symmetric or kind.middle:
@@ -125,6 +129,8 @@ def _tensors(
 
 def _form(statistics: Array, axes: tuple[int, ...], transposed: bool, layout: Layout) -> Array:
     """Return scales or zero points in the shape that broadcasts to what is computed of the integers."""
+    if layout == "gates":
+        return statistics.reshape(len(statistics), -1) if axes else statistics.reshape(-1)
     if not axes:
         return statistics.reshape(())
     if layout == "pointwise":

@@ -10,6 +10,9 @@ from ._integers import integer_type
 _OF_ATTENTION = ("num_heads", "unidirectional", "mask_filter_value", "scale", "do_rotary", "past_present_share_buffer")
 """The attributes that com.microsoft::Attention and QAttention have in common."""
 
+_OF_LSTM = ("activation_alpha", "activation_beta", "activations", "clip", "direction", "hidden_size", "input_forget")
+"""The attributes that LSTM and DynamicQuantizeLSTM have in common."""
+
 
 def rescaled(integers: Value, scales: tuple[Value, Value], new: Builder) -> Value:
     """Return the float32 that sums of products of integers stand for; the form is one that ONNX Runtime fuses."""
@@ -90,4 +93,25 @@ def attend(node: Node, dynamic: Dynamic, new: Builder) -> tuple[Value, ...]:
         *(integers, quantized.integers, bias, scale, quantized.scale, mask, zero_point, quantized.zero_point, past),
         outputs=len(node.outputs),
         attributes=node.attributes,
+    )
+
+
+def recur(node: Node, dynamic: Dynamic, new: Builder) -> tuple[Value, ...]:
+    """Make a DynamicQuantizeLSTM of com.microsoft, which quantizes its data and its state at each step."""
+    layout = node.attr("layout", 0)
+    new.require(not layout, "the batch comes first, for which DynamicQuantizeLSTM has no attribute")
+    weight, recurrence = node.required_input(1), node.required_input(2)
+    new.require(recurrence.is_constant, "the weight is not constant")
+    # One zero point for all gates: the kernel takes no others.
+    made = [
+        dynamic.weight(node, each, (0, 1), new, transposed=True, symmetric=True, layout="gates")
+        for each in (weight, recurrence)
+    ]
+    scales = [operand for each in made for operand in (each.scale, each.zero_point)]
+    rest = [node.input(position) for position in range(3, 8)]
+    return new.nodes(
+        "com.microsoft::DynamicQuantizeLSTM",
+        *(node.required_input(0), *(each.integers for each in made), *rest, *scales),
+        outputs=len(node.outputs),
+        attributes={name: value for name, value in node.attributes.items() if name in _OF_LSTM},
     )

@@ -66,7 +66,9 @@ class Quantizer:
             tensors = self._scaled(product, scheme, tensors)
         parts = self._values(node, product.weight, tensors, new)
         make = self._standard_product if self.is_standard else self._matmul_n_bits
-        new.replace(node.outputs[0], make(product, scheme, parts, new))
+        made = make(product, scheme, parts, new)
+        new.replace(node.outputs[0], made)
+        new.changes(made)
 
     def table(self, node: Node, new: Builder) -> None:
         """Gather rows of a quantized table."""

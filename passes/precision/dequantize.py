@@ -6,6 +6,7 @@ from surgery import Graph, Node, NodeSelector, Parity, data_type, graph_pass
 
 from ._float_operators import DYNAMIC, OPERATORS, convert, convert_dynamic, look_up
 from ._floats import MOVES, Floats, parameters
+from ._packed_floats import PACKED, convert_packed
 
 
 @graph_pass("dequantize", parity=Parity.LOSSY)
@@ -28,7 +29,8 @@ def dequantize(
 
     What is converted: DequantizeLinear of constants, pairs of QuantizeLinear and DequantizeLinear with the same
     parameters, also with operators such as Reshape or MaxPool in between; QLinearConv, QLinearMatMul and operators of
-    that form of com.microsoft; MatMulInteger and ConvInteger of data that are quantized at run time.
+    that form of com.microsoft; MatMulInteger and ConvInteger of data that are quantized at run time, and
+    DynamicQuantizeMatMul, MatMulIntegerToFloat and DynamicQuantizeLSTM; MatMulNBits and GatherBlockQuantized.
 
     Options:
         nodes: The nodes to convert, all by default.
@@ -55,6 +57,8 @@ def dequantize(
                 convert(node, floats, new)
             elif node.op in DYNAMIC:
                 convert_dynamic(node, new)
+            elif node.op in PACKED:
+                convert_packed(node, new)
             elif node.op == "Gather":
                 look_up(node, new)
             else:
@@ -70,7 +74,7 @@ def _is_quantized(node: Node) -> bool:
         readers = node.outputs[0].consumers
         integers = table.is_constant and table.dtype in (data_type("int8"), data_type("uint8"))
         return integers and bool(readers) and all(reader.op == "Cast" for reader in readers)
-    return node.op in OPERATORS or node.op in DYNAMIC or node.op == "DequantizeLinear"
+    return node.op in OPERATORS or node.op in DYNAMIC or node.op in PACKED or node.op == "DequantizeLinear"
 
 
 def _is_late(node: Node) -> bool:

@@ -5,11 +5,11 @@ from typing import Literal
 from surgery import Builder, Graph, Node, NodeSelector, Parity, Size, Value, data_type, graph_pass
 
 from ._dynamic import Dynamic, Scheme
-from ._layers import attend, convolve, is_pointwise, look_up, rescaled
+from ._layers import attend, convolve, is_pointwise, look_up, recur, rescaled
 from ._products import DEEPEST, Product, product_of
 from ._selection import chosen
 
-LAYERS = {"Conv": (1, convolve), "Gather": (0, look_up), "com.microsoft::Attention": (1, attend)}
+LAYERS = {"Conv": (1, convolve), "Gather": (0, look_up), "com.microsoft::Attention": (1, attend), "LSTM": (1, recur)}
 """Operators that are no matrix products, with the input that is the weight."""
 
 
@@ -17,7 +17,9 @@ LAYERS = {"Conv": (1, convolve), "Gather": (0, look_up), "com.microsoft::Attenti
 def quantize_dynamic(
     graph: Graph,
     *,
-    ops: tuple[Literal["MatMul", "Gemm", "FusedMatMul", "Attention", "PointwiseConv", "Conv", "Gather"], ...] = (
+    ops: tuple[
+        Literal["MatMul", "Gemm", "FusedMatMul", "Attention", "PointwiseConv", "Conv", "Gather", "LSTM"], ...
+    ] = (
         "MatMul",
         "Gemm",
         "FusedMatMul",
@@ -46,7 +48,7 @@ def quantize_dynamic(
             MatMulInteger between two Transposes, which pays off where channels are many. Any other Conv becomes a
             ConvInteger, several times slower than a Conv in float32: for size, not for speed. Gather holds a table of
             embeddings in 8 bits with a scale for each row, for size too. Attention is that of com.microsoft, which
-            becomes QAttention.
+            becomes QAttention. LSTM becomes DynamicQuantizeLSTM of com.microsoft.
         nodes: The nodes to quantize, all by default.
         exclude: Nodes that stay in float32.
         weight_type: int8 with the zero point 0, or uint8 with zero points.
@@ -84,7 +86,9 @@ def _quantize(node: Node, dynamic: Dynamic, min_size: int, new: Builder) -> None
     product = product_of(node, new)
     _require_worth(product.weight, min_size, new)
     if product.depth <= DEEPEST:
-        new.replace(node.outputs[0], _multiply(product, dynamic, new))
+        made = _multiply(product, dynamic, new)
+        new.replace(node.outputs[0], made)
+        new.changes(made)
 
 
 def _require_worth(weight: Value, min_size: int, new: Builder) -> None:

@@ -4,6 +4,7 @@ from typing import Literal
 
 from surgery import Graph, Parity, UsageError, graph_pass
 
+from ._conv_weights import CHANNELS, ConvQuantizer
 from ._nbits_gptq import Calibrated
 from ._nbits_products import PRODUCTS
 from ._nbits_sites import BITS, BLOCKS, Quantizer
@@ -20,10 +21,11 @@ def quantize_weights(
     form: Literal["matmulnbits", "standard"] = "matmulnbits",
     accuracy_level: int = 4,
     embedding_bits: int = 8,
+    conv_bits: int = 0,
     act_order: bool = True,
     min_elements: int = 4096,
 ) -> None:
-    """Store the constant weights of MatMul, Gemm and Gather in 8, 4 or 2 bits, in blocks with a scale each.
+    """Store the constant weights of MatMul, Gemm, Gather, and Conv where asked, in 8, 4 or 2 bits.
 
     A weight w becomes scale · (code - zero point), with a scale, and a zero point unless `symmetric`, for each `block`
     of weights that are added up in one number of the result; 128 weights of 4 bits take 4.3 bits each with them, 32
@@ -38,8 +40,8 @@ def quantize_weights(
     have none that are as fast as float32. 2-bit weights need blocks of 32, 64 or 128 for theirs. `form: standard` makes
     DequantizeLinear before the product, which needs opset 21 (25 for 2 bits; 13 for 8 bits in whole columns), and which
     ONNX Runtime turns into the same MatMulNBits of accuracy level 4, with blocks of 16 to 256, when it optimizes.
-    Verification runs models unoptimized, and does not see the rounding of data then. In this form tables are gathered
-    from in 8 bits only: to dequantize all of one for a few rows takes too long.
+    The budget is measured with the rounding of data, though sites are chosen and later steps compared without it. In
+    this form tables are gathered from in 8 bits only: to dequantize all of one for a few rows takes too long.
 
     A weight that several products read is quantized once; a table that is the weight of a product too, once for each.
 
@@ -56,6 +58,9 @@ def quantize_weights(
         form: the operators to use
         accuracy_level: what MatMulNBits may round data to: 4 for int8, 0 or 1 for float32
         embedding_bits: bits of the tables that rows are gathered from: 8, 4, 2, or 0 to leave them
+        conv_bits: 8 to store the weights of Conv and ConvTranspose in 8 bits, with a scale for each output channel, by
+            DequantizeLinear from opset 13 on; 0 leaves them. That makes the file smaller and nothing faster: ONNX
+            Runtime computes the weights in float32, each time
         act_order: whether "gptq" begins with the rows of the weight whose data are largest
         min_elements: weights with fewer elements are left
 
@@ -76,12 +81,18 @@ def quantize_weights(
     _require_one_of("block", block, (0, *BLOCKS))
     _require_one_of("accuracy_level", accuracy_level, (0, 1, 4))
     _require_one_of("embedding_bits", embedding_bits, (0, *BITS))
+    _require_one_of("conv_bits", conv_bits, (0, 8))
     quantizer = Quantizer(graph, bits, block, symmetric, method, form, accuracy_level, min_elements)
     if method == "gptq":
         quantizer.calibrated = Calibrated(graph, quantizer, act_order)
     for node in graph.nodes(*PRODUCTS):
         with graph.site(node) as new:
             quantizer.product(node, new)
+    if conv_bits:
+        convolutions = ConvQuantizer(graph, symmetric, min_elements)
+        for node in graph.nodes(*CHANNELS):
+            with graph.site(node) as new:
+                convolutions.quantize(node, new)
     if embedding_bits:
         tables = Quantizer(graph, embedding_bits, block, symmetric, method, form, accuracy_level, min_elements)
         for node in graph.nodes("Gather"):

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from surgery import Builder, Graph, Node, Parity, Value, graph_pass, is_computed
+from surgery import Builder, Graph, Node, Parity, Value, graph_pass
 
 from ._before import are_layers, take_in_before
 from ._layers import Affine
@@ -46,7 +46,7 @@ def _fold(clip: Node, product: Node, new: Builder) -> None:
     data, shift = _sides(add)
     new.require(shift is not None, "the addend is not a scalar constant")
     assert data is not None and shift is not None
-    new.require(is_computed("HardSigmoid", data.dtype), "HardSigmoid is not computed in this type")
+    new.require(new.target.computes("HardSigmoid", data.dtype), "HardSigmoid is not computed in this type")
     new.require(line.shape is not None and line.shape == data.shape, "the constant may enlarge the result")
     private = all(value.reads == 1 and not value.is_output for value in (line, cut)) and not result.is_output
     new.require(private, "a value in between is read by others")

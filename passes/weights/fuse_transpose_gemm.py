@@ -1,6 +1,6 @@
 """Transposed operands of matrix products."""
 
-from surgery import Builder, Graph, Node, Parity, graph_pass, is_computed
+from surgery import Builder, Graph, Node, Parity, graph_pass
 
 
 @graph_pass("fuse-transpose-gemm", parity=Parity.CLOSE)
@@ -38,7 +38,8 @@ def _are_matrices(node: Node) -> bool:
 
 def _fuse(node: Node, places: list[int], new: Builder) -> None:
     new.require(node.opset >= 11 or node.op == "Gemm", "before opset 11 a Gemm needs a bias")
-    new.require(node.op == "Gemm" or is_computed("Gemm", node.outputs[0].dtype), "Gemm is not computed in this type")
+    is_computed = new.target.computes("Gemm", node.outputs[0].dtype, node.opset)
+    new.require(node.op == "Gemm" or is_computed, "Gemm is not computed in this type")
     operands = [node.required_input(0), node.required_input(1)]
     flips = [False, False]
     for place in places:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from surgery import Builder, Graph, Node, Parity, Value, graph_pass, is_computed
+from surgery import Builder, Graph, Node, Parity, Value, graph_pass
 
 from ._layers import Layer, layer_above
 from ._shared import own_constant
@@ -157,7 +157,7 @@ def _climb(value: Value, longest: int, order: list[Node], entries: dict[Value, N
 
 def _convolve(layer: Layer, value: Value, rank: int, new: Builder) -> Value:
     """Make the Conv that computes a layer over axis 1."""
-    new.require(is_computed("Conv", layer.weight.dtype), "runtimes do not compute Conv in this type")
+    new.require(new.target.computes("Conv", layer.weight.dtype), "runtimes do not compute Conv in this type")
     weight = own_constant(layer.weight, "the weight is not constant")
     ones = [1] * (rank - 2)
     kernel = new.constant(np.ascontiguousarray(weight.T).reshape(*weight.shape[::-1], *ones), layer.weight.name)

@@ -46,7 +46,11 @@ def legal_feeds(
     """Return the sets of inputs that are given for a model, or else one that it accepts; and where they come from."""
     inputs = replace(inputs, only_given=inputs.only_given or bool(inputs.data))
     verify = VerifySpec(
-        seed=spec.seed, timeout=spec.timeout, memory=spec.memory, custom_op_library=spec.custom_op_library
+        seed=spec.seed,
+        timeout=spec.timeout,
+        memory=spec.memory,
+        custom_op_library=spec.custom_op_library,
+        providers=spec.providers,
     )
     reference = ReferenceRun(subject.skeleton(), inputs, verify)
     reference.prepare()

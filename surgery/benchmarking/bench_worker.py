@@ -50,6 +50,7 @@ class BenchWorker:
             "threads": self._spec.threads,
             "optimization": self._spec.optimization,
             "libraries": [str(path.absolute()) for path in self._spec.custom_op_library],
+            "providers": list(self._spec.providers),
             "profile": profile,
         }
         return float(self._allowed(number, "open_session", "the model", how=how)["seconds"])

@@ -25,7 +25,7 @@ class BenchSpec:
     times each model twice. `warmup`: untimed runs of each session. `seed`: the seed of the order of runs and of the
     bootstrap. `timeout`: the limit in seconds for a session, a run, or the few rounds between two messages. `memory`:
     the limit in bytes of the process that runs the models, without their weights. `custom_op_library`: shared
-    libraries with custom operators.
+    libraries with custom operators. `providers`: execution providers, none means the CPU.
     """
 
     threads: int = 1
@@ -40,6 +40,7 @@ class BenchSpec:
     timeout: float = 300.0
     memory: int | None = None
     custom_op_library: tuple[Path, ...] = ()
+    providers: tuple[str, ...] = ()
 
     @property
     def used_clock(self) -> Clock:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surgery.operators.dtypes import Array
-from surgery.runtime.sessions import LibraryError, boxed, unsupported
+from surgery.runtime.sessions import LibraryError, boxed, make_session, unsupported
+from surgery.runtime.setup import ProviderError
 from surgery.workers import stage
 
 if TYPE_CHECKING:
@@ -70,9 +71,11 @@ def open_session(number: int, how: dict[str, Any]) -> dict[str, Any]:
     try:
         options = _options(how, "skeleton" in model)
         begin = time.perf_counter()
-        session = _open(model, options)
+        session = _open(model, options, how["providers"])
     except LibraryError as error:
         return {"refused": f"{error.args[0]} is no library of custom operators: {error.args[1]}"}
+    except ProviderError as error:
+        return {"refused": f"no {error.args[0]}: {error.args[1]}"}
     except MemoryError:
         raise
     except Exception as error:
@@ -107,11 +110,11 @@ def _options(how: Mapping[str, Any], is_skeleton: bool) -> onnxruntime.SessionOp
     return options
 
 
-def _open(model: Mapping[str, Any], options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:
-    import onnxruntime
-
+def _open(
+    model: Mapping[str, Any], options: onnxruntime.SessionOptions, providers: Sequence[str]
+) -> onnxruntime.InferenceSession:
     source = model["path"] if "path" in model else bytes(model["skeleton"])
-    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    return make_session(source, options, providers)
 
 
 def warm_up(number: int, runs: int) -> dict[str, Any]:

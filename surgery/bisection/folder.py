@@ -16,6 +16,7 @@ from surgery.bisection.reproduction import Repro
 from surgery.errors import OutputError, WorkerError
 from surgery.promises import Parity
 from surgery.proto.extract import describe
+from surgery.runtime.setup import provider_arguments
 from surgery.verification.comparing.tolerance import Tolerance
 from surgery.workers import Worker, WorkerRaised
 
@@ -46,7 +47,7 @@ import onnxruntime as ort
 folder, options = Path(__file__).resolve().parent, ort.SessionOptions()
 options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
 {libraries}feed, models = dict(np.load(folder / "inputs.npz")), (folder / "original.onnx", folder / "changed.onnx")
-expected, actual = (ort.InferenceSession(model, options).run(None, feed)[0] for model in models)
+expected, actual = (ort.InferenceSession(model, options, {providers}).run(None, feed)[0] for model in models)
 {comparison}
 '''
 
@@ -127,8 +128,13 @@ def _storable(value: Any) -> Any:
 
 
 def _script(repro: Repro) -> str:
-    libraries = "".join(f"options.register_custom_ops_library({str(path.absolute())!r})\n" for path in repro.libraries)
-    return _SCRIPT.format(ending=_ENDINGS[repro.shown.kind], libraries=libraries, comparison=_comparison(repro))
+    libraries = "".join(
+        f"options.register_custom_ops_library({str(path.absolute())!r})\n" for path in repro.setup.libraries
+    )
+    providers = provider_arguments(repro.setup.providers)
+    return _SCRIPT.format(
+        ending=_ENDINGS[repro.shown.kind], libraries=libraries, providers=providers, comparison=_comparison(repro)
+    )
 
 
 def _comparison(repro: Repro) -> str:

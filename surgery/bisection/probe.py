@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from surgery.promises import Parity
 from surgery.runtime.engine import Engine, Outcome
 from surgery.runtime.reference import external_tensors, length
+from surgery.runtime.setup import SessionSetup
 from surgery.verification.comparing.compare import ComparisonRules, Difference, compare
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ class Prober:
     """Runs pairs of models in a worker. `timeout` is in seconds for a run, `memory` in bytes."""
 
     def __init__(
-        self, rules: ComparisonRules, timeout: float, memory: int | None, weights: int, libraries: Sequence[Path] = ()
+        self, rules: ComparisonRules, timeout: float, memory: int | None, weights: int, setup: SessionSetup
     ) -> None:
         self._rules = rules
-        self._engine = Engine("onnxruntime", timeout, memory, weights, libraries)
+        self._engine = Engine("onnxruntime", timeout, memory, weights, setup)
 
     def show(self, original: onnx.ModelProto, changed: onnx.ModelProto, feed: Mapping[str, Any]) -> Shown | None:
         """Run both and tell the difference; None when there is none, or the original does not run either."""

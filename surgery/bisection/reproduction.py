@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery import storage
@@ -14,6 +13,7 @@ from surgery.bisection.probe import Prober, Shown, weights_of
 from surgery.bisection.shrink import shrink
 from surgery.errors import SurgeryError
 from surgery.promises import Parity
+from surgery.runtime.setup import SessionSetup
 from surgery.verification.comparing.compare import ComparisonRules
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.inside.recording import record
@@ -41,7 +41,7 @@ class NoRepro(Exception):  # noqa: N818 - an answer, not an error of its own
 
 @dataclass(frozen=True)
 class Repro:
-    """A cut and what it shows. `weights` hold what the models refer to; `libraries` have custom operators.
+    """A cut and what it shows. `weights` hold what the models refer to; `setup` is what sessions were made with.
 
     `timeout` is how many seconds a run was given.
     """
@@ -51,7 +51,7 @@ class Repro:
     weights: storage.Weights
     promise: Parity
     timeout: float
-    libraries: tuple[Path, ...] = ()
+    setup: SessionSetup
 
     @property
     def nodes(self) -> tuple[int, int]:
@@ -75,7 +75,7 @@ def make(
     spec = spec or VerifySpec()
     if verifier.engine != "onnxruntime":
         raise NoRepro("the original runs in the reference evaluator only, not in ONNX Runtime")
-    rules = ComparisonRules(promise, spec.rtol, spec.atol)
+    rules = ComparisonRules.of(spec, promise)
     search = _Search(original, changed, weights, rules, spec)
     try:
         return search.run([run.feed for run in verifier.runs])
@@ -109,7 +109,7 @@ class _Search:
                 cut = replace(cut, original=original, changed=changed)
                 if shown.kind != "hang":
                     cut, shown = shrink(cut, shown, _show(prober))
-        return Repro(cut, shown, self.weights, self.rules.promise, timeout, tuple(self.spec.custom_op_library))
+        return Repro(cut, shown, self.weights, self.rules.promise, timeout, self.spec.setup)
 
     def _failing(self, feeds: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], Shown]:
         """Find the smallest inputs on which the whole changed model goes wrong."""
@@ -138,10 +138,17 @@ class _Search:
         return best
 
     def _record(self, model: onnx.ModelProto, feed: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
-        return record(model.SerializeToString(), feed, names, timeout=self.spec.timeout, memory=self.spec.memory)
+        return record(
+            model.SerializeToString(),
+            feed,
+            names,
+            timeout=self.spec.timeout,
+            memory=self.spec.memory,
+            setup=self.spec.setup,
+        )
 
     def _prober(self, timeout: float) -> Prober:
-        return Prober(self.rules, timeout, self.spec.memory, self.size, self.spec.custom_op_library)
+        return Prober(self.rules, timeout, self.spec.memory, self.size, self.spec.setup)
 
 
 def _cuts(cutter: Cutter) -> Iterator[Cut]:

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 from surgery.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from surgery.verification.inputs.spec import InputsSpec, Limit, MetricSpec, VerifySpec
 
 
@@ -93,10 +91,9 @@ def add_accuracy_arguments(parser: argparse.ArgumentParser) -> None:
 
 def accuracy(arguments: argparse.Namespace, inputs: InputsSpec, verify: VerifySpec) -> tuple[InputsSpec, VerifySpec]:
     """Combine the specs of a recipe with the flags about accuracy, which take precedence."""
-    from surgery.verification.accuracy.budget import read_argument
     from surgery.verification.inputs.spec import DataSpec
 
-    limits = tuple(limit for text in arguments.accuracy for limit in _limits(read_argument, text))
+    limits = accuracy_limits(arguments)
     if limits:
         verify = replace(verify, accuracy=replace(verify.accuracy, limits=limits))
     metric = user_metric(arguments, verify.accuracy.metric)
@@ -136,21 +133,35 @@ def user_metric(arguments: argparse.Namespace, known: MetricSpec | None = None) 
     return MetricSpec(Path(file), function, drop, relative, arguments.lower_is_better)
 
 
-def _limits(read: Callable[[str], tuple[Limit, ...]], text: str) -> tuple[Limit, ...]:
-    try:
-        return read(text)
-    except ValueError as error:
-        raise UsageError(f"--accuracy '{text}': {error}") from error
+def accuracy_limits(arguments: argparse.Namespace) -> tuple[Limit, ...]:
+    """Return the limits of `--accuracy`; UsageError for text that is not a limit."""
+    from surgery.verification.accuracy.budget import read_argument
+
+    limits: list[Limit] = []
+    for text in arguments.accuracy:
+        try:
+            limits += read_argument(text)
+        except ValueError as error:
+            raise UsageError(f"--accuracy '{text}': {error}") from error
+    return tuple(limits)
 
 
 def add_library_argument(parser: argparse._ActionsContainer) -> None:
-    """Add the argument for libraries of custom operators."""
+    """Add the arguments for what sessions of ONNX Runtime are made with."""
     parser.add_argument(
         "--custom-op-library",
         metavar="FILE",
         action="append",
         default=[],
         help="load a shared library of custom operators into ONNX Runtime; may be repeated",
+    )
+    parser.add_argument(
+        "--provider",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="run on an execution provider of ONNX Runtime, such as CUDAExecutionProvider, where it has kernels; "
+        "may be repeated (default: the CPU)",
     )
 
 
@@ -177,6 +188,7 @@ def combined(
         replace(
             verify,
             custom_op_library=libraries(arguments) + verify.custom_op_library,
+            providers=tuple(arguments.provider) or verify.providers,
             unverified=arguments.unverified or verify.unverified,
         ),
     )

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surgery.cli import _output, _plugins, _verification
+from surgery.cli import _output, _plugins, _targets, _verification
 from surgery.errors import SurgeryError, UsageError
 from surgery.recipe.schema import ON_FAILURE
 
@@ -35,6 +35,7 @@ def add_output_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs"
     """Add the arguments for writing a changed model; `sets` is the name of the flag for input sets."""
     parser.add_argument("-o", "--output", metavar="FILE", help="write the result to FILE")
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
+    _targets.add_argument(parser)
     parser.add_argument(
         "--layout",
         choices=["keep", "single", "external"],
@@ -123,7 +124,7 @@ def execute(
 
     output = target(recipe, model, arguments.output, trust=arguments.trust)
     inputs, verify = _verification.combined(arguments, model, recipe.inputs, recipe.verify)
-    recipe = replace(recipe, inputs=inputs, verify=verify)
+    recipe = _targets.aimed(replace(recipe, inputs=inputs, verify=verify), arguments)
     console = _output.messages()
     with Progress(console, verbose=arguments.verbose > 0) as observer:
         result = runner.apply(

@@ -89,11 +89,13 @@ def main(arguments: argparse.Namespace) -> int:
     from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 
     inputs, libraries = InputsSpec(), _verification.libraries(arguments)
+    providers = tuple(arguments.provider)
     if arguments.recipe is not None:
         from surgery import recipe as recipes
 
         recipe = recipes.load(arguments.recipe, trust=arguments.trust)
         inputs, libraries = recipe.inputs, libraries + recipe.verify.custom_op_library
+        providers = providers or recipe.verify.providers
     for name, sizes in _verification.dims(arguments).items():
         if len(sizes) > 1:
             raise UsageError(f"--dims gives '{name}' {len(sizes)} sizes", todo="pass one")
@@ -110,6 +112,7 @@ def main(arguments: argparse.Namespace) -> int:
         warmup=arguments.warmup,
         seed=arguments.seed,
         custom_op_library=libraries,
+        providers=providers,
     )
     models = [arguments.model, *arguments.others]
     found = bench(*models, inputs=inputs, spec=spec, decide=arguments.expect, profile=arguments.profile)

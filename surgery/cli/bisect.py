@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from surgery.cli import _output, _plugins, _verification, apply
+from surgery.cli import _output, _plugins, _targets, _verification, apply
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="write into an existing folder")
     parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
     _plugins.add_argument(parser)
+    _targets.add_argument(parser)
     _verification.add_arguments(parser)
 
 
@@ -35,7 +36,7 @@ def main(arguments: argparse.Namespace) -> int:
 
     recipe, model = apply.recipe_and_model(arguments, "bisect")
     inputs, verify = _verification.combined(arguments, model, recipe.inputs, recipe.verify)
-    recipe = replace(recipe, inputs=inputs, verify=verify)
+    recipe = _targets.aimed(replace(recipe, inputs=inputs, verify=verify), arguments)
     folder = arguments.output or f"{model.stem}.repro"
     with Progress(_output.messages(), verbose=arguments.verbose > 0) as observer:
         found = bisect(model, recipe, output=folder, force=arguments.force, observer=observer)

@@ -28,7 +28,7 @@ def main(arguments: argparse.Namespace) -> int:
     _verification.start()
     from surgery.verification.inputs.spec import VerifySpec
 
-    spec = VerifySpec(custom_op_library=_verification.libraries(arguments))
+    spec = VerifySpec(custom_op_library=_verification.libraries(arguments), providers=tuple(arguments.provider))
     answers, code = [], 0
     for name in arguments.models:
         answer = _checked(name, spec)

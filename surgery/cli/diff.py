@@ -38,7 +38,9 @@ def main(arguments: argparse.Namespace) -> int:
     """Compare two models; return 1 if --verify fails, or with --exit-code if they differ."""
     if arguments.verify:
         _verification.start()
-    elif arguments.inputs or arguments.dims or arguments.custom_op_library or arguments.unverified:
+    elif (
+        arguments.inputs or arguments.dims or arguments.custom_op_library or arguments.provider or arguments.unverified
+    ):
         raise UsageError("--inputs, --dims, --custom-op-library and --unverified require --verify", todo="add --verify")
     from surgery.differences.diff import diff
 

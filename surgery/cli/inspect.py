@@ -8,6 +8,8 @@ With --lineage, show which pass made each node, and from which nodes of the orig
 Softmax of layer 7, run
 
     surgery inspect optimized.onnx --from /layer.7/attention/Softmax
+
+With --target, list what a runtime does not run, grouped by the reason, with the step of a recipe that would help.
 """
 
 from __future__ import annotations
@@ -33,12 +35,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--node", metavar="NAME", help="show the lineage of this node, or of the node that produces this value"
     )
     which.add_argument(
+        "--target",
+        metavar="TARGET",
+        help="list what this runtime does not run: a name such as ort-cpu or rknn-like, or a profile (.yaml)",
+    )
+    which.add_argument(
         "--from", metavar="NAME", dest="origin", help="list the nodes that come from this node of the original"
     )
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Inspect a model; return 1 if no node comes from the node given by --from."""
+    """Inspect a model; return 1 if no node comes from the node of --from, or some do not fit the target."""
+    if arguments.target is not None:
+        return _fit(arguments)
     if arguments.lineage or arguments.node is not None or arguments.origin is not None:
         return _lineage(arguments)
     from surgery import storage
@@ -68,6 +77,22 @@ def _one(name: str, sizes: tuple[int, ...]) -> int:
     if len(sizes) > 1:
         raise UsageError(f"--dims gives '{name}' {len(sizes)} sizes", todo="pass one")
     return sizes[0]
+
+
+def _fit(arguments: argparse.Namespace) -> int:
+    from surgery import storage
+    from surgery.inspection.fit import fit
+    from surgery.targets import shipped
+
+    target = shipped.find(arguments.target)
+    found = fit(storage.load(Path(arguments.model)), target)
+    if arguments.format == "json":
+        _output.write_json(found.to_json())
+    else:
+        from surgery.report import fit as report
+
+        _output.write(report.fit(found, verbose=arguments.verbose > 0))
+    return 0 if found.fits else 1
 
 
 def _lineage(arguments: argparse.Namespace) -> int:

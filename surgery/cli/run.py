@@ -70,6 +70,7 @@ def _recipe(arguments: argparse.Namespace, name: str, options: dict[str, Any], f
     plugins = [f"./{path(name)}" if name.endswith(".py") else name for name in arguments.plugin]
     verify = {
         "custom_op_library": [path(library) for library in arguments.custom_op_library],
+        "providers": arguments.provider,
         "unverified": arguments.unverified,
     }
     accuracy = _accuracy(arguments, path)
@@ -81,17 +82,26 @@ def _recipe(arguments: argparse.Namespace, name: str, options: dict[str, Any], f
             "inputs": inputs,
             "verify": verify,
             **accuracy,
+            "target": _target(arguments, path),
             "on_failure": arguments.on_failure,
             "steps": [{name: options} if options else name],
         }
     )
 
 
+def _target(arguments: argparse.Namespace, path: Callable[[str], str]) -> str | None:
+    """Return the target by its name, or the path of its profile."""
+    from surgery.targets.shipped import SUFFIXES
+
+    given: str | None = arguments.target
+    return path(given) if given is not None and given.endswith(SUFFIXES) else given
+
+
 def _accuracy(arguments: argparse.Namespace, path: Callable[[str], str]) -> dict[str, Any]:
     """Return the keys of a recipe for the flags about accuracy."""
-    from surgery.verification.accuracy.budget import by_output, read_argument
+    from surgery.verification.accuracy.budget import by_output
 
-    limits = by_output([limit for text in arguments.accuracy for limit in read_argument(text)])
+    limits = by_output(_verification.accuracy_limits(arguments))
     metric = _verification.user_metric(arguments)
     scored = (
         None

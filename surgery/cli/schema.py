@@ -18,8 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `schema`."""
     parser.add_argument("-o", "--output", metavar="FILE", help="write the schema to FILE (default: stdout)")
     parser.add_argument(
-        "--force", action="store_true", help="overwrite an existing file even if it is not a recipe schema"
+        "--force", action="store_true", help="overwrite an existing file even if it is not such a schema"
     )
+    parser.add_argument("--targets", action="store_true", help="write the schema of target profiles instead")
     _plugins.add_argument(parser)
 
 
@@ -28,13 +29,13 @@ def main(arguments: argparse.Namespace) -> int:
     from surgery.recipe import jsonschema
 
     _plugins.load(arguments)
-    schema = jsonschema.schema()
+    schema = jsonschema.of_profiles() if arguments.targets else jsonschema.schema()
     if arguments.output is None:
         _output.write_json(schema)
         return 0
     path = Path(arguments.output)
     if path.exists() and not arguments.force and not _is_ours(path, schema["title"]):
-        raise OutputError(f"'{path}' exists and is no schema of recipes", todo="pass --force to overwrite it")
+        raise OutputError(f"'{path}' exists and is no such schema", todo="pass --force to overwrite it")
     try:
         path.write_text(json.dumps(schema, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     except OSError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from surgery.cli import _output, _plugins, _settings, _verification
+from surgery.cli import _output, _plugins, _settings, _targets, _verification
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _settings.add_argument(parser)
     parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
     _plugins.add_argument(parser)
+    _targets.add_argument(parser)
     _verification.add_arguments(parser)
     _verification.add_accuracy_arguments(parser)
 
@@ -47,7 +48,7 @@ def main(arguments: argparse.Namespace) -> int:
         recipe = recipes.single_step(arguments.name, options)
     model = Path(arguments.model)
     inputs, verify = _verification.combined(arguments, model, recipe.inputs, recipe.verify)
-    recipe = replace(recipe, inputs=inputs, verify=verify)
+    recipe = _targets.aimed(replace(recipe, inputs=inputs, verify=verify), arguments)
     with Progress(_output.messages()) as observer:
         found = study(storage.load(model), recipe, arguments.step, observer)
     if arguments.format == "json":

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from surgery.cli import _measuring, _output, _plugins, _verification, apply
+from surgery.cli import _measuring, _output, _plugins, _targets, _verification, apply
 
 if TYPE_CHECKING:
     from surgery.engine.tune_recipe import Tuned
@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--model-output", metavar="FILE", help="write the model that the recipe makes to FILE")
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
+    _targets.add_argument(parser)
     parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
     _plugins.add_argument(parser)
     parser.add_argument(
@@ -91,7 +92,7 @@ def main(arguments: argparse.Namespace) -> int:
             storage.check_target(path, force=arguments.force)
     inputs, verify = _verification.combined(arguments, model, recipe.inputs, recipe.verify)
     plugins = tuple(dict.fromkeys([*recipe.plugins, *arguments.plugin]))
-    recipe = replace(recipe, inputs=inputs, verify=verify, plugins=plugins)
+    recipe = _targets.aimed(replace(recipe, inputs=inputs, verify=verify, plugins=plugins), arguments)
     with Progress(_output.messages(), verbose=arguments.verbose > 0) as observer:
         found = tune(
             *(storage.load(model), recipe, arguments.optional, _spec(arguments, verify), observer),
@@ -120,6 +121,7 @@ def _spec(arguments: argparse.Namespace, verify: VerifySpec) -> TuneSpec:
         timeout=verify.timeout,
         memory=verify.memory,
         custom_op_library=verify.custom_op_library,
+        providers=verify.providers,
     )
     return TuneSpec(measuring, arguments.measurements, arguments.gain, arguments.groups)
 

@@ -7,15 +7,12 @@ actual value. With --recipe, the steps before the pass are run first. Nothing is
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from surgery.cli import _output, _plugins, _settings
+from surgery.cli import _output, _plugins, _settings, _targets
 
 if TYPE_CHECKING:
-    import onnx
-
-    from surgery.registry.passes import Pass
-    from surgery.storage import StoredModel
+    from surgery.recipe import Recipe
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,8 +25,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _settings.add_argument(parser)
     parser.add_argument("--recipe", metavar="RECIPE", help="first run the steps that precede the pass in this recipe")
+    parser.add_argument(
+        "--remedies",
+        action="store_true",
+        help="try which changes of the recipe make the pass fire at more places: other order, opset, target, sizes",
+    )
     parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
     _plugins.add_argument(parser)
+    _targets.add_argument(parser)
 
 
 def _count(text: str) -> int:
@@ -40,36 +43,50 @@ def _count(text: str) -> int:
 
 def main(arguments: argparse.Namespace) -> int:
     """Explain a pass."""
+    from surgery import storage
+    from surgery.engine.run_until import run_until
+    from surgery.targets import shipped as targets
     from surgery.why import explain
 
     _plugins.load(arguments)
-    declared, options, stored, proto = _subject(arguments)
-    given = _settings.read(declared, arguments.settings)
+    recipe = _recipe(arguments)
+    stored = storage.load(arguments.model)
+    reached = run_until(stored, recipe, arguments.name)
+    given = _settings.read(reached.declared, arguments.settings)
     found = explain.explain(
-        declared, proto, stored.weights, {**options, **given}, at=arguments.at, limit=arguments.limit
+        reached.declared,
+        reached.proto,
+        stored.weights,
+        {**reached.step.options, **given},
+        at=arguments.at,
+        limit=arguments.limit,
+        target=targets.find(recipe.target),
     )
-    if arguments.format == "json":
-        _output.write_json({"model": arguments.model, **found.to_json()})
-        return 0
-    from surgery.report.why import why as shown
+    tried = None
+    if arguments.remedies:
+        from surgery.bisection.remedies import remedies
 
-    _output.write(shown(found, arguments.limit))
+        tried = remedies(stored, recipe, arguments.name, given)
+    if arguments.format == "json":
+        more = {"remedies": tried.to_json()} if tried is not None else {}
+        _output.write_json({"model": arguments.model, **found.to_json(), **more})
+        return 0
+    from surgery.report import why as report
+
+    _output.write(report.why(found, arguments.limit))
+    if tried is not None:
+        _output.write(report.remedies(tried))
     return 0
 
 
-def _subject(arguments: argparse.Namespace) -> tuple[Pass, dict[str, Any], StoredModel, onnx.ModelProto]:
-    """Return the pass, its options in the recipe, and the model before that step."""
-    from surgery import storage
-    from surgery.registry.catalog import catalog
+def _recipe(arguments: argparse.Namespace) -> Recipe:
+    """Return the recipe that is given, or else that of the pass alone."""
+    from surgery import recipe as recipes
+    from surgery.recipe.schema import PassStep
+    from surgery.recipe.schema import Recipe as Loaded
 
     if arguments.recipe is None:
-        declared = catalog.find(arguments.name)
-        stored = storage.load(arguments.model)
-        return declared, {}, stored, stored.proto
-    from surgery import recipe as recipes
-    from surgery.engine.run_until import run_until
-
-    recipe = recipes.load(arguments.recipe, trust=arguments.trust)
-    stored = storage.load(arguments.model)
-    reached = run_until(stored, recipe, arguments.name)
-    return reached.declared, dict(reached.step.options), stored, reached.proto
+        found = Loaded(arguments.name, (PassStep(arguments.name),))
+    else:
+        found = recipes.load(arguments.recipe, trust=arguments.trust)
+    return _targets.aimed(found, arguments)

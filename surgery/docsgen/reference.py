@@ -51,7 +51,9 @@ def pages(passes: Iterable[Pass]) -> dict[str, str]:
     groups = {page: list(group) for page, group in itertools.groupby(known, key=_page)}
     written = {f"reference/passes/{page}.md": _theme(page, group) for page, group in groups.items()}
     index, recipes = _index(groups), _recipes(jsonschema.schema(known))
-    return {**written, "reference/passes/README.md": index, "reference/recipe.md": recipes}
+    profiles = _profiles(jsonschema.of_profiles())
+    shared = {"reference/passes/README.md": index, "reference/recipe.md": recipes, "reference/target.md": profiles}
+    return {**written, **shared}
 
 
 def _page(declared: Pass) -> str:
@@ -117,6 +119,45 @@ def _recipes(schema: Mapping[str, Any]) -> str:
     return page_text(lines)
 
 
+def _profiles(schema: Mapping[str, Any]) -> str:
+    """Write the reference of the keys of target profiles from the JSON schema."""
+    lines = [
+        GENERATED,
+        "# Keys of target profiles",
+        "",
+        "A target profile is a YAML 1.2 file that says what a runtime runs. `surgery inspect MODEL --target FILE.yaml`",
+        "lists what does not fit, and every mistake in the file with line and column; `surgery schema --targets`",
+        "writes these keys as a JSON schema for editors. Shipped are",
+        f"{', '.join(f'`{name}`' for name in schema['properties']['target']['examples'])}.",
+        "[Deploy to a runtime](../how-to/deploy-to-a-runtime.md) shows how to use them.",
+        "",
+        "## A profile",
+        "",
+        *_keys(_shown(schema)),
+    ]
+    for name, body in schema["$defs"].items():
+        lines += [f"## {name}", "", body["description"], "", *_keys(_shown(body))]
+    return page_text(lines)
+
+
+def _shown(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a mapping of a profile as the tables show it: ranges by name, and no defaults that say nothing."""
+    found = {}
+    for name, body in mapping["properties"].items():
+        ranges = [one for one in body.get("anyOf", ()) if one.get("maxItems") == 2]
+        made = {"type": "range"} if ranges else {key: value for key, value in body.items() if key != "default"}
+        if made.get("additionalProperties") is True:
+            del made["additionalProperties"]
+        if "enum" in made:
+            made["enum"] = [choice for choice in made["enum"] if choice]
+        found[name] = {"description": "What a profile says of this.", **made, **_described(body)}
+    return {"properties": found, "required": mapping.get("required", ())}
+
+
+def _described(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {"description": body["description"]} if "description" in body else {}
+
+
 def _keys(mapping: Mapping[str, Any]) -> Iterator[str]:
     yield from ("| Key | Type | Description |", "|---|---|---|")
     for name, body in mapping["properties"].items():
@@ -151,6 +192,7 @@ def _takes(body: Mapping[str, Any]) -> str:
 
 
 _KINDS = {"string": "text", "integer": "a whole number", "number": "a number", "boolean": "`true` or `false`"}
+_KINDS |= {"null": "nothing", "range": "a range: `[first, last]`, `[first]` without a last one, or a number"}
 
 
 def _reference(name: str) -> str:

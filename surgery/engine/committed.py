@@ -12,6 +12,7 @@ from surgery.engine.candidate import Candidate, State
 from surgery.errors import ModelFileError
 from surgery.graph.graph import Graph
 from surgery.recipe.schema import PassStep
+from surgery.targets import STANDARD, Target
 
 if TYPE_CHECKING:
     import onnx
@@ -27,8 +28,9 @@ class CommittedModel:
     Raises `ModelFileError` when the graph has a cycle.
     """
 
-    def __init__(self, stored: storage.StoredModel) -> None:
+    def __init__(self, stored: storage.StoredModel, target: Target = STANDARD) -> None:
         self.stored = stored
+        self._target = target
         self._names: frozenset[str] = frozenset()
         # Standard passes that changed nothing; they do the same again on the same model.
         self._unchanged: dict[_Key, Candidate] = {}
@@ -53,7 +55,7 @@ class CommittedModel:
     def _load(self, proto: onnx.ModelProto) -> None:
         """Build the live graph. `_touched` is set once a pass has worked on it."""
         model = storage.ir_from_proto(proto, self.stored.weights)
-        self.graph = Graph(model, weights=self.stored.weights, reserved=self._names)
+        self.graph = Graph(model, weights=self.stored.weights, reserved=self._names, target=self._target)
         self._touched = False
 
     @property

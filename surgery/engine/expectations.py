@@ -40,6 +40,24 @@ def comparisons(
         yield f"opset: {opset} (found {version})", opset.holds(version)
 
 
+def fits(name: str, stored: StoredModel, model: onnx.ModelProto) -> tuple[str, bool]:
+    """Return in words whether a target runs all of a model, and whether it does; `stored` has the weights."""
+    from surgery import storage
+    from surgery.graph.graph import Graph
+    from surgery.graph.misfits import misfits
+    from surgery.targets import shipped
+
+    target = shipped.find(name)
+    graph = Graph(storage.ir_from_proto(model, stored.weights), weights=stored.weights, target=target)
+    found = misfits(graph)
+    shown = "; ".join(str(one) for one in found[:_MOST_MISFITS])
+    more = f"; and {len(found) - _MOST_MISFITS} more reasons" if len(found) > _MOST_MISFITS else ""
+    return f"target: {target.name} ({shown}{more})" if found else f"target: {target.name}", not found
+
+
+_MOST_MISFITS = 3
+
+
 def speed(
     least: float,
     stored: StoredModel,
@@ -60,7 +78,11 @@ def speed(
     if models[0] == models[1]:
         return f"{wanted} (the same model)", least <= 1.0
     spec = BenchSpec(
-        seed=verify.seed, timeout=verify.timeout, memory=verify.memory, custom_op_library=verify.custom_op_library
+        seed=verify.seed,
+        timeout=verify.timeout,
+        memory=verify.memory,
+        custom_op_library=verify.custom_op_library,
+        providers=verify.providers,
     )
     names = ("the original", "the result")
     subjects = [subject(replace(stored, proto=model), name) for model, name in zip(models, names)]

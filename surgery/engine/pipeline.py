@@ -15,7 +15,7 @@ from surgery.engine import speculation
 from surgery.engine.candidate import Candidate, State
 from surgery.engine.committed import CommittedModel
 from surgery.engine.delta_debugging import MOST_RUNS, Guilts, Search
-from surgery.engine.expectations import comparisons, expectations, speed
+from surgery.engine.expectations import comparisons, expectations, fits, speed
 from surgery.engine.judging import Judge, Trusting, Verifying
 from surgery.engine.records import Expectation, Journal, Observer, StepRecord
 from surgery.engine.reference_start import ReferenceStart, begin
@@ -26,6 +26,7 @@ from surgery.proto.fingerprint import same_but_for_names
 from surgery.proto.signature import signature
 from surgery.proto.summary import opset
 from surgery.recipe.schema import Expect, PassStep, Recipe, RepeatStep, Step, UseStep, When
+from surgery.targets import shipped as targets
 
 _MOST_ROUNDS = 100
 """Rounds after which `repeat: until-stable` gives up, since its passes keep finding something to change."""
@@ -69,7 +70,7 @@ class Pipeline:
         if not trusted:
             reference = reference or begin(stored, recipe.inputs, recipe.verify)
         try:
-            self.model = CommittedModel(stored)
+            self.model = CommittedModel(stored, targets.find(recipe.target))
         except BaseException:
             if reference is not None:
                 reference.tracker.close()
@@ -268,6 +269,9 @@ class Pipeline:
         if expected.signature is not None:
             same = not signature(before.proto).differences(signature(state.proto))
             noted.append(Expectation(f"{prefix}signature: unchanged", same))
+        if expected.target is not None:
+            what, ok = fits(expected.target, self.model.stored, state.proto)
+            noted.append(Expectation(prefix + what, ok))
         if expected.speed is not None and not self.judge.trusts:
             self.journal.stage("(expect)", "speed")
             inputs, models = self._recipe.inputs, (before.proto, state.proto)

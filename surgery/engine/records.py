@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from surgery import storage
 from surgery.graph.state import Refused, Site
 from surgery.proto.summary import Summary, summarize
+from surgery.targets import STANDARD
 from surgery.verification.verdict.verifier import Verdict
 
 if TYPE_CHECKING:
@@ -118,8 +119,17 @@ class Result:
     """The verdict on the whole model at the end, where steps were verified in the region of their change."""
     validity: Validity | None = None
     """The validity of the original, unless verification is off."""
+    target: str = STANDARD.name
+    """The name of the runtime that the model is made for."""
     unverifiable: str = ""
     """Why the original cannot be run, where nothing could be verified and the recipe does not accept that."""
+    providers: tuple[str, ...] = ()
+    """The execution providers that ran the models; none means the CPU."""
+
+    @property
+    def is_targeted(self) -> bool:
+        """Whether the model is made for a runtime in particular."""
+        return self.target != STANDARD.name
 
     @property
     def failure(self) -> StepRecord | None:
@@ -153,12 +163,14 @@ class Result:
         return {
             "ok": self.ok,
             "recipe": self.recipe,
+            **({"target": self.target} if self.is_targeted else {}),
             "input": self.input.to_json(),
             "output": self.output.to_json(),
             "steps": [step.to_json() for step in self.steps],
             "expectations": [{"what": item.what, "ok": item.ok} for item in self.expectations],
             "end": self.end.to_json() if self.end is not None else None,
             "bindings": [dict(binding) for binding in self.bindings],
+            "providers": list(self.providers),
             "seconds": round(self.seconds, 4),
             "strict": self.strict,
             "original": self.validity.to_json() if self.validity is not None else None,

@@ -85,6 +85,7 @@ def _result(steps: Pipeline, recipe: Recipe, refused: tuple[StepRecord, ...], st
     found = judge.validity(stored) if recipe.verify.mode != "off" else None
     return Result(
         recipe=recipe.name,
+        target=steps.model.graph.target.name,
         input=summarize(stored.proto, files),
         output=summarize(steps.model.proto),
         steps=(*refused, *steps.journal.records),
@@ -97,6 +98,7 @@ def _result(steps: Pipeline, recipe: Recipe, refused: tuple[StepRecord, ...], st
         end=judge.end,
         validity=found,
         unverifiable=_unverifiable(steps, found) if found is not None else "",
+        providers=recipe.verify.providers,
     )
 
 
@@ -126,14 +128,17 @@ def apply(
     reference: ReferenceStart | None = None,
     on_failure: OnFailure | None = None,
     strict: bool = False,
+    target: str | Path | None = None,
 ) -> Result:
     """Run a recipe over a model, and write the result to `output` if the run is ok.
 
-    `model` is a path or a message in memory, `recipe` a path, the name of a shipped recipe, or a loaded one. For
-    `reference`, `on_failure` and `strict` see `run`. Raises a `SurgeryError` for bad input. A negative verdict does not
-    raise: look at `Result.ok`.
+    `model` is a path or a message in memory, `recipe` a path, the name of a shipped recipe, or a loaded one.
+    `target` is the runtime that the model is made for, a name or the path of a profile, in the place of the recipe's.
+    For `reference`, `on_failure` and `strict` see `run`. Raises a `SurgeryError` for bad input. A negative verdict does
+    not raise: look at `Result.ok`.
     """
     loaded = recipe if isinstance(recipe, Recipe) else _recipe(recipe, trust, contained)
+    loaded = loaded if target is None else replace(loaded, target=str(target))
     stored = reference.stored if reference is not None else _load(model)
     if output is not None:
         storage.check_target(Path(output), force=force)

@@ -19,9 +19,9 @@ from surgery.graph.state import Site
 from surgery.graph.values import Node, Refusal
 from surgery.operators.operations import MACS, UnknownDim, terms
 from surgery.shapes.facts import Dim
+from surgery.shapes.symbols import where_each_is
 from surgery.verification.accuracy.evaluation import Loss
 from surgery.verification.accuracy.metrics import Metrics
-from surgery.verification.inputs.dims import evaluate, free_names
 from surgery.verification.inputs.spec import Limit
 
 _DIM = 16
@@ -254,6 +254,6 @@ def _macs(node: Node) -> float:
 
 
 def _extent(dim: Dim) -> float:
-    if not isinstance(dim, str):
-        return float(dim if dim is not None else _DIM)
-    return float(evaluate(dim, dict.fromkeys(free_names([dim]), _DIM)))
+    if isinstance(dim, str):
+        return float(max(where_each_is(_DIM, dim), 0))
+    return float(_DIM if dim is None else dim)

@@ -15,7 +15,7 @@ from surgery.bridges.run_pass import run_pass
 from surgery.engine.candidate import Candidate, State
 from surgery.engine.committed import CommittedModel
 from surgery.engine.delta_debugging import MOST_RUNS, Guilts, Search, SearchLimit
-from surgery.engine.expectations import expectations
+from surgery.engine.expectations import expectations, fits
 from surgery.engine.judging import Judge
 from surgery.engine.records import Expectation, Journal, RefusedSite, StepRecord, StepStatus
 from surgery.engine.sensitivity import Sensitivity, SiteChooser, macs_by_label
@@ -166,7 +166,9 @@ class Transaction:
         failed = self._expect(candidate)
         if failed:
             bench.judge.join()  # to explain a pass is to run it, in a fork maybe
-            why = why_so_few(self.step, len(candidate.applied), before.proto, bench.model.stored.weights)
+            why = why_so_few(
+                *(self.step, len(candidate.applied), before.proto, bench.model.stored.weights), bench.model.graph.target
+            )
             record, _ = concluded("failed")
             return replace(record, message=explained(str(failed), why), exit_code=1, why=why), candidate
         if not candidate.changed:
@@ -185,6 +187,8 @@ class Transaction:
         found = [
             *expectations(expected, operators(candidate.proto), opset(candidate.proto), len(candidate.applied)),
         ]
+        if expected.target is not None:
+            found.append(fits(expected.target, self._bench.model.stored, candidate.proto))
         self._bench.journal.expectations += [Expectation(f"{self.step.name}: {what}", ok) for what, ok in found]
         missed = [what for what, ok in found if not ok]
         return ExpectationError(f"expected {', '.join(missed)}") if missed else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from surgery.graph.edits import FIRST_WITH_FUNCTIONS, Edits, ModelField, NewNode
 from surgery.graph.signature_mappings import End, Pieces, Relation
 from surgery.graph.values import Node, Refusal, Value
 from surgery.shapes.facts import Dim
+from surgery.targets import STANDARD, Target
 
 if TYPE_CHECKING:
     from surgery.graph.state import GraphState
@@ -42,6 +43,11 @@ class Builder:
         return Edits()
 
     @property
+    def target(self) -> Target:
+        """The runtime that the model is made for."""
+        return self.graph.target
+
+    @property
     def is_idle(self) -> bool:
         """Whether there is nothing to be done."""
         return "edits" not in vars(self) or not self.edits
@@ -54,6 +60,11 @@ class Builder:
         """Refuse this site for `reason` unless the condition holds."""
         if not condition:
             raise Refusal(reason)
+
+    def require_operator(self, op: str, value: Value) -> None:
+        """Refuse this site unless the target runs `op` ("com.microsoft::BiasGelu") in the element type of a value."""
+        self.require(value.dtype is not None, "the element type is not known")
+        self.require(self.target.has(op, value.dtype), f"the target does not run {op} in this type")
 
     def node(
         self,
@@ -76,15 +87,17 @@ class Builder:
         op: str,
         *inputs: Value | None,
         outputs: int = 1,
+        omitted: Collection[int] = (),
         name: str | None = None,
         attributes: Mapping[str, Any] | None = None,
         **more_attributes: Any,
     ) -> tuple[Value, ...]:
-        """Add a node like `node`, and return all of its outputs."""
+        """Add a node like `node`, and return all of its outputs; those at the positions `omitted` are not computed."""
         domain, _, op_type = op.rpartition("::")
         trimmed = list(inputs)
         while trimmed and trimmed[-1] is None:
             trimmed.pop()
+        self._require_target(op)
         new = NewNode(
             op_type,
             domain,
@@ -93,9 +106,15 @@ class Builder:
             tuple(ir.Value() for _ in range(outputs)),
             name,
             self._before,
+            omitted=frozenset(omitted),
         )
         self.edits.nodes.append(new)
         return tuple(Value(self.graph, value) for value in new.outputs)
+
+    def _require_target(self, op: str) -> None:
+        """Refuse a node that the target does not run; `standard` leaves it to the passes."""
+        if self.target is not STANDARD and op != "Constant":
+            self.require(self.target.has(op), f"the target does not run {op}")
 
     def inline(
         self,

@@ -278,7 +278,7 @@ class Commit:
         anchor_name = before.name if before is not None and before.name else ""
         name = self.graph.fresh(new.name or (f"{anchor_name}/{new.op}" if anchor_name else new.op))
         for position, value in enumerate(new.outputs):
-            if new.like is not None and not (new.like.outputs[position].name or ""):
+            if position in new.omitted or (new.like is not None and not (new.like.outputs[position].name or "")):
                 value.name = ""
             elif new.like is not None or not value.name:
                 value.name = self.graph.fresh(value.name or f"{name}_output_{position}")

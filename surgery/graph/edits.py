@@ -33,6 +33,8 @@ class NewNode:
     before: ir.Node | None = None
     like: ir.Node | None = None
     """The node that it is a copy of."""
+    omitted: frozenset[int] = frozenset()
+    """The positions of optional outputs that it leaves out."""
 
 
 PortEdit = Literal["add input", "drop input", "drop output", "add output", "cut"]

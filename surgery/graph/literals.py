@@ -53,6 +53,14 @@ def packed_tensor(
     return ir.Tensor(array.view(dtype.numpy()).reshape(dims), dtype=dtype)
 
 
+def unpacked_codes(packed: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]:
+    """Return the codes of 1, 2, 4 or 8 bits that the bytes of an array hold along its last axis, the lowest first."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    codes = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
+    found: np.ndarray[Any, Any] = codes.reshape(*packed.shape[:-1], -1)
+    return found
+
+
 _TYPES = {each.name.lower(): each for each in ir.DataType if each != ir.DataType.UNDEFINED}
 
 

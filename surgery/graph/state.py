@@ -14,6 +14,7 @@ from surgery.graph.signature_mappings import SignatureMapping
 from surgery.shapes.table import ShapeTable
 from surgery.storage import Weights, residue_of, spill_tensor
 from surgery.storage.scopes import scopes, values
+from surgery.targets import STANDARD, Target
 
 Feed = Mapping[str, Any]
 T = TypeVar("T")
@@ -64,6 +65,7 @@ class GraphState:
     inputs and outputs of the model now, and `accounts` what it says of how those follow from the model before.
 
     `reserved` names are given to nothing new: what a name stood for in the original, it stands for ever after.
+    `target` is the runtime that the model is made for, which passes ask what they may produce.
     `calibration` has inputs to run the model on, and `memory` what passes computed for the model as it was committed.
     """
 
@@ -75,8 +77,10 @@ class GraphState:
         pass_name: str = "",
         skip: frozenset[int] = frozenset(),
         reserved: frozenset[str] = frozenset(),
+        target: Target = STANDARD,
     ) -> None:
         self.reserved = reserved
+        self.target = target
         self.ir = model
         self.weights = weights
         self.limits = Limits()

@@ -376,7 +376,9 @@ class Node(_View):
     @property
     def is_unary(self) -> bool:
         """Whether it maps each element of its first input by itself; other inputs, if any, are single numbers."""
-        return not self.ir.domain and self.ir.op_type in traits.UNARY_ELEMENTWISE
+        if self.ir.domain:
+            return self.op in traits.CONTRIB_UNARY and len(self.ir.inputs) == 1
+        return self.ir.op_type in traits.UNARY_ELEMENTWISE
 
     @property
     def is_broadcasting(self) -> bool:

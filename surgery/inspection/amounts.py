@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from functools import lru_cache
-from typing import Any
 
 from surgery.operators.operations import UnknownDim
 from surgery.shapes.facts import Dim
-from surgery.shapes.symbols import parse, shown, written
+from surgery.shapes.symbols import parse, shown, where_each_is, written
 
 _STAND_IN = 64
 """What a name stands for where two amounts of different names are compared."""
@@ -83,8 +83,4 @@ class Amount:
 
 @lru_cache(1 << 14)
 def _stand_in(names: tuple[str, ...]) -> int:
-    result = 1
-    for name in names:
-        expression: Any = parse(name)
-        result *= int(expression.subs(dict.fromkeys(expression.free_symbols, _STAND_IN)))
-    return result
+    return math.prod(where_each_is(_STAND_IN, name) for name in names)

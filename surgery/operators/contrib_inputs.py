@@ -51,20 +51,41 @@ def _padding(use: Use) -> Domain | None:
     return Domain(draw=lengths) if mine[0] in (batch, 2 * batch, 3 * batch + 2) else None
 
 
+_PAST = {
+    "Attention": 4,
+    "DecoderMaskedMultiHeadAttention": 5,
+    "GroupQueryAttention": 3,
+    "MultiHeadAttention": 6,
+    "QAttention": 8,
+}
+"""Which input holds past keys; their length is the last dim but one."""
+
+
 def _keys(use: Use, query: Shape) -> int:
-    """Return how many keys there are: those of the key input, if there is one, or as many as queries."""
+    """Return how many keys there are: the new ones, and the past ones unless their buffer has room for more."""
     key = use.shape(1) if use.node.op_type == "MultiHeadAttention" else None
-    if not key:
-        return query[1]
-    return key[2] if len(key) == 4 else key[1]
+    new = query[1] if not key else key[2] if len(key) == 4 else key[1]
+    past = use.shape(_PAST[use.node.op_type])
+    shares = use.has({"Attention": 6, "MultiHeadAttention": 8}.get(use.node.op_type, -1)) if past else True
+    return new if shares or not past else new + past[-2]
 
 
 def _lengths(use: Use) -> tuple[int, int] | None:
-    """Return how many positions GroupQueryAttention is given, and how many it knows from before."""
+    """Return how many positions GroupQueryAttention is given, and how many it knows from before.
+
+    A buffer for past and present that stays as long as it is holds the new ones too, and no more positions are legal
+    than the tables of angles have rows.
+    """
     query, past = use.shape(0), use.shape(3)
     if not query or len(query) != 3 or (use.has(3) and (past is None or len(past) != 4)):
         return None
-    return query[1], past[2] if past else 0
+    new, known = query[1], past[2] if past else 0
+    present, angles = use.out(1), use.shape(7)
+    if present and len(present) == 4 and past and present[2] == known:
+        known -= new
+    if angles:
+        known = min(known, angles[0] - new)
+    return new, max(0, known)
 
 
 def _total_length(use: Use) -> list[int] | None:
@@ -92,6 +113,41 @@ def _last_positions(use: Use) -> Domain | None:
     return Domain(draw=lasts)
 
 
+def _masked_lengths(use: Use) -> Domain | None:
+    """Return masks whose sums are the lengths of sequences that are padded on the right; the first one is the longest.
+
+    The last position of a sequence is then the sum of its row, less one.
+    """
+    lengths = _lengths(use)
+    if lengths is None:
+        return None
+    new, past = lengths
+
+    def masks(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        least = min(shape[-1], new if past else 1)
+        counts = rng.integers(least, shape[-1], shape[:-1], endpoint=True)
+        counts.reshape(-1)[:1] = shape[-1]
+        return np.asarray(np.arange(shape[-1]) < counts[..., np.newaxis])
+
+    return Domain(draw=masks)
+
+
+def _grouped_positions(use: Use) -> Domain | None:
+    """Return positions within the tables of angles; of a prompt the kernel reads the first one and counts on."""
+    lengths, table = _lengths(use), use.shape(7)
+    if lengths is None or not table:
+        return None
+    new, past = lengths
+    if past:
+        return Domain(0, table[0] - 1)
+
+    def counted(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        first = rng.integers(0, max(0, table[0] - new), endpoint=True)
+        return np.broadcast_to(first + np.arange(shape[-1]), shape).copy()
+
+    return Domain(draw=counted)
+
+
 def _rotary_positions(use: Use) -> Domain | None:
     """Return positions within the tables of cosines and sines, or the position of the first of a sequence."""
     mine, data, table = use.shape(), use.shape(0), use.shape(2)
@@ -105,10 +161,6 @@ def _rotary_positions(use: Use) -> Domain | None:
 def _gathered(use: Use) -> Domain | None:
     data = use.shape(0)
     return _below(use, 0, use.axis(0, len(data)) if data else 0)
-
-
-_PAST = {"Attention": 4, "DecoderMaskedMultiHeadAttention": 5, "MultiHeadAttention": 6}
-"""Which input holds past keys."""
 
 
 def _past_length(use: Use) -> Domain | None:
@@ -200,7 +252,7 @@ RULES: dict[tuple[str, int], Rule] = {
     ("GatherPacked", 1): _rows(0),
     ("GroupQueryAttention", 5): _last_positions,
     ("GroupQueryAttention", 6): _solved(_total_length),
-    ("GroupQueryAttention", 9): _rows(7),
+    ("GroupQueryAttention", 9): _grouped_positions,
     ("MRotaryEmbedding", 1): _rows(2),
     ("MatMulNBits", 4): _blocks,
     ("MaxpoolWithMask", 1): lambda use: MASK,
@@ -220,6 +272,9 @@ RULES: dict[tuple[str, int], Rule] = {
     ("WordConvEmbedding", 0): _rows(3),
 }
 """As `legal_inputs.RULES`, without the domain."""
+
+SUMS: dict[tuple[str, int], Rule] = {("GroupQueryAttention", 5): _masked_lengths}
+"""What is legal in a mask whose sums over the last axis arrive at an input."""
 
 ANY: dict[str, tuple[int, ...]] = {
     "BifurcationDetector": (0, 1, 3),

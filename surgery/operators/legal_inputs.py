@@ -36,6 +36,8 @@ def legal(use: Use) -> Domain | None:
     """Return what is legal for the elements of the graph input that arrive at a use."""
     key = key_of(use.node.domain, use.node.op_type)
     rule = RULES.get((key, use.index))
+    if rule is not None and (key, use.index) in SUMS and use.scale > 1:
+        return SUMS[key, use.index](use)
     if rule is not None:
         found = rule(use)
         return None if found is None else _back(found, use)
@@ -352,6 +354,11 @@ RULES: dict[tuple[str, int], Rule] = {
     ("com.microsoft::GatherND", 1): _coordinates,
     **{(f"com.microsoft::{op}", index): rule for (op, index), rule in contrib_inputs.RULES.items()},
 }
+
+SUMS: dict[tuple[str, int], Rule] = {
+    (f"com.microsoft::{op}", index): rule for (op, index), rule in contrib_inputs.SUMS.items()
+}
+"""As `contrib_inputs.SUMS`."""
 
 ANY: dict[str, tuple[int, ...]] = {
     "And": (0, 1),

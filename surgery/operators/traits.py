@@ -111,6 +111,9 @@ UNARY_ELEMENTWISE = frozenset(
 )
 """Operators that map each element of their first input by itself; the shape stays."""
 
+CONTRIB_UNARY = frozenset({"com.microsoft::FastGelu", "com.microsoft::Gelu", "com.microsoft::QuickGelu"})
+"""Those of ONNX Runtime's own domain; FastGelu where it has no bias."""
+
 BINARY_ELEMENTWISE = frozenset(
     {
         "Add",

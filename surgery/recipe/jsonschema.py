@@ -43,6 +43,16 @@ def schema(passes: Iterable[Pass] | None = None) -> dict[str, Any]:
     return {"$schema": DIALECT, **root, "title": "A recipe of surgery", "$defs": definitions}
 
 
+def of_profiles() -> dict[str, Any]:
+    """Make the schema of target profiles."""
+    from surgery.targets import shipped as targets
+    from surgery.targets.profile import Profile
+
+    made = Profile.model_json_schema()
+    made["properties"]["target"]["examples"] = [*targets.names()]
+    return {"$schema": DIALECT, **made, "title": "A target profile of surgery"}
+
+
 class _Generator(GenerateJsonSchema):
     """Calls definitions by the names of their models, in our spelling; titles and empty defaults say nothing."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -20,6 +21,7 @@ from pydantic import (
     create_model,
 )
 
+from surgery.errors import UsageError
 from surgery.recipe import schema, steps
 from surgery.recipe.draft import Draft, NotedError, PassUse, TakesError
 from surgery.recipe.fields import (
@@ -42,6 +44,7 @@ from surgery.recipe.plugins import PATTERN, read_plugin
 from surgery.recipe.rules import Rule, read_rules
 from surgery.recipe.spelling import meant, nearest
 from surgery.recipe.verification import Accuracy, Calibration, Inputs, Verify, pattern
+from surgery.targets import shipped as targets
 from surgery.verification.inputs.spec import FrozenDict, InputsSpec, VerifySpec
 
 # Conditions
@@ -58,6 +61,26 @@ class When(Section):
     )
     nodes: Count = key("The number of all nodes.")
     opset: Count = key("The version of the default opset.")
+
+
+def target_of(folder: Path, name: str) -> str:
+    """Return the name of a shipped target, or the path of a profile, which starts at the recipe."""
+    found = str(below(folder, name)) if name.endswith(targets.SUFFIXES) else name
+    try:
+        targets.find(found)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+    return found
+
+
+_Target = Annotated[
+    Line,
+    AfterValidator(lambda name, info: target_of(info.context.folder, name)),
+    text("the name of a target, or the path of a profile"),
+]
+
+
+_FITS = "A runtime that has to run all of the model: the name of a shipped target or the path of a profile (.yaml)."
 
 
 class _Expected(When):
@@ -95,6 +118,7 @@ class Expect(_Expected):
         "The least speed: the measured time of the original divided by that of the result, on the inputs of the "
         "recipe and with one thread. The low end of its 95 % interval counts."
     )
+    target: _Target = key(_FITS)
 
 
 class ExpectStep(_Expected):
@@ -102,6 +126,7 @@ class ExpectStep(_Expected):
 
     sites: Count = key("The number of sites that the pass rewrote.")
     signature: _Signature = key(_SIGNATURE)
+    target: _Target = key(_FITS)
 
 
 # Steps
@@ -266,6 +291,10 @@ class Recipe(Section):
     on_failure: _ON_FAILURE = key(
         "What to do about a step that fails, unless the step says so: `abort` (the default) ends the run and writes "
         "nothing; the others keep what holds. A recipe that uses this one may override it."
+    )
+    target: _Target = key(
+        "The runtime that the model is made for: the name of a shipped target or the path of a profile (.yaml). Passes "
+        "produce only what it runs. The default is `standard`."
     )
     steps: Steps = needed("The steps, in order.")
     expect: Expect = key("Expectations of the resulting model.")

@@ -16,6 +16,7 @@ from surgery.recipe import shipped
 from surgery.recipe.rules import RulePass
 from surgery.recipe.schema import UNTIL_STABLE, PassStep, Recipe, RepeatStep, Step, UseStep
 from surgery.recipe.writer import STEPS, Remarked, bare, given, written
+from surgery.targets import STANDARD
 from surgery.verification.accuracy import budget
 from surgery.verification.accuracy.user_metric import describe_drop
 from surgery.verification.inputs.spec import AccuracySpec, InputsSpec, MetricSpec, SampleSpec, VerifySpec
@@ -54,6 +55,7 @@ def _recipe(recipe: Recipe) -> dict[str, Any]:
         "accuracy": _accuracy(recipe.verify.accuracy),
         "calibration": _samples(recipe.inputs.calibration),
         "on_failure": recipe.on_failure,
+        "target": recipe.target if recipe.target != STANDARD.name else None,
         STEPS: [_step(step) for step in recipe.steps],
         "expect": _plain(recipe.expect),
     }

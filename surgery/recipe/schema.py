@@ -44,7 +44,8 @@ class When:
 class Expect:
     """What has to hold of the model after a step, or after the recipe.
 
-    `sites` is for a step only; `speed`, the least speed relative to the original, for a recipe only.
+    `sites` is for a step only; `speed`, the least speed relative to the original, for a recipe only. `target` names a
+    runtime that has to run all of the model, as `Recipe.target` does.
     """
 
     ops: Mapping[str, Comparison] = field(default_factory=FrozenDict)
@@ -53,6 +54,7 @@ class Expect:
     sites: Comparison | None = None
     signature: Literal["unchanged"] | None = None
     speed: float | None = None
+    target: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +128,8 @@ Step = PassStep | RepeatStep | UseStep
 class Recipe:
     """One recipe. Relative paths in it were resolved against its folder; `path` is None when it has no file.
 
-    `on_failure` holds for the steps that say nothing of it; None leaves it to the recipe that uses this one.
+    `on_failure` holds for the steps that say nothing of it; None leaves it to the recipe that uses this one. `target`
+    is the name of a shipped target, or the path of a profile.
     """
 
     name: str
@@ -141,3 +144,4 @@ class Recipe:
     verify: VerifySpec = field(default_factory=VerifySpec)
     on_failure: OnFailure | None = None
     expect: Expect = field(default_factory=Expect)
+    target: str = "standard"

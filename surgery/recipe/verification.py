@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -188,6 +189,12 @@ def _library(node: Node, draft: Draft) -> Path:
     return read_local(node, draft, read_text(node, "the paths of shared libraries"), "load")
 
 
+def _provider(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9]+ExecutionProvider", name):
+        raise ValueError(f"{quoted(name)} is no execution provider such as 'CUDAExecutionProvider'")
+    return name
+
+
 class Verify(Section):
     """How strictly to verify."""
 
@@ -210,6 +217,12 @@ class Verify(Section):
     )
     custom_op_library: Annotated[tuple[Annotated[Any, reads(_library), pattern(r"\S")], ...], OneOrMore()] = key(
         "Shared libraries with custom operators for ONNX Runtime, by path. They are code, and need trust."
+    )
+    providers: Annotated[
+        tuple[Annotated[str, AfterValidator(_provider), text("the name of a provider")], ...], OneOrMore()
+    ] = key(
+        "Execution providers of ONNX Runtime that run the original and the result, such as CUDAExecutionProvider, in "
+        "the order of preference; the CPU is last by itself. The tolerance follows the precision that they compute in."
     )
 
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from surgery.verification.verdict.verifier import Verdict
 
 STATUS_STYLES = {"committed": "green", "unchanged": "dim", "rolled_back": "yellow", "skipped": "dim", "failed": "red"}
-_IDLE = ("unchanged", "skipped")
 _FEW = 20
 """Recipes of at most so many steps are shown with those that changed nothing."""
 _MOST_DIMS = 4
@@ -66,11 +65,16 @@ def step_table(steps: Sequence[StepRecord]) -> Table:
 
 def _steps(steps: Sequence[StepRecord]) -> Iterator[RenderableType]:
     """List all steps of a short recipe, or the steps of a long one that changed something and the number of others."""
-    shown = [step for step in steps if len(steps) <= _FEW or step.status not in _IDLE or step.message]
+    shown = [step for step in steps if len(steps) <= _FEW or not _is_idle(step)]
     if shown:
         yield step_table(shown)
     if len(shown) < len(steps):
         yield Text(f"{len(steps) - len(shown)} other steps changed nothing (-v lists them)", style="dim")
+
+
+def _is_idle(step: StepRecord) -> bool:
+    """Return whether a step has nothing to tell: its condition did not hold, or it found nothing to change."""
+    return step.status == "skipped" or (step.status == "unchanged" and not step.message)
 
 
 def _step_row(step: StepRecord) -> tuple[RenderableType, ...]:
@@ -190,7 +194,8 @@ def _conclusion(account: Result) -> Text:
     style = "bold yellow" if refused else "bold green"
     if not committed:
         return Text(f"ok: nothing changed{refused}" if refused else "ok: nothing to change", style=style)
-    return Text(f"ok: {change_of_nodes}{sizes}; {_proof(committed, account)}{refused}", style=style)
+    made = f" for {account.target}" if account.is_targeted else ""
+    return Text(f"ok{made}: {change_of_nodes}{sizes}; {_proof(committed, account)}{refused}", style=style)
 
 
 def _not_kept(refused: Sequence[StepRecord]) -> str:
@@ -238,6 +243,8 @@ def _proof(committed: Sequence[StepRecord], account: Result) -> str:
     if regional and account.end is not None and account.end.is_unverified:
         proof = f"{len(compared)} steps verified in the region of their change; the whole model could not be compared: "
         proof += account.end.message
+    if account.providers:
+        proof += f", run with {', '.join(account.providers)}"
     return f"{moves}; {proof}" if moves else proof
 
 

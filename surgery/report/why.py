@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from surgery.bisection.remedies import Remedies
 from surgery.graph.state import Site
 from surgery.why.explain import NearMiss, Place, Refusals, Silence, Why
 
@@ -30,6 +31,22 @@ def why(found: Why, limit: int) -> RenderableType:
         parts += _silence(silence)
     parts += [Text(line) for line in _remarks(found)]
     return Group(*parts)
+
+
+def remedies(found: Remedies) -> RenderableType:
+    """Show what makes the pass fire at more places, for each reason for which it leaves some."""
+    parts: list[RenderableType] = []
+    for left in found.left:
+        parts += [Text(""), Text.assemble((f"{_count(len(left.places), 'place')}: {left.reason}", "bold"))]
+        parts.append(Text(f"  first: '{left.places[0]}', in the original {_names(left.origins)}"))
+        parts += [Text(f"  nodes around it were made by {', '.join(left.passes)}") for _ in left.passes[:1]]
+        parts += [Text(f"  exported from {left.exported}") for _ in [left.exported] if left.exported]
+        for remedy in left.remedies:
+            fires = f"  fires at {remedy.places} of them with: "
+            parts.append(Text.assemble(fires, (remedy.change, "green")))
+    if found.in_vain:
+        parts += [Text(""), Text(f"no more places with: {'; '.join(found.in_vain)}", style="dim")]
+    return Group(*parts) if parts else Text("the pass leaves no place")
 
 
 def _head(found: Why) -> str:

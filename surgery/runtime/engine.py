@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from surgery.errors import UsageError, WorkerError
+from surgery.runtime.setup import SessionSetup
 from surgery.workers import OUT_OF_MEMORY, Worker, default_memory, shorten, tells_of_memory
 
 EngineName = Literal["onnxruntime", "reference", "float64"]
@@ -71,7 +72,7 @@ class Outcome:
 class Engine:
     """One worker that runs models in ONNX Runtime, in onnx's reference evaluator, or in float64 where both can.
 
-    `libraries` hold custom operators for ONNX Runtime. `optimized`: let it optimize models as it does by default.
+    `setup` is what sessions of ONNX Runtime are made with. `optimized`: let it optimize models as it does by default.
     """
 
     def __init__(
@@ -80,16 +81,18 @@ class Engine:
         timeout: float,
         memory: int | None,
         weights: int,
-        libraries: Sequence[Path] = (),
+        setup: SessionSetup | None = None,
         *,
         optimized: bool = False,
     ) -> None:
         self.name: EngineName = name
         self._optimized = optimized
-        self._libraries = {str(path.absolute()): str(path) for path in libraries}
+        self._setup = setup or SessionSetup()
+        self._libraries = {str(path.absolute()): str(path) for path in self._setup.libraries}
         # Mapped weights count, for ONNX Runtime maps them so that it could write to its own copy of a page.
         memory = memory if memory is not None else default_memory()
-        limit = memory + 2 * weights
+        # What the driver of a device maps is not the model's.
+        limit = sys.maxsize if self._setup.leaves_cpu else memory + 2 * weights
         # Outputs are held twice, by the worker and by its caller.
         self._output_limit = min(1 << 30, memory // 8)
         self._late = weights > FEW_WEIGHTS
@@ -108,7 +111,7 @@ class Engine:
     def run(self, skeleton: bytes, feeds: Sequence[Mapping[str, Any]], *, keep: bool = False) -> Outcome:
         """Run a model once for each dict of inputs; with `keep` the session serves the next call too.
 
-        UsageError when a library of custom operators cannot be loaded.
+        UsageError when a library of custom operators cannot be loaded, or an execution provider is not there.
         """
         arguments = self._arguments(feeds, keep)
         self._worker.timeout = self._timeout
@@ -139,6 +142,7 @@ class Engine:
         if self.name != "reference":
             arguments |= {"limit": self._output_limit, "libraries": list(self._libraries)}
         if self.name == "onnxruntime":
+            arguments["providers"] = list(self._setup.providers)
             arguments |= {"keep": keep, "late": self._late, "optimized": self._optimized}
         return arguments
 
@@ -148,6 +152,8 @@ class Engine:
             reason = shorten_native(answer["reason"]).rpartition("with error: ")[2].removeprefix(f"{path}: ")
             what = f"not a library of custom operators that ONNX Runtime can load: {reason}"
             raise UsageError(what, where=self._libraries[path])
+        if "provider" in answer:
+            raise UsageError(f"no {answer['provider']}: {answer['reason']}", todo="install the build that has it")
         return Outcome(
             runs=[shorten_native(run) if isinstance(run, str) else run for run in answer.get("runs", [])],
             seconds=answer.get("seconds", []),
@@ -165,6 +171,7 @@ class Engine:
         """
         self._worker.timeout = self._timeout
         how = {"seeds": list(seeds), "repeats": repeats, "seconds": seconds, "libraries": list(self._libraries)}
+        how["providers"] = list(self._setup.providers)
         try:
             drawn: Mapping[str, Sequence[Any]] = self._worker.call(
                 "surgery.runtime.sampling:draw", skeleton=skeleton, feed=dict(feed), **how

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from surgery.operators.subgraphs import graphs
@@ -16,6 +16,8 @@ Extent = int | str
 
 _KNOWN = ("", "ai.onnx", "ai.onnx.ml")
 """Domains whose operators onnx's shape inference knows."""
+
+_CONTRIB = ("com.microsoft",)
 
 Declared = Mapping[str, tuple[int, list[int]]]
 """Element types, as numbers, and shapes by name."""
@@ -97,7 +99,31 @@ def bound(skeleton: bytes, dims: Mapping[str, Sequence[Extent]]) -> onnx.ModelPr
                 _bind(shape.dim.add(), extent)
     del model.graph.value_info[:]
     model.graph.value_info.extend(kept)
+    model.graph.value_info.extend(_contrib(model, {value.name for value in kept}))
     return model
+
+
+def _contrib(model: onnx.ModelProto, known: Container[str]) -> list[onnx.ValueInfoProto]:
+    """Infer what operators of ONNX Runtime make, which onnx does not know, and nothing declares."""
+    wanted = {name for node in model.graph.node if node.domain in _CONTRIB for name in node.output if name}
+    wanted = {name for name in wanted if name not in known}
+    if not wanted:
+        return []
+    import onnx
+
+    from surgery.shapes.inference import Inference
+    from surgery.storage import ir_from_proto
+
+    parsed = ir_from_proto(model)
+    facts = Inference(parsed).everything()
+    found = []
+    for value in (output for node in parsed.graph for output in node.outputs if output.name in wanted):
+        fact = facts.get(value)
+        shape = None if fact is None else fact.shape
+        if fact is not None and shape is not None and fact.type is not None and shape.is_static():
+            extents = [int(extent) for extent in shape.numpy()]
+            found.append(onnx.helper.make_tensor_value_info(value.name or "", int(fact.type.dtype), extents))
+    return found
 
 
 def empty(skeleton: bytes) -> list[str]:

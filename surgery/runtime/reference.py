@@ -1,4 +1,7 @@
-"""Runs of a model in onnx's reference evaluator, for what ONNX Runtime cannot run. In a worker process."""
+"""Runs of a model in onnx's reference evaluator, for what ONNX Runtime cannot run. In a worker process.
+
+It knows operators of ONNX Runtime too, by `contrib_ops`.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import numpy as np
 from surgery.operators.dtypes import spread
 from surgery.operators.kernels import MISTAKEN_BY_EVALUATOR
 from surgery.operators.subgraphs import graphs
+from surgery.runtime import contrib_ops
 from surgery.workers import stage
 
 if TYPE_CHECKING:
@@ -37,7 +41,7 @@ def run(skeleton: bytes, feeds: list[dict[str, Any]]) -> dict[str, Any]:
     for tensor in external_tensors(model):
         _read_in(tensor)
     try:
-        evaluator = ReferenceEvaluator(model)
+        evaluator = ReferenceEvaluator(model, new_ops=contrib_ops.evaluators())
     except Exception as error:
         return {"unsupported": f"the reference evaluator cannot run it: {error}"}
     names = [output.name for output in model.graph.output]

@@ -12,12 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from surgery.runtime.sessions import Value, prepared, run_once, session_options
+from surgery.runtime.sessions import Value, make_session, prepared, run_once, session_options
 from surgery.workers import stage
 
 
 def draw(
-    skeleton: bytes, feed: dict[str, Value], seeds: list[int], repeats: int, seconds: float, libraries: Sequence[str]
+    skeleton: bytes,
+    feed: dict[str, Value],
+    seeds: list[int],
+    repeats: int,
+    seconds: float,
+    libraries: Sequence[str],
+    providers: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Run a model on the same inputs, in a session for each seed, and a few times in each.
 
@@ -37,7 +43,7 @@ def draw(
             break
         stage("run")
         onnxruntime.set_seed(seed)
-        session = onnxruntime.InferenceSession(copy, options, providers=["CPUExecutionProvider"])
+        session = make_session(copy, options, providers)
         for _ in range(repeats):
             for name, value in run_once(session, feed).items():
                 results.setdefault(name, []).append(value)

@@ -20,6 +20,7 @@ from surgery.operators.dtypes import ONNX_TYPES, Array, pack_nibbles, spread, ty
 from surgery.operators.subgraphs import nodes
 from surgery.runtime.ordering import defer, settle_casts
 from surgery.runtime.rounding import hold
+from surgery.runtime.setup import ProviderError, provider_arguments, require_known, require_started
 from surgery.workers import stage
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def run(
     limit: int,
     keep: bool = False,
     libraries: Sequence[str] = (),
+    providers: Sequence[str] = (),
     late: bool = True,
     optimized: bool = False,
 ) -> dict[str, Any]:
@@ -68,7 +70,8 @@ def run(
     Returns `{"runs": [...], "seconds": [...]}` with for each run a dict of outputs by name, or a string that says
     why the runtime refused it, and the processor time that it took; or `{"unsupported": reason}` when the runtime
     cannot run the model at all, or `{"invalid": reason}` when it finds the model wrong, or `{"library": path,
-    "reason": text}` for a library of custom operators that cannot be loaded. With `keep` the session stays for the
+    "reason": text}` for a library of custom operators that cannot be loaded, `{"provider": name, "reason":
+    text}` for an execution provider that cannot be used. With `keep` the session stays for the
     next call; for `late` see `prepared`. `optimized` lets ONNX Runtime optimize the model as it does
     by default. Raises MemoryError when the outputs of all runs together take more than
     `limit` bytes.
@@ -80,9 +83,11 @@ def run(
     if not keep or _cached is None or _cached[0] != skeleton:
         _cached = _spent = None
         try:
-            session = _open(skeleton, libraries, late, optimized)
+            session = _open(skeleton, libraries, providers, late, optimized)
         except LibraryError as error:
             return dict(zip(("library", "reason"), error.args))
+        except ProviderError as error:
+            return dict(zip(("provider", "reason"), error.args))
         except Exception as error:
             return _refusal(str(error))
     else:
@@ -219,7 +224,7 @@ def _options() -> onnxruntime.SessionOptions:
 
 
 def _open(
-    skeleton: bytes, libraries: Sequence[str], late: bool, optimized: bool = False
+    skeleton: bytes, libraries: Sequence[str], providers: Sequence[str], late: bool, optimized: bool = False
 ) -> onnxruntime.InferenceSession:
     """Make a session; a model that is newer than the runtime is stamped down where that changes nothing."""
     import onnxruntime
@@ -228,6 +233,9 @@ def _open(
     stage("preparation")
     if optimized:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+        # MatMulNBits rounds its data to 8 bits only with prepacked weights; DequantizeLinear with blocks becomes one.
+        if b"block_size" in skeleton:
+            options.add_session_config_entry("session.disable_prepacking", "0")
         nodes = 0
     else:
         skeleton, nodes = prepared(skeleton, late=late)
@@ -236,12 +244,24 @@ def _open(
     stage("session")
     onnxruntime.set_default_logger_severity(4)
     try:
-        return onnxruntime.InferenceSession(skeleton, options, providers=["CPUExecutionProvider"])
+        return make_session(skeleton, options, providers)
     except Exception as error:
-        older = _stamped_down(skeleton, str(error))
+        older = None if isinstance(error, ProviderError) else _stamped_down(skeleton, str(error))
         if older is None:
             raise
-    return onnxruntime.InferenceSession(older, options, providers=["CPUExecutionProvider"])
+    return make_session(older, options, providers)
+
+
+def make_session(
+    source: str | bytes, options: onnxruntime.SessionOptions, providers: Sequence[str] = ()
+) -> onnxruntime.InferenceSession:
+    """Make a session of a file or a model with these providers and the CPU. Raises `ProviderError`."""
+    import onnxruntime
+
+    require_known(providers)
+    session = onnxruntime.InferenceSession(source, options, providers=provider_arguments(providers))
+    require_started(providers, session)
+    return session
 
 
 def session_options(libraries: Sequence[str]) -> onnxruntime.SessionOptions:

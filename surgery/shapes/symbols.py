@@ -73,6 +73,19 @@ def parse(text: str) -> Any:
 
 
 @lru_cache(_REMEMBERED)
+def where_each_is(extent: int, text: str) -> int:
+    """Return an expression as a number, with the same extent in the place of each of its symbols.
+
+    Text that cannot be read is the name of one symbol.
+    """
+    try:
+        expression = None if text.isidentifier() else parse(text)
+    except (ValueError, TypeError):
+        expression = None
+    return extent if expression is None else int(expression.subs(dict.fromkeys(expression.free_symbols, extent)))
+
+
+@lru_cache(_REMEMBERED)
 def normal(text: str) -> Number:
     """Return the normal form of an expression; text that cannot be read stays as it is, the name of one symbol."""
     if text.isidentifier() or products.read(text) is not None:

@@ -62,7 +62,7 @@ class _InSequence(Verifier):
         for number, (part, data) in enumerate(self._parts, start=1):
             names = {*part.inputs, *part.defaults}
             feeds = [{key: value for key, value in values.items() if key in names} for values in known]
-            engine = Engine(name, spec.timeout, spec.memory, original.weights, spec.custom_op_library)
+            engine = Engine(name, spec.timeout, spec.memory, original.weights, spec.setup)
             with closing(engine):
                 outcome = engine.run(data, feeds)
             if outcome.failure is not None:

@@ -11,13 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 from surgery.errors import SurgeryError
 from surgery.graph import text
+from surgery.targets import STANDARD
 
 if TYPE_CHECKING:
     import onnx
 
 SUFFIX = ".onnxtxt"
 AFTER = "# after"
-_KEYS = ("options", "refused", "unchanged", "error", "repeats", "unverified", "declared", "snr", "calibration")
+_KEYS = (
+    "options",
+    "refused",
+    "unchanged",
+    "error",
+    "repeats",
+    "unverified",
+    "declared",
+    "snr",
+    "calibration",
+    "target",
+)
 _HEADER = re.compile(r"#\s*(\w+):\s*(.*)")
 
 
@@ -34,7 +46,7 @@ class Case:
     `error` is what the pass says of an edit that cannot be done. `repeats` tells that a second run changes more, as
     one does that inserts something. `snr` is the least ratio of signal to noise of each output, in dB, which bounds
     what a LOSSY pass loses in the place of the default tolerance. `calibration` holds one set of inputs for a pass that
-    calibrates, as lists of numbers by the names of the inputs.
+    calibrates, as lists of numbers by the names of the inputs. `target` is the runtime that the model is made for.
     """
 
     path: Path
@@ -50,6 +62,7 @@ class Case:
     declared: bool = False
     snr: float | None = None
     calibration: dict[str, Any] = field(default_factory=dict)
+    target: str = STANDARD.name
 
     @property
     def name(self) -> str:
@@ -116,6 +129,7 @@ def read_case(path: Path, *, finished: bool = True) -> Case:
         "declared" in given,
         _decibels(given.get("snr"), str(path)),
         calibration_in("\n".join(head), str(path)),
+        target_in("\n".join(head)),
     )
     if finished and not case.is_finished:
         hint = _misspelt(head) or "add one, or let 'surgery test --bless' write it"
@@ -168,6 +182,11 @@ def options_in(source: str, where: str) -> dict[str, Any]:
 def calibration_in(source: str, where: str) -> dict[str, Any]:
     """Read the inputs to calibrate with that a comment in ONNX text gives; CaseError when they are no mapping."""
     return _mapping(source, "calibration", where)
+
+
+def target_in(source: str) -> str:
+    """Return the target that a comment in ONNX text names, `standard` without one."""
+    return dict(_headers(source.splitlines())).get("target", STANDARD.name)
 
 
 def _mapping(source: str, key: str, where: str) -> dict[str, Any]:

@@ -19,8 +19,10 @@ from surgery.graph import text
 from surgery.graph.graph import Graph
 from surgery.graph.signature_mappings import SignatureMapping
 from surgery.registry.catalog import catalog
+from surgery.targets import STANDARD
+from surgery.targets import shipped as targets
 from surgery.testing.calibration import GivenInputs, ranges
-from surgery.testing.case import AFTER, Case, calibration_in, options_in, read_case
+from surgery.testing.case import AFTER, Case, calibration_in, options_in, read_case, target_in
 
 if TYPE_CHECKING:
     import onnx
@@ -76,6 +78,7 @@ def run(
     timeout: float = TIMEOUT,
     folder: Path = Path(),
     calibration: Mapping[str, Any] | None = None,
+    target: str = STANDARD.name,
 ) -> Outcome:
     """Run one pass over a model in memory; `calibration` holds inputs to calibrate with, as lists of numbers.
 
@@ -83,7 +86,7 @@ def run(
     when the pass could not do its work.
     """
     stored = storage.from_proto(model)
-    graph = Graph(storage.ir_from_proto(stored.proto), weights=stored.weights)
+    graph = Graph(storage.ir_from_proto(stored.proto), weights=stored.weights, target=targets.find(target))
     graph.calibration = GivenInputs(stored.proto, calibration) if calibration else None
     made = PassResult(None, (), (), live=True)
     try:
@@ -99,7 +102,8 @@ def run(
 def _run(case: Case, model: onnx.ModelProto, timeout: float = TIMEOUT) -> Outcome:
     """Run the pass of a case on a model as the case says."""
     declared, folder = catalog.find(case.pass_name), case.path.parent
-    return run(model, declared, case.options, timeout=timeout, folder=folder, calibration=case.calibration)
+    given, target = case.calibration, case.target
+    return run(model, declared, case.options, timeout=timeout, folder=folder, calibration=given, target=target)
 
 
 def check(case: Case) -> None:
@@ -247,7 +251,8 @@ def example(declared: Pass) -> Example | None:
         return None
     source, place = declared.example, declared.place
     calibration = calibration_in(source, place)
-    outcome = run(text.parse(source), declared, options_in(source, place), calibration=calibration)
+    options = options_in(source, place)
+    outcome = run(text.parse(source), declared, options, calibration=calibration, target=target_in(source))
     before, after = storage.ir_from_proto(outcome.before), storage.ir_from_proto(outcome.after)
     # Where only declarations changed they are what the example is about.
     declarations = not text.structural_diff(before, after)

@@ -21,6 +21,7 @@ from surgery.graph.values import Node, Value
 from surgery.patterns import compile_pattern
 from surgery.proto.summary import operators
 from surgery.registry.passes import suggestion
+from surgery.targets import STANDARD, Target
 from surgery.why.decision_trace import Decision
 from surgery.why.nearest import Candidate, absent_ops, candidates
 from surgery.why.tracing_graph import Declined, TracingGraph
@@ -239,6 +240,7 @@ def explain(
     contained: bool = True,
     timeout: float | None = None,
     memory: int | None = None,
+    target: Target = STANDARD,
 ) -> Why:
     """Explain a pass on a model without weights; `weights` holds them. The model stays as it is.
 
@@ -247,12 +249,12 @@ def explain(
     """
     bound = declared.bind(options or {})
     if declared.is_standard or not contained:
-        return _explain(declared, proto, weights, bound, at, limit)
+        return _explain(declared, proto, weights, bound, at, limit, target)
     weights.open_scratch()
 
     def work() -> dict[str, Any]:
         try:
-            return {"why": _explain(declared, proto, weights, bound, at, limit).to_json()}
+            return {"why": _explain(declared, proto, weights, bound, at, limit, target).to_json()}
         except SurgeryError as error:
             return {"problem": str(error), "usage": isinstance(error, UsageError)}
 
@@ -263,13 +265,15 @@ def explain(
     return Why.from_json(answer["why"])
 
 
-def why_so_few(step: PassStep, found: int, proto: onnx.ModelProto, weights: storage.Weights) -> Why | None:
+def why_so_few(
+    step: PassStep, found: int, proto: onnx.ModelProto, weights: storage.Weights, target: Target = STANDARD
+) -> Why | None:
     """Explain why a step has `found` sites and no more; None where there is no reason to."""
     wanted = step.expect.sites if step.expect is not None else None
     if wanted is None or wanted.holds(found) or (found >= wanted.number and wanted.op != ">"):
         return None
     with suppress(SurgeryError):
-        return explain(step.find(), proto, weights, step.options)
+        return explain(step.find(), proto, weights, step.options, target=target)
     return None
 
 
@@ -285,10 +289,10 @@ def _explain(
     options: Mapping[str, Any],
     at: str | None,
     limit: int,
+    target: Target,
 ) -> Why:
-    graph = TracingGraph(
-        storage.ir_from_proto(storage.without_alias(proto), weights), _package(declared), weights=weights
-    )
+    model = storage.ir_from_proto(storage.without_alias(proto), weights)
+    graph = TracingGraph(model, _package(declared), weights=weights, target=target)
     node = None if at is None else _find(graph, at)
     graph.tracer.asked = node
     label = "" if node is None else node.label

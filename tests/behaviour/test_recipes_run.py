@@ -11,7 +11,7 @@ WITH_MODEL = [name for name in recipes.names() if recipes.load(name).model is no
 
 
 def test_each_architecture_has_a_recipe() -> None:
-    assert {"bert", "gpt2", "llama", "t5", "vision", "vit", "whisper"} == set(WITH_MODEL)
+    assert {"bert", "gpt2", "llama", "npu", "t5", "vision", "vit", "whisper"} == set(WITH_MODEL)
 
 
 @pytest.mark.parametrize("name", sampled(WITH_MODEL, 4))

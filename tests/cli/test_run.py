@@ -123,6 +123,12 @@ def test_wrong_values_are_named(
     assert words in err
 
 
+def test_a_wrong_limit_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = surgery(capsys, "run", "to-float16", "model.onnx", "--accuracy", "snr >= -10 dB")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "--accuracy 'snr >= -10 dB': a limit is written as" in err
+
+
 def test_the_recipe_is_shown_and_means_the_same(folder: Path, plugin: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.savez("given.npz", x=np.ones((3, 4), np.float32))
     flags = ["--plugin", plugin, "--set", "names=[a, 'b c']", "--set", "note=20"]

@@ -241,7 +241,7 @@ def test_options_next_to_the_name_are_checked_too() -> None:
         (f"verify: {{memory: {'9' * 400}MB}}", f"1:18: 'memory' takes a size such as 512MB or 2GiB, not '{'9' * 40}…'"),
         ("verify: {rtoll: 1}", "1:10: no key 'rtoll'; did you mean 'rtol'?"),
         ("expect: [a]", "1:9: 'expect' takes a mapping such as {ops: {Dropout: 0}, nodes: \"<= 500\"}, not a list"),
-        ("expect: {sites: 1}", "1:10: no key 'sites'; known here: ops, nodes, opset, signature, speed"),
+        ("expect: {sites: 1}", "1:10: no key 'sites'; known here: ops, nodes, opset, signature, speed, target"),
         ("expect: {signature: same}", "1:21: 'signature' takes unchanged, not 'same'"),
         ("expect: {ops: [Dropout]}", "1:15: 'ops' takes a mapping such as {Dropout: 0}, not a list"),
         ("expect: {ops: {Dropout: none}}", "1:25: 'none' is not a comparison such as 0, '>= 1' or '<= 500'"),

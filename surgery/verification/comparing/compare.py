@@ -18,6 +18,7 @@ from surgery.operators.dtypes import Array, epsilon, is_float, smallest
 from surgery.promises import Parity
 from surgery.verification.comparing.details import Details, Element, Places, Plain
 from surgery.verification.comparing.tolerance import BLOCK, Scales, Tolerance, blocks
+from surgery.verification.inputs.spec import VerifySpec
 
 __all__ = [
     "ComparisonRules",
@@ -100,12 +101,15 @@ class Difference:
         return Details(self.elements, self.differing, self.count_beyond, self.ulp, self.worst, self.nan, self.infinite)
 
 
+_HALF = np.dtype(np.float16)
+
+
 @dataclass(frozen=True)
 class ComparisonRules:
     """How to compare: the promise, the recipe's tolerance, the outputs of random operators.
 
     `precision` has the outputs that are computed in a narrower type than their own, `ranges` the least size that is
-    taken for the scale of an output.
+    taken for the scale of an output. `coarse`: wider types than 16 bits may have been computed in 16 bits.
     """
 
     promise: Parity
@@ -114,6 +118,12 @@ class ComparisonRules:
     random: frozenset[str] = field(default_factory=frozenset)
     precision: Mapping[str, np.dtype[Any]] = field(default_factory=dict, hash=False)
     ranges: Mapping[str, float] = field(default_factory=dict, hash=False)
+    coarse: bool = False
+
+    @classmethod
+    def of(cls, spec: VerifySpec, promise: Parity, **more: Any) -> ComparisonRules:
+        """Return the rules of a verification."""
+        return cls(promise, spec.rtol, spec.atol, coarse=spec.setup.is_coarse, **more)
 
     @property
     def is_default(self) -> bool:
@@ -122,7 +132,10 @@ class ComparisonRules:
 
     def tolerance(self, dtype: np.dtype[Any], name: str = "") -> Tolerance:
         """Return the tolerance for a dtype, or for the precision in which an output of that name is computed."""
-        return Tolerance.of(self.precision.get(name, dtype), self.rtol, self.atol)
+        computed = self.precision.get(name, dtype)
+        if self.coarse and computed.kind == "f" and computed.itemsize > _HALF.itemsize:
+            computed = _HALF
+        return Tolerance.of(computed, self.rtol, self.atol)
 
     def scales(self, name: str, expected: Array) -> Scales:
         """Return the scales of the elements of an output."""

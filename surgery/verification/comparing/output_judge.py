@@ -89,8 +89,13 @@ class OutputJudge:
         original = self._original
         held = ", ".join(f"'{name}' by the tolerance of {dtype}" for name, dtype in sorted(original.precision.items()))
         return (f"; {held}, in which it is computed" if held else "") + (
-            f"; in the reference evaluator, for {original.gap}" if original.engine == "reference" else ""
+            f"; in the reference evaluator{self._own()}, for {original.gap}" if original.engine == "reference" else ""
         )
+
+    def _own(self) -> str:
+        """Name the operators of which that has no form but ours."""
+        own = self._original.evaluated
+        return f" with our own form of {', '.join(own)}" if own else ""
 
 
 @dataclass

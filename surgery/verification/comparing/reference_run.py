@@ -13,9 +13,11 @@ from surgery.operators.domain import Domain
 from surgery.operators.dtypes import is_float
 from surgery.promises import COMPARING, Parity
 from surgery.proto.randomness import Origins, counts_runs, origins
+from surgery.runtime.contrib_ops import FUNCTIONS
 from surgery.runtime.engine import Engine, EngineName, Outcome, Outputs
 from surgery.runtime.inference import Declared, General, declare, declare_by_names, element_types, inline
 from surgery.verification.comparing.compare import ComparisonRules
+from surgery.verification.comparing.contrib_shapes import DOMAIN, declare_contrib
 from surgery.verification.comparing.given_outputs import held
 from surgery.verification.comparing.precision import may_be_narrower, narrowest
 from surgery.verification.comparing.probing import Probing, SearchEnded
@@ -104,7 +106,7 @@ class ReferenceRun:
     def rules(self, promise: Parity) -> ComparisonRules:
         """Return how its outputs are compared under a promise."""
         spec, unsteady = self._verify, self.random | self.nondeterministic
-        return ComparisonRules(promise, spec.rtol, spec.atol, unsteady, self.precision, self.ranges)
+        return ComparisonRules.of(spec, promise, random=unsteady, precision=self.precision, ranges=self.ranges)
 
     def begin(self) -> None:
         """Start to prepare, in a thread; `prepare` waits for it. The work is done in other processes."""
@@ -308,7 +310,9 @@ class ReferenceRun:
         found: Declared | None = self._by_names(binding.dims)
         if found is None:
             dims = self._plan.shapes(binding.dims)
-            found = self._worker.analyse(declare, skeleton=self._inlined, dims=dims)
+            has_contrib = any(node.domain == DOMAIN for node, _ in self._plan.index.nodes)
+            inference = declare_contrib if has_contrib else declare
+            found = self._worker.analyse(inference, skeleton=self._inlined, dims=dims)
         # What ran out of time or memory once will do so again.
         self._blind = found is None
         self._declared[tuple(binding.dims.items())] = found or {}
@@ -329,6 +333,12 @@ class ReferenceRun:
         bound = {extent: evaluate(extent, point) for extent in extents}
         return {name: (dtype, [bound[extent] for extent in shape]) for name, (dtype, shape) in self._general.items()}
 
+    @property
+    def evaluated(self) -> list[str]:
+        """The operators of ONNX Runtime that the reference evaluator computes by our own form of them."""
+        nodes = (node for node, _ in self._plan.index.nodes if node.domain == DOMAIN)
+        return sorted({f"{DOMAIN}::{node.op_type}" for node in nodes if node.op_type in FUNCTIONS})
+
     def inferred(self, binding: Binding) -> Declared:
         """Return what was inferred of all values for a binding; nothing where that was not, or has failed."""
         return self._declared.get(tuple(binding.dims.items()), {})
@@ -336,8 +346,7 @@ class ReferenceRun:
     def engine_for(self, name: EngineName, *, optimized: bool = False) -> Engine:
         """Make a worker of its own, see `Engine`."""
         verify = self._verify
-        libraries = verify.custom_op_library
-        return Engine(name, verify.timeout, verify.memory, self.weights, libraries, optimized=optimized)
+        return Engine(name, verify.timeout, verify.memory, self.weights, verify.setup, optimized=optimized)
 
     def _engine(self) -> Engine:
         if self._abandoned:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from surgery.operators import traits
 from surgery.runtime.inference import Extent
 from surgery.verification.inputs.admissible import admissible
+from surgery.verification.inputs.contrib_constraints import contrib_pairs
 from surgery.verification.inputs.dims import Implied, Linear
 from surgery.workers import stage
 
@@ -31,6 +32,8 @@ MOST_EXTENTS = 4
 """So many extents of constants are tried for one dim."""
 
 _BROADCASTS = traits.BROADCASTING | traits.NORMALIZING
+_CONTRIB_BROADCASTS = ("QLinearAdd", "QLinearMul", "QLinearWhere", "SkipGroupNorm", "SkipLayerNormalization")
+_PRODUCTS = ("FusedGemm", "FusedMatMul", "Gemm", "GemmFastGelu", "MatMul")
 
 
 def dim_constraints(skeleton: bytes, dims: Mapping[str, list[Extent]], names: Sequence[str]) -> Implied:
@@ -71,7 +74,7 @@ def dim_constraints(skeleton: bytes, dims: Mapping[str, list[Extent]], names: Se
 
 
 def _broadcasts(node: ir.Node) -> bool:
-    return node.op_type in _BROADCASTS or node.op_type == "Expand"
+    return node.op_type in _BROADCASTS or node.op_type in _CONTRIB_BROADCASTS or node.op_type == "Expand"
 
 
 def _names(pairs: Iterator[Pair], names: Container[str]) -> Iterator[str]:
@@ -117,12 +120,14 @@ def _pairs(node: ir.Node, facts: Mapping[ir.Value, Fact]) -> Iterator[Pair]:
     shapes = [_shape(value, facts) for value in node.inputs]
     known = [shape for shape in shapes if shape is not None]
     op = node.op_type
+    if node.domain == "com.microsoft":
+        yield from contrib_pairs(node, shapes, lambda index: _elements(node.inputs[index], facts))
     if op in _BROADCASTS:
         for first, second in pairwise(known):
             yield from zip(reversed(first), reversed(second))
     elif op == "Expand" and len(shapes) == 2 and shapes[0] is not None:
         yield from zip(reversed(shapes[0]), reversed(_elements(node.inputs[1], facts) or ()))
-    elif op in ("MatMul", "Gemm") and len(known) >= 2 and shapes[0] and shapes[1]:
+    elif op in _PRODUCTS and len(known) >= 2 and shapes[0] and shapes[1]:
         yield from _product(node, shapes[0], shapes[1])
     elif op == "Concat" and len({len(shape) for shape in known}) == 1:
         yield from _joined(node, known)
@@ -133,8 +138,6 @@ def _pairs(node: ir.Node, facts: Mapping[ir.Value, Fact]) -> Iterator[Pair]:
         yield from _reshaped(shapes[0], _elements(node.inputs[1], facts))
     elif op in traits.RECURRENT and shapes[0] and len(shapes[0]) == 3:
         yield from _batched(node, shapes)
-    elif op == "GroupQueryAttention":
-        yield from _grouped(node, shapes, facts)
 
 
 def _joined(node: ir.Node, shapes: Sequence[list[Extent]]) -> Iterator[Pair]:
@@ -144,6 +147,8 @@ def _joined(node: ir.Node, shapes: Sequence[list[Extent]]) -> Iterator[Pair]:
 
 
 def _product(node: ir.Node, first: list[Extent], second: list[Extent]) -> Iterator[Pair]:
+    if any(name in node.attributes and node.attributes[name].as_int() for name in ("transBatchA", "transBatchB")):
+        return
     if len(first) < 2 or len(second) < 2:
         yield first[-1], second[0 if len(second) == 1 else -2]
         return
@@ -181,13 +186,6 @@ def _reshaped(data: list[Extent], target: list[Extent] | None) -> Iterator[Pair]
             yield names[0], other // bound
     elif len(left) == len(right) == 1:
         yield left[0], right[0]
-
-
-def _grouped(node: ir.Node, shapes: Sequence[list[Extent] | None], facts: Mapping[ir.Value, Fact]) -> Iterator[Pair]:
-    """The total length is that of the past and the new positions together."""
-    query, past, total = shapes[0], shapes[3], _elements(node.inputs[6], facts)
-    if query and past and total and len(query) == 3 and len(past) == 4:
-        yield total[0], f"({past[2]}) + ({query[1]})"
 
 
 def _shape(value: ir.Value | None, facts: Mapping[ir.Value, Fact]) -> list[Extent] | None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
-if TYPE_CHECKING:
-    pass
-
+from surgery.runtime.setup import SessionSetup
 
 K = TypeVar("K")
 
@@ -181,7 +179,7 @@ class VerifySpec:
     be verified counts as failed. `timeout` is in seconds for one run of the model, `memory` in bytes for the process
     that runs it.
     `custom_op_library`: shared libraries with custom operators for ONNX Runtime, native code that whoever makes this
-    has asked about.
+    has asked about. `providers`: execution providers of ONNX Runtime, in the order of preference; none means the CPU.
     """
 
     rtol: float | None = None
@@ -192,5 +190,11 @@ class VerifySpec:
     timeout: float = 300.0
     memory: int | None = None
     custom_op_library: tuple[Path, ...] = ()
+    providers: tuple[str, ...] = ()
     compare: Compare = "region"
     accuracy: AccuracySpec = field(default_factory=AccuracySpec)
+
+    @property
+    def setup(self) -> SessionSetup:
+        """What sessions of ONNX Runtime are made with."""
+        return SessionSetup(self.custom_op_library, self.providers)

@@ -35,7 +35,7 @@ def hidden(
     original: ReferenceRun, before: bytes, after: bytes, names: Sequence[str], promise: Parity, spec: VerifySpec
 ) -> str:
     """Return which of some values that differ in their region no output shows; empty when there is none."""
-    difference = _in_runs(original, before, after, names[:_MOST], ComparisonRules(promise, spec.rtol, spec.atol))
+    difference = _in_runs(original, before, after, names[:_MOST], ComparisonRules.of(spec, promise))
     if difference is not None and (difference.needed > 1.0 or (difference.bits and promise is Parity.EXACT)):
         return f"inside the models {difference.message.replace('output ', '', 1)}, and no output shows it"
     weights = _weights(Definitions(before), Definitions(after))

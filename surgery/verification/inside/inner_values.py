@@ -190,7 +190,7 @@ class Inside:
 
     def rules(self, promise: Parity) -> ComparisonRules:
         """Return how to compare under a promise."""
-        return ComparisonRules(promise, self.setting.verify.rtol, self.setting.verify.atol)
+        return ComparisonRules.of(self.setting.verify, promise)
 
     def _observe(self, model: onnx.ModelProto, names: Sequence[str], runs: Sequence[Run]) -> Observed | None:
         """Run a model with some values as its only outputs; None when that does not work."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery.errors import WorkerError
 from surgery.proto.extract import only
 from surgery.runtime.engine import Engine, EngineName
 from surgery.runtime.reference import external_tensors, length
+from surgery.runtime.setup import SessionSetup
 
 if TYPE_CHECKING:
     import onnx
@@ -23,21 +23,21 @@ def record(
     timeout: float = 300,
     memory: int | None = None,
     engine: EngineName = "onnxruntime",
-    libraries: Sequence[Path] = (),
+    setup: SessionSetup | None = None,
 ) -> dict[str, Any]:
     """Run a model once, in a worker, and return the values of its main graph that are named.
 
     The values are arrays, lists of arrays for sequences, None for empty optionals. Those of constants can be had like
-    any other. `timeout` is in seconds and `memory` in bytes; `libraries` hold custom operators. Raises `UsageError`
-    for a name that the main graph does not have, `WorkerError` when the process died, when the runtime refuses the
-    model or the inputs, and when the values together take too much memory.
+    any other. `timeout` is in seconds and `memory` in bytes; `setup` is what sessions are made with. Raises
+    `UsageError` for a name that the main graph does not have, `WorkerError` when the process died, when the runtime
+    refuses the model or the inputs, and when the values together take too much memory.
     """
     import onnx
 
     model = onnx.load_model_from_string(skeleton)
     weights = sum(length(tensor) for tensor in external_tensors(model))
     wanted = list(dict.fromkeys(names))
-    runner = Engine(engine, timeout, memory, weights, libraries)
+    runner = Engine(engine, timeout, memory, weights, setup)
     try:
         outcome = runner.run(only(model, wanted).SerializeToString(), [feed])
     finally:

@@ -271,7 +271,7 @@ class Laboratory:
         return verdicts
 
     def _difference(self, runs: Sequence[Run], results: Sequence[Mapping[str, Any]]) -> Difference:
-        rules, total = ComparisonRules(Parity.CLOSE, self._verify.rtol, self._verify.atol), Difference()
+        rules, total = ComparisonRules.of(self._verify, Parity.CLOSE), Difference()
         for run, values in zip(runs, results):
             compare(run.outputs, values, rules, total)
         return total
@@ -297,7 +297,7 @@ class Laboratory:
         for name, output in zip(region.targets, region.outputs):
             strict = promise if verdicts[name].status is Status.CLOSE else Parity.EXACT
             if strict not in empty:
-                rules = ComparisonRules(strict, self._verify.rtol, self._verify.atol)
+                rules = ComparisonRules.of(self._verify, strict)
                 empty[strict] = vacuous(region.before, runs, found, rules)
             why = empty[strict].get(output)
             if not verdicts[name].passed or why is None:

@@ -128,7 +128,7 @@ def _evaluated(
         [onnx.ValueInfoProto(name=name)],
     )
     small = onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
-    engine = Engine("onnxruntime", spec.timeout, spec.memory, 0, spec.custom_op_library)
+    engine = Engine("onnxruntime", spec.timeout, spec.memory, 0, spec.setup)
     try:
         outcome = engine.run(small.SerializeToString(), [feed])
     finally:

@@ -55,6 +55,6 @@ def validity(stored: storage.StoredModel, spec: VerifySpec, findings: list[str] 
         with closing(Checker(timeout=min(spec.timeout, CHECK_TIMEOUT), memory=spec.memory)) as checker:
             findings = checker.check(skeleton)
     weights = sum(storage.payload_bytes(tensor) for tensor in storage.all_tensors(stored.proto))
-    with closing(Engine("onnxruntime", spec.timeout, spec.memory, weights, spec.custom_op_library)) as engine:
+    with closing(Engine("onnxruntime", spec.timeout, spec.memory, weights, spec.setup)) as engine:
         outcome = engine.run(skeleton, [])
     return Validity(tuple(findings), outcome.failure or "", outcome.unsupported is not None)

@@ -364,7 +364,7 @@ class Verifier:
         known = {port.name for port in signature(model).inputs}
         feeds = [{key: value for key, value in run.feed.items() if key in known} for run in original.runs]
         verify = self._verify
-        engine = Engine(name, verify.timeout, verify.memory, original.weights, verify.custom_op_library)
+        engine = Engine(name, verify.timeout, verify.memory, original.weights, verify.setup)
         try:
             return engine.run(skeleton, feeds)
         finally:

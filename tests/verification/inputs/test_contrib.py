@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 import pytest
 
@@ -58,6 +59,16 @@ QKV = "float[8,24] w, float[24] b"
         "=> (float[2,3,64] y, float[2,2,3,16] nk, float[2,2,3,16] nv) "
         "{ y, nk, nv = com.microsoft.GroupQueryAttention<num_heads = 4, kv_num_heads = 2, do_rotary = 1>"
         "(q, k, v, , , l, t, c, s) }",
+        "g (float[2,3,64] q, float[2,3,32] k, float[2,3,32] v, int32[2] l, int32 t, int64[2,3] p, float[4,8] c, "
+        "float[4,8] s) => (float[2,3,64] y, float[2,2,3,16] nk, float[2,2,3,16] nv) "
+        "{ y, nk, nv = com.microsoft.GroupQueryAttention<num_heads = 4, kv_num_heads = 2, do_rotary = 1>"
+        "(q, k, v, , , l, t, c, s, p) }",
+        "g (float[2,1,64] q, float[2,1,32] k, float[2,1,32] v, float[2,2,8,16] pk, float[2,2,8,16] pv, int32[2] l, "
+        "int32 t) => (float[2,1,64] y, float[2,2,8,16] nk, float[2,2,8,16] nv) "
+        "{ y, nk, nv = com.microsoft.GroupQueryAttention<num_heads = 4, kv_num_heads = 2>(q, k, v, pk, pv, l, t) }",
+        "g (float[2,5,8] q, float[2,5,8] k, float[2,5,8] v, int32[2] m, float[2,2,4,4] pk, float[2,2,4,4] pv) "
+        "=> (float[2,5,8] y, float[2,2,9,4] nk, float[2,2,9,4] nv) "
+        "{ y, nk, nv = com.microsoft.MultiHeadAttention<num_heads = 2>(q, k, v, , m, , pk, pv) }",
         "g (float[3,4] x, int32 a) => (float[3,1,4] y) { y = com.microsoft.ExpandDims(x, a) }",
         "g (float[3,4] x, int64[4] p) => (float[N,M] y) { y = com.microsoft.Pad(x, p) }",
         "g (float[3,4] x, int64[5,2] i) => (float[5] y) { y = com.microsoft.GatherND(x, i) }",
@@ -77,7 +88,8 @@ QKV = "float[8,24] w, float[24] b"
     ],
     ids=[
         "mask", "lengths", "ends-and-starts", "past", "key-mask", "key-lengths", "embedding", "rotary", "rotary-offset",
-        "quantized", "crop", "grouped-past", "grouped-prompt", "axis", "pads", "places", "dynamic-pads",
+        "quantized", "crop", "grouped-past", "grouped-prompt", "grouped-positions", "grouped-buffer",
+        "lengths-and-past", "axis", "pads", "places", "dynamic-pads",
         "quantized-lengths", "blocks", "beams", "suffix",
     ],
 )  # fmt: skip
@@ -126,3 +138,43 @@ def test_a_decoder_with_a_cache_gets_lengths_that_add_up():
     assert all(point["total"] == point["past"] + point["sequence"] for point in points)
     for name in ("batch", "sequence", "past"):
         assert len({point[name] for point in points}) > 1, name
+
+
+def test_a_mask_that_lengths_are_counted_of_pads_on_the_right():
+    for run in _prepared(DECODER).runs:
+        mask = run.feed["mask"]
+        assert np.all(np.diff(mask, axis=1) <= 0) and np.all(mask[0] == 1)
+        assert mask.sum(axis=1).min() >= run.feed["q"].shape[1]
+
+
+HEADS = """
+    g (float[batch,queries,8] q, float[batch,keys,8] x, float[8,8] w, float[batch,2,past,4] pk,
+       float[batch,2,past,4] pv, float[one,2,queries,total] b, int32[batch,total] m)
+    => (float[batch,queries,8] y, float[batch,2,n,4] nk, float[batch,2,n,4] nv) {
+        k = com.microsoft.FusedMatMul<alpha = 0.5>(x, w)
+        y, nk, nv = com.microsoft.MultiHeadAttention<num_heads = 2>(q, k, k, , m, b, pk, pv)
+    }
+"""
+
+
+def test_biases_and_masks_of_attention_are_as_long_as_all_keys():
+    points = [entry["dims"] for entry in _prepared(HEADS).bindings if "refused" not in entry]
+    assert all(point["total"] == point["past"] + point["keys"] for point in points)
+    for name in ("batch", "queries", "keys", "past"):
+        assert len({point[name] for point in points}) > 1, name
+
+
+UNDECLARED = """
+    g (float[batch,sequence,64] x, float[64,128] w, int32[batch] l, int32 t) => (float[batch,sequence,64] y) {
+        q = com.microsoft.FusedMatMul<alpha = 0.1>(x, w)
+        y = com.microsoft.GroupQueryAttention<num_heads = 4, kv_num_heads = 2>(q, , , , , l, t)
+    }
+"""
+
+
+def test_lengths_follow_from_what_other_operators_of_the_runtime_make():
+    """Nothing declares the shape of the packed queries; without it the lengths would be any integers."""
+    verifier = _prepared(UNDECLARED)
+    assert _refused(verifier) == []
+    for run in verifier.runs:
+        assert run.feed["t"] == run.feed["x"].shape[1] == run.feed["l"][0] + 1

@@ -18,6 +18,7 @@ from surgery.promises import Parity
 from surgery.recipe import load, parse
 from surgery.recipe.schema import Recipe
 from surgery.runtime.engine import Engine
+from surgery.runtime.setup import SessionSetup
 from surgery.verification.comparing.details import Status
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.verdict.checks import check, new_findings
@@ -91,7 +92,7 @@ def test_a_library_that_cannot_be_loaded_is_one_line(
 
 def test_a_library_of_something_else_is_refused() -> None:
     ours = Path(importlib.util.find_spec("_struct").origin or "")  # type: ignore[union-attr]
-    engine = Engine("onnxruntime", 60, None, 0, [ours])
+    engine = Engine("onnxruntime", 60, None, 0, SessionSetup((ours,)))
     try:
         with pytest.raises(UsageError, match="RegisterCustomOps"):
             engine.run(custom(UPPER).SerializeToString(), [])

@@ -1,0 +1,90 @@
+"""Count the attentions of a model: those that are written out, and those that are one operator."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import onnx
+
+from suite import facts
+
+Step = Callable[[onnx.NodeProto], Iterator[onnx.NodeProto]]
+
+PRODUCTS = ("MatMul", "FusedMatMul", "TransposeMatMul", "Einsum", "Gemm")
+SOFTMAX = ("Softmax", "BiasSoftmax")
+FUSED = (
+    "Attention",
+    "MultiHeadAttention",
+    "GroupQueryAttention",
+    "DecoderMaskedMultiHeadAttention",
+    "DecoderMaskedSelfAttention",
+    "DecoderAttention",
+    "PackedAttention",
+    "PackedMultiHeadAttention",
+    "QAttention",
+    "SparseAttention",
+    "PagedAttention",
+    "QOrderedAttention",
+    "RelPosAttention",
+)
+_ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Tanh", "Max", "Min", "Clip", "Where", "IsNaN", "Cast", "Identity")
+_MOVES = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Concat", "Slice", "Pad")
+_THROUGH = frozenset((*_ARITHMETIC, *_MOVES, "Dropout", "GatherElements"))
+"""What stands between the products and the softmax of an attention: masks, biases, caps, sinks, other layouts."""
+
+
+def written_out(model: onnx.ModelProto) -> int:
+    """Return how many softmaxes have a product upstream and one downstream, with only `_THROUGH` between."""
+    graph = model.graph
+    makers = {name: node for node in graph.node for name in node.output if name}
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in graph.node:
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+
+    def before(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+        yield from (makers[name] for name in node.input if name in makers)
+
+    def after(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+        for name in node.output:
+            yield from readers.get(name, ())
+
+    return sum(
+        node.op_type in SOFTMAX and _meets(node, before) and _meets(node, after) and _weighs(node, after)
+        for node in graph.node
+    )
+
+
+def _meets(start: onnx.NodeProto, step: Step) -> bool:
+    seen, waiting = set(), [start]
+    while waiting:
+        for node in step(waiting.pop()):
+            if node.op_type in PRODUCTS:
+                return True
+            if node.op_type in _THROUGH and id(node) not in seen:
+                seen.add(id(node))
+                waiting.append(node)
+    return False
+
+
+def _weighs(start: onnx.NodeProto, after: Step) -> bool:
+    """Return whether no TopK reads the softmax: that of a router of experts weighs layers, not tokens."""
+    return not any(node.op_type == "TopK" for node in after(start))
+
+
+def fused(model: onnx.ModelProto) -> Counter[str]:
+    """Count the operators that are an attention."""
+    counts = facts.operators(model)
+    return Counter({name: count for (_, name), count in counts.items() if name in FUSED})
+
+
+def of(path: Path) -> dict[str, object]:
+    """Return the nodes of a file, its written-out attentions, and its attention operators."""
+    model = onnx.load(path, load_external_data=False)
+    return {
+        "nodes": facts.operators(model).total(),
+        "written": written_out(model),
+        "fused": dict(fused(model)),
+    }

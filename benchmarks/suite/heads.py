@@ -1,0 +1,54 @@
+"""The heads and the width of attention in models of the zoo at full size, by the beginning of the file's name.
+
+ONNX Runtime's optimizer is told them, as its documentation wants it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+HEADS = {
+    "bert-base": (12, 768),
+    "gpt2": (12, 768),
+    "llama": (16, 1024),
+    "t5-enc": (8, 512),
+    "vit": (12, 768),
+    "swin": (3, 96),
+    "segformer": (1, 32),
+    "yolos": (6, 384),
+    "whisper-enc": (6, 384),
+    "whisper-dec": (6, 384),
+    "t5-dec": (6, 384),
+    "bart": (8, 512),
+    "distilbert": (6, 384),
+    "roberta": (6, 384),
+    "electra": (6, 384),
+    "albert": (6, 384),
+    "mpnet": (6, 384),
+    "deberta": (6, 384),
+    "modernbert": (6, 384),
+    "clip": (6, 384),
+    "siglip": (6, 384),
+    "dinov2": (6, 384),
+    "beit": (6, 384),
+    "sam.": (6, 384),
+    "sam2": (1, 48),
+    "swin2": (3, 48),
+    "detr": (4, 256),
+    "conformer": (4, 256),
+    "wavlm": (4, 256),
+    "unet": (4, 128),
+    "vae": (1, 256),
+    "mmdit": (4, 256),
+}
+_CACHED = (8, 512)
+"""Of the decoders with a cache, but those that have a row."""
+
+
+def of(path: Path) -> tuple[int, int]:
+    """Return heads and width, of the longest name that fits; zeros, which let the optimizer guess, for other files."""
+    name = path.name
+    if "-past" in name and not name.startswith(("bart", "t5", "whisper")):
+        return _CACHED
+    fitting = [stem for stem in HEADS if name.startswith(stem)]
+    return HEADS[max(fitting, key=len)] if fitting else (0, 0)

@@ -1,0 +1,158 @@
+"""What com.microsoft's MultiHeadAttention reads: flat queries, keys and values, or keys and values cut into heads."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from surgery import Builder, Value
+
+from ._columns import Biased, Columns, biased, columns, joint_bias, laid_out, on_products
+from ._core import Core, Side, repetition
+from ._dependence import Dependence
+from ._linear import Array
+
+
+@dataclass(frozen=True)
+class State:
+    """Keys or values: the side that this run computes, and those of earlier runs in front of it.
+
+    `whole` is what the two are together, [batch, heads, sequence, size]; None where it is read by this attention alone.
+    """
+
+    fresh: Side
+    past: Value | None
+    whole: Value | None
+
+
+@dataclass(frozen=True)
+class Operands:
+    """The inputs of the operator, by their places, and the size of the heads that come out.
+
+    `presents` are to be replaced by its further outputs.
+    """
+
+    inputs: tuple[Value | None, ...]
+    scale: float
+    size: int
+    past: tuple[Value, Value] | None
+    presents: tuple[Value, Value] | None
+
+
+def operands(found: Core, dependence: Dependence, opset: int, new: Builder) -> Operands:
+    """Read queries, keys and values as the operator wants them."""
+    shape = found.queries.shape or (None,) * 4
+    new.require(isinstance(shape[1], int) and isinstance(shape[3], int), "the number of heads is not known")
+    repeated = None if found.keys.perm else repetition(found.keys.value)
+    new.require(repeated is None, "keys and values are shared by groups of queries")
+    queries = columns(Side(found.queries), scaled=True)
+    states = _state(found.keys), _state(Side(found.values))
+    keys, values = columns(states[0].fresh, scaled=True), columns(states[1].fresh)
+    if queries is not None and keys is not None and values is not None:
+        flat = _flat(found, (queries, keys, values), states, dependence, opset, new)
+        if flat is not None:
+            return flat
+    return _in_heads(found, queries, opset, new)
+
+
+def _state(side: Side) -> State:
+    """Take the past off keys or values."""
+    value, node = side.value, side.value.producer
+    is_kept = not side.perm and (value.is_output or len(value.consumers) > 1)
+    if not is_kept:
+        return State(side, None, None)
+    if node is None or node.op != "Concat" or len(node.inputs) != 2 or node.attr("axis") not in (2, -2):
+        return State(side, None, value)
+    return State(Side(node.required_input(1)), node.required_input(0), value)
+
+
+def _flat(
+    found: Core,
+    parts: tuple[Columns, Columns, Columns],
+    states: tuple[State, State],
+    dependence: Dependence,
+    opset: int,
+    new: Builder,
+) -> Operands | None:
+    """Return flat operands, None where they do not go together."""
+    queries, keys, values = parts
+    if not queries.count == keys.count == values.count or queries.size != keys.size:
+        return None
+    batches = {None if part.flat.shape is None else part.flat.shape[0] for part in parts}
+    if len(batches) != 1 or None in batches:
+        return None
+    past, presents = _cache(found, parts, states, dependence)
+    if past is None and any(state.past is not None for state in states):
+        return None
+    scale = found.scale * queries.factor * keys.factor
+    sums = biased(parts)
+    bias = new.constant(joint_bias(parts, sums), "packed_bias") if sums else None
+    inputs = (*laid_out(on_products(parts, sums), new, opset), bias)
+    return Operands(inputs, scale, values.size, past, presents)
+
+
+def _cache(
+    found: Core, parts: tuple[Columns, Columns, Columns], states: tuple[State, State], dependence: Dependence
+) -> tuple[tuple[Value, Value] | None, tuple[Value, Value] | None]:
+    """Return the keys and values of earlier runs, and the values that are those with the ones of this run.
+
+    The kernel reads the first with both of the second only.
+    """
+    wholes = [state.whole for state in states]
+    if wholes[0] is None or wholes[1] is None or wholes[0] == wholes[1] or _keys_scaled(parts):
+        return None, None
+    presents = wholes[0], wholes[1]
+    read = [part.flat for part in parts] + ([] if found.mask is None else [found.mask, *found.more])
+    if any(whole.scope is not found.context.scope for whole in presents) or dependence.any_on(read, set(presents)):
+        return None, None
+    pasts = [state.past for state in states]
+    if pasts[0] is None and pasts[1] is None:
+        return None, presents
+    if pasts[0] is None or pasts[1] is None:
+        return None, None
+    if not all(_is_past(past, part) for past, part in zip((pasts[0], pasts[1]), parts[1:])):
+        return None, None
+    if (pasts[0].shape or ())[2] != (pasts[1].shape or ())[2]:
+        return None, None
+    return (pasts[0], pasts[1]), presents
+
+
+def _keys_scaled(parts: tuple[Columns, Columns, Columns]) -> bool:
+    """Return whether the keys are scaled in front of the heads: the factor is in what is kept of them."""
+    return parts[1].factor != 1
+
+
+def _is_past(past: Value, part: Columns) -> bool:
+    extents, flat = past.shape, part.flat.shape
+    if extents is None or flat is None or len(extents) != 4 or extents[2] is None:
+        return False
+    return (extents[0], extents[1], extents[3]) == (flat[0], part.count, part.size)
+
+
+def _in_heads(found: Core, queries: Columns | None, opset: int, new: Builder) -> Operands:
+    """Return flat queries, and keys and values of rank 4."""
+    side, shape, extents = found.keys, found.queries.shape, found.values.shape
+    keys = new.node("Transpose", side.value, perm=list(side.perm)) if side.perm else side.value
+    places = (0, 2, 1, 3) if side.perm else (0, 1, 2, 3)
+    dims = side.value.shape or ()
+    known = extents is not None and len(dims) == len(extents) == 4 and None not in extents
+    same = known and tuple(dims[place] for place in places) == extents
+    new.require(same, "keys and values are not known to be of the same shape")
+    assert extents is not None and shape is not None
+    alike = (extents[0], extents[1], extents[3]) == (shape[0], shape[1], shape[3])
+    new.require(alike, "the heads of queries, keys and values do not agree")
+    if queries is None or queries.flat.shape is None or queries.flat.shape[0] != shape[0]:
+        assert isinstance(shape[1], int) and isinstance(shape[3], int)
+        rows = new.node("Transpose", found.queries, perm=[0, 2, 1, 3])
+        target = new.constant(np.array([0, 0, shape[1] * shape[3]], np.int64), "flat")
+        return Operands((new.node("Reshape", rows, target), keys, found.values), found.scale, shape[3], None, None)
+    sums = biased([queries])
+    (flat,) = laid_out(on_products([queries], sums), new, opset)
+    inputs: tuple[Value | None, ...] = (flat, keys, found.values)
+    if sums:
+        inputs += (new.constant(np.concatenate([joint_bias([queries], sums), *[_zeros(queries, sums)] * 2]), "bias"),)
+    return Operands(inputs, found.scale * queries.factor, queries.size, None, None)
+
+
+def _zeros(queries: Columns, sums: dict[Value, Biased]) -> Array:
+    """Return the biases of keys and values that are heads already, which the kernel leaves alone."""
+    return np.zeros(queries.width, sums[queries.flat].bias.dtype)

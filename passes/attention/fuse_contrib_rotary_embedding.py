@@ -1,0 +1,147 @@
+"""Rotary position embeddings written out, as ONNX Runtime's operator."""
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+
+from surgery import Builder, Graph, Node, Parity, Value, graph_pass
+
+from ._core import Side, heads
+from ._rotation import Partial, Rotation, fits, half, partial, repeats, rotation
+from ._shared import ints
+
+OPERATOR = "com.microsoft::RotaryEmbedding"
+
+Tables = dict[Any, Value]
+"""Values that several rotations read: tables by the cos or sin that they are made of, positions by the batch."""
+
+
+@graph_pass("fuse-contrib-rotary-embedding", parity=Parity.CLOSE)
+def fuse_contrib_rotary_embedding(graph: Graph) -> None:
+    """Fuse x * cos + rotate_half(x) * sin into com.microsoft::RotaryEmbedding.
+
+    Right because the kernel of ONNX Runtime (rotary_embedding.cc) turns the pair (x1, x2) of the halves of each head
+    into (x1 cos - x2 sin, x2 cos + x1 sin), which is the sum written out when the two halves of cos, and of sin, are
+    the same: they must come from a Concat of one value with itself, or be constant. Where only the first columns of a
+    head are turned, and a Concat puts the others after them, `rotary_embedding_dim` says how many.
+
+    The kernel looks cos and sin up by position, in a table that has an end. Here the table holds one row for each
+    token of this run, and the positions number the rows: no position is out of reach, negative ones included, as none
+    is in the nodes that are replaced. Cosines that are the same for the whole batch have one row for each place of the
+    sequence, and the number of the first. Heads cut out of a flat tensor are turned before they are cut.
+
+    Example:
+        # target: ort-cpu
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (float[B,2,S,4] x, float[B,S,2] angles) => (float[B,2,S,4] y)
+        <int64[2] sizes = {2, 2}, int64[1] one = {1}>
+        {
+            twice = Concat<axis = -1>(angles, angles)
+            c = Cos(twice)
+            s = Sin(twice)
+            cos = Unsqueeze(c, one)
+            sin = Unsqueeze(s, one)
+            x1, x2 = Split<axis = -1>(x, sizes)
+            n = Neg(x2)
+            r = Concat<axis = -1>(n, x1)
+            a = Mul(x, cos)
+            b = Mul(r, sin)
+            y = Add(a, b)
+        }
+    """
+    prepared: dict[Any, Tables] = defaultdict(dict)
+    for node in graph.nodes("Add"):
+        found = rotation(node)
+        if found is None:
+            continue
+        scope = node.scope
+        tables = dict(prepared[scope])
+        with graph.site(node) as new:
+            _fuse(found, node, tables, new)
+        if node.is_removed:
+            prepared[scope] = tables
+
+
+def _fuse(found: Rotation, add: Node, tables: Tables, new: Builder) -> None:
+    shape = found.data.shape
+    new.require(shape is not None and len(shape) == 4, "the rotated tensor is not of rank 4")
+    assert shape is not None
+    new.require_operator(OPERATOR, found.data)
+    new.require(found.is_alone, "a value inside the rotation is read elsewhere too")
+    new.require(isinstance(shape[1], int), "the number of heads is not known")
+    for factors in (found.cos, found.sin):
+        new.require(fits(factors, shape), "cos or sin is not known to fit the heads")
+        new.require(repeats(factors), "the halves of cos or sin are not known to be the same")
+    cos, sin = (_table(factors, tables, new) for factors in (found.cos, found.sin))
+    positions = _positions(found, add.opset, tables, new)
+    part = partial(found, add.outputs[0])
+    data, end, nodes = (found.data, add.outputs[0], found.nodes) if part is None else _whole(found, part)
+    attributes = {"num_heads": shape[1], "rotary_embedding_dim": None if part is None else part.width}
+
+    def turned(value: Value) -> Value:
+        return new.node(OPERATOR, value, positions, cos, sin, attributes=attributes)
+
+    rows = _rows(data, nodes)
+    if rows is None:
+        new.replace(end, turned(data))
+        return
+    size = (data.shape or ())[-1]
+    assert isinstance(size, int) and isinstance(shape[1], int)
+    again = new.node("Reshape", turned(_flat(rows, new)), ints(new, 0, 0, shape[1], size))
+    new.replace(end, new.node("Transpose", again, perm=[0, 2, 1, 3]))
+
+
+def _whole(found: Rotation, part: Partial) -> tuple[Value, Value, frozenset[Node]]:
+    return part.data, part.end, found.nodes | part.nodes
+
+
+def _table(factors: Value, tables: Tables, new: Builder) -> Value:
+    """Return one half of cos or sin with a row for each token."""
+    source = _source(factors)
+    if source not in tables:
+        size = (factors.shape or ())[-1]
+        assert isinstance(size, int)
+        tables[source] = new.node("Reshape", half(source, new), ints(new, -1, size // 2))
+    return tables[source]
+
+
+def _source(factors: Value) -> Value:
+    """Return cos or sin without the axis for the heads, [batch, sequence, size], where an Unsqueeze gives it that."""
+    lift = factors.producer
+    lifted = None if lift is None or lift.op != "Unsqueeze" else lift.required_input(0)
+    shape = factors.shape or ()
+    return lifted if lifted is not None and lifted.shape == (shape[0], *shape[2:]) else factors
+
+
+def _positions(found: Rotation, opset: int, tables: Tables, new: Builder) -> Value:
+    """Number the rows of the tables: [batch, sequence], or the first where they are the same for the whole batch."""
+    extents = [factors.shape or () for factors in (found.cos, found.sin)]
+    new.require(extents[0][0] == extents[1][0], "one of cos and sin is the same for the whole batch")
+    if extents[0][0] == 1:
+        return new.constant(np.zeros(1, np.int64), "first_position")
+    key = ("positions", extents[0][0], extents[0][2])
+    if key not in tables:
+        source = _source(found.cos)
+        dims = new.node("Gather", new.node("Shape", source), ints(new, 0, (source.rank or 0) - 2))
+        count = new.node("ReduceProd", dims, keepdims=0)
+        zero, one = (new.constant(np.array(number, np.int64), "number") for number in (0, 1))
+        tables[key] = new.node("Reshape", new.node("Range", zero, count, one), dims)
+    return tables[key]
+
+
+def _rows(data: Value, nodes: frozenset[Node]) -> Value | None:
+    """Return the heads of each token side by side, [batch, sequence, heads, size], where nothing else reads `data`."""
+    turn = data.producer
+    if turn is None or turn.op != "Transpose" or turn.attr("perm") != [0, 2, 1, 3]:
+        return None
+    alone = set(data.consumers) <= nodes and not data.is_output
+    return turn.required_input(0) if alone else None
+
+
+def _flat(rows: Value, new: Builder) -> Value:
+    cut, extents = heads(Side(rows, (0, 2, 1, 3))), rows.shape
+    if cut is not None:
+        return cut.flat
+    assert extents is not None and isinstance(extents[2], int) and isinstance(extents[3], int)
+    return new.node("Reshape", rows, ints(new, 0, 0, extents[2] * extents[3]))

@@ -1,0 +1,232 @@
+"""Attention of decoders with shared heads, as ONNX Runtime's operator."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from surgery import Builder, Graph, Node, Parity, Value, data_type, graph_pass
+
+from ._causal import Hidden, hidden
+from ._core import core
+from ._decoder import Decoder, decoder, flattened, fresh_columns
+from ._dependence import Dependence
+from ._mask import clamped, fits, is_finite
+from ._shared import hand_on_flat, ints
+
+OPERATOR = "com.microsoft::GroupQueryAttention"
+
+Ready = dict[Any, Value]
+"""What several attentions read: lengths by the dims, masks and rows by the mask."""
+
+
+@graph_pass("fuse-group-query-attention", parity=Parity.CLOSE)
+def fuse_group_query_attention(graph: Graph) -> None:
+    """Fuse self attention whose keys and values are shared by groups of queries into GroupQueryAttention.
+
+    Right because the kernel of ONNX Runtime (group_query_attention.cc, gqa_attention_base.h of 1.32) computes
+    softmax(scale * Q K^T + bias) V for each head of the queries with the head of keys and values of its group, puts
+    keys and values of this run after those of earlier runs, and gives the two together out. All sequences of a batch
+    have the same length here: `seqlens_k` is one less than the number of keys, for all of them; padding is hidden by
+    the mask, which is the `attention_bias`, on whichever side it is.
+
+    A soft cap of the scores, c * tanh(x / c), comes before the mask in the kernel too.
+
+    What it computes otherwise than the written-out form is avoided:
+
+    - Without keys of earlier runs, or with one query or one element of the batch, `causal` is 0 and the mask is the
+      bias alone, whatever it hides. A row that is masked whole is uniform in both; infinities are refused, and the
+      lowest number of the type is halved, as in fuse-attention.
+    - With keys of earlier runs, several queries and a batch the kernel wants `query_seqlens`, all of the length of
+      this run, and `causal`. The mask must hide keys to come by a comparison of positions (Range) that is in the
+      graph; where that is all it hides, there is no bias. A sliding window is `local_window_size`.
+    - Where it hides more, a row may be masked whole, as left padding does. Written out, all keys count alike then; the
+      kernel counts none of those to come. Such rows become the mean of all values, by a Where after the operator. The
+      mask must add 0 or so low a number that it swallows the scores.
+
+    Empty sequences and batches are an error of the kernel. Heads must be a multiple of 8 wide.
+
+    Example:
+        # target: ort-cpu
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (float[B,S,32] q, float[B,S,16] k, float[B,S,16] v) => (float[B,S,32] y)
+        <int64[4] cut_q = {0, 0, 4, 8}, int64[4] cut = {0, 0, 2, 8}, int64[4] twice = {0, 0, 1, 1},
+         int64[4] groups = {0, 0, 1, 2}, int64[3] flat = {0, 0, 32}, float c = {0.3}>
+        {
+            qr = Reshape(q, cut_q)
+            qh = Transpose<perm = [0, 2, 1, 3]>(qr)
+            kr = Reshape(k, cut)
+            kh = Transpose<perm = [0, 2, 1, 3]>(kr)
+            vr = Reshape(v, cut)
+            vh = Transpose<perm = [0, 2, 1, 3]>(vr)
+            kg = Gather<axis = 1>(kh, twice)
+            vg = Gather<axis = 1>(vh, twice)
+            kt = Transpose<perm = [0, 1, 3, 2]>(kg)
+            product = MatMul(qh, kt)
+            scores = Mul(product, c)
+            p = Softmax<axis = -1>(scores)
+            context = MatMul(p, vg)
+            rows = Transpose<perm = [0, 2, 1, 3]>(context)
+            y = Reshape(rows, flat)
+        }
+    """
+    prepared: dict[Any, Ready] = defaultdict(dict)
+    dependence = Dependence(graph)
+    for node in graph.nodes("Softmax"):
+        scope = node.scope
+        ready = dict(prepared[scope])
+        with graph.site(node) as new:
+            _fuse(node, ready, dependence, new)
+        if node.is_removed:
+            prepared[scope] = ready
+
+
+@dataclass(frozen=True)
+class Form:
+    """How the mask is given to the operator."""
+
+    attributes: dict[str, int]
+    bias: Value | None
+    needs_lengths: bool
+    restores_rows: bool
+
+
+def _fuse(softmax: Node, ready: Ready, dependence: Dependence, new: Builder) -> None:
+    found = core(softmax, capped=True)
+    if found is None:
+        return
+    read = decoder(found, new)
+    new.require(softmax.attr("axis") in (-1, 3), "Softmax is not along the keys")
+    new.require(softmax.opset >= 13, "the opset is older than 13")
+    new.require_operator(OPERATOR, found.queries)
+    new.require(read.size % 8 == 0, "the size of the heads is not a multiple of 8")
+    form = _form(read, ready, dependence, softmax.opset, new)
+    queries = flattened(found.queries, new)
+    keys, values = (fresh_columns(part, new) for part in (read.keys, read.values))
+    lengths = _lengths(read, queries, ready, softmax.opset, new)
+    inputs = [queries, keys, values, read.keys.past, read.values.past, *lengths, None, None, None, form.bias]
+    if form.needs_lengths:
+        inputs += [*[None] * 5, _query_lengths(read, queries, ready, softmax.opset, new)]
+    attributes = {
+        "num_heads": read.count * read.keys.times,
+        "kv_num_heads": read.count,
+        "scale": found.scale,
+        "softcap": found.softcap or None,
+        **form.attributes,
+    }
+    keeps_state = read.keys.past is not None
+    results = new.nodes(OPERATOR, *inputs, outputs=3 if keeps_state else 1, attributes=attributes)
+    if keeps_state:
+        new.replace(read.keys.whole, results[1])
+        new.replace(read.values.whole, results[2])
+    result = results[0]
+    if form.restores_rows:
+        assert found.mask is not None
+        result = _restored(read, found.mask, results, ready, softmax.opset, new)
+    hand_on_flat(found.context, result, read.count * read.keys.times, read.size, new)
+
+
+def _form(read: Decoder, ready: Ready, dependence: Dependence, opset: int, new: Builder) -> Form:
+    mask = read.core.mask
+    if mask is None:
+        new.require(read.takes_any_bias, "no mask hides keys to come, and a past with several queries wants that")
+        return Form({"causal": 0}, None, needs_lengths=False, restores_rows=False)
+    wanted = read.batch, read.count * read.keys.times, read.length, read.total
+    new.require(fits(mask, *wanted), "the mask is not known to fit the scores")
+    states = {read.keys.whole, read.values.whole}
+    new.require(not dependence.any_on([mask], states), "the mask is computed from keys or values")
+    new.require(is_finite(mask), "the mask may hold infinities")
+    found = hidden(mask, read.past)
+    if found is not None and found.is_causal and not found.others:
+        return Form(_window(found), None, needs_lengths=not read.takes_any_bias, restores_rows=False)
+    if read.takes_any_bias:
+        return Form(
+            {"causal": 0}, _bias(mask, read, ready, opset, new, lowest=True), needs_lengths=False, restores_rows=False
+        )
+    new.require(found is not None and found.is_causal, "the mask is not known to hide keys to come, next to a past")
+    assert found is not None
+    new.require(_swallows(found, mask), "scores count next to what the mask adds, and a row may be masked whole")
+    bias = _bias(mask, read, ready, opset, new, lowest=False)
+    return Form(_window(found), bias, needs_lengths=True, restores_rows=True)
+
+
+def _window(found: Hidden) -> dict[str, int]:
+    return {} if found.window is None else {"local_window_size": found.window}
+
+
+def _swallows(found: Hidden, mask: Value) -> bool:
+    """Return whether the sum of any score and the mask is the same number: a quarter of the lowest, or lower."""
+    assert mask.dtype is not None
+    return found.low <= float(np.finfo(mask.dtype.numpy()).min) / 4
+
+
+def _bias(mask: Value, read: Decoder, ready: Ready, opset: int, new: Builder, *, lowest: bool) -> Value:
+    """Return a mask of rank 4 with a row for each query; with `lowest`, its lowest number is raised."""
+    key = "bias", mask, read.length, lowest
+    if key not in ready:
+        extents = mask.shape
+        assert extents is not None
+        value = clamped(mask, new) if lowest else mask
+        missing = list(range(4 - len(extents)))
+        value = new.node("Unsqueeze", value, ints(new, *missing)) if missing else value
+        if extents[-2] == 1 and read.length != 1:
+            length = _dim(read.core.queries, 2, opset, new)
+            shape = new.node("Concat", ints(new, 1, 1), length, ints(new, 1), axis=0)
+            value = new.node("Expand", value, shape)
+        ready[key] = value
+    return ready[key]
+
+
+def _lengths(read: Decoder, queries: Value, ready: Ready, opset: int, new: Builder) -> tuple[Value, Value]:
+    """Return the number of each sequence's last key, and the number of keys."""
+    key = "lengths", read.batch, read.length, read.total
+    if (*key, 0) not in ready:
+        batch, total = (_dim(queries, axis, opset, new) for axis in (0, 1))
+        if read.keys.past is not None:
+            total = new.node("Add", _dim(read.keys.past, 2, opset, new), total)
+        ready[*key, 1] = new.node("Cast", total, to=data_type("int32"))
+        last = new.node("Sub", ready[*key, 1], new.constant(np.ones(1, np.int32), "one"))
+        ready[*key, 0] = new.node("Expand", last, batch)
+    return ready[*key, 0], ready[*key, 1]
+
+
+def _query_lengths(read: Decoder, queries: Value, ready: Ready, opset: int, new: Builder) -> Value:
+    """Return the number of queries, which is that of each sequence."""
+    key = "queries", read.batch, read.length
+    if key not in ready:
+        batch, length = (_dim(queries, axis, opset, new) for axis in (0, 1))
+        ready[key] = new.node("Expand", new.node("Cast", length, to=data_type("int32")), batch)
+    return ready[key]
+
+
+def _dim(value: Value, axis: int, opset: int, new: Builder) -> Value:
+    """Return one dim of a value, as a tensor of one element."""
+    if opset >= 15:
+        return new.node("Shape", value, start=axis, end=axis + 1)
+    return new.node("Gather", new.node("Shape", value), ints(new, axis))
+
+
+def _restored(read: Decoder, mask: Value, results: tuple[Value, ...], ready: Ready, opset: int, new: Builder) -> Value:
+    """Let rows that are masked whole be the mean of all values."""
+    extents = mask.shape
+    assert extents is not None and mask.dtype is not None
+    new.require(
+        len(extents) < 3 or extents[-3] == 1, "the mask differs from head to head, and a row may be masked whole"
+    )
+    if ("rows", mask) not in ready:
+        best = _reduced("ReduceMax", mask, -1, 1, opset, new)
+        best = new.node("Squeeze", best, ints(new, 1)) if len(extents) == 4 else best
+        floor = np.array(np.finfo(mask.dtype.numpy()).min / 8, mask.dtype.numpy())
+        ready["rows", mask] = new.node("Greater", best, new.constant(floor, "masked"))
+    mean = _reduced("ReduceMean", results[2], 2, 0, opset, new)
+    groups = new.constant(np.repeat(np.arange(read.count), read.keys.times), "groups")
+    each = new.node("Gather", mean, groups, axis=1)
+    row = new.node("Reshape", each, ints(new, 0, 1, read.count * read.keys.times * read.size))
+    return new.node("Where", ready["rows", mask], results[0], row)
+
+
+def _reduced(op: str, value: Value, axis: int, keepdims: int, opset: int, new: Builder) -> Value:
+    if opset < 18:
+        return new.node(op, value, axes=[axis], keepdims=keepdims)
+    return new.node(op, value, ints(new, axis), keepdims=keepdims)

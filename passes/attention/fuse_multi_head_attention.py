@@ -1,0 +1,131 @@
+"""Attention written out, or as the standard has it, as ONNX Runtime's operator."""
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+
+from surgery import Builder, Graph, Node, Parity, Value, graph_pass
+
+from ._core import Core, core
+from ._dependence import Dependence
+from ._mask import fits, is_finite
+from ._operands import Operands, operands
+from ._shared import hand_on_flat
+
+OPERATOR = "com.microsoft::MultiHeadAttention"
+
+Ready = dict[tuple[tuple[Value, ...], Any], Value]
+"""Masks as the operator reads them, by what is added to the scores and the number of queries."""
+
+
+@graph_pass("fuse-multi-head-attention", parity=Parity.CLOSE)
+def fuse_multi_head_attention(graph: Graph) -> None:
+    """Fuse the nodes of scaled dot product attention into com.microsoft::MultiHeadAttention.
+
+    Right because the kernel of ONNX Runtime computes softmax(scale * Q K^T + mask) V for each head, out of queries,
+    keys and values of rank 3, and lays the heads side by side. The mask is its `attention_bias`, which it adds to the
+    scaled scores before the same Softmax as of the operator written out: rows of infinities and rows of the lowest
+    number come out alike. It wants all rows of the mask; one for all queries is repeated. Of several that are added, a
+    position bias and a mask, it is the sum. Biases of the projections are added by the operator too, and factors in
+    front of the heads go into the scale. Keys and values of earlier runs, and those of this run with them, become its
+    states; the kernel reads the first only where it writes both (multihead_attention.cc of 1.32, with states and
+    without states as outputs). Where keys and values are not cut out of a tensor of rank 3, as after rotary positions
+    or in a cache of cross attention, they are read as heads.
+
+    Example:
+        # target: ort-cpu
+        <ir_version: 10, opset_import: ["" : 17, "com.microsoft" : 1]>
+        g (float[B,S,4] q, float[B,T,4] k, float[B,T,4] v) => (float[B,S,4] y)
+        <int64[4] cut = {0, 0, 2, 2}, int64[3] flat = {0, 0, 4}, float c = {0.7}>
+        {
+            qr = Reshape(q, cut)
+            qh = Transpose<perm = [0, 2, 1, 3]>(qr)
+            kr = Reshape(k, cut)
+            kh = Transpose<perm = [0, 2, 3, 1]>(kr)
+            vr = Reshape(v, cut)
+            vh = Transpose<perm = [0, 2, 1, 3]>(vr)
+            product = MatMul(qh, kh)
+            scores = Mul(product, c)
+            p = Softmax(scores)
+            context = MatMul(p, vh)
+            rows = Transpose<perm = [0, 2, 1, 3]>(context)
+            y = Reshape(rows, flat)
+        }
+    """
+    prepared: dict[Any, Ready] = defaultdict(dict)
+    dependence = Dependence(graph)
+    for node in graph.nodes("Softmax"):
+        if node.opset < 13:
+            continue
+        masks, ready = prepared[node.scope], Ready()
+        with graph.site(node) as new:
+            found = core(node, several=True)
+            if found is not None:
+                ready = _fuse(node, found, masks, dependence, new)
+        if node.is_removed:
+            masks |= ready
+
+
+def _fuse(softmax: Node, found: Core, masks: Ready, dependence: Dependence, new: Builder) -> Ready:
+    new.require(found.queries.rank == 4, "the attention is not of rank 4, or its rank is not known")
+    new.require(softmax.attr("axis") in (-1, 3), "Softmax is not along the keys")
+    new.require_operator(OPERATOR, found.queries)
+    read = operands(found, dependence, softmax.opset, new)
+    ready = _attention_bias(softmax, found, read, masks, new)
+    count = (found.queries.shape or ())[1]
+    assert isinstance(count, int)
+    inputs = [*read.inputs, *[None] * (5 - len(read.inputs)), *(ready.values() or [None]), *(read.past or ())]
+    results = new.nodes(OPERATOR, *inputs, outputs=1 if read.presents is None else 3, num_heads=count, scale=read.scale)
+    for old, result in zip(read.presents or (), results[1:]):
+        new.replace(old, result)
+    hand_on_flat(found.context, results[0], count, read.size, new)
+    return ready
+
+
+def _attention_bias(softmax: Node, found: Core, read: Operands, masks: Ready, new: Builder) -> Ready:
+    """Return what is added to the scores in the form that the operator reads; nothing where that is nothing."""
+    if found.mask is None:
+        return {}
+    added = found.mask, *found.more
+    batch, count, queries, _ = found.queries.shape or (None,) * 4
+    keys = (found.keys.value.shape or (None,) * 4)[1 if found.keys.perm else 2]
+    assert isinstance(count, int)
+    fitting = all(fits(mask, batch, count, queries, keys) for mask in added)
+    new.require(fitting, "the mask is not known to fit the scores")
+    reader = found.context.producer
+    guarded = reader is not None and reader.input(0) != softmax.outputs[0]
+    finite = not guarded or all(is_finite(mask) for mask in added)
+    new.require(finite, "rows of NaN become zeros, and the mask may hold infinities")
+    extents = [mask.shape or () for mask in added]
+    missing, rows = 4 - max(map(len, extents)), any(one[-2] == queries for one in extents)
+    whole = not missing and rows
+    new.require(softmax.opset >= 15 or whole, "the mask is of fewer dims or rows, and the opset older than 15")
+    length = found.queries if queries is None else queries
+    ready = masks.get((added, length)) or _in_rank_4(added, missing, rows, read, new)
+    return {(added, length): ready}
+
+
+def _in_rank_4(added: tuple[Value, ...], missing: int, rows: bool, read: Operands, new: Builder) -> Value:
+    ready, flat = added[0], read.inputs[0]
+    assert flat is not None
+    for mask in added[1:]:
+        ready = new.node("Add", mask, ready)
+    if missing:
+        ready = new.node("Unsqueeze", ready, new.constant(np.arange(missing, dtype=np.int64), "axes"))
+    if rows:
+        return ready
+    length = new.node("Shape", _before_projection(flat), start=1, end=2)
+    ones = [new.constant(np.ones(size, np.int64), "ones") for size in (2, 1)]
+    return new.node("Expand", ready, new.node("Concat", ones[0], length, ones[1], axis=0))
+
+
+def _before_projection(flat: Value) -> Value:
+    """Return what queries are projected from: of the same length, and there also when the projection is not."""
+    for _ in range(4):
+        node = flat.producer
+        source = None if node is None or node.op not in ("Add", "MatMul", "Split") else node.input(0)
+        if source is None or source.rank != 3 or (source.shape or ())[:2] != (flat.shape or ())[:2]:
+            break
+        flat = source
+    return flat

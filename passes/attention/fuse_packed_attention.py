@@ -1,0 +1,145 @@
+"""Projections of queries, keys and values inside the attention, as ONNX Runtime has it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from surgery import Builder, Graph, Node, Parity, Value, graph_pass
+
+from ._core import only_reader
+from ._linear import Array, Linear, linear
+
+OPERATOR = "com.microsoft::Attention"
+
+
+@graph_pass("fuse-packed-attention", parity=Parity.CLOSE)
+def fuse_packed_attention(graph: Graph) -> None:
+    """Fuse com.microsoft::MultiHeadAttention and the projections of one tensor before it into com.microsoft::Attention.
+
+    Right because that operator multiplies its input with the weights of queries, keys and values, side by side, adds
+    their biases, and goes on as the other does: the same mask, scale and Softmax (attention.cc of ONNX Runtime 1.32
+    calls what multihead_attention.cc calls). The projections may be one product that a Split takes apart, or three.
+    Keys and values of earlier runs refuse, as the kernel takes none together with a mask.
+
+    Example:
+        # target: ort-cpu
+        <ir_version: 10, opset_import: ["" : 17, "com.microsoft" : 1]>
+        g (float[B,S,2] x) => (float[B,S,2] y)
+        <float[2,2] wq = {1, 2, 3, 4}, float[2,2] wk = {2, 1, 4, 3}, float[2,2] wv = {4, 3, 2, 1}>
+        {
+            q = MatMul(x, wq)
+            k = MatMul(x, wk)
+            v = MatMul(x, wv)
+            y = com.microsoft.MultiHeadAttention<num_heads = 2>(q, k, v)
+        }
+    """
+    for node in graph.nodes("com.microsoft::MultiHeadAttention"):
+        with graph.site(node) as new:
+            _fuse(node, new)
+
+
+@dataclass(frozen=True)
+class Projection:
+    """The columns from `low` to `high` of a linear layer over `source`."""
+
+    source: Value
+    layer: Linear
+    low: int
+    high: int
+
+    @property
+    def weights(self) -> Array:
+        """The columns of the weight."""
+        return self.layer.weights[:, self.low : self.high]
+
+    @property
+    def biases(self) -> Array:
+        """Their biases; zeros where there is none."""
+        return self.layer.biases[self.low : self.high]
+
+
+def _fuse(node: Node, new: Builder) -> None:
+    new.require_operator(OPERATOR, node.outputs[0])
+    states = [node.input(place) for place in range(6, 10)]
+    kept = any(value is not None for value in states) or any(value.is_used for value in node.outputs[1:])
+    new.require(not kept, "the attention keeps keys and values")
+    parts = [_projection(node, place, new) for place in range(3)]
+    new.require(
+        len({part.source for part in parts}) == 1, "queries, keys and values are projections of several tensors"
+    )
+    mask = node.input(4)
+    new.require(mask is None or mask.rank in (2, 3), "the padding is given by lengths")
+    widths = [part.high - part.low for part in parts]
+    weights = new.constant(np.concatenate([part.weights for part in parts], axis=1), "packed_weight")
+    biases = new.constant(_biases(node, parts, new), "packed_bias")
+    attributes = {
+        name: node.attr(name)
+        for name in ("num_heads", "scale", "mask_filter_value", "unidirectional")
+        if node.has_attr(name)
+    }
+    if len(set(widths)) > 1:
+        attributes["qkv_hidden_sizes"] = widths
+    inputs = (parts[0].source, weights, biases, mask, None, node.input(5))
+    new.replace(node.outputs[0], new.node(OPERATOR, *inputs, attributes=attributes))
+
+
+def _projection(node: Node, place: int, new: Builder) -> Projection:
+    """Read the layer that queries, keys or values come from."""
+    value = node.input(place)
+    reader = None if value is None else value.producer
+    new.require(reader is not None, "queries, keys and values are not computed by linear layers")
+    assert value is not None and reader is not None
+    readers = {node}
+    low, high = 0, _width(value)
+    if reader.op == "Split" and reader.attr("axis", 0) in (2, -1):
+        new.require(all(set(one.consumers) <= readers for one in reader.outputs), "a projection is read elsewhere too")
+        low = sum(_width(one) for one in reader.outputs[: value.output_index])
+        value, high, readers = reader.required_input(0), low + high, {reader}
+    layer, source = _layer(value)
+    fits = layer is not None and 0 <= low < high <= layer.width and value.rank == 3
+    new.require(fits, "queries, keys and values are not computed by linear layers")
+    assert layer is not None
+    alone = layer.weight.reads == 1 and not layer.weight.is_output
+    new.require(alone, "a weight is read elsewhere too, and would be stored twice")
+    new.require(set(value.consumers) <= readers and not value.is_output, "a projection is read elsewhere too")
+    return Projection(source, layer, low, high)
+
+
+def _layer(value: Value) -> tuple[Linear | None, Value]:
+    """Return the layer that computes a value, and what it reads: a MatMul and what is added, or a Gemm of all rows."""
+    node = value.producer
+    operands = [] if node is None else [node] if node.op == "MatMul" else [one.producer for one in node.inputs if one]
+    for product in operands:
+        found = linear(product) if product is not None and product.op == "MatMul" else None
+        if found is not None and found.result == value:
+            return found, found.node.required_input(0)
+    gemm = None if node is None or node.op != "Reshape" else node.required_input(0).producer
+    if gemm is None or gemm.op != "Gemm" or only_reader(gemm.outputs[0]) is None:
+        return None, value
+    return _of_rows(gemm, value)
+
+
+def _of_rows(gemm: Node, value: Value) -> tuple[Linear | None, Value]:
+    """Return the layer that a Gemm computes for each row of a tensor, and that tensor, when `value` is cut like it."""
+    found, rows = linear(gemm), gemm.required_input(0).producer
+    plain = all(gemm.attr(name) == 1 for name in ("alpha", "beta")) and not gemm.attr("transA")
+    source = None if rows is None or rows.op != "Reshape" else rows.required_input(0)
+    before, after = None if source is None else source.shape, value.shape
+    if found is None or not plain or source is None or before is None or after is None or len(before) != 3:
+        return None, value
+    alike = None not in before and before[:2] == after[:2] and before[2] == found.weights.shape[0]
+    return (found, source) if alike else (None, value)
+
+
+def _width(value: Value) -> int:
+    extents = value.shape
+    width = None if extents is None else extents[-1]
+    return width if isinstance(width, int) else -(1 << 30)
+
+
+def _biases(node: Node, parts: list[Projection], new: Builder) -> Array:
+    own = np.concatenate([part.biases for part in parts])
+    given = node.input(3)
+    new.require(given is None or given.is_constant, "the bias is computed")
+    added = None if given is None else given.constant
+    return own if added is None else np.asarray(own + added, own.dtype)

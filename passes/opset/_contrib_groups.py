@@ -1,0 +1,234 @@
+"""GroupQueryAttention and RotaryEmbedding of ONNX Runtime, in operators of ONNX.
+
+Source: docs/ContribOperators.md, the kernels `group_query_attention.cc`, `gqa_attention_base.h` and
+`rotary_embedding.cc`, and runs of them. A sequence has `seqlens_k` + 1 positions, all of them new in a prompt, where
+there are as many new positions as the longest sequence has; otherwise they come after those of the cache. A query sees
+the keys up to its own position, within the window, and none past the end of its sequence; one that sees none gives
+zeros. Present has room for the longest sequence, or what past has where that is more, and zeros where nothing is.
+Of float16 the kernel computes products and weights in float32.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+
+from surgery import Refusal, Value
+
+from ._contrib import (
+    UNKNOWN_HEAD,
+    by_head,
+    counted,
+    dims_of,
+    extent,
+    joined,
+    products,
+    scale_of,
+    split,
+    sum_of,
+    unsqueezed,
+    widened,
+)
+from ._lowering import Call, Lowering, Result, part
+from ._parts_attention import repeated
+
+_INT64 = "tensor(int64)"
+
+
+@dataclass(frozen=True)
+class _Lengths:
+    """Tensors of int64: how many positions are new and the longest sequence has, [1]; and by sequence, [batch, 1]:
+    how many it has, and how many were known before, None for no sequence any. `is_prompt` says whether all are new."""
+
+    new: Value
+    longest: Value
+    totals: Value
+    before: Value | None
+    is_prompt: Value | None
+
+
+@part("com.microsoft::GroupQueryAttention")
+def _group_query_attention(call: Call, place: Lowering) -> Result:
+    """Softmax over the keys that a query sees of Q·Kᵀ·scale, capped, plus bias; times V, several heads to one key."""
+    _require_plain(call, place)
+    heads, groups = int(call.attr("num_heads")), int(call.attr("kv_num_heads"))
+    query, key, value, size = _tensors(call, heads, groups, place)
+    lengths = _lengths(call, place)
+    if call.attr("do_rotary", 0):
+        query, key = (_rotated(call, one, lengths, size, place) for one in (query, key))
+    present = [_cached(call.find(index), new, lengths, place) for index, new in ((3, key), (4, value))]
+    keys, values = present if call.find(3) is None else (_filled(one, lengths, place) for one in present)
+    keys, values = (repeated(one, heads // groups, groups, place) for one in (keys, values))
+    wide = [widened(one, place) for one in (query, keys, values)]
+    made = joined(_attended(call, wide, lengths, size, place), place, heads * size)
+    return [place.cast(made, place.known_kind(call.input(0))), *present][: call.outputs]
+
+
+def _require_plain(call: Call, place: Lowering) -> None:
+    place.require(not call.is_read(3), "the scores of GroupQueryAttention are read")
+    place.require(call.find(16) is None, "the queries are padded on the right")
+    place.require(not call.attr("sliding_window_cache", 0), "the cache holds a window only")
+    quantized = any(call.attr(f"{side}_quant_type", "NONE") != "NONE" for side in "kv")
+    place.require(not quantized, "the cache is quantized")
+
+
+def _tensors(call: Call, heads: int, groups: int, place: Lowering) -> tuple[Value, Value, Value, int]:
+    """Return queries, keys and values by head, and the size of a head; the first two normalized, if that is asked."""
+    query, key, value = call.input(0), call.find(1), call.find(2)
+    width = place.width(query)
+    if width is None:
+        raise Refusal(UNKNOWN_HEAD)
+    size = width // (heads + 2 * groups if key is None else heads)
+    tensors = [query, key, value]
+    if key is None:
+        tensors = [*split(query, [heads * size, groups * size, groups * size], -1, place)]
+    counts = (heads, groups, groups)
+    made = [by_head(one, count, place, size) for one, count in zip(tensors, counts) if one is not None]
+    for index, weight in enumerate((call.find(14), call.find(15))):
+        if weight is not None:
+            epsilon = call.attr(f"{'qk'[index]}_norm_epsilon") or call.attr("qk_norm_epsilon", 1e-6)
+            made[index] = place.node("RMSNormalization", made[index], weight, axis=-1, epsilon=float(epsilon))
+    return made[0], made[1], made[2], size
+
+
+def _lengths(call: Call, place: Lowering) -> _Lengths:
+    """Compute lengths; without a past all positions are new."""
+    new, one = extent(call.input(0), 1, place), place.integers([1], "one")
+    totals = unsqueezed(place.node("Add", place.cast(call.input(5), _INT64), one), [1], place)
+    if call.find(3) is None:
+        return _Lengths(new, new, totals, None, None)
+    longest = place.node("Reshape", place.cast(call.input(6), _INT64), place.integers([1], "shape"))
+    is_prompt = place.node("Equal", longest, new)
+    earlier = place.node("Sub", totals, new)
+    before = place.node("Where", is_prompt, place.integers([0], "none"), earlier)
+    return _Lengths(new, longest, totals, before, is_prompt)
+
+
+def _places(lengths: _Lengths, place: Lowering) -> Value:
+    """Return the position of each query, by sequence, or by query alone where none comes after others."""
+    at = counted(None, lengths.new, place)
+    return at if lengths.before is None else place.node("Add", lengths.before, at)
+
+
+def _rotated(call: Call, value: Value, lengths: _Lengths, size: int, place: Lowering) -> Value:
+    cos, sin, given = call.input(7), call.input(8), call.find(9)
+    positions = _places(lengths, place) if given is None else _given(given, lengths, place)
+    both = place.node("Concat", extent(call.input(0), 0, place), lengths.new, axis=0)
+    positions = place.node("Expand", positions, both)
+    width = place.width(cos)
+    place.require(width is not None, "how much of a head is rotated is not known")
+    place.note(value, 4, size)
+    turned = {} if width is None or 2 * width == size else {"rotary_embedding_dim": 2 * width}
+    interleaved = int(call.attr("rotary_interleaved", 0))
+    return place.node("RotaryEmbedding", value, cos, sin, positions, interleaved=interleaved, **turned)
+
+
+def _given(positions: Value, lengths: _Lengths, place: Lowering) -> Value:
+    """Of positions that are given the kernel reads the first one alone for a prompt, and counts on from there."""
+    flat = place.node("Reshape", positions, place.integers([-1], "flat"))
+    first = place.node("Slice", flat, place.integers([0], "start"), place.integers([1], "end"))
+    counted_on = place.node("Add", first, counted(None, lengths.new, place))
+    return counted_on if lengths.is_prompt is None else place.node("Where", lengths.is_prompt, counted_on, positions)
+
+
+def _cached(past: Value | None, new: Value, lengths: _Lengths, place: Lowering) -> Value:
+    """Put new keys after those that were known, sequence by sequence, and zeros after them."""
+    if past is None or lengths.before is None:
+        return new
+    room = extent(past, 2, place)
+    at = counted(None, place.node("Max", lengths.longest, room), place)
+    since = place.node("Sub", at, lengths.before)
+    none = place.integers([0], "none")
+    is_old = place.node("Less", since, none)
+    is_new = place.node("And", place.node("Not", is_old), place.node("Less", since, lengths.new))
+    source = place.node("Where", is_new, place.node("Add", since, room), none)
+    source = unsqueezed(place.node("Where", is_old, at, source), [1, 3], place)
+    like = place.node("Concat", *_extents(past, at, place), axis=0)
+    found = place.node(
+        "GatherElements", place.node("Concat", past, new, axis=2), place.node("Expand", source, like), axis=2
+    )
+    held = unsqueezed(place.node("Or", is_old, is_new), [1, 3], place)
+    return place.node("Where", held, found, place.number(0, new, "zero"))
+
+
+def _extents(past: Value, at: Value, place: Lowering) -> list[Value]:
+    first, second, last = (extent(past, axis, place) for axis in (0, 1, 3))
+    return [first, second, place.node("Shape", at), last]
+
+
+def _filled(present: Value, lengths: _Lengths, place: Lowering) -> Value:
+    """Leave out the room after the longest sequence."""
+    start, axis = place.integers([0], "start"), place.integers([2], "axis")
+    return place.node("Slice", present, start, lengths.longest, axis)
+
+
+def _attended(call: Call, tensors: list[Value | None], lengths: _Lengths, size: int, place: Lowering) -> Value:
+    query, keys, values = tensors
+    assert query is not None and keys is not None and values is not None
+    scores = products(query, keys, scale_of(call, size), place)
+    cap, bias = float(call.attr("softcap", 0.0)), widened(call.find(10), place)
+    if cap:
+        limit = place.number(cap, scores, "cap")
+        scores = place.node("Mul", place.node("Tanh", place.node("Div", scores, limit)), limit)
+    scores = sum_of(place, scores, bias)
+    low = place.number(-math.inf, scores, "masked")
+    scores = place.node("Where", _seen(call, lengths, place), scores, low)
+    sink = widened(call.find(11), place)
+    if sink is not None or call.attr("smooth_softmax", 0) == 1:
+        return place.node("MatMul", _with_sink(scores, sink, place), values)
+    weights = place.node("Softmax", scores, axis=-1)
+    if bias is not None or call.attr("local_window_size", -1) > 0:
+        nothing = place.node("Equal", place.node("ReduceMax", scores, place.integers([-1], "last")), low)
+        weights = place.node("Where", nothing, place.number(0, scores, "zero"), weights)
+    return place.node("MatMul", weights, values)
+
+
+def _seen(call: Call, lengths: _Lengths, place: Lowering) -> Value:
+    """Return which keys a query sees, by sequence, head, query and key."""
+    at = counted(None, lengths.longest, place)
+    seen = unsqueezed(place.node("Less", at, lengths.totals), [1, 2], place)
+    if not call.attr("causal", 1):
+        return seen
+    places = _places(lengths, place)
+    own = unsqueezed(places, [-1] if lengths.before is None else [1, 3], place)
+    seen = place.node("And", seen, place.node("LessOrEqual", at, own))
+    window = int(call.attr("local_window_size", -1))
+    if window > 0:
+        end = place.node("Add", at, place.integers([window], "window"))
+        seen = place.node("And", seen, place.node("Less", own, end))
+    return seen
+
+
+def _with_sink(scores: Value, sink: Value | None, place: Lowering) -> Value:
+    """Let one more score, of each head or 0, take a part of the weights."""
+    shape = place.node("Shape", scores)
+    pick = partial(place.node, "Slice", shape, place.integers([0], "start"))
+    rows = place.node("Concat", pick(place.integers([-1], "end")), place.integers([1], "one"), axis=0)
+    zero = place.number(0, scores, "zero")
+    column = zero if sink is None else unsqueezed(sink, [1, 2], place)
+    weights = place.node("Softmax", place.node("Concat", scores, place.node("Expand", column, rows), axis=-1), axis=-1)
+    bounds = (place.integers([number], name) for number, name in ((0, "start"), (-1, "end"), (-1, "last")))
+    return place.node("Slice", weights, *bounds)
+
+
+@part("com.microsoft::RotaryEmbedding")
+def _rotary_embedding(call: Call, place: Lowering) -> Result:
+    """The RotaryEmbedding of ONNX; one position is that of the first element, from which the others are counted."""
+    x, positions, cos, sin = (call.input(index) for index in range(4))
+    place.require(not call.attr("is_packed_batching", 0), "sequences are packed into a batch")
+    place.require(call.attr("scale", 1.0) == 1, "ONNX Runtime has a factor of RotaryEmbedding that it does not use")
+    rank, half = len(dims_of(x)), place.width(cos)
+    turned, heads = int(call.attr("rotary_embedding_dim", 0)), int(call.attr("num_heads", 0))
+    if rank == 3 and not heads:
+        width = place.width(x)
+        if half is None or width is None:
+            raise Refusal(UNKNOWN_HEAD)
+        heads = width // (2 * half)
+    if len(dims_of(positions)) == 1:
+        length = extent(x, -2, place)
+        offsets = place.node("Add", positions, counted(None, length, place))
+        positions = place.node("Expand", offsets, place.node("Concat", extent(x, 0, place), length, axis=0))
+    given = {"num_heads": heads if rank == 3 else None, "rotary_embedding_dim": turned or None}
+    interleaved = int(call.attr("interleaved", 0))
+    return place.node("RotaryEmbedding", x, cos, sin, positions, interleaved=interleaved, **given)

@@ -1,0 +1,140 @@
+"""Transposes and scales around a matrix product, which FusedMatMul takes in."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from surgery import Builder, Node, Refusal, Value
+
+FUSED = "com.microsoft::FusedMatMul"
+PRODUCTS = ("MatMul", FUSED)
+
+
+@dataclass(frozen=True)
+class Factor:
+    """What a product reads: a value whose axes stand in the order `axes`, times `scale`."""
+
+    value: Value
+    axes: tuple[int, ...]
+    scale: float = 1.0
+
+    @property
+    def flags(self) -> tuple[int, int] | None:
+        """The attributes transBatch and trans that bring the axes into this order; None where none does."""
+        return orders(len(self.axes)).get(self.axes)
+
+
+def orders(rank: int) -> dict[tuple[int, ...], tuple[int, int]]:
+    """Return the orders of axes that FusedMatMul reads, each with transBatch and trans.
+
+    transBatch takes the first axis to the place before the last one, trans exchanges the last two after that.
+    """
+    batch = tuple(range(rank - 2))
+    found = {(*batch, rank - 2, rank - 1): (0, 0), (*batch, rank - 1, rank - 2): (0, 1)}
+    if rank > 2:
+        inner = tuple(range(1, rank - 1))
+        found |= {(*inner, 0, rank - 1): (1, 0), (*inner, rank - 1, 0): (1, 1)}
+    return found
+
+
+def factor_of(node: Node, place: int) -> Factor:
+    """Return what a product reads at a place as it is."""
+    value = node.required_input(place)
+    rank = value.rank
+    if rank is None or rank < 2:
+        # Of a transposed matrix and a vector the kernel of ONNX Runtime 1.32 computes something else.
+        raise Refusal("a factor is a vector, or of a rank that is not known")
+    if node.op == "MatMul":
+        return Factor(value, tuple(range(rank)))
+    letter = "AB"[place]
+    flags = int(node.attr(f"transBatch{letter}") or 0), int(node.attr(f"trans{letter}") or 0)
+    found = {held: axes for axes, held in orders(rank).items()}
+    if flags not in found:
+        raise Refusal("transBatch is of a matrix without a batch")
+    return Factor(value, found[flags])
+
+
+def step(factor: Factor, node: Node, taken: list[Node]) -> Factor | None:
+    """Return a factor without the Transpose or the scale that makes its value; None where nothing of that kind does.
+
+    Refuses what cannot be taken in. `taken` are the nodes between the product and the value, and gains that one.
+    """
+    producer = factor.value.producer
+    if producer is None or producer.op not in ("Transpose", "Mul", "Div"):
+        return None
+    if producer.op == "Transpose":
+        found = _unturned(factor, producer)
+    else:
+        scaled = scale_in(producer)
+        found = None if scaled is None else Factor(scaled[0], factor.axes, factor.scale * scaled[1])
+    if found is not None:
+        _require_alone(factor.value, producer, node, taken)
+        if found.scale != factor.scale:
+            require_rows(node)
+        taken.append(producer)
+    return found
+
+
+def _unturned(factor: Factor, transpose: Node) -> Factor | None:
+    source, rank = transpose.required_input(0), len(factor.axes)
+    perm = transpose.attr("perm") or list(reversed(range(rank)))
+    if len(perm) != rank:
+        return None
+    found = Factor(source, tuple(perm[axis] for axis in factor.axes), factor.scale)
+    if found.flags is None:
+        return None
+    if source.is_constant:
+        raise Refusal("a constant can be transposed once for all runs")
+    return found
+
+
+def scale_in(node: Node) -> tuple[Value, float] | None:
+    """Return what a Mul or Div scales by one constant number, and by what."""
+    if node.opset < 7 or node.op not in ("Mul", "Div"):
+        return None
+    for place in (0, 1) if node.op == "Mul" else (1,):
+        constant, scaled = node.required_input(place), node.required_input(1 - place)
+        number = constant.scalar
+        if isinstance(number, float) and not scaled.is_constant:
+            if constant.rank is None or scaled.rank is None or constant.rank > scaled.rank:
+                raise Refusal("the scale may add dims")
+            if number == 0 or not math.isfinite(number) or not math.isfinite(1 / number):
+                raise Refusal("the scale is zero or not finite")
+            return scaled, number if node.op == "Mul" else 1 / number
+    return None
+
+
+def _require_alone(value: Value, producer: Node, node: Node, taken: list[Node]) -> None:
+    """Refuse what others read as well, unless they are products next to this one, which take it in too."""
+    if value.is_output or producer.scope is not node.scope:
+        raise Refusal("what is transposed or scaled is read by others")
+    others = [reader for reader in value.consumers if reader not in taken]
+    if not all(reader.op in PRODUCTS and reader.scope is node.scope for reader in others):
+        raise Refusal("what is transposed or scaled is read by others")
+
+
+def alpha_of(scale: float, product: Value) -> float:
+    """Return a scale as the attribute alpha, which is a float32 whatever the product is."""
+    alpha = float(np.float32(scale))
+    if not math.isfinite(alpha) or abs(alpha) < float(np.finfo(np.float32).tiny):
+        raise Refusal("the scales together are no number of float32")
+    if product.dtype is not None and product.dtype.name == "DOUBLE" and alpha != scale:
+        raise Refusal("the scale of a product of doubles is no number of float32")
+    return alpha
+
+
+def require_rows(node: Node) -> None:
+    """Refuse a scale of a product whose left matrix has one row."""
+    left = factor_of(node, 0)
+    if left.value.shape is not None and left.value.shape[left.axes[-2]] == 1:
+        raise Refusal("one row is multiplied faster without a scale")
+
+
+def require_batches(left: Factor, right: Factor, new: Builder) -> None:
+    """Refuse transBatch unless both factors have the same rank, as the kernel wants."""
+    flags = [factor.flags or (0, 0) for factor in (left, right)]
+    same = len(left.axes) == len(right.axes)
+    new.require(same or not (flags[0][0] or flags[1][0]), "the factors of a turned batch have different ranks")

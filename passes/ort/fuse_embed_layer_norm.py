@@ -1,0 +1,133 @@
+"""EmbedLayerNormalization."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from surgery import Builder, Match, Parity, Refusal, Value, pattern_pass
+
+from ._lookups import Lookup, as_int32, counts, is_zero, lookup
+
+IDS = "the ids are not known to be one for each position of each batch"
+OPERATOR = "com.microsoft::EmbedLayerNormalization"
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """What is looked up: words; positions, whose ids are None when they are counted; and segments, if there are."""
+
+    words: Lookup
+    positions: Lookup
+    counted: bool
+    segments: Lookup | None
+
+
+@pattern_pass(
+    "fuse-embed-layer-norm",
+    match="y, mean?, deviation? = LayerNormalization(x, scale, shift?)",
+    parity=Parity.CLOSE,
+)
+def fuse_embed_layer_norm(m: Match, new: Builder) -> Value:
+    """Fuse the sum of two or three embeddings and the LayerNormalization over it into EmbedLayerNormalization.
+
+    Right because that is what com.microsoft::EmbedLayerNormalization computes by its text: rows of a table of words, of
+    one of positions and, if there is one, of one of segments, their sum normalized over the last axis. That sum is its
+    third output, which takes the place of the sum where others read it. Positions that count from 0 are those that the
+    operator takes by itself; others are its input, whatever they are computed from. Segments that are all 0 add the
+    first row of their table, which goes into that of the positions. Ids become int32, which the operator takes.
+
+    An id below 0, by which Gather counts from the end, is an error in the operator: the model takes fewer inputs then,
+    and no shipped recipe has this pass. Exporters do not make such ids.
+
+    Example:
+        # target: ort-cpu
+        g (int64[B,S] ids) => (float[B,S,2] y)
+        <float[3,2] words = {1, 2, 3, 4, 5, 7}, float[5,2] places = {1, 3, 5, 6, 0, 2, 2, 1, 4, 9}, float[2] w = {1, 2},
+         float[2] b = {3, 4}, int64 zero = {0}, int64 one = {1}, int64[1] first = {0}> {
+            shape = Shape<start = 1>(ids)
+            length = Squeeze(shape)
+            counted = Range(zero, length, one)
+            row = Unsqueeze(counted, first)
+            e = Gather(words, ids)
+            p = Gather(places, row)
+            s = Add(e, p)
+            y = LayerNormalization(s, w, b)
+        }
+    """
+    epsilon = float(m.root.attr("epsilon", 1e-5))
+    m.require(m.root.attr("axis", -1) in (-1, 2), "the norm is not over the last axis alone")
+    m.require(not any(value.is_used for value in m.root.outputs[1:]), "the mean or the deviation is read too")
+    m.require(epsilon >= 0, "epsilon is negative")
+    new.require_operator(OPERATOR, m.x)
+    found = _embedding(m.x)
+    hidden = found.words.table.shape[1:] if found.words.table.shape else ()
+    for vector in (m.scale, m.shift):
+        m.require(vector is None or vector.shape == hidden, "the scale or the shift is not one number for each channel")
+        m.require(vector is None or vector.producer is None or vector.is_constant, "the scale or the shift is computed")
+    others = m.x.is_output or any(reader != m.root for reader in m.x.consumers)
+    shift = new.constant(np.zeros(hidden, np.float32), "shift") if m.shift is None else m.shift
+    outputs = new.nodes(
+        OPERATOR,
+        *_inputs(found, m.scale, shift, new),
+        outputs=3 if others else 1,
+        omitted=(1,) if others else (),
+        epsilon=epsilon,
+        mask_index_type=0,
+    )
+    if others:
+        new.replace(m.x, outputs[2])
+    return outputs[0]
+
+
+def _inputs(found: Embedding, scale: Value, shift: Value, new: Builder) -> list[Value | None]:
+    table, segments = found.positions.table, found.segments
+    if segments is not None and is_zero(segments.ids) and table.reads == 1:
+        rows, first = table.constant, segments.table.constant
+        if rows is not None and first is not None and len(first):
+            table, segments = new.constant(rows + first[0], table.name), None
+    new.require(segments is None or segments.ids.shape == found.words.ids.shape, IDS)
+    return [
+        as_int32(found.words.ids, new),
+        None if segments is None else as_int32(segments.ids, new),
+        found.words.table,
+        table,
+        None if segments is None else segments.table,
+        scale,
+        shift,
+        None,
+        None if found.counted else as_int32(found.positions.ids, new),
+    ]
+
+
+def _embedding(total: Value) -> Embedding:
+    """Read the sum of two or three lookups."""
+    dims, add = total.shape, total.producer
+    known = dims is not None and len(dims) == 3 and None not in dims and isinstance(dims[-1], int) and dims[-1] > 0
+    if add is None or add.op != "Add" or dims is None or not known:
+        raise Refusal("what is normalized is no sum of three dims with a known number of channels")
+    parts: list[Value] = []
+    pending = [add.required_input(1), add.required_input(0)]
+    while pending:
+        value = pending.pop()
+        inner = value.producer
+        if inner is not None and inner.op == "Add" and value.reads == 1 and not value.is_output:
+            pending += [inner.required_input(1), inner.required_input(0)]
+        else:
+            parts.append(value)
+    found = [lookup(value, dims[-1], add.scope) for value in parts]
+    lookups = [one for one in found if one is not None]
+    if len(lookups) != len(found) or not 2 <= len(found) <= 3:
+        raise Refusal("the summands are not two or three embeddings that nothing else reads")
+    return _roles(lookups, dims[:2])
+
+
+def _roles(found: list[Lookup], grid: tuple[int | str | None, ...]) -> Embedding:
+    """Choose who are the words, the positions and the segments: by which ids count, and by their shape."""
+    counted = [one for one in found if counts(one.ids, grid[1])]
+    rows = [one for one in found if one.ids.shape in ((1, grid[1]), grid[1:])]
+    positions = (counted or rows or found[1:2])[0]
+    rest = sorted((one for one in found if one is not positions), key=lambda one: is_zero(one.ids))
+    fits = bool(counted) or positions.ids.shape in (grid, (1, grid[1]), grid[1:])
+    if not fits or rest[0].ids.shape != grid:
+        raise Refusal(IDS)
+    return Embedding(rest[0], positions, bool(counted), rest[1] if len(rest) == 2 else None)

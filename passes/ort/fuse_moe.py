@@ -1,0 +1,141 @@
+"""Mixtures of experts, as MoE."""
+
+import numpy as np
+
+from surgery import Builder, Match, Parity, Refusal, Value, pattern_pass
+
+FUSED = "com.microsoft::MoE"
+ROUTER = """
+    p = Softmax<axis = -1>(logits)
+    top, index = TopK<axis = -1>(p, k)
+"""
+NORMALIZED = """
+    t = ReduceSum(top, last)
+    w = Div(top, t)
+    d = Reshape|Unsqueeze(w, shape_of_weights)
+"""
+PLAIN = "    d = Reshape|Unsqueeze(top, shape_of_weights)"
+EXPERTS = """
+    u = Unsqueeze(x, one)
+    r = Tile|Expand(u, repeats)
+    c = Reshape(r, shape_of_columns)
+    i = Reshape(index, flat)
+    g1 = Gather|GatherND(gate_up, i)
+    m1 = MatMul(g1, c)
+    q1 = Squeeze(m1, a1)
+    gate, up = Split(q1, sizes?)
+    {}
+    v = Mul(h, up)
+    e = Unsqueeze(v, a2)
+    g2 = Gather|GatherND(down, i)
+    m2 = MatMul(g2, e)
+    q2 = Squeeze(m2, a3)
+    z = Mul(q2, d)
+    b = Reshape(z, shape_of_rows)
+    y = ReduceSum<keepdims = 0>(b, middle)
+"""
+SWISHES = ("s = Sigmoid(gate)\n h = Mul(gate, s)", "h = Swish(gate)")
+
+
+@pattern_pass(
+    "fuse-moe",
+    match=tuple(ROUTER + weights + EXPERTS.format(swish) for weights in (NORMALIZED, PLAIN) for swish in SWISHES),
+    parity=Parity.CLOSE,
+)
+def fuse_moe(m: Match, new: Builder) -> Value:
+    """Turn a mixture of experts with gated SiLU layers into com.microsoft::MoE.
+
+    Taken is the form that the experts of transformers 5 (Mixtral, Qwen2-MoE, ...) are exported to: each row is copied
+    for each of its k experts, their weights are gathered, and the results are summed with the weights of the router.
+    MoE reads logits, takes the softmax over all experts, the k largest, divides them by their sum where that is asked
+    for (normalize_routing_weights), and runs each expert once over all rows that chose it, instead of copying its
+    weights for each row. Its activation swiglu is g · sigmoid(alpha · g) · (u + beta), which with alpha = 1, beta = 0
+    and no limit is SiLU(g) · u. The kernel for the CPU wants the rows of g and u by turns (swiglu_fusion = 1), so the
+    weights are put in that order, once.
+
+    Of two experts with the same probability TopK takes the first, and MoE the last one. So the experts stand in reverse
+    order, in the weights and in the logits: where those are a product with a constant, its columns are reversed.
+
+    Example:
+        # target: ort-cpu
+        g (float[N,2] x, float[N,3] logits) => (float[N,2] y)
+        <float[3,4,2] gate_up = {1, -2, 3, 4, 5, 6, 7, 8, 9, 1, 2, -3, 4, 5, 6, 7, 8, 9, 1, 2, -3, 4, 5, 6},
+         float[3,2,2] down = {1, 2, -3, 4, 5, 6, 7, -8, 9, 1, 2, 3}, int64[1] k = {2}, int64[1] last = {-1},
+         int64[2] weights = {-1, 1}, int64[1] one = {1}, int64[3] repeats = {1, 2, 1}, int64[3] columns = {-1, 2, 1},
+         int64[1] two = {2}, int64[2] halves = {2, 2}, int64[3] rows = {-1, 2, 2}> {
+            p = Softmax(logits)
+            top, index = TopK(p, k)
+            t = ReduceSum(top, last)
+            w = Div(top, t)
+            d = Reshape(w, weights)
+            u = Unsqueeze(x, one)
+            r = Tile(u, repeats)
+            c = Reshape(r, columns)
+            i = Reshape(index, last)
+            a = Gather(gate_up, i)
+            b = MatMul(a, c)
+            e = Squeeze(b, two)
+            f, h = Split<axis = 1>(e, halves)
+            s = Sigmoid(f)
+            v = Mul(f, s)
+            z = Mul(v, h)
+            j = Unsqueeze(z, two)
+            l = Gather(down, i)
+            o = MatMul(l, j)
+            q = Squeeze(o, two)
+            n = Mul(q, d)
+            g = Reshape(n, rows)
+            y = ReduceSum<keepdims = 0>(g, one)
+        }
+    """
+    new.require_operator(FUSED, m.x)
+    experts, inner, width = _sizes(m)
+    k = m.k.scalar
+    m.require(isinstance(k, int) and m.node("top").attr("largest"), "the number of experts is not constant")
+    m.require(m.logits.rank == 2 and m.logits.shape[1] == experts, "the router chooses among others than the experts")
+    m.require(m.bound("w") is None or m.node("t").attr("keepdims"), "the weights are not divided by their sum")
+    one = (1,) if m.node("g1").op == "GatherND" else ()
+    shapes = {"u": (1, width), "r": (k, width), "c": (width, 1), "q1": (2 * inner,), "e": (inner, 1), "q2": (width,)}
+    more = {"gate": (inner,), "d": (1,), "b": (k, width), "i": one, "m1": (2 * inner, 1), "m2": (width, 1)}
+    for name, dims in {**shapes, **more}.items():
+        found = getattr(m, name).shape
+        m.require(found is not None and found[1:] == dims, "the rows and experts are arranged in another way")
+    rows = m.x.shape
+    m.require(rows is not None and m.r.shape[0] == rows[0], "the rows are copied as a whole")
+    m.require(m.middle.elements in ((1,), (-2,)), "the results are not summed over the experts of a row")
+    gate_up, down = m.gate_up.constant, m.down.constant
+    m.require(gate_up is not None and down is not None, "the weights of the experts are not constant")
+    turns = np.swapaxes(gate_up.reshape(experts, 2, inner, width), 1, 2).reshape(gate_up.shape)
+    layers = new.constant(turns[::-1], m.gate_up.name), new.constant(down[::-1], m.down.name)
+    return new.node(
+        *(FUSED, m.x, _reversed(m, experts, new), layers[0], None, layers[1]),
+        k=k,
+        activation_type="swiglu",
+        swiglu_fusion=1,
+        activation_alpha=1.0,
+        activation_beta=0.0,
+        normalize_routing_weights=int(m.bound("w") is not None),
+    )
+
+
+def _sizes(m: Match) -> tuple[int, int, int]:
+    """Return the number of experts, their inner width, and the width of rows."""
+    outer, inner = m.gate_up.static_shape, m.down.static_shape
+    if outer is None or inner is None or len(outer) != 3 or len(inner) != 3:
+        raise Refusal("the weights of the experts are not matrices of known sizes")
+    experts, width, hidden = inner
+    gathers = [m.node(name) for name in ("g1", "g2")]
+    same = gathers[0].op == gathers[1].op and not any(node.attr("axis") or node.attr("batch_dims") for node in gathers)
+    if outer != (experts, 2 * hidden, width) or not same:
+        raise Refusal("the two layers of an expert do not fit each other")
+    return experts, hidden, width
+
+
+def _reversed(m: Match, experts: int, new: Builder) -> Value:
+    """Return the logits with the last expert first."""
+    logits: Value = m.logits
+    product = logits.producer
+    weight = None if product is None or product.op != "MatMul" else product.required_input(1)
+    if product is None or weight is None or weight.constant is None or weight.rank != 2 or logits.reads > 1:
+        return new.node("Gather", logits, new.constant(np.arange(experts)[::-1], "reverse"), axis=1)
+    return new.node("MatMul", product.required_input(0), new.constant(weight.constant[:, ::-1], weight.name))

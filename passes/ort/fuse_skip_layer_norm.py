@@ -1,0 +1,39 @@
+"""SkipLayerNormalization."""
+
+from surgery import Builder, Match, Parity, Value, pattern_pass
+
+from ._sums import skip_norm
+
+
+@pattern_pass(
+    "fuse-skip-layer-norm",
+    match="y, mean?, deviation? = LayerNormalization(x, scale, shift?)",
+    parity=Parity.CLOSE,
+)
+def fuse_skip_layer_norm(m: Match, new: Builder, *, always: bool = False) -> Value:
+    """Fuse the sum of a residual connection and the LayerNormalization over it into SkipLayerNormalization.
+
+    Right because that is what com.microsoft::SkipLayerNormalization computes by its text: the norm of input + skip +
+    bias over the last axis, and that sum as its fourth output, which takes the place of the sum where others read it.
+    The kernel of ONNX Runtime 1.32 takes two or three dims; the skip has those of the input or, next to three, 1 or no
+    dim of the batch. A bias is one number for each channel, added to either summand or to the sum, in an Add that
+    nothing else reads. A Reshape of the sum that leaves the last axis as it is, for the norm alone, follows it. Of the
+    summands float16 is added in float, and rounded in the fourth output alone.
+
+    It makes fewer nodes, not less time: that kernel updates mean and variance by each element in turn, with a
+    division. Of [1, 128, 768] it took 1.7 ms in one thread, Add and LayerNormalization 0.15 ms.
+
+    Example:
+        # target: ort-cpu
+        # options: {always: true}
+        g (float[N,S,4] x, float[N,S,4] z) => (float[N,S,4] y, float[N,S,4] s)
+        <float[4] w = {1, 2, 3, 4}, float[4] b = {4, 3, 2, 1}> {
+            s = Add(x, z)
+            y = LayerNormalization(s, w, b)
+        }
+
+    Options:
+        always: Fuse where the target prefers the sum and the norm apart too, as ort-cpu does.
+    """
+    m.require(not any(value.is_used for value in m.root.outputs[1:]), "the mean or the deviation is read too")
+    return skip_norm(m, new, "com.microsoft::SkipLayerNormalization", m.shift, always=always)

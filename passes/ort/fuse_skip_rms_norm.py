@@ -1,0 +1,39 @@
+"""SkipSimplifiedLayerNormalization."""
+
+from surgery import Builder, Match, Parity, Value, pattern_pass
+
+from ._sums import SIMPLIFIED, skip_norm
+
+NORMS = (
+    "y = RMSNormalization(x, scale)",
+    "y = SimplifiedLayerNormalization(x, scale)",
+    "y = com.microsoft::BranchwiseRMSNorm<num_branches = 1>(x, scale)",
+)
+
+
+@pattern_pass("fuse-skip-rms-norm", match=NORMS, parity=Parity.CLOSE)
+def fuse_skip_rms_norm(m: Match, new: Builder, *, always: bool = False) -> Value:
+    """Fuse the sum of a residual connection and the RMS norm over it into SkipSimplifiedLayerNormalization.
+
+    Right because that is what com.microsoft::SkipSimplifiedLayerNormalization computes by its text: the RMS norm of
+    input + skip + bias over the last axis, and that sum as its fourth output. What it takes is as in
+    fuse-skip-layer-norm. fuse-rms-norm comes first: it makes RMSNormalization, and before opset 23 BranchwiseRMSNorm,
+    from norms that are written out.
+
+    It makes fewer nodes, not less time: the kernel of ONNX Runtime 1.32 sums the squares of a row one after the other.
+    Of [1, 128, 768] it took 0.42 ms in one thread, Add and RMSNormalization 0.11 ms; of a single row both took the
+    same.
+
+    Example:
+        # target: ort-cpu
+        # options: {always: true}
+        <ir_version: 11, opset_import: ["" : 23]>
+        g (float[N,S,4] x, float[N,S,4] z) => (float[N,S,4] y, float[N,S,4] s) <float[4] w = {1, 2, 3, 4}> {
+            s = Add(x, z)
+            y = RMSNormalization(s, w)
+        }
+
+    Options:
+        always: Fuse where the target prefers the sum and the norm apart too, as ort-cpu does.
+    """
+    return skip_norm(m, new, SIMPLIFIED, None, always=always)

@@ -1,0 +1,288 @@
+"""What would make a pass fire where it does not: changes of the recipe, each of them tried.
+
+A pass looks at a model as the exporter and the earlier steps left it. Each change is made to the recipe, the steps are
+run again up to the pass, and the places at which it then fires are compared by the original nodes they stand for.
+Nothing is verified.
+"""
+
+from __future__ import annotations
+
+from ast import literal_eval
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from surgery.engine.run_until import run_until, steps_of
+from surgery.errors import SurgeryError
+from surgery.graph.entries import entries
+from surgery.recipe.schema import PassStep, Recipe, RepeatStep, Step, UseStep
+from surgery.targets import shipped as targets
+from surgery.why.explain import Why, explain
+
+if TYPE_CHECKING:
+    import onnx
+
+    from surgery import storage
+    from surgery.graph.entries import Entry
+
+_NEIGHBOURHOOD = 3
+"""How many nodes away from a place a node counts that an earlier step made."""
+
+_OPSETS = (20, 21, 24)
+"""The opsets that are tried, until one helps everywhere: those that brought operators which passes fuse to."""
+
+_FIRST = ("fold-constants", "infer-shapes")
+_TARGET = "ort-cpu"
+_SIZE = 8
+"""The size that is tried for a dynamic dim for which the recipe has none."""
+
+_SCOPES = "pkg.torch.onnx.name_scopes"
+_TRACE = "pkg.torch.onnx.stack_trace"
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A change of the recipe, and how many of the places the pass fires at with it."""
+
+    change: str
+    places: int
+
+
+@dataclass(frozen=True)
+class Left:
+    """Places that the pass leaves for one reason.
+
+    `places` are nodes as the pass finds them, `origins` the nodes of the original that the first of them stands for,
+    `passes` the earlier steps that made nodes around it, and `exported` where the exporter took them from.
+    """
+
+    reason: str
+    places: tuple[str, ...]
+    origins: tuple[str, ...]
+    passes: tuple[str, ...]
+    exported: str
+    remedies: tuple[Remedy, ...]
+
+
+@dataclass(frozen=True)
+class Remedies:
+    """The places that a pass leaves, by reason, and the changes that were tried in vain for all of them."""
+
+    left: tuple[Left, ...]
+    in_vain: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """The places at which a pass fires and those that it leaves, with a recipe: original nodes for each."""
+
+    fired: frozenset[str]
+    why: Why
+    proto: onnx.ModelProto
+
+
+@dataclass(frozen=True)
+class _Change:
+    """A change of a recipe in words. Where one of its `kind` helps everywhere, no other of that kind is tried."""
+
+    words: str
+    recipe: Recipe
+    kind: str = ""
+
+
+def remedies(stored: storage.StoredModel, recipe: Recipe, name: str, options: Mapping[str, Any]) -> Remedies:
+    """Try what makes the pass `name` fire where it does not in a recipe; `options` come on top of those of its step.
+
+    Raises as `run_until` does for the recipe itself; a change with which the recipe fails is one in vain.
+    """
+    base = _trial(stored, recipe, name, options)
+    around = _Surroundings(base.proto)
+    groups = {reason: at for reason, at in _left(base.why).items() if not base.fired.issuperset(around.origins(at))}
+    passes = {reason: around.passes(places[0]) for reason, places in groups.items()}
+    found: dict[str, list[Remedy]] = defaultdict(list)
+    in_vain, enough = [], set()
+    for change in _changes(stored, recipe, name, {one for made in passes.values() for one in made}):
+        if not groups or change.kind in enough:
+            continue
+        helped = 0
+        for reason, number in _helped(_fired(stored, change, name, options) - base.fired, groups, around):
+            found[reason].append(Remedy(change.words, number))
+            helped += number
+        if helped == sum(map(len, groups.values())):
+            enough.add(change.kind or change.words)
+        if not helped:
+            in_vain.append(change.words)
+    left = tuple(
+        Left(
+            reason,
+            tuple(places),
+            tuple(sorted(around.origins(places[:1]))),
+            passes[reason],
+            around.exported(places[0]),
+            tuple(sorted(found[reason], key=lambda one: -one.places)),
+        )
+        for reason, places in groups.items()
+    )
+    return Remedies(left, tuple(in_vain))
+
+
+def _fired(stored: storage.StoredModel, change: _Change, name: str, options: Mapping[str, Any]) -> frozenset[str]:
+    """Return the original nodes at which the pass fires with a change; none where the recipe fails with it."""
+    try:
+        return _trial(stored, change.recipe, name, options).fired
+    except SurgeryError:
+        return frozenset()
+
+
+def _helped(fired: frozenset[str], groups: Mapping[str, list[str]], around: _Surroundings) -> Iterator[tuple[str, int]]:
+    """Yield the reasons that are gone at some places, with the number of these."""
+    for reason, places in groups.items():
+        number = sum(not fired.isdisjoint(around.origins([place])) for place in places)
+        if number:
+            yield reason, number
+
+
+def _trial(stored: storage.StoredModel, recipe: Recipe, name: str, options: Mapping[str, Any]) -> _Trial:
+    reached = run_until(stored, recipe, name)
+    target = targets.find(recipe.target)
+    given = {**reached.step.options, **options}
+    why = explain(reached.declared, reached.proto, stored.weights, given, limit=1 << 30, target=target)
+    around = _Surroundings(reached.proto)
+    fired = around.origins([label for site in why.sites for label in (site.anchor, *site.removed)])
+    return _Trial(frozenset(fired), why, reached.proto)
+
+
+def _left(why: Why) -> dict[str, list[str]]:
+    """List the places that a pass leaves by the reason."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for miss in why.near_misses:
+        if not miss.anchor:
+            continue
+        reason = miss.reason or (f"{miss.flaws[0]} in '{miss.flaws[0].line}'" if miss.flaws else "")
+        if reason:
+            found[reason] += [miss.anchor, *miss.alike]
+    for refusals in why.refusals:
+        found[refusals.reason] += [place.anchor for place in refusals.places if place.anchor]
+    for silence in why.silent:
+        found[f"{silence.where} ({silence.values})" if silence.values else silence.where] += silence.nodes
+    return {reason: places for reason, places in found.items() if places}
+
+
+class _Surroundings:
+    """The nodes of a model by their labels, what they stand for, and what is around them."""
+
+    def __init__(self, proto: onnx.ModelProto) -> None:
+        self._entries: dict[str, Entry] = {}
+        self._around: dict[str, set[str]] = defaultdict(set)
+        makers: dict[tuple[str, str], str] = {}
+        for entry in entries(proto):
+            if entry.node is None:
+                continue
+            self._entries.setdefault(entry.name, entry)
+            for value in entry.inputs:
+                maker = makers.get((entry.scope, value))
+                if maker is not None:
+                    self._around[entry.name].add(maker)
+                    self._around[maker].add(entry.name)
+            makers.update({(entry.scope, value): entry.name for value in entry.outputs if value})
+
+    def origins(self, labels: list[str]) -> set[str]:
+        """Return the original nodes that nodes stand for: themselves, where no pass touched them."""
+        found = set()
+        for label in labels:
+            entry = self._entries.get(label)
+            known = entry.lineage if entry is not None else None
+            found |= {label} if known is None or not known.origins else set(known.origins)
+        return found
+
+    def passes(self, label: str) -> tuple[str, ...]:
+        """Return the passes that made nodes close to one, in no more than a few steps along its edges."""
+        near, edge = {label}, {label}
+        for _ in range(_NEIGHBOURHOOD):
+            edge = {other for one in edge for other in self._around[one]} - near
+            near |= edge
+        known = [self._entries[one].lineage for one in sorted(near) if one in self._entries]
+        return tuple(dict.fromkeys(name for one in known if one is not None for name in one.passes))
+
+    def exported(self, label: str) -> str:
+        """Return what the exporter noted of a node: its module, and the line of Python that made it."""
+        entry = self._entries.get(label)
+        noted = {} if entry is None or entry.node is None else {p.key: p.value for p in entry.node.metadata_props}
+        module = _innermost(noted[_SCOPES]) if _SCOPES in noted else ""
+        frames = [line.strip() for line in noted.get(_TRACE, "").splitlines() if line.strip().startswith("File ")]
+        return "; ".join(filter(None, (frames[-1] if frames else "", module)))
+
+
+def _innermost(scopes: str) -> str:
+    """Return the name of the module in a list of scopes, whose last item is the node; text of another form as it is."""
+    try:
+        listed = literal_eval(scopes)
+    except (ValueError, SyntaxError):
+        return scopes
+    return str(listed[-2]) if isinstance(listed, list) and len(listed) > 1 else scopes
+
+
+def _changes(stored: storage.StoredModel, recipe: Recipe, name: str, made: set[str]) -> Iterator[_Change]:
+    """Yield what to try; `made` are the earlier passes that had a hand in the places."""
+    before = _before(recipe, name)
+    for step in {step.name: step for step in reversed(before) if step.name in made}.values():
+        yield _Change(f"'{name}' before '{step.name}' ({step.where})", _without(recipe, name, step.name))
+    if recipe.target != _TARGET:
+        yield _Change(f"target: {_TARGET}", replace(recipe, target=_TARGET))
+    opset = next((one.version for one in stored.proto.opset_import if one.domain in ("", "ai.onnx")), 0)
+    for newer in (one for one in _OPSETS if one > opset):
+        words = f"'upgrade-opset: {{to: {newer}}}' first"
+        yield _Change(words, _first(recipe, "upgrade-opset", to=newer), "opset")
+    for first in (one for one in _FIRST if all(step.name != one for step in before)):
+        yield _Change(f"'{first}' first", _first(recipe, first))
+    dims = _dims(stored, recipe)
+    if dims:
+        listed = ", ".join(f"{dim}: {size}" for dim, size in dims.items())
+        words = f"'set-dims: {{dims: {{{listed}}}}}' first, for one size only"
+        yield _Change(words, _first(recipe, "set-dims", dims=dims))
+
+
+def _before(recipe: Recipe, name: str) -> list[PassStep]:
+    """List the steps up to the first one of the pass."""
+    found = []
+    for step in steps_of(recipe.steps):
+        if step.name == name:
+            break
+        found.append(step)
+    return found
+
+
+def _first(recipe: Recipe, name: str, **options: Any) -> Recipe:
+    return replace(recipe, steps=(PassStep(name, options), *recipe.steps))
+
+
+def _dims(stored: storage.StoredModel, recipe: Recipe) -> dict[str, int]:
+    """Return a size for each dynamic dim of the inputs that has a name."""
+    names = [dim.dim_param for port in stored.proto.graph.input for dim in port.type.tensor_type.shape.dim]
+    sizes = recipe.inputs.dims
+    return {name: sizes[name][0] if name in sizes else _SIZE for name in dict.fromkeys(names) if name.isidentifier()}
+
+
+def _without(recipe: Recipe, name: str, left_out: str) -> Recipe:
+    """Return the recipe without the steps of a pass that run before the first one of `name`."""
+    reached = False
+
+    def kept(steps: tuple[Step, ...]) -> Iterator[Step]:
+        nonlocal reached
+        for step in steps:
+            match step:
+                case PassStep():
+                    reached = reached or step.name == name
+                    if reached or step.name != left_out:
+                        yield step
+                case RepeatStep():
+                    yield replace(step, steps=tuple(kept(step.steps)))
+                case UseStep():
+                    yield replace(step, recipe=replace(step.recipe, steps=tuple(kept(step.recipe.steps))))
+
+    return replace(recipe, steps=tuple(kept(recipe.steps)))

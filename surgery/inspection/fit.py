@@ -1,0 +1,214 @@
+"""What of a model a target does not run, with the line of a recipe that would help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import onnx_ir as ir
+
+from surgery import storage
+from surgery.errors import SurgeryError
+from surgery.graph.graph import Graph
+from surgery.graph.misfits import Misfit, Reason, misfit, misfits, operand
+from surgery.graph.values import Node, Value
+from surgery.registry.catalog import catalog
+from surgery.targets import Target
+
+_SIZES = {"batch": 1, "sequence": 128, "seq": 128, "height": 224, "width": 224}
+"""What is written as the size of a dim of such a name, for the reader to change."""
+
+_WITHOUT = {
+    "BatchNormalization": "fuse-conv-bn",
+    "Dropout": "drop-dropout",
+    "Identity": "drop-identity",
+    "If": "inline-if",
+    "Loop": "unroll-loop",
+    "Pad": "fuse-pad",
+    "SequenceAt": "sequences-to-split",
+    "SplitToSequence": "sequences-to-split",
+}
+"""Passes that often leave no node of an operator."""
+
+_ORDER = (
+    *("set-dims", "inline-functions", "inline-if", "unroll-loop", "fold-constants", "drop-dropout", "drop-identity"),
+    *("sequences-to-split", "fuse-pad", "fuse-conv-bn", "fuse-gelu", "decompose"),
+    *("downgrade-opset", "upgrade-opset", "to-float16", "set-dtype"),
+)
+"""The order in which steps help: shapes can be folded once dims are numbers."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """Nodes with one reason, and the step of a recipe that would help; none is known where it is empty."""
+
+    misfit: Misfit
+    help: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        reason = self.misfit.reason
+        return {
+            "kind": reason.kind,
+            "op": reason.op,
+            "reason": reason.words,
+            "count": self.misfit.count,
+            "first": list(self.misfit.first),
+            "help": self.help,
+        }
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How a model fits a target: nothing in `rows` where all of it is run. `nodes` counts those of the model."""
+
+    target: Target
+    rows: tuple[Row, ...]
+    nodes: int
+    off: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether the target runs all of the model, as far as is known."""
+        return not self.rows
+
+    @property
+    def steps(self) -> list[str]:
+        """The steps that would help, in an order that makes sense."""
+        found = dict.fromkeys(row.help for row in self.rows if row.help)
+        return sorted(found, key=lambda step: _ORDER.index(step.split(":")[0]))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "target": self.target.name,
+            "about": self.target.about,
+            "source": self.target.source,
+            "fits": self.fits,
+            "nodes": self.nodes,
+            "off": self.off,
+            "misfits": [row.to_json() for row in self.rows],
+            "steps": self.steps,
+        }
+
+
+def fit(stored: storage.StoredModel, target: Target) -> Fit:
+    """List what a target does not run of a model, and what would help."""
+    graph = _graph(stored, target)
+    found = misfits(graph)
+    apart = _taken_apart(stored, target) if any(one.reason.op for one in found) else set()
+    advice = _Advice(graph, apart)
+    rows = tuple(Row(one, advice.of(one.reason)) for one in found)
+    off = sum(one.count for one in found if one.reason.op)
+    return Fit(target, rows, len(graph.nodes()), off)
+
+
+def _graph(stored: storage.StoredModel, target: Target) -> Graph:
+    model = storage.ir_from_proto(storage.without_alias(stored.proto), stored.weights)
+    return Graph(model, weights=stored.weights, target=target)
+
+
+def _taken_apart(stored: storage.StoredModel, target: Target) -> set[str]:
+    """Run `decompose` over the model, and return the operators of which it leaves fewer that are not run."""
+    graph = _graph(stored, target)
+    before = _counts(graph)
+    try:
+        graph.begin("decompose")
+        catalog.find("decompose").function(graph)
+        graph.finish()
+    except SurgeryError:
+        return set()
+    after = _counts(graph)
+    return {op for op, count in before.items() if after.get(op, 0) < count}
+
+
+def _counts(graph: Graph) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for node in graph.nodes():
+        reason = misfit(graph, node)
+        if reason is not None:
+            found[reason.op] = found.get(reason.op, 0) + 1
+    return found
+
+
+class _Advice:
+    """What helps where: `apart` are the operators that `decompose` takes apart, `computed` the nodes that read data."""
+
+    def __init__(self, graph: Graph, apart: set[str]) -> None:
+        self._graph = graph
+        self._target = graph.target
+        self._apart = apart
+        self._computed = _computed(graph)
+        self._nodes: dict[Reason, list[Node]] = {}
+        for node in graph.nodes():
+            reason = misfit(graph, node)
+            if reason is not None:
+                self._nodes.setdefault(reason, []).append(node)
+
+    def of(self, reason: Reason) -> str:
+        """Return the step that would help; empty where none is known."""
+        return next(chain(self._of_model(reason), self._of_nodes(reason)), "")
+
+    def _of_model(self, reason: Reason) -> Iterator[str]:
+        newest, opset = self._target.opset[1], self._graph.opset
+        if reason.kind in ("opset", "ir-version", "version") and opset < self._target.opset[0]:
+            yield f"upgrade-opset: {{to: {self._target.opset[0]}}}"
+        elif reason.kind in ("opset", "ir-version"):
+            lower = ", lower_ir_version: true" if self._graph.ir.ir_version > self._target.ir_version[1] else ""
+            yield f"downgrade-opset: {{to: {min(newest, opset)}{lower}}}"
+        if reason.kind == "dims" and reason.subject:
+            yield f"set-dims: {{dims: {{{', '.join(_sizes(self._graph))}}}}}"
+        if reason.kind == "functions":
+            yield "inline-functions"
+        if reason.kind == "input-type" and "float16" in self._target.types and reason.subject == "float":
+            yield "to-float16"
+
+    def _of_nodes(self, reason: Reason) -> Iterator[str]:
+        if not reason.op:
+            return
+        if self._is_of_shapes(reason):
+            yield "fold-constants"
+        if reason.op in self._apart:
+            yield "decompose"
+        if reason.op == "Erf" and self._target.has("Gelu"):
+            yield "fuse-gelu"
+        if reason.op in _WITHOUT:
+            yield _WITHOUT[reason.op]
+        if reason.kind == "type" and "float16" in self._target.types and reason.subject == "float":
+            yield "to-float16"
+
+    def _is_of_shapes(self, reason: Reason) -> bool:
+        """Return whether all nodes, or the operands that have to be constants, follow from constants and shapes."""
+        nodes = self._nodes[reason]
+        if reason.kind == "constant":
+            return all(self._is_fixed(operand(node, reason.subject)) for node in nodes)
+        return all(node.ir not in self._computed for node in nodes)
+
+    def _is_fixed(self, value: Value | None) -> bool:
+        if value is None or value.is_constant:
+            return True
+        return value.producer is not None and value.producer.ir not in self._computed
+
+
+def _computed(graph: Graph) -> set[ir.Node]:
+    """List the nodes that compute with data: all but those that read constants and the dims of values."""
+    found: set[ir.Node] = set()
+    for node in graph.nodes():
+        if node.op in ("Shape", "Size"):
+            continue
+        for value in graph.reads(node):
+            maker = value.producer
+            if (value.is_input and not value.is_constant) or (maker is not None and maker.ir in found):
+                found.add(node.ir)
+                break
+    return found
+
+
+def _sizes(graph: Graph) -> Iterator[str]:
+    """Write each dynamic dim of an input with a number."""
+    names = dict.fromkeys(dim for value in graph.inputs() for dim in value.shape or () if isinstance(dim, str))
+    for name in names:
+        size = next((size for part, size in _SIZES.items() if part in name.lower()), 1)
+        yield f"{name}: {size}"

@@ -1,0 +1,61 @@
+"""What a session of ONNX Runtime is made with: libraries of custom operators, and execution providers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+CPU = "CPUExecutionProvider"
+
+_OPTIONS: Mapping[str, Mapping[str, str]] = {"CUDAExecutionProvider": {"use_tf32": "0"}}
+"""Options of providers that make them compute float32 in float32: by default CUDA rounds factors to 10 bits."""
+
+_FULL_PRECISION = frozenset({CPU, "AzureExecutionProvider", "CUDAExecutionProvider", "XnnpackExecutionProvider"})
+"""Providers that compute float32 in float32, with the options above. Others may compute it in 16 bits."""
+
+
+@dataclass(frozen=True)
+class SessionSetup:
+    """Libraries of custom operators and execution providers, in the order of preference; none means the CPU."""
+
+    libraries: tuple[Path, ...] = ()
+    providers: tuple[str, ...] = ()
+
+    @property
+    def is_coarse(self) -> bool:
+        """Whether float32 may be computed in 16 bits."""
+        return not _FULL_PRECISION.issuperset(self.providers)
+
+    @property
+    def leaves_cpu(self) -> bool:
+        """Whether a provider other than the CPU runs nodes."""
+        return any(name != CPU for name in self.providers)
+
+
+class ProviderError(Exception):
+    """A provider that a session cannot be made with: its name, and why."""
+
+
+def provider_arguments(providers: Sequence[str]) -> list[Any]:
+    """Return providers with their options as ONNX Runtime takes them, the CPU last."""
+    return [*((name, dict(_OPTIONS.get(name, {}))) for name in providers if name != CPU), CPU]
+
+
+def require_known(providers: Sequence[str]) -> None:
+    """Raise `ProviderError` for a provider that the installed ONNX Runtime does not have. In a worker process."""
+    import onnxruntime
+
+    known = onnxruntime.get_available_providers()
+    for name in providers:
+        if name not in known:
+            raise ProviderError(name, f"the installed ONNX Runtime has {', '.join(known)}")
+
+
+def require_started(providers: Sequence[str], session: Any) -> None:
+    """Raise `ProviderError` for a provider that a session was to have and does not: the runtime goes on without it."""
+    started = session.get_providers()
+    for name in providers:
+        if name not in started:
+            raise ProviderError(name, "it does not start, and ONNX Runtime would go on without it")

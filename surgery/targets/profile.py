@@ -1,0 +1,240 @@
+"""The YAML of a target profile: its keys, and how it becomes a target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from surgery.errors import Problem
+from surgery.targets.document import Document, Place, Wrong, load
+from surgery.targets.identifiers import attribute, element_type, operator, parameters
+from surgery.targets.support import ANY_RANK, ANY_VERSION, FIRST, MANY, ONNX, Support
+from surgery.targets.target import Key, Limits, Target
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+def _bounds(given: Any) -> Any:
+    """Take one number for a range of one, and a list for a pair; nothing after the first is no end."""
+    if isinstance(given, int) and not isinstance(given, bool):
+        return (given, given)
+    if isinstance(given, list) and (len(given) == 1 or given[1:] == [None]):
+        return (given[0], MANY)
+    return tuple(given) if isinstance(given, list) else given
+
+
+def _ordered(given: tuple[int, int]) -> tuple[int, int]:
+    if not 0 <= given[0] <= given[1]:
+        raise ValueError(f"{given[0]} to {given[1]} is no range")
+    return given
+
+
+_RANGE = {
+    "anyOf": [
+        {"type": "integer", "minimum": 0},
+        {"type": "array", "minItems": 1, "maxItems": 2, "items": {"type": ["integer", "null"]}},
+    ]
+}
+Range = Annotated[
+    tuple[int, int],
+    BeforeValidator(_bounds, json_schema_input_type=int | list[int | None]),
+    AfterValidator(_ordered),
+    Field(json_schema_extra=_RANGE),
+]
+"""A first and a last number, one number for both, or `[first]` alone where there is no last."""
+
+Texts = Annotated[tuple[str, ...], BeforeValidator(lambda given: tuple(given) if isinstance(given, list) else given)]
+Types = Annotated[Texts, AfterValidator(element_type)]
+
+
+def _by_variable(given: Any) -> Any:
+    return {FIRST: given} if isinstance(given, list) else given
+
+
+def _texts(given: Any) -> Any:
+    return tuple(given) if isinstance(given, list) else (given,)
+
+
+class Operator(_Section):
+    """What is run of an operator."""
+
+    versions: Range = Field(ANY_VERSION, description="The first and the last version of the operator.")
+    types: Annotated[
+        dict[str, Types], BeforeValidator(_by_variable, json_schema_input_type=list[str] | dict[str, list[str]])
+    ] = Field(
+        {},
+        description="The element types of the first input, as a list, or those of each type variable of the operator.",
+    )
+    rank: Range = Field(ANY_RANK, description="The number of dims of the first input.")
+    constant: Texts = Field((), description="Inputs, by name, that have to be constants.")
+    attributes: Annotated[
+        dict[str, Annotated[tuple[Any, ...], BeforeValidator(_texts, json_schema_input_type=Any)]], Field()
+    ] = Field({}, description="Values that are run, by attribute. An attribute that is absent has its default.")
+    outputs: int = Field(MANY, description="The largest number of outputs.", ge=1)
+
+    def support(self) -> Support:
+        """Return it as a row of a target."""
+        types = {variable: frozenset(names) for variable, names in self.types.items()}
+        return Support(self.versions, types, self.rank, self.constant, self.attributes, self.outputs)
+
+
+class Limit(_Section):
+    """What is taken of a model as a whole."""
+
+    rank: int = Field(MANY, description="The largest number of dims of a value.", ge=1)
+    dynamic_dims: bool = Field(True, description="Whether a dim may be a name, or depend on data.")
+    subgraphs: bool = Field(True, description="Whether If, Loop and Scan are run.")
+    functions: bool = Field(True, description="Whether a model may have functions of its own.")
+    bytes: int = Field(0, description="The most bytes of the constants together; 0 is any number.", ge=0)
+
+
+class Preferred(_Section):
+    """The form in which something is best, where several can be run. Passes and recipes ask for it."""
+
+    attention: Literal["com.microsoft", "standard", "written-out", ""] = Field("", description="Attention.")
+    gelu: Literal["com.microsoft", "standard", "written-out", ""] = Field("", description="Gelu.")
+    linear: Literal["Gemm", "MatMul", ""] = Field("", description="A product with a constant matrix and a bias.")
+    batch_normalization: Literal["folded", "kept", ""] = Field("", description="BatchNormalization after Conv.")
+    skip_normalization: Literal["fused", "separate", ""] = Field("", description="A sum and the norm over it.")
+
+
+def _rows(given: Any) -> Any:
+    """Take nothing for an operator without restrictions, and one row for a list of one."""
+    return tuple({} if row is None else row for row in (given if isinstance(given, list) else [given]))
+
+
+_Rows = Annotated[
+    tuple[Operator, ...],
+    BeforeValidator(_rows, json_schema_input_type=Operator | list[Operator] | None),
+]
+
+
+class Profile(_Section):
+    """A target, as its file describes it."""
+
+    target: str = Field(description="The name.", pattern=r"^\S+$")
+    about: str = Field("", description="What it is.")
+    source: str = Field("", description="Where the facts come from.")
+    date: Annotated[str, BeforeValidator(str)] = Field("", description="When they held there.")
+    provider: str = Field(
+        "",
+        description="The execution provider of ONNX Runtime. Where the installed ONNX Runtime has it, its kernels are "
+        "what is run, and `operators` is not read.",
+    )
+    domains: Texts = Field((ONNX,), description="The domains of operators that are run.")
+    opset: Range = Field(ANY_VERSION, description="The first and the last opset of the default domain.")
+    ir_version: Range = Field(ANY_VERSION, description="The first and the last IR version.")
+    types: Types = Field((), description="The element types of values that are computed. Constants may have others.")
+    operators: dict[str, _Rows] = Field(
+        {},
+        description="What is run of each operator, by its name, with a domain as `domain::name`. Nothing stands for "
+        "all of it, a list for several ranges of versions. Without this key everything in `domains` is run.",
+    )
+    excluded: dict[str, str] = Field({}, description="Operators that are not run, with the reason.")
+    limits: Limit = Field(Limit.model_validate({}), description="What is taken of a model as a whole.")
+    expands: bool = Field(
+        False, description="Whether an operator that the standard defines by others is run as those, without a kernel."
+    )
+    widens: dict[str, str] = Field({}, description="Element types that are computed in a wider one, such as float16.")
+    layout: Literal["NCHW", "NHWC", ""] = Field("", description="The order of the dims that convolutions compute in.")
+    prefers: Preferred = Field(
+        Preferred.model_validate({}), description="The form in which something is best, where several can be run."
+    )
+
+    def made(self) -> Target:
+        """Return the target."""
+        listed = {_key(name): tuple(row.support() for row in rows) for name, rows in self.operators.items()}
+        excluded = {_key(name): reason for name, reason in self.excluded.items()}
+        prefers = {name: wish for name, wish in self.prefers if wish}
+        source = " ".join(filter(None, (self.source, f"({self.date})" if self.date else "")))
+        return Target(
+            *(self.target, self.about, source, self.provider, frozenset(self.domains), self.opset, self.ir_version),
+            types=frozenset(self.types),
+            listed=listed,
+            excluded=excluded,
+            limits=Limits(**dict(self.limits)),
+            expands=self.expands,
+            widens=self.widens,
+            layout=self.layout,
+            prefers=prefers,
+        )
+
+
+def read(path: Path) -> Target:
+    """Read a profile; `UsageError` when there is no such file, `RecipeError` with all that is wrong with it."""
+    document = load(path)
+    problems: list[Problem] = []
+    try:
+        profile = Profile.model_validate(document.value)
+    except ValidationError as error:
+        problems += [_problem(document, one) for one in error.errors()]
+    else:
+        problems += [document.problem(place, words) for place, words in _wrong(profile)]
+    document.check(problems)
+    return profile.made()
+
+
+def _problem(document: Document, error: Mapping[str, Any]) -> Problem:
+    place = [part for part in error["loc"] if not isinstance(part, str) or not part.startswith("function-")]
+    if error["type"] == "extra_forbidden":
+        section = _section(place[:-1])
+        return document.unknown_key(place, [*section.model_fields] if section else [])
+    if not place:
+        return document.problem(Place(), "a profile is a mapping with 'target'")
+    message = str(error["msg"]).removeprefix("Value error, ")
+    words = _WORDS.get(error["type"], f"{message[:1].lower()}{message[1:]}")
+    return document.problem(Place(place), f"'{_last(place)}': {words}")
+
+
+_WORDS = {
+    "bool_type": "takes true or false",
+    "dict_type": "takes a mapping",
+    "int_type": "takes a whole number",
+    "missing": "is required",
+    "model_type": "takes a mapping",
+    "string_type": "takes a text",
+    "tuple_type": "takes a list",
+}
+
+
+def _last(place: list[Any]) -> str:
+    return next((part for part in reversed(place) if isinstance(part, str) and part), "")
+
+
+def _section(place: list[Any]) -> type[BaseModel] | None:
+    """Return the model of the mapping at a place."""
+    if not place:
+        return Profile
+    sections: dict[str, type[BaseModel]] = {"operators": Operator, "limits": Limit, "prefers": Preferred}
+    return sections.get(str(place[0]))
+
+
+def _wrong(profile: Profile) -> Iterator[Wrong]:
+    """List what only the schemas of operators can tell."""
+    for name, rows in profile.operators.items():
+        domain, op = _key(name)
+        words = operator(domain, op, profile.opset[1])
+        if words:
+            yield Place(["operators", name], key=True), words
+            continue
+        for number, row in enumerate(rows):
+            here = ["operators", name, number]
+            for one in row.constant:
+                if words := parameters(domain, op, one):
+                    yield Place([*here, "constant"]), words
+            for one in row.attributes:
+                if words := attribute(domain, op, one):
+                    yield Place([*here, "attributes", one], key=True), words
+    for name in profile.excluded:
+        if words := operator(*_key(name), profile.opset[1]):
+            yield Place(["excluded", name], key=True), words
+
+
+def _key(name: str) -> Key:
+    domain, _, op = name.rpartition("::")
+    return "" if domain == ONNX else domain, op

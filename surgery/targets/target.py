@@ -1,0 +1,147 @@
+"""What one runtime runs: its domains, operators with versions and element types, and its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any
+
+from surgery.operators.kernels import is_computed
+from surgery.operators.schemas import schema_of
+from surgery.operators.traits import since_version
+from surgery.targets.installed_kernels import kernels
+from surgery.targets.support import ANY_VERSION, MANY, ONNX, Support
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+Key = tuple[str, str]
+"""The domain ("" is the standard) and the name of an operator."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a runtime takes of a model as a whole."""
+
+    rank: int = MANY
+    dynamic_dims: bool = True
+    subgraphs: bool = True
+    functions: bool = True
+    bytes: int = 0
+    """The most bytes of the constants together; 0 is any number."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A runtime, as its profile describes it.
+
+    `provider` is the execution provider whose kernels the installed ONNX Runtime lists, when it has that provider;
+    `domains` are those whose operators may be produced. `listed` has by domain and name what is run; a target that
+    lists nothing takes the operators of the standard. `types` are the element types of values that are computed, none
+    for all. `expands` is whether it runs an operator that the standard defines by others as those, and `widens` gives
+    the types that it computes in a wider one.
+    """
+
+    name: str
+    about: str = ""
+    source: str = ""
+    provider: str = ""
+    domains: frozenset[str] = frozenset({ONNX})
+    opset: tuple[int, int] = ANY_VERSION
+    ir_version: tuple[int, int] = ANY_VERSION
+    types: frozenset[str] = frozenset()
+    listed: Mapping[Key, tuple[Support, ...]] = field(default_factory=dict)
+    excluded: Mapping[Key, str] = field(default_factory=dict)
+    limits: Limits = Limits()
+    expands: bool = False
+    widens: Mapping[str, str] = field(default_factory=dict)
+    layout: str = ""
+    prefers: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def operators(self) -> Mapping[Key, tuple[Support, ...]]:
+        """The operators with what is run of each, by domain ("" is the standard) and name."""
+        known = kernels(self.provider) if self.provider else {}
+        return known or self.listed
+
+    def has(self, op: str, dtype: ir.DataType | None = None, opset: int = 0) -> bool:
+        """Return whether a pass may produce an operator ("Gelu", "com.microsoft::BiasGelu") in an element type.
+
+        `opset` is the version of the domain that the model imports; 0 asks for any.
+        """
+        domain, _, name = op.rpartition("::")
+        domain = "" if domain == ONNX else domain
+        if not domain and dtype is not None and not is_computed(name, dtype):
+            return False
+        if not self._may_have(domain, name):
+            return False
+        rows = self.operators.get((domain, name))
+        if rows is None:
+            return not domain and (not self.operators or self._is_expanded(name, opset))
+        version = version_of(domain, name, opset)
+        return any(row.takes(version, dtype.name.lower() if dtype is not None else None) for row in rows)
+
+    @property
+    def limits_versions(self) -> bool:
+        """Whether it takes some opsets or IR versions only."""
+        return self.opset != ANY_VERSION or self.ir_version != ANY_VERSION
+
+    def computes(self, op: str, dtype: ir.DataType | None, opset: int = 0) -> bool:
+        """Return whether the element type of a value, which has to be known, lets a pass produce an operator.
+
+        It does for an operator that the target lacks altogether: `Builder.node` refuses that, and says so.
+        """
+        if not self.has(op):
+            return is_computed(op, dtype)
+        return dtype is not None and self.has(op, dtype, opset)
+
+    def _may_have(self, domain: str, name: str) -> bool:
+        """Return whether an operator is of a domain and of an opset that are taken, and not excluded."""
+        if (domain or ONNX) not in self.domains or (domain, name) in self.excluded:
+            return False
+        newest = self.opset[1]
+        return bool(domain) or newest == MANY or schema_of("", name, newest) is not None
+
+    def _is_expanded(self, name: str, opset: int) -> bool:
+        return self.expands and has_body("", name, opset or min(self.opset[1], _NEWEST))
+
+
+_NEWEST = 1 << 16
+"""An opset after all that there are."""
+
+
+def version_of(domain: str, op: str, opset: int) -> int:
+    """Return the version of an operator at an opset, the opset itself where there is no table of it; 0 for none."""
+    return (since_version(op, opset, domain) or opset) if opset else 0
+
+
+@cache
+def has_body(domain: str, op: str, opset: int) -> bool:
+    """Return whether the specification defines an operator by others, in a form that holds at an opset.
+
+    A body that was written for an older opset holds as long as its operators have no newer version, as
+    `OpSchema::GetFunction` of onnx has it: Swish is run at opset 24, and with the Constant of opset 25 no more.
+    """
+    schema: Any = schema_of(domain, op, opset)
+    if schema is None or schema.has_context_dependent_function or not schema.has_function:
+        return schema is not None and bool(schema.has_context_dependent_function)
+    written = max((version for version in schema.function_opset_versions if version <= opset), default=0)
+    body = _body(schema, written) if written else None
+    return body is not None and all(
+        since_version(node.op_type, written, node.domain) == since_version(node.op_type, opset, node.domain)
+        for node in body.node
+        if node.domain == domain
+    )
+
+
+def _body(schema: Any, version: int) -> Any:
+    """Return the function by which an operator is defined at an opset."""
+    import onnx
+
+    found = schema.get_function_with_opset_version(version)
+    return onnx.FunctionProto.FromString(found) if isinstance(found, bytes) else found
+
+
+STANDARD = Target("standard", "Any runtime that follows the ONNX standard.")
+"""The target of those who name none: the operators of the standard, in the types that runtimes compute."""

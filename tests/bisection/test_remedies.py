@@ -1,0 +1,72 @@
+"""What makes a pass fire where it does not: each change is tried, and said with the places that it helps at."""
+
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+from support.short_models import shortened
+
+from surgery import recipe as recipes
+from surgery import storage
+from surgery.bisection.remedies import Remedies, remedies
+from surgery.cli import main
+from surgery.graph import text
+
+HARD_SIGMOID_AND_A_FACTOR = """
+<ir_version: 9, opset_import: ["" : 17]>
+g (float[N,4] x) => (float[N,4] y)
+<float three = {3}, float zero = {0}, float six = {6}, float two = {2}> {
+    a = Add(x, three)
+    b = Clip(a, zero, six)
+    c = Div(b, six)
+    y = Mul(c, two)
+}
+"""
+
+
+def tried(model: onnx.ModelProto, steps: str, name: str) -> Remedies:
+    return remedies(storage.from_proto(model), recipes.parse(f"steps: {steps}"), name, {})
+
+
+def test_the_opset_that_helps_is_named_and_no_newer_one() -> None:
+    found = tried(shortened("bert-tiny", layers=2), "[fuse-gelu]", "fuse-gelu")
+    (left,) = found.left
+    assert left.reason == "Gelu has this form since opset 20"
+    assert len(left.places) == 2
+    assert [(one.change, one.places) for one in left.remedies] == [
+        ("target: ort-cpu", 2),  # which has Gelu as an operator of its own
+        ("'upgrade-opset: {to: 20}' first", 2),
+    ]
+    assert "'fold-constants' first" in found.in_vain
+    assert not any("upgrade-opset" in change for change in found.in_vain)
+
+
+def test_the_earlier_step_that_is_in_the_way_is_named() -> None:
+    found = tried(text.parse(HARD_SIGMOID_AND_A_FACTOR), "[merge-constants, fuse-hard-sigmoid]", "fuse-hard-sigmoid")
+    (left,) = found.left
+    assert "merge-constants" in left.passes
+    assert any(one.change.startswith("'fuse-hard-sigmoid' before 'merge-constants' (") for one in left.remedies)
+
+
+def test_a_pass_that_leaves_nothing_has_no_remedies() -> None:
+    found = tried(text.parse(HARD_SIGMOID_AND_A_FACTOR), "[fuse-hard-sigmoid]", "fuse-hard-sigmoid")
+    assert found == Remedies((), ())
+
+
+def test_the_exporter_is_asked_where_a_node_comes_from() -> None:
+    found = tried(shortened("bert-tiny", layers=2), "[fuse-gelu]", "fuse-gelu")
+    assert "transformers/activations.py" in found.left[0].exported
+    assert found.left[0].exported.endswith("intermediate_act_fn")
+
+
+def test_the_command_shows_and_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "hard_sigmoid.onnx"
+    onnx.save(text.parse(HARD_SIGMOID_AND_A_FACTOR), path)
+    (tmp_path / "r.yaml").write_text("steps: [merge-constants, fuse-hard-sigmoid]\n")
+    arguments = ["why", "fuse-hard-sigmoid", str(path), "--recipe", str(tmp_path / "r.yaml"), "--remedies"]
+    assert main(arguments) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "fires at 1 of them with: 'fuse-hard-sigmoid' before 'merge-constants'" in shown
+    assert main([*arguments, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["remedies"]["left"][0]["remedies"][0]["places"] == 1

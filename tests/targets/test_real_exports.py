@@ -1,0 +1,77 @@
+"""Real exports that a target does not run, and the recipe that makes them fit, verified."""
+
+from pathlib import Path
+
+import pytest
+from support import ROOT
+
+import surgery
+from surgery import recipe as recipes
+from surgery import storage
+from surgery.engine.records import Result
+from surgery.graph.graph import Graph
+from surgery.graph.misfits import misfits
+from surgery.targets import shipped
+
+QNN = "steps: [{set-dims: {rebatch: 1}}, {upgrade-opset: {to: 20}}, {use: default}, decompose]"
+PLAIN = "steps: [{use: default}, decompose]"
+
+
+def off(model: Path | Result, target: str) -> dict[str, int]:
+    """Count what does not fit, by operator; what is wrong with the model as a whole stands under its kind."""
+    stored = storage.load(model) if isinstance(model, Path) else model.stored
+    proto = stored.proto if isinstance(model, Path) else model.proto
+    graph = Graph(storage.ir_from_proto(proto, stored.weights), weights=stored.weights)
+    return {one.reason.op or one.reason.kind: one.count for one in misfits(graph, shipped.find(target))}
+
+
+def made(model: Path, target: str, steps: str) -> Result:
+    text = f"target: {target}\n{steps}\nexpect: {{target: {target}}}\n"
+    result = surgery.apply(model, recipes.parse(text))
+    assert result.ok
+    assert result.target == target
+    assert [one.what for one in result.expectations][-1] == f"target: {target}"
+    assert all(step.verdict is None or step.verdict.passed for step in result.steps if step.status == "committed")
+    return result
+
+
+def test_a_resnet_has_batch_normalizations_that_coreml_lacks() -> None:
+    model = ROOT / "models" / "resnet-tiny.onnx"
+    assert off(model, "coreml") == {"BatchNormalization": 53, "Flatten": 1}
+    result = made(model, "coreml", PLAIN)
+    assert off(result, "coreml") == {}
+
+
+def test_a_vision_transformer_on_an_npu_of_opset_13(short_models: Path) -> None:
+    model = short_models / "vit-tiny.onnx"
+    found = off(model, "rknn-like")
+    assert {"opset", "dims", "LayerNormalization", "Reshape"} <= set(found)
+    result = surgery.apply(model, "npu")
+    assert result.ok
+    assert [entry.version for entry in result.proto.opset_import] == [13]
+    assert result.proto.ir_version <= 8
+    assert off(result, "rknn-like") == {}
+
+
+@pytest.mark.slow
+def test_a_vision_transformer_on_qnn_has_to_have_gelus(short_models: Path) -> None:
+    model = short_models / "vit-tiny.onnx"
+    assert "Erf" in off(model, "qnn")
+    result = made(model, "qnn", QNN)
+    assert off(result, "qnn") == {}
+    assert "Gelu" in {node.op_type for node in result.proto.graph.node}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("target", "name", "lacks"),
+    [
+        ("openvino", "t5-enc-tiny", "Sqrt"),
+        ("tensorrt", "gpt2-tiny", "SplitToSequence"),
+        ("ort-cuda", "gpt2-tiny", "SplitToSequence"),
+    ],
+)
+def test_other_runtimes(short_models: Path, target: str, name: str, lacks: str) -> None:
+    model = short_models / f"{name}.onnx"
+    assert lacks in off(model, target)
+    assert off(made(model, target, PLAIN), target) == {}
