@@ -8,10 +8,10 @@ def graphsurgeon_fold(graph: Graph, *, shapes: bool = True, max_folded: Size = 6
     """Fold constants with onnx-graphsurgeon, clean up and sort.
 
     Guarded because of what is known of version 0.6.1. It draws random numbers when it folds, makes the constant of a
-    whole shape of a Shape that takes a part of it, forgets where a Shape starts, makes doubles of a Constant that lists
-    floats and stops at one that lists texts, inlines a branch without the initializer that it gives, and takes the
-    inputs away that have a default. It has no place for optional and sequence types. What it drops of the rest is put
-    back. Weights stay references; one that is folded is read through a mapping.
+    whole shape of a Shape that takes a part of it, forgets where a Shape starts, stops at a Constant that lists texts,
+    inlines a branch without the initializer that it gives, and takes the inputs away that have a default. It has no
+    place for optional and sequence types. What it drops of the rest is put back. Weights stay references; one that is
+    folded is read through a mapping.
 
     Example:
         g (float[2,3] x) => (float[6] y)

@@ -166,6 +166,18 @@ def test_a_default_of_an_input_is_no_constant() -> None:
         assert [value.name for value in result.proto.graph.input] == ["x", "keep"]
 
 
+@pytest.mark.parametrize("listed", ["value_ints: ints = []", "value_ints = [3]"])
+def test_a_constant_that_lists_integers_stays_one(listed: str) -> None:
+    model = text.parse(f"""
+        g (float x) => (float[shape] y) {{
+            shape = Constant<{listed}>()
+            y = Expand(x, shape)
+        }}
+    """)
+    result = run(model, "graphsurgeon-fold")
+    assert result.steps[0].status in ("committed", "unchanged"), result.steps[0].message
+
+
 def test_functions_that_a_tool_loses_are_put_back() -> None:
     model = text.parse("""
         <ir_version: 8, opset_import: ["" : 17, "local" : 1]>

@@ -12,13 +12,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 
+from surgery.operators.subgraphs import nodes
 from surgery.storage.leftovers import ScratchFolder
 from surgery.workers import stage
 
 _PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : (\S*/onnxruntime_src/.*?\) (?=[A-Z]))?")
 """What stands before the words of a message of ONNX Runtime: codes, a source file, the signature of a C++ function."""
+
+_LISTED = {"value_ints": np.int64, "value_floats": np.float32}
+"""The attributes with which a Constant lists numbers, and their element types."""
 
 Answer = dict[str, Any]
 """`model`, serialized; where a tool works in steps of its own also `sites`: name, skipped, nodes gone, nodes new."""
@@ -82,9 +87,21 @@ def _onnxscript(model: bytes, **options: Any) -> Answer:
 def _graphsurgeon(model: bytes, *, fold_shapes: bool, size_threshold: int | None) -> Answer:
     import onnx_graphsurgeon as gs
 
-    graph = gs.import_onnx(onnx.load_model_from_string(model))
+    loaded = onnx.load_model_from_string(model)
+    for node in nodes(loaded):
+        _hold_in_tensor(node)
+    graph = gs.import_onnx(loaded)
     graph.fold_constants(fold_shapes=fold_shapes, size_threshold=size_threshold).cleanup().toposort()
     return {"model": gs.export_onnx(graph, do_type_check=False).SerializeToString()}
+
+
+def _hold_in_tensor(node: onnx.NodeProto) -> None:
+    """Let a Constant that lists numbers hold a tensor: graphsurgeon 0.6.1 takes all lists for doubles."""
+    listed = node.attribute[0] if node.op_type == "Constant" and len(node.attribute) == 1 else None
+    if listed is None or listed.ref_attr_name or listed.name not in _LISTED:
+        return
+    elements = np.array([*listed.ints, *listed.floats], dtype=_LISTED[listed.name])
+    node.attribute[0].CopyFrom(onnx.helper.make_attribute("value", onnx.numpy_helper.from_array(elements)))
 
 
 def _converter(model: bytes, *, target: int) -> Answer:
