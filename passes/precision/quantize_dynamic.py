@@ -59,7 +59,7 @@ def quantize_dynamic(
         min_size: The bytes of the smallest weight to quantize.
 
     Example:
-        # options: {min_size: 0}
+        # options: {min_size: 0, reduce_range: true}
         g (float[N,4] x) => (float[N,2] y) <float[4,2] w = {1, 2, 3, 4, 5, 6, 7, 8}> { y = MatMul(x, w) }
     """
     dynamic = Dynamic(graph, Scheme.of(weight_type, reduce_range, per_channel=per_channel))

