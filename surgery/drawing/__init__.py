@@ -1,1 +1,6 @@
-"""Drawing: a model over the steps of a run, or two models merged, as one document that a viewer draws."""
+"""Drawings of models: their history, groups and repeated blocks, and where each box stands."""
+
+from surgery.drawing.assembling import document as document
+from surgery.drawing.history import History as History
+
+__all__ = ["History", "document"]
