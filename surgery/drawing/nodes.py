@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -64,7 +64,8 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A node without its subgraphs. `attributes` are texts by name, and `path` the modules or scopes around it.
+    """A node without its subgraphs. `attributes` are texts by name, and `path` the modules or scopes around it, None
+    where nothing tells them.
 
     `source` is the line of the program that the exporter took it from, `constant` the tensor of a Constant.
     """
@@ -77,7 +78,7 @@ class Plain:
     attributes: tuple[tuple[str, str], ...] = ()
     doc: str = ""
     lineage: Lineage | None = None
-    path: tuple[str, ...] = ()
+    path: tuple[str, ...] | None = None
     source: str = ""
     constant: Constant | None = None
     signature: bytes = b""
@@ -214,8 +215,8 @@ def type_name(data_type: int) -> str:
 # Where a node stands in the program that was exported
 
 
-def path_of(node: onnx.NodeProto, metadata: dict[str, str]) -> tuple[str, ...]:
-    """Return the modules or name scopes that a node stands in, from the outermost in; empty where nothing says so.
+def path_of(node: onnx.NodeProto, metadata: dict[str, str]) -> tuple[str, ...] | None:
+    """Return the modules or name scopes that a node stands in, from the outermost in; None where nothing says so.
 
     What PyTorch noted counts first; then the name of the node, and that of its first result, where these are paths.
     """
@@ -224,39 +225,40 @@ def path_of(node: onnx.NodeProto, metadata: dict[str, str]) -> tuple[str, ...]:
     if _NAMESPACE in metadata:
         return _namespace(metadata[_NAMESPACE])
     named = split_path(node.name)
-    return named if named or not node.output else split_path(node.output[0])
+    return named if named is not None or not node.output else split_path(node.output[0])
 
 
-def split_path(name: str) -> tuple[str, ...]:
+def split_path(name: str) -> tuple[str, ...] | None:
     """Return the folders of a name that is a path, without the last part: "/a/b/Add" is in ("a", "b")."""
-    return tuple(part for part in name.split("/")[:-1] if part)
+    return tuple(part for part in name.split("/")[:-1] if part) if "/" in name else None
 
 
 @lru_cache(maxsize=4096)
-def _modules(text: str) -> tuple[str, ...]:
+def _modules(text: str) -> tuple[str, ...] | None:
     """Read a list such as "['', 'encoder', 'encoder.layer.0', 'linear']", whose last item is the call itself."""
     try:
         listed = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return ()
+        return None
     names = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
-    return tuple(_relative(names[:-1]))
+    return _relative(names[:-1])
 
 
 @lru_cache(maxsize=4096)
-def _namespace(text: str) -> tuple[str, ...]:
+def _namespace(text: str) -> tuple[str, ...] | None:
     """Read ": models.Tokens/model: transformers.BertModel/model.embeddings: .../expand: aten.expand"."""
-    return tuple(_relative([part.partition(": ")[0].strip() for part in text.split("/")][:-1]))
+    return _relative([part.partition(": ")[0].strip() for part in text.split("/")][:-1])
 
 
-def _relative(names: Iterable[str]) -> Iterator[str]:
-    """Yield each module by its name within the one around it."""
-    around = ""
-    for name in names:
-        if name in ("", _HOOK):
-            continue
-        yield name.removeprefix(f"{around}.") if around else name
+def _relative(names: list[str]) -> tuple[str, ...] | None:
+    """Name each module within the one around it."""
+    if _HOOK in names:
+        return None
+    found, around = [], ""
+    for name in filter(None, names):
+        found.append(name.removeprefix(f"{around}.") if around else name)
         around = name
+    return tuple(found)
 
 
 def _source(metadata: dict[str, str]) -> str:

@@ -21,11 +21,15 @@ Source = tuple[int, int]
 
 @dataclass(slots=True)
 class Row:
-    """A node over time. `node` is what it was last; `killer` is the step, or the cause, that removed it."""
+    """A node over time. `node` is what it was last, and `first` how it was called at first.
+
+    `maker` and `killer` are the steps, or the causes, that made and removed it.
+    """
 
     scope: int
     node: Plain
     born: int
+    first: str
     died: int = -1
     maker: str = ""
     killer: str = ""
@@ -115,5 +119,5 @@ class Rows:
 
     def add(self, scope: int, node: Plain, born: int, maker: str = "") -> int:
         """Add a row; return its number."""
-        self.rows.append(Row(scope, node, born, maker=maker))
+        self.rows.append(Row(scope, node, born, node.label, maker=maker))
         return len(self.rows) - 1

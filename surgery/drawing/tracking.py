@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from surgery.drawing.nodes import Plain, constant_of, digest, digest_of, plain
@@ -240,8 +240,9 @@ class Tracker:
                 self._make(self._live[scope], one)
 
     def _alter(self, row: int, node: Plain) -> None:
-        self._step.altered[row] = self.found.rows[row].node
-        self.found.rows[row].node = node
+        before = self._step.altered[row] = self.found.rows[row].node
+        # A new name does not take a node out of its module.
+        self.found.rows[row].node = node if before.path is None else replace(node, path=before.path)
 
     # After all scopes
 
