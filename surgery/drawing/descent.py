@@ -49,7 +49,7 @@ class _Explanation:
         rows = [*gone, *come, *changed]
         if not rows:
             return
-        self._link(gone, come or changed)
+        link(self.found, gone, come or changed)
         self._tell(self._title(gone, come, changed), rows)
 
     def _take(self, known: dict[str, list[int]], label: str) -> list[int]:
@@ -73,36 +73,18 @@ class _Explanation:
 
     # Links
 
-    def _link(self, gone: Sequence[int], come: Sequence[int]) -> None:
-        """Link what went to what came: by common origins where these tell, else all to all, or one to one."""
-        if len(gone) * len(come) > _MOST:
-            for number, old in enumerate(gone):
-                self._note(old, come[min(number, len(come) - 1)])
-            return
-        for old in gone:
-            related = [new for new in come if self._origins(new) & self._origins(old)]
-            for new in related or come:
-                self._note(old, new)
-
-    def _note(self, old: int, new: int) -> None:
-        if old != new:
-            self.found.links[old, new] = None
-
-    def _origins(self, row: int) -> set[str]:
-        return origins(self.found.rows[row].node)
-
     def _by_lineage(self, rows: Iterable[int]) -> None:
         """Link what no site tells of, where a node that came has an origin in common with one that went."""
         gone: dict[str, list[int]] = defaultdict(list)
         for row in self.step.died:
-            for name in self._origins(row):
+            for name in origins(self.found.rows[row].node):
                 gone[name].append(row)
         for row in rows:
             if self.found.rows[row].died == -1 and self.found.rows[row].node.lineage is not None:
                 before = origins(self.step.altered[row]) if row in self.step.altered else set()
-                for name in sorted(self._origins(row) - before):
+                for name in sorted(origins(self.found.rows[row].node) - before):
                     for old in gone[name][:_MOST]:
-                        self._note(old, row)
+                        _note(self.found, old, row)
 
     def _by_name(self, rows: Iterable[int]) -> None:
         """Link a node to the one of another operator that stood under its name, or made its value."""
@@ -117,7 +99,7 @@ class _Explanation:
             for name in filter(None, (node.name, *node.outputs)):
                 old = gone.get(name, row)
                 if self.found.rows[row].born == self.state and old not in sources:
-                    self._note(old, row)
+                    _note(self.found, old, row)
 
     def _kinds(self, rows: Iterable[int]) -> dict[str, list[int]]:
         """Group what no site tells of by what happened to it."""
@@ -127,6 +109,29 @@ class _Explanation:
             what = "altered" if row in self.step.altered else "removed" if one.died == self.state else "added"
             kinds[f"{one.node.op} {what}"].append(row)
         return kinds
+
+
+def link(found: Rows, gone: Sequence[int], come: Sequence[int]) -> None:
+    """Link what went to what came: by common origins where these tell, else all to all, or one to one."""
+    if len(gone) * len(come) > _MOST:
+        by_origin: dict[str, list[int]] = defaultdict(list)
+        for new in come:
+            for name in origins(found.rows[new].node):
+                by_origin[name].append(new)
+        for number, old in enumerate(gone):
+            related = [new for name in sorted(origins(found.rows[old].node)) for new in by_origin[name]]
+            for new in related[:_MOST] or [come[min(number, len(come) - 1)]]:
+                _note(found, old, new)
+        return
+    for old in gone:
+        related = [new for new in come if origins(found.rows[new].node) & origins(found.rows[old].node)]
+        for new in related or come:
+            _note(found, old, new)
+
+
+def _note(found: Rows, old: int, new: int) -> None:
+    if old != new:
+        found.links[old, new] = None
 
 
 def origins(node: Plain) -> set[str]:

@@ -42,6 +42,7 @@ class Details:
             "inputs": [self._operand(one, name) for name in node.inputs],
             "outputs": [[self.intern(name), self.intern(self.type_of(one, name))] for name in node.outputs],
             "attributes": dict(node.attributes),
+            "was": self.intern(one.first if one.first != node.label else ""),
             "doc": self.intern(node.doc),
             "source": self.intern("; ".join(filter(None, (node.source, ".".join(node.path or ()))))),
             "passes": [self.intern(name) for name in (lineage.passes if lineage is not None else ())],
@@ -60,13 +61,14 @@ class Details:
         return next(filter(None, (known.type_of(function, name) for known in facts)), "")
 
     def _operand(self, row: Row, name: str) -> list[Any]:
-        constant = self._constant(row.scope, name) if name else None
+        constant = self._constant(row, name) if name else None
         kind = self.type_of(row, name) if constant is None else _typed(constant)
         return [self.intern(name), self.intern(kind), constant.to_json() if constant is not None else None]
 
-    def _constant(self, scope: int, name: str) -> Constant | None:
+    def _constant(self, row: Row, name: str) -> Constant | None:
+        scope = row.scope
         while scope != -1:
-            known = self.found.scopes[scope].constants.get(name) or self._constants.get((scope, name))
+            known = self.found.scopes[scope].constant(name, row.last) or self._constants.get((scope, name))
             if known is not None:
                 return known
             scope = self.found.scopes[scope].around

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from surgery import storage
+from surgery.drawing.comparing import compared, key_of
 from surgery.drawing.descent import explain
 from surgery.drawing.rows import Rows, State
 from surgery.drawing.tracking import Tracker
@@ -18,6 +19,7 @@ from surgery.proto.summary import operators
 if TYPE_CHECKING:
     import onnx
 
+    from surgery.differences.difference import Difference
     from surgery.engine.records import StepRecord
 
     Model = str | Path | onnx.ModelProto
@@ -32,6 +34,8 @@ class History:
         self.last: storage.StoredModel | None = None
         self._tracker = Tracker()
 
+    # How a history comes about
+
     @property
     def rows(self) -> Rows:
         """What is known of the nodes and edges of all states."""
@@ -45,9 +49,26 @@ class History:
     @classmethod
     def of(cls, model: Model) -> History:
         """Return the history of one model, which has one state. ModelFileError when it is no model."""
-        stored = storage.load(Path(model)) if isinstance(model, str | Path) else storage.from_proto(model)
-        history = cls()
+        stored, history = _load(model), cls()
         history.begin(stored, stored.proto)
+        return history
+
+    @classmethod
+    def between(cls, found: Difference, before: Model, after: Model) -> History:
+        """Return the history of two models that were compared, which has two states.
+
+        `found` is what `surgery.diff` found between them.
+        """
+        first, second = _load(before), _load(after)
+        history = cls(" → ".join(_name(one, name) for one, name in ((first, "before"), (second, "after"))))
+        history.first, history.last = first, second
+        history._tracker = tracker = Tracker(keyed=True)
+        tracker.enter(first.proto)
+        old = dict(tracker.keys)
+        tracker.enter(second.proto, same={key_of(pair.after): key_of(pair.before) for pair in found.nodes.pairs})
+        compared(history.rows, found.nodes, old, tracker.keys)
+        for one, name in ((first, "before"), (second, "after")):
+            history.rows.states.append(State(_name(one, name), _count(one.proto)))
         return history
 
     # As the recorder of a run
@@ -67,6 +88,14 @@ class History:
         step = self._tracker.enter(proto, record.name)
         explain(self.rows, step, record.applied, record.name)
         self.rows.states.append(_state(record, number, _count(proto)))
+
+
+def _load(model: Model) -> storage.StoredModel:
+    return storage.load(Path(model)) if isinstance(model, str | Path) else storage.from_proto(model)
+
+
+def _name(model: storage.StoredModel, otherwise: str) -> str:
+    return model.path.name if model.path is not None else otherwise
 
 
 def _count(proto: onnx.ModelProto) -> int:

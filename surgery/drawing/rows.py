@@ -15,6 +15,8 @@ PORT = "surgery.port"
 
 INPUT, OUTPUT = "Input", "Output"
 
+_END = 1 << 30
+
 Source = tuple[int, int]
 """The row that makes a value, and which of its results it is."""
 
@@ -38,6 +40,11 @@ class Row:
     def is_port(self) -> bool:
         """Whether it stands for an input or an output."""
         return self.node.domain == PORT
+
+    @property
+    def last(self) -> int:
+        """A state that it exists in, as late as is known: a large number where it is not gone at the end."""
+        return self.died - 1 if self.died != -1 else _END
 
     def alive(self, state: int) -> bool:
         """Return whether it exists in a state."""
@@ -68,8 +75,13 @@ class Scope:
     around: int = -1
     owner: int = -1
     is_function: bool = False
-    constants: dict[str, Constant] = field(default_factory=dict)
-    """The constants that nodes of this scope read, by name, as they were last."""
+    constants: dict[str, list[tuple[int, Constant]]] = field(default_factory=dict)
+    """The constants that are read, by name: what they hold from which state on."""
+
+    def constant(self, name: str, state: int) -> Constant | None:
+        """Return what a constant holds in a state; None where there is no such constant."""
+        versions = self.constants.get(name, ())
+        return next((one for since, one in reversed(versions) if since <= state), versions[0][1] if versions else None)
 
 
 @dataclass(frozen=True, slots=True)

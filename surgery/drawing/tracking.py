@@ -8,7 +8,7 @@ state costs one look at each node, and only what changed is copied.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 Key = tuple[int, str, int]
 """What a scope is found by: its owner, the attribute, and the number of the graph in it; functions have no owner."""
+
+NodeKey = tuple[str, str, tuple[str, ...]]
+"""What a node is found by in one model: its scope as `Entry` calls it, its name, and the names of its results."""
+
+_NO_KEY: NodeKey = ("", "", ())
 
 _SHOWN = 60
 """Characters of an attribute that are told where it changes."""
@@ -69,9 +74,12 @@ class _New:
 
 
 class Tracker:
-    """Follows a model from state to state and notes in `found` what happens to its nodes."""
+    """Follows a model from state to state and notes in `found` what happens to its nodes.
 
-    def __init__(self) -> None:
+    With `keyed`, `keys` has the rows of the nodes of the state that was looked at last.
+    """
+
+    def __init__(self, *, keyed: bool = False) -> None:
         self.found = Rows()
         self.looked_at = 0
         """Nodes and operands that were looked at, to test that the work follows the size of the model."""
@@ -85,11 +93,21 @@ class Tracker:
         self._bearers: set[int] = set()
         self._tensors: dict[int, dict[str, onnx.TensorProto | onnx.SparseTensorProto]] = {}
         self._step = Step()
+        self._same_as: Mapping[NodeKey, NodeKey] | None = None
+        self._called: dict[int, str] = {}
+        self._keyed = keyed
+        self.keys: dict[NodeKey, int] = {}
+        self._keys_before: dict[NodeKey, int] = {}
 
-    def enter(self, model: onnx.ModelProto, by: str = "") -> Step:
-        """Look at the next state, which `by` led to."""
+    def enter(self, model: onnx.ModelProto, by: str = "", same: Mapping[NodeKey, NodeKey] | None = None) -> Step:
+        """Look at the next state, which `by` led to; `same` says which nodes are which of the state before.
+
+        Without it names tell, and what changed in a node is noted.
+        """
         self._state += 1
         self._by = by
+        self._same_as = same
+        self._keys_before, self.keys = self.keys, {}
         self._step = Step()
         self._before, self._live = self._live, {}
         for scope, body in self._scopes(model):
@@ -103,10 +121,10 @@ class Tracker:
 
     def _scopes(self, model: onnx.ModelProto) -> Iterator[tuple[int, onnx.GraphProto | onnx.FunctionProto]]:
         """Yield each scope after the one around it; the rows of a scope are known when the next is asked for."""
-        yield from self._with_bodies(self._scope((-1, "", 0), Scope()), model.graph)
+        yield from self._with_bodies(self._scope((-1, "", 0), Scope(), ""), model.graph)
         for function in model.functions:
             name = function_name(function)
-            yield from self._with_bodies(self._scope((-1, name, 0), Scope(name, is_function=True)), function)
+            yield from self._with_bodies(self._scope((-1, name, 0), Scope(name, is_function=True), name), function)
 
     def _with_bodies(
         self, scope: int, body: onnx.GraphProto | onnx.FunctionProto
@@ -124,14 +142,17 @@ class Tracker:
             if attribute.type in GRAPHS:
                 graphs = bodies(attribute)
                 for index, graph in enumerate(graphs):
-                    name = f"{attribute.name}[{index}]" if len(graphs) > 1 else attribute.name
-                    yield self._scope((row, attribute.name, index), Scope(name, around, row)), graph
+                    name = f"{attribute.name}[{index}]" if attribute.graphs else attribute.name
+                    outer, label = self._called[around], node.name or f"{node.op_type} -> {', '.join(node.output)}"
+                    called = f"{outer}{'/' if outer else ''}{label}.{name}"
+                    yield self._scope((row, attribute.name, index), Scope(name, around, row), called), graph
 
-    def _scope(self, key: Key, scope: Scope) -> int:
+    def _scope(self, key: Key, scope: Scope, called: str) -> int:
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self.found.scopes)
             self.found.scopes.append(scope)
+        self._called[number] = called
         return number
 
     # One scope
@@ -147,16 +168,17 @@ class Tracker:
         live.outputs = self._ports(scope, OUTPUT, [getattr(p, "name", p) for p in body.output], before.outputs)
         live.makers = {name: (row, 0) for name, row in live.inputs.items()}
         nodes = [self._read(node) for node in body.node]
-        left = self._same(before, nodes)
-        for one in nodes:
-            if one.row != -1:
-                self._make(live, one)
-        self._resume(scope, left, [one for one in nodes if one.row == -1])
+        if self._same_as is not None:
+            self._take(scope, before, nodes)
+        else:
+            self._find(scope, before, nodes)
         for one in nodes:
             if one.row == -1:
                 self._bear(scope, one)
                 self._make(live, one)
             live.rows[one.row] = one.digest
+            if self._keyed:
+                self.keys[self._key(scope, one.node)] = one.row
             if any(attribute.type in GRAPHS for attribute in one.node.attribute):
                 self._bearers.add(one.row)
 
@@ -192,6 +214,27 @@ class Tracker:
         self._step.born.append(one.row)
 
     # The same nodes
+
+    def _key(self, scope: int, node: onnx.NodeProto) -> NodeKey:
+        return self._called[scope], node.name, tuple(node.output)
+
+    def _take(self, scope: int, before: Live, nodes: list[_New]) -> None:
+        """Give nodes the rows that they had, as the caller knows; one that went to another scope is a new one."""
+        assert self._same_as is not None
+        for one in nodes:
+            row = self._keys_before.get(self._same_as.get(self._key(scope, one.node), _NO_KEY), -1)
+            if row in before.rows:
+                one.row = row
+                self._make(self._live[scope], one)
+                if one.digest != before.rows[row]:
+                    self._alter(row, one.read())
+
+    def _find(self, scope: int, before: Live, nodes: list[_New]) -> None:
+        left = self._same(before, nodes)
+        for one in nodes:
+            if one.row != -1:
+                self._make(self._live[scope], one)
+        self._resume(scope, left, [one for one in nodes if one.row == -1])
 
     def _same(self, before: Live, nodes: list[_New]) -> dict[int, Plain]:
         """Give nodes the rows they had, as names tell; return the rows that are left."""
@@ -273,7 +316,7 @@ class Tracker:
         sources = tuple(source for source, _ in read)
         before = self._sources.get(row)
         changed = self._refresh_constants(node, read)
-        if row in self._step.altered or changed:
+        if self._same_as is None and (row in self._step.altered or changed):
             self._tell(row, node, before, sources, changed)
         if before != sources:
             self._sources[row] = sources
@@ -289,8 +332,8 @@ class Tracker:
             differs = then is not None and self._live[home].constants[name] != then
             if differs:
                 changed.append(position)
-            if differs or name not in known:
-                known[name] = constant_of(self._tensors[home][name])
+            if name not in known or (differs and known[name][-1][0] != self._state):
+                known.setdefault(name, []).append((self._state, constant_of(self._tensors[home][name])))
         return changed
 
     def _resolve(self, scope: int, name: str) -> tuple[Source | None, int]:
