@@ -11,6 +11,7 @@ FOLDERS = [
     *(
         "errors",
         "promises",
+        "pages",
         "workers",
         "operators",
         "storage",
