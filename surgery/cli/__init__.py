@@ -40,6 +40,7 @@ from surgery.cli import (
     test,
     tune,
     verify,
+    view,
     why,
 )
 from surgery.errors import RecipeError, SurgeryError
@@ -48,6 +49,7 @@ _COMMANDS = (
     *(
         apply,
         inspect,
+        view,
         check,
         opset,
         diff,
