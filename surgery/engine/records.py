@@ -152,6 +152,8 @@ class Result:
     """Why the original cannot be run, where nothing could be verified and the recipe does not accept that."""
     providers: tuple[str, ...] = ()
     """The execution providers that ran the models; none means the CPU."""
+    history: Recorder | None = field(default=None, repr=False, compare=False)
+    """What was told of each committed step, where that was asked for."""
 
     @property
     def is_targeted(self) -> bool:
@@ -222,6 +224,16 @@ class Observer(Protocol):
 
     def done(self, record: StepRecord) -> None:
         """Report that a step has ended."""
+
+
+class Recorder(Protocol):
+    """Receives the model as it is before the first step, and after each step that is committed in the end."""
+
+    def begin(self, stored: storage.StoredModel, proto: onnx.ModelProto) -> None:
+        """Take the model that steps start from. A run that starts anew begins again."""
+
+    def commit(self, proto: onnx.ModelProto, record: StepRecord, number: int) -> None:
+        """Take the model that a committed step left; `number` is the place of its record in `Result.steps`."""
 
 
 class Silent:

@@ -92,6 +92,12 @@ def _of_scope(graph: Graph, scope: ir.Graph) -> Costs:
     return total
 
 
+def macs(node: Node) -> Amount | None:
+    """Return the multiply-accumulates of a node, without those of its subgraphs; None where nothing is known."""
+    found = _work(node)
+    return found.macs if found is not None else None
+
+
 def _work(node: Node) -> Work | None:
     """Count what a node computes; None for an operator that is not known, or dims that are not."""
     result = Work()
