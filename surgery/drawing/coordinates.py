@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from surgery.drawing.alignment import Alignment
 from surgery.drawing.arrays import Floats, Ints, offsets
 from surgery.drawing.lanes import Rows
 
@@ -16,8 +17,9 @@ LANE_GAP = 10
 FINE = 16
 """Steps to one px: what is computed with."""
 FAR = 1 << 40
-ROUNDS = 24
-DAMPING = 0.6
+ROUNDS = 1000
+NEAR = 24
+"""Px that a column moves to become straight."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,12 @@ class _Field:
     by_column: Ints
     bounds: Ints
     column: Ints
+
+    def at_vertex(self) -> Ints:
+        """Return the column of each vertex."""
+        found = np.empty_like(self.column)
+        found[self.sequence] = self.column
+        return found
 
     def push(self, wanted: Ints, direction: int) -> Ints:
         """Move columns as little as needed in one direction, so that rows keep order and gaps. Returns x by column.
@@ -53,6 +61,19 @@ class _Field:
         near = np.floor(wanted).astype(np.int64)
         return (self.push(near, 1) + self.push(near, -1)) // 2
 
+    def slide(self, x: Ints, move: Ints, direction: int) -> Ints:
+        """Move columns in one direction as far as they want to and the gap to the next ones allows."""
+        at = x[self.column]
+        room = np.full(len(at), FAR, np.int64)
+        gap = np.diff(at - self.least)
+        gap[np.diff(self.row) > 0] = FAR
+        if direction > 0:
+            room[:-1] = gap
+        else:
+            room[1:] = gap
+        free = np.minimum.reduceat(room[self.by_column], self.bounds)
+        return x + direction * np.clip(move * direction, 0, free)
+
     def spread(self, x: Ints, direction: int) -> Ints:
         """Push within rows alone: `x` and the result in the order of the sequence."""
         free = x - self.least
@@ -61,26 +82,43 @@ class _Field:
         return np.minimum.accumulate((free + self.row * FAR)[::-1])[::-1] - self.row * FAR + self.least
 
 
-def coordinates(rows: Rows, place: Ints, column: Ints, widths: Ints) -> Ints:
+def coordinates(rows: Rows, place: Ints, alignment: Alignment, widths: Ints) -> Ints:
     """Return the centre of each vertex in px, in an own range for each component. `widths` are those of all vertices.
 
     Boxes of a row are at least `GAP` apart, in their order.
     """
-    field = _field(rows, place, column, widths)
-    count = np.bincount(column).astype(np.float64)
+    turns = _turns(len(place))
+    field = _field(rows, place, alignment.strict(), widths)
+    x = _relaxed(rows, field, _compact(field), turns)
+    at = x[field.column]
+    field = _field(rows, place, alignment.joined(x[field.at_vertex()], NEAR * FINE), widths)
+    count = np.bincount(field.column)
+    x = _relaxed(rows, field, field.settle(np.bincount(field.column, at) / count), turns)
+    found = np.empty(len(place), np.int64)
+    found[field.sequence] = field.spread(x[field.column], 1) // FINE
+    return found
+
+
+def _relaxed(rows: Rows, field: _Field, x: Ints, turns: int) -> Ints:
+    """Let columns slide to the middle of what they are connected with, as far as there is room, left and right in turn."""
+    column, count = field.at_vertex(), len(x)
     inner = column[rows.upper] != column[rows.lower]
     upper, lower = column[rows.upper[inner]], column[rows.lower[inner]]
     weight = np.where((rows.lane[rows.upper] < 0) & (rows.lane[rows.lower] < 0), 2.0, 1.0)[inner]
-    total = np.bincount(upper, weight, len(count)) + np.bincount(lower, weight, len(count))
-    centred = field.least - _widest(field)[field.row] / 2
-    x = field.settle(np.bincount(field.column, centred, len(count)) / count)
-    for _ in range(_turns(len(column))):
+    total = np.maximum(np.bincount(upper, weight, count) + np.bincount(lower, weight, count), 1)
+    for turn in range(2 * turns):
         pull = weight * (x[lower] - x[upper])
-        move = np.bincount(upper, pull, len(count)) - np.bincount(lower, pull, len(count))
-        x = field.settle(x + DAMPING * move / np.maximum(total, 1))
-    found = np.empty(len(column), np.int64)
-    found[field.sequence] = field.spread(x[field.column], 1) // FINE
-    return found
+        move = (np.bincount(upper, pull, count) - np.bincount(lower, pull, count)) / total
+        x = field.slide(x, np.trunc(move).astype(np.int64), 1 if turn % 2 == 0 else -1)
+    return x
+
+
+def _compact(field: _Field) -> Ints:
+    """Return columns halfway between as far left and as far right as they can be."""
+    count = len(field.bounds)
+    left = field.push(np.zeros(count, np.int64), 1)
+    right = field.push(np.full(count, int(left.max(initial=0)), np.int64), -1)
+    return (left + right) // 2
 
 
 def _turns(vertices: int) -> int:
@@ -97,10 +135,3 @@ def _field(rows: Rows, place: Ints, column: Ints, widths: Ints) -> _Field:
     by_column = np.argsort(column[sequence], kind="stable")
     bounds = offsets(column, int(column.max(initial=-1)) + 1)[:-1]
     return _Field(sequence, row, edge - edge[begin], by_column, bounds, column[sequence])
-
-
-def _widest(field: _Field) -> Ints:
-    """Return how wide each row is when its vertices are as close as they can be."""
-    found = np.zeros(int(field.row.max(initial=-1)) + 1, np.int64)
-    np.maximum.at(found, field.row, field.least)
-    return found

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surgery.drawing.alignment import columns
-from surgery.drawing.arrays import Floats, Ints, inverse, offsets
+from surgery.drawing.alignment import Alignment
+from surgery.drawing.arrays import Ints, inverse, offsets, ranges
 from surgery.drawing.coordinates import GAP, coordinates
 from surgery.drawing.crossings import ordered
 from surgery.drawing.lanes import Rows, rows
@@ -22,6 +22,8 @@ from surgery.drawing.layers import Layers, layers
 
 ROW_GAP = 28
 """Between the boxes of two rows, in px."""
+BEND = 24
+"""Px within which the way of an edge past the rows in between counts as straight."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Layout:
     y: Ints
     """Its centre, from the top edge of the drawing."""
     via: Ints
-    """For each edge, the x at which it passes the rows in between; -1: it goes straight from box to box."""
+    """For each edge, the x at which it passes the rows in between; -1: there is none, or its way bends."""
     width: int
     height: int
 
@@ -66,7 +68,7 @@ def layered(widths: ArrayLike, heights: ArrayLike, edges: ArrayLike) -> Layout:
     first = np.concatenate([placed.visited * 2, placed.visited[proper.lane[count:]] * 2 + 1])
     place = ordered(proper, first)
     sizes = np.concatenate([wide, np.zeros(len(place) - count, np.int64)])
-    x = coordinates(proper, place, columns(proper, place), sizes)
+    x = coordinates(proper, place, Alignment(proper, place, placed.above, placed.below), sizes)
     return _packed(placed, proper, x, wide, high, pairs)
 
 
@@ -116,13 +118,18 @@ def _stacked(width: Ints, depth: Ints) -> tuple[Ints, Ints]:
 
 
 def _vias(placed: Layers, proper: Rows, x: Ints, pairs: Ints) -> Ints:
-    """Return, for each edge, the x in the middle of its way down the lane."""
+    """Return, for each edge, the x of the part of the lane that it takes, if that is straight or nearly so."""
     count = len(placed.layer)
     turned = placed.layer[pairs[:, 0]] > placed.layer[pairs[:, 1]]
     source, target = np.where(turned, pairs[:, 1], pairs[:, 0]), np.where(turned, pairs[:, 0], pairs[:, 1])
     at = np.searchsorted(placed.source * count + placed.target, source * count + target)
-    crossed = placed.layer[target] - placed.layer[source] - 1
-    last = np.append(proper.last, -1)[at]
-    passes = (source != target) & (last >= 0)
-    middle = last - crossed // 2
-    return np.where(passes, x[np.where(passes, middle, 0)], -1)
+    last = np.where(source == target, -1, np.append(proper.last, -1)[at])
+    found = np.full(len(pairs), -1, np.int64)
+    passes = np.nonzero(last >= 0)[0]
+    if len(passes):
+        crossed = (placed.layer[target] - placed.layer[source] - 1)[passes]
+        begins = np.cumsum(crossed) - crossed
+        taken = x[ranges(last[passes] - crossed + 1, crossed)]
+        left, right = np.minimum.reduceat(taken, begins), np.maximum.reduceat(taken, begins)
+        found[passes] = np.where(right - left <= BEND, (left + right) // 2, -1)
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,9 @@ class Layers:
     """Which connected component a box belongs to, numbered by the first box of each."""
     visited: Ints
     """When a search in depth came by the box: neighbors in the drawing come one after the other."""
+    above: Ints
+    below: Ints
+    """The edges of the longest paths that end, and that begin, at a box."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +51,17 @@ def layers(count: int, edges: Ints) -> Layers:
         turned[search.backward] = True
         swapped = np.where(turned, target, source), np.where(turned, source, target)
         source, target = unique_pairs(*swapped, count)
-    layer = np.array(_rows(count, source, target, search.topological), np.int64)
+    way = _Way(count, source, target, search.topological)
+    above, below = way.longest(), way.turned().longest()
+    layer = np.array(_rows(way, above), np.int64)
     component = _components(np.array(search.root, np.int64), source, target)
     if count:
         first = np.full(int(component.max()) + 1, layer.max(), np.int64)
         np.minimum.at(first, component, layer)
         layer -= first[component]
-    return Layers(source, target, layer, component, np.array(search.visited, np.int64))
+    return Layers(
+        source, target, layer, component, *(np.array(one, np.int64) for one in (search.visited, above, below))
+    )
 
 
 def _search(count: int, starts: list[int], targets: list[int], roots: list[int]) -> _Search:
@@ -90,43 +98,63 @@ def _search(count: int, starts: list[int], targets: list[int], roots: list[int])
     return _Search(finished, visited, tree, backward)
 
 
-def _rows(count: int, source: Ints, target: Ints, topological: list[int]) -> list[int]:
-    below, readers = offsets(source, count).tolist(), target.tolist()
-    order = np.argsort(target, kind="stable")
-    above, producers = offsets(target, count).tolist(), source[order].tolist()
-    rows = [0] * count
-    for node in topological:
-        row = rows[node] + 1
-        for at in range(below[node], below[node + 1]):
-            if rows[readers[at]] < row:
-                rows[readers[at]] = row
-    held = _held(topological, above, producers, below)
-    loose = _held(topological[::-1], below, readers, above)
-    for node in reversed(topological):
-        if loose[node] and held[node] <= loose[node]:
-            reached = readers[below[node] : below[node + 1]]
-            rows[node] = min(rows[one] for one in reached if loose[one] or above[one + 1] - above[one] > 1) - 1
-    for node in topological:
-        if not loose[node] and above[node] < above[node + 1]:
-            rows[node] = 1 + max(rows[one] for one in producers[above[node] : above[node + 1]])
+class _Way:
+    """The graph as lists, and an order in which producers come before their readers."""
+
+    def __init__(self, count: int, source: Ints, target: Ints, order: list[int]) -> None:
+        self.order = order
+        self.starts, self.readers = offsets(source, count).tolist(), target.tolist()
+        by_target = np.argsort(target, kind="stable")
+        self.begins, self.producers = offsets(target, count).tolist(), source[by_target].tolist()
+
+    def turned(self) -> _Way:
+        """Return the graph with all edges turned around."""
+        other = copy(self)
+        other.order = self.order[::-1]
+        other.starts, other.readers = self.begins, self.producers
+        other.begins, other.producers = self.starts, self.readers
+        return other
+
+    def longest(self) -> list[int]:
+        """Return the edges of the longest path to each box."""
+        starts, readers = self.starts, self.readers
+        found = [0] * len(self.order)
+        for node in self.order:
+            next_one = found[node] + 1
+            for at in range(starts[node], starts[node + 1]):
+                if found[readers[at]] < next_one:
+                    found[readers[at]] = next_one
+        return found
+
+    def held(self) -> list[float]:
+        """Return how many lanes become longer when a box moves down, with all that it alone reads.
+
+        The readers of a producer share its lane, and the cost of it.
+        """
+        starts, begins, producers = self.starts, self.begins, self.producers
+        found = [0.0] * len(self.order)
+        for node in self.order:
+            total = 0.0
+            for producer in producers[begins[node] : begins[node + 1]]:
+                readers = starts[producer + 1] - starts[producer]
+                total += 1 / readers if readers > 1 else min(1.0, found[producer])
+            found[node] = total
+        return found
+
+
+def _rows(way: _Way, longest: list[int]) -> list[int]:
+    """Return rows: the longest path, then down to the readers what little holds, and up to producers what leads out."""
+    starts, readers, begins, producers = way.starts, way.readers, way.begins, way.producers
+    rows = longest.copy()
+    held, loose = way.held(), way.turned().held()
+    for node in reversed(way.order):
+        if loose[node] and held[node] <= 1:
+            reached = readers[starts[node] : starts[node + 1]]
+            rows[node] = min(rows[one] for one in reached if loose[one] or begins[one + 1] - begins[one] > 1) - 1
+    for node in way.order:
+        if not loose[node] and begins[node] < begins[node + 1]:
+            rows[node] = 1 + max(rows[one] for one in producers[begins[node] : begins[node + 1]])
     return rows
-
-
-def _held(order: list[int], starts: list[int], neighbors: list[int], back: list[int]) -> list[int]:
-    """Count, for each node, the edges that become longer when it moves away with all that hangs on it alone.
-
-    `order` comes from the end that the node would move away from; `back` are the offsets of edges that leave the
-    neighbors in the direction of the node.
-    """
-    held = [0] * len(order)
-    for node in order:
-        total = 0
-        for at in range(starts[node], starts[node + 1]):
-            neighbor = neighbors[at]
-            if held[neighbor] or back[neighbor + 1] - back[neighbor] > 1:
-                total += 1
-        held[node] = total
-    return held
 
 
 def _components(root: Ints, source: Ints, target: Ints) -> Ints:
