@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
 from surgery.pages import assets, text
@@ -86,7 +86,6 @@ def environment() -> Environment:
         loader=PackageLoader("surgery.pages"),
         autoescape=True,
         finalize=_shown,
-        undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
