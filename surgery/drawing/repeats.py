@@ -108,7 +108,9 @@ def tandem(marks: Sequence[int], longest: int) -> list[tuple[int, int, int]]:
     runs = []
     at = 0
     while at < size - 1:
-        options = [(period * (int(same[at]) // period + 1), -period) for period, same in equal.items() if at < len(same)]
+        options = [
+            (period * (int(same[at]) // period + 1), -period) for period, same in equal.items() if at < len(same)
+        ]
         covered, period = max((one for one in options if one[0] > -one[1]), default=(1, -1))
         if covered > 1:
             runs.append((at, -period, covered // -period))
