@@ -35,7 +35,9 @@ def with_repeats(found: Rows, whole: Tree) -> tuple[Tree, list[Copies]]:
     full = _with_blocks(whole, blocked.group, blocked.parent)
     parents = np.array([one.parent for one in full.groups], np.int64)
     alike = repeats(kinds, edges, np.array(full.group, np.int64), parents)
-    return _grouped(full, [part for one in alike for part in _numbered(one, full.groups)])
+    final, copies = _grouped(full, [part for one in alike for part in _numbered(one, full.groups)])
+    _tell_apart(final)
+    return final, copies
 
 
 def _kinds(found: Rows) -> Ints:
@@ -68,6 +70,20 @@ def _name_blocks(full: Tree) -> None:
     for inner in full.children().values():
         for number, block in enumerate(one for one in inner if full.groups[one].kind == "block"):
             full.groups[block].name = f"block {number + 1}"
+
+
+def _tell_apart(whole: Tree) -> None:
+    """Number groups of one room that have the same name: a scope may be called as a function is."""
+    for inner in whole.children().values():
+        taken = {whole.groups[number].name for number in inner}
+        seen: set[str] = set()
+        for number in inner:
+            one, count = whole.groups[number], 2
+            name = one.name
+            while one.name in seen:
+                one.name = f"{name} ({count})" if f"{name} ({count})" not in taken else one.name
+                count += 1
+            seen.add(one.name)
 
 
 def _grouped(full: Tree, found: Sequence[Repeat]) -> tuple[Tree, list[Copies]]:
