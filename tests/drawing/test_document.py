@@ -82,7 +82,7 @@ class Drawing:
         places.update(zip(groups["parent"], groups["layer"], groups["order"], strict=True))
         assert set(places.values()) <= {1}
         for table in (nodes, groups):
-            assert min(*table["x"], *table["layer"], *table["order"], 0) == 0
+            assert min([*table["x"], *table["layer"], *table["order"]], default=0) >= 0
 
 
 def drawn(text: str) -> Drawing:
