@@ -21,7 +21,8 @@ def ranges(starts: Ints, counts: Ints) -> Ints:
     """Concatenate `arange(start, start + count)` for all pairs."""
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
-    return np.arange(total, dtype=np.int64) + np.repeat(starts - (ends - counts), counts)
+    found: Ints = np.arange(total, dtype=np.int64) + np.repeat(starts - (ends - counts), counts)
+    return found
 
 
 def inverse(order: Ints) -> Ints:

@@ -1,4 +1,4 @@
-"""The x of each vertex: columns move to the middle of what they are connected with, as far as their neighbors let them."""
+"""The x of each vertex: columns slide to the middle of what they are connected with, as far as there is room."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def coordinates(rows: Rows, place: Ints, alignment: Alignment, widths: Ints) -> 
 
 
 def _relaxed(rows: Rows, field: _Field, x: Ints, turns: int) -> Ints:
-    """Let columns slide to the middle of what they are connected with, as far as there is room, left and right in turn."""
+    """Let columns slide to the middle of what they are connected with, to the left and to the right in turn."""
     column, count = field.at_vertex(), len(x)
     inner = column[rows.upper] != column[rows.lower]
     upper, lower = column[rows.upper[inner]], column[rows.lower[inner]]

@@ -1,7 +1,7 @@
 """Layered drawings of directed graphs: rows from top to bottom, edges downwards, few crossings, straight chains.
 
-The steps are those of Sugiyama, each computed for all rows at once: rows (`layers.py`), lanes for edges that cross rows
-(`lanes.py`), the order of rows (`crossings.py`), columns (`alignment.py`) and coordinates (`coordinates.py`). Rows wider
+The steps are those of Sugiyama, for all rows at once: rows (`layers.py`), lanes for edges that cross rows (`lanes.py`),
+ the order of rows (`crossings.py`), columns (`alignment.py`) and coordinates (`coordinates.py`). Rows wider
 than the drawing should be are cut into several. A chain is not folded, however long it is: rows must go down, and
 `blocks.py` folds long rooms into groups.
 """
