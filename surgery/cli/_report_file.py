@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from surgery.cli import _output
-from surgery.errors import internal
+from surgery.errors import UsageError, internal
 
 if TYPE_CHECKING:
     from surgery.drawing import History
@@ -27,6 +27,28 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write a report of the run to FILE: one .html file that needs no network; also for a run that fails",
     )
+
+
+def add_page_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the flags for showing a measurement as a page."""
+    parser.add_argument("--html", metavar="FILE", help="write what was found, with charts, to one .html file")
+    parser.add_argument("--force", action="store_true", help="overwrite an existing file")
+
+
+def check_page(arguments: argparse.Namespace) -> None:
+    """Raise OutputError if the page of a measurement could not be written, before it is measured."""
+    if arguments.html is not None:
+        from surgery import storage
+
+        storage.check_target(arguments.html, force=arguments.force)
+
+
+def write_page(arguments: argparse.Namespace, page: str) -> None:
+    """Write the page of a measurement, in one piece or not at all."""
+    from surgery import storage
+
+    storage.write_texts({Path(arguments.html): page})
+    _output.messages().print(f"wrote {arguments.html}", soft_wrap=True)
 
 
 class RunReport:
@@ -45,6 +67,8 @@ class RunReport:
             from surgery.drawing import History
 
             storage.check_target(self._file, force=self._arguments.force)
+            if self._arguments.output is not None and same_file(self._file, Path(self._arguments.output)):
+                raise UsageError(f"'{self._file}' cannot be the report and the model", todo="name another file")
             self.history = History()
         if self._file is not None or self._arguments.format == "json":
             from surgery.workers.memory import MemoryTimeline
@@ -96,6 +120,11 @@ class _Noting:
         """Note the end of a step."""
         self._memory.note(record.name)
         self._observer.done(record)
+
+
+def same_file(one: Path, other: Path) -> bool:
+    """Return whether two paths lead to the same place."""
+    return one.resolve() == other.resolve()
 
 
 def drawn(history: History | None) -> tuple[dict[str, Any] | None, str]:
