@@ -41,6 +41,7 @@ from surgery.cli import (
     test,
     tune,
     verify,
+    view,
     why,
 )
 from surgery.errors import RecipeError, SurgeryError
@@ -49,6 +50,7 @@ _COMMANDS = (
     *(
         apply,
         inspect,
+        view,
         check,
         opset,
         diff,

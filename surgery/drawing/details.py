@@ -42,7 +42,7 @@ class Details:
             "inputs": [self._operand(one, name) for name in node.inputs],
             "outputs": [[self.intern(name), self.intern(self.type_of(one, name))] for name in node.outputs],
             "attributes": dict(node.attributes),
-            "was": self.intern(one.first if one.first != node.label else ""),
+            "was": self.intern(one.first.label if one.first.label != node.label else ""),
             "doc": self.intern(node.doc),
             "source": self.intern("; ".join(filter(None, (node.source, ".".join(node.path or ()))))),
             "passes": [self.intern(name) for name in (lineage.passes if lineage is not None else ())],
@@ -113,7 +113,7 @@ def _originals(found: Rows) -> dict[str, list[int]]:
     labels: dict[str, list[int]] = defaultdict(list)
     for row, one in enumerate(found.rows):
         if one.born == 0 and not one.is_port:
-            labels[one.first].append(row)
+            labels[one.first.label].append(row)
     return labels
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from surgery.drawing.groups import Tree
 from surgery.drawing.layered import layered
-from surgery.drawing.repeating import Copies
+from surgery.drawing.hierarchy import Copies
 from surgery.drawing.rows import Rows
 
 NODE_HEIGHT, GROUP_HEIGHT = 24, 40

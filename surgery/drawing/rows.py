@@ -23,18 +23,37 @@ Source = tuple[int, int]
 
 @dataclass(slots=True)
 class Row:
-    """A node over time. `node` is what it was last, and `first` how it was called at first.
+    """A node over time. `versions` are what it was from which state on.
 
     `maker` and `killer` are the steps, or the causes, that made and removed it.
     """
 
     scope: int
-    node: Plain
     born: int
-    first: str
+    versions: list[tuple[int, Plain]]
     died: int = -1
     maker: str = ""
     killer: str = ""
+
+    @property
+    def node(self) -> Plain:
+        """What it was last."""
+        return self.versions[-1][1]
+
+    @property
+    def first(self) -> Plain:
+        """What it was at first."""
+        return self.versions[0][1]
+
+    def at(self, state: int) -> Plain:
+        """Return what it was in a state."""
+        return next(node for since, node in reversed(self.versions) if since <= state)
+
+    def become(self, node: Plain, state: int) -> None:
+        """Note that it is another one from a state on."""
+        if self.versions[-1][0] == state:
+            self.versions.pop()
+        self.versions.append((state, node))
 
     @property
     def is_port(self) -> bool:
@@ -131,5 +150,5 @@ class Rows:
 
     def add(self, scope: int, node: Plain, born: int, maker: str = "") -> int:
         """Add a row; return its number."""
-        self.rows.append(Row(scope, node, born, node.label, maker=maker))
+        self.rows.append(Row(scope, born, [(born, node)], maker=maker))
         return len(self.rows) - 1

@@ -285,7 +285,7 @@ class Tracker:
     def _alter(self, row: int, node: Plain) -> None:
         before = self._step.altered[row] = self.found.rows[row].node
         # A new name does not take a node out of its module.
-        self.found.rows[row].node = node if before.path is None else replace(node, path=before.path)
+        self.found.rows[row].become(node if before.path is None else replace(node, path=before.path), self._state)
 
     # After all scopes
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from surgery.drawing.blocks import Repeat, refine, repeats
+from surgery.drawing.blocks import refine
 from surgery.drawing.groups import Group, Tree
+from surgery.drawing.repeats import Repeat, repeats
 from surgery.drawing.rows import Rows
 
 Ints = NDArray[np.int64]
