@@ -97,6 +97,30 @@ def hierarchy(kinds: Ints, edges: Ints, group: Ints, parent: Ints) -> Hierarchy:
     return _Climb(kinds, edges, group, parent).result()
 
 
+def meetings(nodes: int, room: Ints, edges: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return, for each edge, the innermost room that holds both ends, and the items there that hold one each.
+
+    `room` is that of each item; the top level has the number that is above those of all groups.
+    """
+    top = len(room) - nodes
+    above = np.append(room[nodes:], top)
+    depth = np.zeros(top + 1, np.int64)
+    up = np.arange(top + 1, dtype=np.int64)
+    while not np.all(up == top):
+        depth += up != top
+        up = above[up]
+    ends = [edges[:, 0].copy(), edges[:, 1].copy()]
+    rooms = [room[ends[0]], room[ends[1]]]
+    while True:
+        apart = rooms[0] != rooms[1]
+        if not apart.any():
+            return rooms[0], ends[0], ends[1]
+        deeper = depth[rooms[0]] - depth[rooms[1]]
+        for at, step in enumerate((apart & (deeper >= 0), apart & (deeper <= 0))):
+            ends[at] = np.where(step, nodes + rooms[at], ends[at])
+            rooms[at] = np.where(step, above[rooms[at]], rooms[at])
+
+
 class _Climb:
     """Rooms by height. An item is done with its room: then what it holds is counted from the beginning of the room."""
 
@@ -115,7 +139,7 @@ class _Climb:
 
     def result(self) -> Hierarchy:
         height = self._heights()
-        meeting, source, target = self._meetings()
+        meeting, source, target = meetings(self.nodes, self.room, self.edges)
         for level in range(int(height.max(initial=0)) + 1):
             met = np.nonzero(height[meeting] == level)[0]
             self._level(np.nonzero(height[self.room] == level)[0], met, source[met], target[met])
@@ -163,26 +187,6 @@ class _Climb:
             if np.array_equal(higher, height):
                 return height
             height = higher
-
-    def _meetings(self) -> tuple[Ints, Ints, Ints]:
-        """Return, for each edge, the innermost room that holds both ends, and the items there that hold one each."""
-        depth = np.zeros(self.groups + 1, np.int64)
-        above = np.append(self.room[self.nodes :], self.groups)
-        up = above
-        while not np.all(up == self.groups):
-            depth += up != self.groups
-            up = above[up]
-        depth[:-1] += 1
-        ends = [self.edges[:, 0].copy(), self.edges[:, 1].copy()]
-        rooms = [self.room[ends[0]], self.room[ends[1]]]
-        while True:
-            apart = rooms[0] != rooms[1]
-            if not apart.any():
-                return rooms[0], ends[0], ends[1]
-            steps = [apart & (depth[rooms[0]] >= depth[rooms[1]]), apart & (depth[rooms[1]] >= depth[rooms[0]])]
-            for at, step in enumerate(steps):
-                ends[at] = np.where(step, self.nodes + rooms[at], ends[at])
-                rooms[at] = np.where(step, above[rooms[at]], rooms[at])
 
     def _level(self, items: Ints, met: Ints, source: Ints, target: Ints) -> None:
         """Order the items of all rooms of one height."""

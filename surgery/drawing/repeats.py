@@ -103,14 +103,16 @@ def tandem(marks: Sequence[int], longest: int) -> list[tuple[int, int, int]]:
     for period in range(1, min(longest, size // 2) + 1):
         differs = np.nonzero(text[:-period] != text[period:])[0]
         ends = np.append(differs, size - period)
-        at = np.arange(size - period)
-        equal[period] = ends[np.searchsorted(ends, at)] - at
+        each = np.arange(size - period)
+        equal[period] = ends[np.searchsorted(ends, each)] - each
     runs = []
-    at = 0
+    at: int = 0
     while at < size - 1:
-        options = [(period * (int(same[at]) // period + 1), -period) for period, same in equal.items() if at < len(same)]
-        covered, period = max((one for one in options if one[0] > -one[1]), default=(1, -1))
+        options = [
+            (period * (int(same[at]) // period + 1), -period) for period, same in equal.items() if at < len(same)
+        ]
+        covered, negative = max((one for one in options if one[0] > -one[1]), default=(1, -1))
         if covered > 1:
-            runs.append((at, -period, covered // -period))
+            runs.append((at, -negative, covered // -negative))
         at += covered
     return runs
