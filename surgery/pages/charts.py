@@ -12,10 +12,12 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from surgery.pages.text import clip, integer
+from surgery.pages.text import clip, integer, scientific
 
 WIDTH, HEIGHT = 720, 260
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 14, 40
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 30, 26, 40
+
+_RAISED = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
 
 Write = Callable[[float], str]
 
@@ -43,9 +45,9 @@ class Axis:
     def ticks(self, most: int = 7) -> list[float]:
         """Return the numbers to mark."""
         if self.log:
-            first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
-            step = max(1, math.ceil((last - first + 1) / most))
-            return [10.0**power for power in range(first, last + 1, step)]
+            lowest, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
+            every = max(1, math.ceil((last - lowest + 1) / most))
+            return [10.0**power for power in range(lowest, last + 1, every)]
         step = _step((self.high - self.low) / most)
         first = math.ceil(self.low / step - 1e-9)
         return [number * step for number in range(first, math.floor(self.high / step + 1e-9) + 1)]
@@ -163,11 +165,11 @@ def scatter(
     """Return a scatter plot with the points named as far as there is room; `lines` are drawn below them, dashed."""
     area = _Area(x, y, height=320)
     parts = [area.frame()]
-    for one in lines:
-        path = "L".join(f"{area.x(a):.1f} {area.y(b):.1f}" for a, b in one.points)
-        parts.append(Markup('<path class="line two" d="M{}"><title>{}</title></path>').format(path, one.name))
-        a, b = one.points[-1]
-        parts.append(_text(area.x(a), area.y(b) - 5, one.name, "end"))
+    for line in lines:
+        path = "L".join(f"{area.x(a):.1f} {area.y(b):.1f}" for a, b in line.points)
+        parts.append(Markup('<path class="grid dashed" d="M{}"><title>{}</title></path>').format(path, line.name))
+        a, b = line.points[-1]
+        parts.append(_text(area.x(a) - 6, area.y(b) + 12, line.name, "end"))
     taken: list[tuple[float, float, float]] = []
     for one in points:
         cx, cy = area.x(one.x), area.y(one.y)
@@ -285,7 +287,7 @@ class _Area:
         parts.append(Markup('<path class="axis" d="M{} {}H{}"/>').format(self.left, self.bottom, self.right))
         parts.append(_text(self.right, self.bottom + 33, self.across.label, "end"))
         if self.upward.label:
-            parts.append(_text(self.left - 8, self.top - 2, self.upward.label, "start"))
+            parts.append(_text(self.left - 8, self.top - 12, self.upward.label, "start"))
         return Markup("").join(parts)
 
     def upright(self, value: float, label: str) -> Markup:
@@ -331,3 +333,17 @@ def _step(least: float) -> float:
         return 1.0
     power = 10.0 ** math.floor(math.log10(least))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
+
+
+def around(values: Sequence[float], label: str, write: Write) -> Axis:
+    """Return a logarithmic axis of whole powers of ten around positive values."""
+    low, high = 10.0 ** math.floor(math.log10(min(values))), 10.0 ** math.ceil(math.log10(max(values)) + 1e-9)
+    return Axis(low, max(high, low * 10), label, write, log=True)
+
+
+def power(value: float) -> str:
+    """Write a power of ten as one, other numbers short."""
+    exponent = math.log10(value)
+    if value in (1.0, 10.0) or abs(exponent - round(exponent)) > 1e-9:
+        return f"{value:g}" if value in (1.0, 10.0) else scientific(value)
+    return f"10{str(round(exponent)).translate(_RAISED)}"

@@ -12,6 +12,9 @@ from surgery.pages import charts, marks, text
 from surgery.pages.page import Section, render
 from surgery.pages.run_verdict import final, share
 
+_SHARE = 10_000
+"""Operators are drawn that do at least one part in so many of what the largest does."""
+
 _MOST_CHARTS = 8
 """Outputs whose errors are drawn; the table has all."""
 
@@ -58,7 +61,7 @@ def _spread(number: int, output: Mapping[str, Any]) -> Markup:
     first, counts = output["shares"]["first"], output["shares"]["counts"]
     bins = [(2.0 ** (first + place), 2.0 ** (first + place + 1), count) for place, count in enumerate(counts)]
     low, high = min(2.0**first, 1e-3), max(2.0 ** (first + len(counts)), 4.0)
-    axis = charts.Axis(low, high, "error in tolerances, logarithmic", _power, log=True)
+    axis = charts.Axis(low, high, "error in tolerances, logarithmic", charts.power, log=True)
     title = f"{text.clip(output['output'], 80)}: {_moved(output)}"
     return charts.histogram(f"spread-{number}", title, bins, axis, limit=1.0)
 
@@ -66,18 +69,6 @@ def _spread(number: int, output: Mapping[str, Any]) -> Markup:
 def _moved(output: Mapping[str, Any]) -> str:
     same = f"{text.integer(output['equal'])} of {text.integer(output['elements'])} elements are equal"
     return same + (f", {text.integer(output['endless'])} differ beyond any tolerance" if output["endless"] else "")
-
-
-def _power(value: float) -> str:
-    exponent = math.log10(value)
-    if value in (1.0, 10.0):
-        return f"{value:g}"
-    if abs(exponent - round(exponent)) < 1e-9:
-        digits = str(round(exponent)).translate(
-            str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
-        )
-        return f"10{digits}"
-    return text.scientific(value)
 
 
 def operators(run: Mapping[str, Any]) -> Markup:
@@ -100,19 +91,38 @@ def costs(run: Mapping[str, Any]) -> Markup:
         return Markup("")
     sides = [(name, found[name]) for name in ("before", "after") if found.get(name)]
     titles = {"before": "The original", "after": "The result"}
-    drawn = [(titles[name], cost_chart(f"cost-{name}", titles[name], side), side) for name, side in sides]
+    axes = _cost_axes([one for _, side in sides for one in _drawable(side)])
+    drawn = [(titles[name], cost_chart(f"cost-{name}", titles[name], side, axes), side) for name, side in sides]
     return render("run/costs.html.jinja", sides=drawn, sizes=found.get("sizes") or {})
 
 
-def cost_chart(name: str, title: str, side: Mapping[str, Any]) -> Markup:
-    """Return operations against bytes moved for each operator; nothing when no operator has both."""
+def _drawable(side: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the operators that compute and move a share that matters; the others would stretch the axes."""
     known = [one for one in side["by_op"] if _is_number(one["flops"]) and _is_number(one["bytes"])]
+    most = [max((one[what] for one in known), default=0) / _SHARE for what in ("flops", "bytes")]
+    return [
+        one for one in known if one["flops"] > 0 < one["bytes"] and (one["flops"] > most[0] or one["bytes"] > most[1])
+    ]
+
+
+def _cost_axes(drawn: Sequence[Mapping[str, Any]]) -> tuple[charts.Axis, charts.Axis] | None:
+    """Return the axes for bytes and operations, the same for both models; None when there is nothing to draw."""
+    if not drawn:
+        return None
+    x = charts.around([float(one["bytes"]) for one in drawn], "bytes moved, logarithmic", text.size)
+    return x, charts.around([float(one["flops"]) for one in drawn], "operations, logarithmic", text.amount)
+
+
+def cost_chart(
+    name: str, title: str, side: Mapping[str, Any], axes: tuple[charts.Axis, charts.Axis] | None = None
+) -> Markup:
+    """Return operations against bytes moved for each operator; the table alone when there is nothing to draw."""
+    axes = axes or _cost_axes(_drawable(side))
     points = [
         charts.Point(
             one["op"], float(one["bytes"]), float(one["flops"]), 4 + min(6.0, math.log10(one["nodes"] + 1) * 3)
         )
-        for one in known
-        if one["flops"] > 0 and one["bytes"] > 0
+        for one in _drawable(side)
     ]
     head = "operator", "nodes", "operations", "bytes moved", "operations a byte"
     rows = [
@@ -120,10 +130,9 @@ def cost_chart(name: str, title: str, side: Mapping[str, Any]) -> Markup:
         for one in side["by_op"]
     ]
     table = charts.Table(f"{title}: cost by operator", head, rows)
-    if not points:
+    if axes is None:
         return charts.data_table(table)
-    x = _around([point.x for point in points], "bytes moved, logarithmic", text.size)
-    y = _around([point.y for point in points], "operations, logarithmic", text.amount)
+    x, y = axes
     # Where operators lie that compute so much for each byte: to the left of a line, memory is not what they wait for.
     balance = [
         charts.Series(f"{ratio} a byte", [(low, ratio * low), (high, ratio * high)])
@@ -132,11 +141,6 @@ def cost_chart(name: str, title: str, side: Mapping[str, Any]) -> Markup:
         if high > low
     ]
     return charts.scatter(name, f"{title}: operations and bytes moved in one run", points, x, y, table, balance)
-
-
-def _around(values: Sequence[float], label: str, write: charts.Write) -> charts.Axis:
-    low, high = 10.0 ** math.floor(math.log10(min(values))), 10.0 ** math.ceil(math.log10(max(values)) + 1e-9)
-    return charts.Axis(low, max(high, low * 10), label, write, log=True)
 
 
 def _intensity(one: Mapping[str, Any]) -> str:

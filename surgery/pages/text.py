@@ -52,7 +52,7 @@ def amount(number: float | str | None) -> str:
         return number or MISSING
     for factor, prefix in _COUNTS:
         if abs(number) >= factor:
-            return f"{number / factor:.2f} {prefix}"
+            return f"{number / factor:.3g} {prefix}"
     return integer(round(number))
 
 
