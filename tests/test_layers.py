@@ -11,6 +11,7 @@ FOLDERS = [
     *(
         "errors",
         "promises",
+        "pages",
         "workers",
         "operators",
         "storage",
@@ -33,7 +34,7 @@ FOLDERS = [
         "bisection",
         "inspection",
     ),
-    *("differences", "opsets", "splitting", "testing", "scaffold", "report", "cli", "docsgen", "__main__"),
+    *("differences", "drawing", "opsets", "splitting", "testing", "scaffold", "report", "cli", "docsgen", "__main__"),
 ]
 RANK = {name: rank for rank, name in enumerate(FOLDERS)}
 ENGINE = sorted((ROOT / "surgery").rglob("*.py"))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,9 +11,9 @@ from surgery.benchmarking.bench_worker import BenchWorker
 from surgery.benchmarking.comparison import Memory
 from surgery.benchmarking.spec import BenchSpec
 from surgery.benchmarking.subjects import Subject
+from surgery.workers.memory import private_bytes
 
 _INTERVAL = 0.001
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def measure_memory(subject: Subject, feeds: Sequence[Mapping[str, Any]], spec: BenchSpec) -> Memory:
@@ -28,12 +26,6 @@ def measure_memory(subject: Subject, feeds: Sequence[Mapping[str, Any]], spec: B
             worker.warm_up(0, spec.warmup)
     peak = max(opening.most, running.most)
     return Memory(max(0, peak - before), max(0, running.most - before))
-
-
-def private_bytes(pid: int) -> int:
-    """Return the bytes of memory of a process that no file stands for."""
-    fields = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
-    return (int(fields[1]) - int(fields[2])) * _PAGE
 
 
 class _Sampler:

@@ -33,6 +33,7 @@ from surgery.cli import (
     opset,
     passes,
     recipe,
+    report,
     run,
     schema,
     sensitivity,
@@ -40,6 +41,7 @@ from surgery.cli import (
     test,
     tune,
     verify,
+    view,
     why,
 )
 from surgery.errors import RecipeError, SurgeryError
@@ -48,10 +50,12 @@ _COMMANDS = (
     *(
         apply,
         inspect,
+        view,
         check,
         opset,
         diff,
         verify,
+        report,
         bench,
         sensitivity,
         tune,

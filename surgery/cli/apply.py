@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surgery.cli import _output, _plugins, _targets, _verification
+from surgery.cli import _output, _plugins, _report_file, _targets, _verification
 from surgery.errors import SurgeryError, UsageError
 from surgery.recipe.schema import ON_FAILURE
 
@@ -35,6 +35,7 @@ def add_output_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs"
     """Add the arguments for writing a changed model; `sets` is the name of the flag for input sets."""
     parser.add_argument("-o", "--output", metavar="FILE", help="write the result to FILE")
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
+    _report_file.add_argument(parser)
     _targets.add_argument(parser)
     parser.add_argument(
         "--layout",
@@ -126,20 +127,23 @@ def execute(
     inputs, verify = _verification.combined(arguments, model, recipe.inputs, recipe.verify)
     recipe = _targets.aimed(replace(recipe, inputs=inputs, verify=verify), arguments)
     console = _output.messages()
-    with Progress(console, verbose=arguments.verbose > 0) as observer:
+    with _report_file.RunReport(arguments) as page, Progress(console, verbose=arguments.verbose > 0) as observer:
         result = runner.apply(
             model,
             recipe,
             output=output,
             force=arguments.force,
             layout=arguments.layout,
-            observer=observer,
+            observer=page.observed(observer),
             contained=not arguments.in_process,
             reference=reference,
             on_failure=arguments.on_failure,
             strict=arguments.strict,
+            history=page.history,
         )
-    report(result, output, arguments, more or {})
+    more = {**(more or {}), **page.evidence(result)}
+    report(result, output, arguments, more)
+    page.write({**result.to_json(), **more})
     return result.exit_code
 
 

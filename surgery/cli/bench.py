@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from surgery.cli import _measuring, _output, _verification
+from surgery.cli import _measuring, _output, _report_file, _verification
 from surgery.errors import UsageError
 
 
@@ -57,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="exit with 1 unless each model has at least R times the speed of the baseline, by the low end of its "
         "interval",
     )
+    _report_file.add_page_argument(parser)
     parser.add_argument("--profile", action="store_true", help="show the time of each operator")
 
 
@@ -84,6 +85,7 @@ def _add_input_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Measure models."""
     _verification.start()
+    _report_file.check_page(arguments)
     from surgery.benchmarking.bench import bench
     from surgery.benchmarking.spec import BenchSpec
     from surgery.verification.inputs.spec import InputsSpec, VerifySpec
@@ -127,4 +129,8 @@ def main(arguments: argparse.Namespace) -> int:
             _output.say(
                 f"{one.name} is not shown to have {arguments.expect:g} times the speed of {found.baseline.name}"
             )
+    if arguments.html is not None:
+        from surgery.pages import measurements
+
+        _report_file.write_page(arguments, measurements.bench(found.to_json()))
     return 1 if missed else 0

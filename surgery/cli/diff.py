@@ -2,6 +2,9 @@
 
 Nodes are matched by name, by the lineage that passes of surgery record, by structure, and by the values they compute.
 With --verify, both models are also run on the same inputs, like `surgery verify BEFORE AFTER`.
+
+With --html, both models are also drawn as one graph, with what was removed, added and altered, in a file that needs no
+network.
 """
 
 from __future__ import annotations
@@ -11,10 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from surgery.cli import _output, _verification
+from surgery import storage
+from surgery.cli import _output, _pages, _verification
 from surgery.errors import UsageError
 
 if TYPE_CHECKING:
+    from surgery.differences.difference import Difference
     from surgery.verification.verdict.pair import Pair
 
 
@@ -31,6 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--verify", action="store_true", help="also run both models; exit with 1 if their outputs differ"
     )
+    parser.add_argument("--html", metavar="OUT.html", help="also write a page that shows both models as one graph")
+    parser.add_argument("--open", action="store_true", help="open the page in the browser")
+    parser.add_argument("--force", action="store_true", help="replace the file of --html if it exists")
     _verification.add_arguments(parser)
 
 
@@ -42,19 +50,40 @@ def main(arguments: argparse.Namespace) -> int:
         arguments.inputs or arguments.dims or arguments.custom_op_library or arguments.provider or arguments.unverified
     ):
         raise UsageError("--inputs, --dims, --custom-op-library and --unverified require --verify", todo="add --verify")
+    _check_page(arguments)
     from surgery.differences.diff import diff
 
     found = diff(arguments.before, arguments.after, costs=arguments.costs)
     if arguments.verify:
         found = replace(found, parity=_parity(arguments))
+    if arguments.html is not None:
+        _write_page(arguments, found)
     if arguments.format == "json":
         _output.write_json(found.to_json())
     else:
         from surgery.report.difference import difference
 
         _output.write(difference(found, every=arguments.verbose > 0))
+    if arguments.open:
+        _pages.show(Path(arguments.html))
     negative = found.parity is not None and not found.parity.ok
     return 1 if negative or (arguments.exit_code and not found.same) else 0
+
+
+def _check_page(arguments: argparse.Namespace) -> None:
+    """Refuse a page that could not be written, before anything is computed."""
+    if arguments.html is not None:
+        storage.check_target(Path(arguments.html), force=arguments.force)
+    elif arguments.open:
+        raise UsageError("--open requires --html", todo="add --html OUT.html")
+
+
+def _write_page(arguments: argparse.Namespace, found: Difference) -> None:
+    from surgery.drawing import History, document
+    from surgery.pages import page
+
+    history = History.between(found, arguments.before, arguments.after)
+    _pages.write(Path(arguments.html), page(history.title, (), document(history), kind="Difference of two models"))
 
 
 def _parity(arguments: argparse.Namespace) -> Pair:

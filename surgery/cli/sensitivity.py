@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from surgery.cli import _output, _plugins, _settings, _targets, _verification
+from surgery.cli import _output, _plugins, _report_file, _settings, _targets, _verification
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--step", metavar="PASS", help="measure this step of the recipe instead of the first lossy one")
     parser.add_argument("--limit", metavar="N", type=int, default=20, help="show at most N sites (default: 20)")
     _settings.add_argument(parser)
+    _report_file.add_page_argument(parser)
     parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
     _plugins.add_argument(parser)
     _targets.add_argument(parser)
@@ -46,6 +47,7 @@ def main(arguments: argparse.Namespace) -> int:
     else:
         options = _settings.read(catalog.find(arguments.name), arguments.settings)
         recipe = recipes.single_step(arguments.name, options)
+    _report_file.check_page(arguments)
     model = Path(arguments.model)
     inputs, verify = _verification.combined(arguments, model, recipe.inputs, recipe.verify)
     recipe = _targets.aimed(replace(recipe, inputs=inputs, verify=verify), arguments)
@@ -55,4 +57,8 @@ def main(arguments: argparse.Namespace) -> int:
         _output.write_json({"model": arguments.model, **found.to_json()})
     else:
         _output.write(sensitivity.study(found, arguments.limit))
+    if arguments.html is not None:
+        from surgery.pages import measurements
+
+        _report_file.write_page(arguments, measurements.sensitivity({"model": arguments.model, **found.to_json()}))
     return 0

@@ -152,12 +152,15 @@ class Kind:
         }
 
 
-class _One(NamedTuple):
-    """One change: what happened to which operators, by what, to which nodes, and how many others with them."""
+class Happening(NamedTuple):
+    """One change: what happened to which operators, by what, and to which nodes, the first of which stands for them.
+
+    `others` counts the nodes that went or came only because of these.
+    """
 
     change: str
     by: str
-    entry: Entry
+    entries: tuple[Entry, ...]
     text: str
     others: int = 0
 
@@ -204,14 +207,14 @@ class Correspondence:
     @cached_property
     def kinds(self) -> tuple[Kind, ...]:
         """The changes by kind, the most frequent kinds first."""
-        found: dict[tuple[str, str], list[_One]] = {}
-        for one in self._changes():
+        found: dict[tuple[str, str], list[Happening]] = {}
+        for one in self.happenings():
             found.setdefault((one.change, one.by), []).append(one)
         kinds = [
             Kind(
                 change,
                 by,
-                place([one.entry for one in members]),
+                place([one.entries[0] for one in members]),
                 tuple(one.text for one in members),
                 sum(one.others for one in members),
             )
@@ -219,22 +222,26 @@ class Correspondence:
         ]
         return tuple(sorted(kinds, key=lambda kind: -len(kind.examples)))
 
-    def _changes(self) -> Iterator[_One]:
+    def happenings(self) -> Iterator[Happening]:
         """Yield each change."""
         for pair in self.changed:
             what = ", ".join(change.kind for change in pair.changes)
             which = f"{pair.after}: {'; '.join(map(str, pair.changes))}"
-            yield _One(f"{pair.after.op}: {what}", _by(pair.after, f"matched by {pair.how}"), pair.after, which)
+            by = _by(pair.after, f"matched by {pair.how}")
+            yield Happening(f"{pair.after.op}: {what}", by, (pair.after,), which)
         for group in self.groups:
             by = ", ".join(group.passes) or f"matched by {group.how}"
-            yield _One(group.kind, by, group.before[0], str(group), len(group.dropped) + len(group.brought))
+            more = (*group.dropped, *group.brought)
+            yield Happening(group.kind, by, (*group.before, *group.after, *more), str(group), len(more))
         for lone in self.removed:
             now = f"; instead of it: {lone.now}" if lone.now else ""
-            yield _One(f"{lone.entry.op} removed", _REMOVED[lone.cause], lone.entry, f"{lone}{now}", len(lone.others))
+            entries, others = (lone.entry, *lone.others), len(lone.others)
+            yield Happening(f"{lone.entry.op} removed", REMOVED[lone.cause], entries, f"{lone}{now}", others)
         for lone in self.added:
             now = f"; before: {lone.now}" if lone.now else ""
             by = _by(lone.entry, _ADDED[lone.cause])
-            yield _One(f"{lone.entry.op} added", by, lone.entry, f"{lone}{now}", len(lone.others))
+            entries, others = (lone.entry, *lone.others), len(lone.others)
+            yield Happening(f"{lone.entry.op} added", by, entries, f"{lone}{now}", others)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; of the nodes that are the same under the same name only the number."""
@@ -251,7 +258,7 @@ class Correspondence:
         }
 
 
-_REMOVED: dict[Cause, str] = {
+REMOVED: dict[Cause, str] = {
     "dead": "nothing read it",
     "duplicate": "a duplicate",
     "constant": "a constant now",
@@ -260,6 +267,7 @@ _REMOVED: dict[Cause, str] = {
     "unneeded": "its readers went or changed",
     "other": "",
 }
+"""The causes in words."""
 _ADDED: dict[Cause, str] = {
     "dead": "nothing reads it",
     "duplicate": "a duplicate",

@@ -17,7 +17,7 @@ from surgery.engine.committed import CommittedModel
 from surgery.engine.delta_debugging import MOST_RUNS, Guilts, Search
 from surgery.engine.expectations import comparisons, expectations, fits, speed
 from surgery.engine.judging import Judge, Trusting, Verifying
-from surgery.engine.records import Expectation, Journal, Observer, StepRecord
+from surgery.engine.records import Expectation, Journal, Observer, Recorder, StepRecord
 from surgery.engine.reference_start import ReferenceStart, begin
 from surgery.engine.speculation import Speculation
 from surgery.engine.transaction import Transaction, Workbench, account
@@ -48,7 +48,8 @@ class Pipeline:
     """Transactions on one model, one after the other.
 
     Steps are verified as the recipe says, unless they are `trusted`. The pipeline raises `Arrived` before the first run
-    of the pass `until`. `failed` is the last candidate that was refused.
+    of the pass `until`. `failed` is the last candidate that was refused. `recorder` is told of each committed step,
+    whose record is numbered after the `earlier` ones.
     """
 
     def __init__(
@@ -61,6 +62,8 @@ class Pipeline:
         reference: ReferenceStart | None = None,
         trusted: bool = False,
         until: str | None = None,
+        recorder: Recorder | None = None,
+        earlier: int = 0,
     ) -> None:
         self.journal = Journal(observer)
         self.failed: Candidate | None = None
@@ -77,6 +80,9 @@ class Pipeline:
             raise
         self._recipe = recipe
         self._original = self.model.state
+        self._recorder, self._earlier = recorder, earlier
+        if recorder is not None:
+            recorder.begin(stored, self._original.proto)
         self.judge: Judge = Trusting(lambda: begin(stored, recipe.inputs, recipe.verify))
         if reference is not None:
             judge = self.judge = Verifying(reference, recipe.verify, self.journal, self.model.state)
@@ -206,7 +212,8 @@ class Pipeline:
         for ahead, candidate in self._speculation.judged(wait=wait):
             seconds = ahead.seconds + ahead.judgement.seconds
             if candidate.keeps:
-                self._record(ahead.step, account(candidate, "committed", ahead.before, ahead.after, seconds))
+                record = account(candidate, "committed", ahead.before, ahead.after, seconds)
+                self._record(ahead.step, record, ahead.after)
                 for _, unchanged in ahead.later:
                     self.journal.record(unchanged)
                 continue
@@ -232,13 +239,15 @@ class Pipeline:
             self._changes += 1
         elif record.status == "failed" and not (candidate.keeps and candidate.proto is not None):
             self.failed = candidate
-        self._record(transaction.step, record)
+        self._record(transaction.step, record, self.model.state)
 
-    def _record(self, step: PassStep, record: StepRecord) -> None:
-        """Record the outcome of a step; raise `Abort` if it ends the run."""
+    def _record(self, step: PassStep, record: StepRecord, after: State) -> None:
+        """Record the outcome of a step and the state `after` it; raise `Abort` if it ends the run."""
         if record.status == "failed" and step.on_failure in ("rollback", "bisect"):
             record = replace(record, status="rolled_back")
         self.journal.record(record)
+        if record.status == "committed" and self._recorder is not None:
+            self._recorder.commit(after.proto, record, self._earlier + len(self.journal.records) - 1)
         if record.status == "failed":
             raise Abort
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -12,6 +13,7 @@ from surgery import storage
 from surgery.graph.state import Refused, Site
 from surgery.proto.summary import Summary, summarize
 from surgery.targets import STANDARD
+from surgery.verification.comparing.details import NOTHING_HELPS
 from surgery.verification.verdict.verifier import Verdict
 
 if TYPE_CHECKING:
@@ -27,11 +29,33 @@ StepStatus = Literal["committed", "unchanged", "rolled_back", "skipped", "failed
 _NO_VERDICT = {
     "verdict": None,
     "reason": None,
-    "needed": {"rtol": None, "atol": None},
+    "needed": NOTHING_HELPS,
     "details": None,
     "region": None,
 }
 """The fields of the report for a step that was not verified."""
+
+
+_MOST_SITES = 200
+"""Sites of a step that its report lists; `sites` counts all of them."""
+
+_MOST_NAMES = 40
+"""Nodes that the report lists of those that a site removed, and of those that it added."""
+
+
+def _site_json(site: Site) -> dict[str, Any]:
+    """Return a site as reports have it."""
+    names = {"removed": list(site.removed[:_MOST_NAMES]), "added": list(site.added[:_MOST_NAMES])}
+    return {"site": site.number, "anchor": site.anchor, **names}
+
+
+def _declined(refusals: Sequence[Refused]) -> list[dict[str, Any]]:
+    """Count the places that a pass declined by the reason, the most frequent first, each with one of the places."""
+    anchors: dict[str, str] = {}
+    for one in refusals:
+        anchors.setdefault(one.reason, one.anchor)
+    counts = Counter(one.reason for one in refusals).most_common()
+    return [{"reason": reason, "count": count, "anchor": anchors[reason]} for reason, count in counts]
 
 
 @dataclass(frozen=True)
@@ -89,6 +113,9 @@ class StepRecord:
             "refused_sites": [site.to_json() for site in self.refused_sites],
             "kept": [one.to_json() for one in self.kept],
             "why": self.why.to_json() if self.why is not None else None,
+            "where": self.where or None,
+            "applied": [_site_json(site) for site in self.applied[:_MOST_SITES]],
+            "declined": _declined(self.refusals),
         }
 
 
@@ -125,6 +152,8 @@ class Result:
     """Why the original cannot be run, where nothing could be verified and the recipe does not accept that."""
     providers: tuple[str, ...] = ()
     """The execution providers that ran the models; none means the CPU."""
+    history: Recorder | None = field(default=None, repr=False, compare=False)
+    """What was told of each committed step, where that was asked for."""
 
     @property
     def is_targeted(self) -> bool:
@@ -195,6 +224,16 @@ class Observer(Protocol):
 
     def done(self, record: StepRecord) -> None:
         """Report that a step has ended."""
+
+
+class Recorder(Protocol):
+    """Receives the model as it is before the first step, and after each step that is committed in the end."""
+
+    def begin(self, stored: storage.StoredModel, proto: onnx.ModelProto) -> None:
+        """Take the model that steps start from. A run that starts anew begins again."""
+
+    def commit(self, proto: onnx.ModelProto, record: StepRecord, number: int) -> None:
+        """Take the model that a committed step left; `number` is the place of its record in `Result.steps`."""
 
 
 class Silent:

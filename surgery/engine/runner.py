@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from surgery import storage
 from surgery.engine.pipeline import Abort, Pipeline
-from surgery.engine.records import Observer, Result, StepRecord
+from surgery.engine.records import Observer, Recorder, Result, StepRecord
 from surgery.engine.transaction import RefusedEndError
 from surgery.proto.summary import data_files, summarize
 from surgery.recipe.failing import decided
@@ -45,12 +45,14 @@ def run(
     reference: ReferenceStart | None = None,
     on_failure: OnFailure | None = None,
     strict: bool = False,
+    history: Recorder | None = None,
 ) -> Result:
     """Run a recipe over a loaded model. Nothing is written; see `Result.save`.
 
     Passes that are not standard ones run in a process of their own, unless `contained` is false. `reference` is the run
     of this model, started early, with the inputs and the verification of the recipe. `on_failure` overrides what the
     recipe does about a step that fails. With `strict`, a run that keeps only what holds is not ok.
+    `history` is told of each committed step, as `surgery.drawing.History` wants to be, and is then in the result.
     """
     started = time.perf_counter()
     recipe = decided(recipe, on_failure)
@@ -60,7 +62,15 @@ def run(
     for attempt in (recipe, each):
         with (
             _rare_collections(),
-            closing(Pipeline(stored, attempt, observer, contained=contained, reference=reference)) as steps,
+            closing(
+                Pipeline(
+                    *(stored, attempt, observer),
+                    contained=contained,
+                    reference=reference,
+                    recorder=history,
+                    earlier=len(refused),
+                )
+            ) as steps,
         ):
             try:
                 steps.run(attempt.steps)
@@ -75,7 +85,7 @@ def run(
                 pass
             else:
                 steps.expect(attempt.expect)
-            return _result(steps, attempt, tuple(refused), started, strict)
+            return replace(_result(steps, attempt, tuple(refused), started, strict), history=history)
     raise AssertionError("each step was verified on the whole")
 
 
@@ -129,12 +139,13 @@ def apply(
     on_failure: OnFailure | None = None,
     strict: bool = False,
     target: str | Path | None = None,
+    history: Recorder | None = None,
 ) -> Result:
     """Run a recipe over a model, and write the result to `output` if the run is ok.
 
     `model` is a path or a message in memory, `recipe` a path, the name of a shipped recipe, or a loaded one.
     `target` is the runtime that the model is made for, a name or the path of a profile, in the place of the recipe's.
-    For `reference`, `on_failure` and `strict` see `run`. Raises a `SurgeryError` for bad input. A negative verdict does
+    For `reference`, `on_failure`, `strict` and `history` see `run`. Raises a `SurgeryError` for bad input. A negative verdict does
     not raise: look at `Result.ok`.
     """
     loaded = recipe if isinstance(recipe, Recipe) else _recipe(recipe, trust, contained)
@@ -150,6 +161,7 @@ def apply(
         reference=reference,
         on_failure=on_failure,
         strict=strict,
+        history=history,
     )
     return result.save(output, layout=layout, force=force) if output is not None and result.ok else result
 

@@ -84,7 +84,7 @@ def _of_scope(graph: Graph, scope: ir.Graph) -> Costs:
             found = [_of_scope(graph, body) for body in bodies]
             total.add(max(found, key=lambda one: one.flops.rough), _turns(node, total))
             continue
-        done = _work(node)
+        done = work(node)
         if done is None:
             total.uncounted[node.op] += 1
         else:
@@ -92,7 +92,13 @@ def _of_scope(graph: Graph, scope: ir.Graph) -> Costs:
     return total
 
 
-def _work(node: Node) -> Work | None:
+def macs(node: Node) -> Amount | None:
+    """Return the multiply-accumulates of a node, without those of its subgraphs; None where nothing is known."""
+    found = work(node)
+    return found.macs if found is not None else None
+
+
+def work(node: Node) -> Work | None:
     """Count what a node computes; None for an operator that is not known, or dims that are not."""
     result = Work()
     try:

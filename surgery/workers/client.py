@@ -22,6 +22,7 @@ class ForkServer:
 
     def __init__(self) -> None:
         self.owner = os.getpid()
+        self._workers: set[int] = set()
         self._lock = threading.Lock()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -41,6 +42,11 @@ class ForkServer:
         return self._process.pid
 
     @property
+    def processes(self) -> tuple[int, ...]:
+        """The process ids of the server and of the workers that were not ended yet."""
+        return self.pid, *self._workers.copy()
+
+    @property
     def usable(self) -> bool:
         """Whether this process started it (a fork of its owner did not) and it is still running."""
         return self.owner == os.getpid() and self._control.fileno() >= 0 and self._process.poll() is None
@@ -52,10 +58,13 @@ class ForkServer:
         if "pid" not in answer:
             problem = answer.get("error", "the fork server is gone")
             raise WorkerError(f"no worker process could be started: {problem}", stage="start")
-        return int(answer["pid"])
+        pid = int(answer["pid"])
+        self._workers.add(pid)
+        return pid
 
     def end(self, pid: int, kill: bool) -> int | None:
         """Wait for a worker's end, or kill it; return its exit code or the negative number of a signal."""
+        self._workers.discard(pid)
         answer = self._ask(json.dumps({"op": "end", "pid": pid, "kill": kill}).encode(), [])
         status = answer.get("status")
         return None if status is None else int(status)
@@ -101,6 +110,12 @@ def forkserver() -> ForkServer:
         if _current is None:
             _current = ForkServer()
         return _current
+
+
+def processes() -> tuple[int, ...]:
+    """Return the process ids of the fork server and its workers; none are started."""
+    server = _current
+    return server.processes if server is not None and server.usable else ()
 
 
 def shutdown() -> None:

@@ -224,6 +224,9 @@ def test_the_report_has_the_fields_that_others_build_on(model: Path) -> None:
         "refused_sites",
         "kept",
         "why",
+        "where",
+        "applied",
+        "declined",
     }
     assert data["expectations"] == [{"what": "signature: unchanged", "ok": True}]
     assert len(data["bindings"]) >= 2

@@ -17,6 +17,7 @@ import numpy as np
 from surgery.operators.dtypes import Array, epsilon, is_float, smallest
 from surgery.promises import Parity
 from surgery.verification.comparing.details import Details, Element, Places, Plain
+from surgery.verification.comparing.spread import Spread, all_errors
 from surgery.verification.comparing.tolerance import BLOCK, Scales, Tolerance, blocks
 from surgery.verification.inputs.spec import VerifySpec
 
@@ -64,6 +65,8 @@ class Difference:
     worst: Element | None = None
     nan: Places | None = None
     infinite: Places | None = None
+    spreads: dict[str, Spread] | None = None
+    """How the errors of each output are spread, where that is collected."""
 
     @property
     def beyond(self) -> bool:
@@ -94,11 +97,21 @@ class Difference:
         """Return the smallest tolerance that would have passed, None when none would; zeros when the bits agree."""
         if np.isinf(self.needed):
             return None
-        return {"rtol": self.rtol, "atol": self.atol}
+        return {"rtol": self.rtol, "atol": self.atol, "factor": self.needed}
 
     def details(self) -> Details:
         """Return what was found so far as plain values."""
-        return Details(self.elements, self.differing, self.count_beyond, self.ulp, self.worst, self.nan, self.infinite)
+        found = self.elements, self.differing, self.count_beyond, self.ulp, self.worst, self.nan, self.infinite
+        return Details(*found, outputs=all_errors(self.spreads))
+
+    def count_equal(self, name: str, elements: int) -> None:
+        """Count elements of an output that are equal, where that is collected."""
+        if (spread := self.spread(name)) is not None:
+            spread.equal += elements
+
+    def spread(self, name: str) -> Spread | None:
+        """Return where the errors of an output are collected, None where they are not."""
+        return None if self.spreads is None else self.spreads.setdefault(name, Spread())
 
 
 _HALF = np.dtype(np.float16)
@@ -254,7 +267,9 @@ def _compare_values(
         into.give_up(f"{where} has shape {list(actual.shape)}, not {list(expected.shape)}")
     elif name not in rules.random:
         into.elements += expected.size
-        if not same_bits(expected, actual):
+        if same_bits(expected, actual):
+            into.count_equal(name, expected.size)
+        else:
             _compare_tensors(Pair(name, item, expected, actual, into.binding), rules, into)
 
 
@@ -291,6 +306,10 @@ def _compare_tensors(pair: Pair, rules: ComparisonRules, into: Difference) -> No
         into.count_beyond += flat.size
         element = pair.element(tuple(int(i) for i in np.unravel_index(int(flat[0]), expected.shape)))
         into.give_up(f"{describe(element)} ({flat.size} of {expected.size} differ)", element)
+        if (spread := into.spread(pair.name)) is not None:
+            spread.equal += expected.size - flat.size
+            spread.endless += flat.size
+            spread.record(float("inf"), element)
 
 
 def _compare_floats(pair: Pair, rules: ComparisonRules, into: Difference) -> None:
@@ -299,6 +318,7 @@ def _compare_floats(pair: Pair, rules: ComparisonRules, into: Difference) -> Non
     scales = rules.scales(pair.name, expected)
     worst, overall, position = -1.0, 0.0, (0,) * expected.ndim
     misplaced: tuple[int, ...] | None = None
+    spread = into.spread(pair.name)
     for block in blocks(expected.shape):
         raw_x, raw_y = np.asarray(expected[block]), np.asarray(actual[block])
         x, y = raw_x.astype(np.float64), raw_y.astype(np.float64)
@@ -307,6 +327,8 @@ def _compare_floats(pair: Pair, rules: ComparisonRules, into: Difference) -> Non
             overall = max(overall, float(factors(x, y, scales.whole, tolerance).max()))
         into.differing += int(np.count_nonzero(_bit_mismatch(raw_x.reshape(-1), raw_y.reshape(-1))))
         into.count_beyond += int(np.count_nonzero(found > 1.0))
+        if spread is not None:
+            spread.add(found)
         into.ulp = max(into.ulp, float(ulps(x, y, expected.dtype).max()))
         finite = np.isfinite(x) & np.isfinite(y)
         if not finite.all():
@@ -319,6 +341,8 @@ def _compare_floats(pair: Pair, rules: ComparisonRules, into: Difference) -> Non
         if found.reshape(-1)[top] > worst:
             worst, position = float(found.reshape(-1)[top]), place(block, found.shape, top)
     element = pair.element(position if misplaced is None else misplaced)
+    if spread is not None:
+        spread.record(worst, element)
     if misplaced is not None:
         into.give_up(describe(element), element)
     else:

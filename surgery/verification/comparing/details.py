@@ -57,6 +57,9 @@ _MEANINGS = {
 }
 
 
+NOTHING_HELPS = {"rtol": None, "atol": None, "factor": None}
+"""The tolerance needed, as reports have it, when no tolerance would have helped, or nothing was compared."""
+
 Plain = float | int | bool | str | complex
 """One element of an output."""
 
@@ -125,12 +128,43 @@ class Arbitration:
 
 
 @dataclass(frozen=True)
+class OutputErrors:
+    """How the errors of one output are spread, in shares of the tolerance: 1 uses all that is allowed.
+
+    `equal` elements are equal, and no tolerance would cover `endless` ones. `counts[i]` of the others need between
+    `2**(first + i)` and `2**(first + i + 1)` of it. `worst` is the element that needs most, `largest` its share.
+    """
+
+    name: str
+    elements: int
+    equal: int
+    endless: int
+    largest: float
+    worst: Element | None
+    first: int
+    counts: tuple[int, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "output": self.name,
+            "elements": self.elements,
+            "equal": self.equal,
+            "endless": self.endless,
+            "largest": plain(self.largest),
+            "worst": self.worst.to_json() if self.worst is not None else None,
+            "shares": {"first": self.first, "counts": list(self.counts)},
+        }
+
+
+@dataclass(frozen=True)
 class Details:
     """What a comparison found over all outputs and sets of inputs.
 
     `elements` were compared, `differing` of them have other bits, `beyond` of them leave the tolerance. `ulp` is the
     largest distance in units in the last place, `worst` the element that needs the largest tolerance, `metrics` how
     near the outputs of a LOSSY step are as a whole, and `accuracy` what they use of the budget and on which inputs.
+    `outputs` has how the errors of each output are spread, where the whole model was compared.
     """
 
     elements: int = 0
@@ -143,6 +177,7 @@ class Details:
     metrics: Mapping[str, float] | None = None
     accuracy: Mapping[str, Any] | None = None
     float64: Arbitration | None = None
+    outputs: tuple[OutputErrors, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; NaN and infinity, which JSON lacks, as texts."""
@@ -150,14 +185,16 @@ class Details:
         parts_json = {name: part.to_json() if part is not None else None for name, part in parts.items()}
         metrics = None if self.metrics is None else {name: plain(value) for name, value in self.metrics.items()}
         counts = {"elements": self.elements, "differing": self.differing, "beyond": self.beyond, "ulp": plain(self.ulp)}
-        return {**counts, **parts_json, "metrics": metrics, "accuracy": _plain(self.accuracy)}
+        spread = {"outputs": [one.to_json() for one in self.outputs]}
+        return {**counts, **parts_json, "metrics": metrics, "accuracy": _plain(self.accuracy), **spread}
 
 
 @dataclass(frozen=True)
 class Verdict:
     """The result of a verification.
 
-    `needed` is the smallest rtol and atol, together, that would have passed; None when no tolerance would have helped.
+    `needed` is the smallest rtol and atol, together, that would have passed, and as `factor` how many times the
+    tolerance that is; None when no tolerance would have helped.
     `reason` says why something is unverified: "not-run", "vacuous", "nondeterministic" or "region". `details` is None
     when no outputs were compared. `region` is the number of nodes that were compared in place of the whole model, None
     when the whole was.
@@ -190,7 +227,7 @@ class Verdict:
         return {
             "verdict": self.status.value,
             "reason": self.reason,
-            "needed": dict(self.needed) if self.needed is not None else {"rtol": None, "atol": None},
+            "needed": dict(self.needed) if self.needed is not None else dict(NOTHING_HELPS),
             "message": self.message,
             "details": self.details.to_json() if self.details is not None else None,
             "region": self.region,

@@ -72,7 +72,7 @@ class OutputJudge:
     def _find(self, runs: Sequence[Run], results: Sequence[Mapping[str, Any]], promise: Parity) -> _Found:
         """Compare all runs; ask float64 where there is a doubt."""
         rules = self._original.rules(promise)
-        found = _Found(promise, Difference())
+        found = _Found(promise, Difference(spreads={}))
         total = found.total
         for run, outputs in zip(runs, results):
             before = total.needed, total.bits

@@ -171,7 +171,7 @@ class _Change:
         nodes = sum(region.nodes for region in regions.values())
         close = [verdict for verdict, _ in self.shown.values() if verdict.status is Status.CLOSE]
         if not close:
-            needed = {"rtol": 0.0, "atol": 0.0}
+            needed = {"rtol": 0.0, "atol": 0.0, "factor": 0.0}
             proved = all(verdict.message == PROVED for verdict, _ in self.shown.values())
             how = PROVED if proved else "bit-identical"
             return Verdict(

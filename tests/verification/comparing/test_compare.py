@@ -63,7 +63,7 @@ def test_a_difference_far_into_a_large_tensor_is_found():
 def test_the_sign_of_a_zero_is_within_any_tolerance_but_not_the_same():
     total = _difference(_f32(0.0, 1), _f32(-0.0, 1))
     assert (total.bits, total.beyond) == (True, False)
-    assert total.as_needed() == {"rtol": 0.0, "atol": 0.0}
+    assert total.as_needed() == {"rtol": 0.0, "atol": 0.0, "factor": 0.0}
 
 
 @pytest.mark.parametrize("scale", [1e-29, 1.0, 1e9])

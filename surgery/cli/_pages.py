@@ -1,0 +1,56 @@
+"""Where pages are written, and how they are opened."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import webbrowser
+from pathlib import Path
+
+from surgery import storage
+from surgery.cli import _output
+from surgery.errors import UsageError
+
+
+def target(arguments: argparse.Namespace, model: Path) -> Path:
+    """Return where the page of a model goes, before anything is computed. OutputError if it may not be written there.
+
+    Without --output that is the name of the model in the current folder, or a temporary file that is only opened.
+    """
+    if arguments.output is None and arguments.open:
+        with tempfile.NamedTemporaryFile(prefix=f"{_stem(model)}-", suffix=".html", delete=False) as file:
+            return Path(file.name)
+    named = Path(arguments.output if arguments.output is not None else f"{_stem(model)}.html")
+    storage.check_target(named, force=arguments.force)
+    return named
+
+
+def _stem(model: Path) -> str:
+    return model.name.removesuffix(".onnx") or "model"
+
+
+def write(path: Path, text: str) -> None:
+    """Write a page, whole or not at all."""
+    storage.write_texts({path: text})
+
+
+def show(path: Path) -> None:
+    """Open a page in the browser, and say where it is if there is none. UsageError if no browser can be started."""
+    try:
+        opened = webbrowser.open(path.resolve().as_uri())
+    except webbrowser.Error:
+        opened = False
+    if not opened:
+        raise UsageError("no browser could be started", where=str(path), todo="open the file in one")
+
+
+def added(arguments: argparse.ArgumentParser, *, what: str) -> None:
+    """Add the flags for where a page goes."""
+    arguments.add_argument("-o", "--output", metavar="OUT.html", help=f"write {what} to this file")
+    arguments.add_argument("--open", action="store_true", help="open it in the browser")
+    arguments.add_argument("--force", action="store_true", help="replace a file that exists")
+
+
+def say(path: Path) -> None:
+    """Name the file that was written, on stdout."""
+    _output.write_text(f"{path}\n")

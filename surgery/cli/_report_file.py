@@ -1,0 +1,174 @@
+"""The report of a run as an HTML file: what is collected while it runs, and how the file is written."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from surgery.cli import _output
+from surgery.errors import UsageError, internal
+
+if TYPE_CHECKING:
+    from surgery.drawing import History
+    from surgery.engine.records import Observer, Result, StepRecord
+    from surgery.storage import StoredModel
+    from surgery.workers.memory import MemoryTimeline
+
+
+def add_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the flag for the report."""
+    parser.add_argument(
+        "--report",
+        metavar="FILE",
+        help="write a report of the run to FILE: one .html file that needs no network; also for a run that fails",
+    )
+
+
+def add_page_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the flags for showing a measurement as a page."""
+    parser.add_argument("--html", metavar="FILE", help="write what was found, with charts, to one .html file")
+    parser.add_argument("--force", action="store_true", help="overwrite an existing file")
+
+
+def check_page(arguments: argparse.Namespace) -> None:
+    """Raise OutputError if the page of a measurement could not be written, before it is measured."""
+    if arguments.html is not None:
+        from surgery import storage
+
+        storage.check_target(arguments.html, force=arguments.force)
+
+
+def write_page(arguments: argparse.Namespace, page: str) -> None:
+    """Write the page of a measurement, in one piece or not at all."""
+    from surgery import storage
+
+    storage.write_texts({Path(arguments.html): page})
+    _output.messages().print(f"wrote {arguments.html}", soft_wrap=True)
+
+
+class RunReport:
+    """Collects what a report needs while a run is under way, if one is asked for; entered around the run."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._file = Path(arguments.report) if arguments.report is not None else None
+        self._arguments = arguments
+        self._memory: MemoryTimeline | None = None
+        self.history: History | None = None
+        """Records the states of the graph, where there will be a page to draw them on."""
+
+    def __enter__(self) -> Self:
+        if self._file is not None:
+            from surgery import storage
+            from surgery.drawing import History
+
+            storage.check_target(self._file, force=self._arguments.force)
+            if self._arguments.output is not None and same_file(self._file, Path(self._arguments.output)):
+                raise UsageError(f"'{self._file}' cannot be the report and the model", todo="name another file")
+            self.history = History()
+        if self._file is not None or self._arguments.format == "json":
+            from surgery.workers.memory import MemoryTimeline
+
+            self._memory = MemoryTimeline()
+            self._memory.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._memory is not None:
+            self._memory.__exit__(kind, value, trace)
+
+    def observed(self, observer: Observer) -> Observer:
+        """Return an observer that also notes when steps end."""
+        return cast("Observer", _Noting(observer, self._memory)) if self._memory is not None else observer
+
+    def evidence(self, result: Result) -> dict[str, Any]:
+        """Return the keys that the JSON report has in addition."""
+        if self._memory is None:
+            return {}
+        from surgery.inspection.run_evidence import circumstances, contents
+
+        places = [step.where for step in result.steps]
+        found = {**circumstances(["surgery", *sys.argv[1:]], places), "memory": self._memory.to_json()}
+        if self._file is not None:
+            after = replace(result.stored, proto=result.proto)
+            found |= contents(result.stored, after, result.bindings)
+        return found
+
+    def write(self, run: Mapping[str, Any]) -> None:
+        """Write the report, if one is asked for."""
+        if self._file is not None:
+            drawing, note = drawn(self.history)
+            write(self._file, run, drawing, note)
+
+
+class _Noting:
+    """An observer that notes when steps end, and hands on everything."""
+
+    def __init__(self, observer: Observer, memory: MemoryTimeline) -> None:
+        self._observer, self._memory = observer, memory
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._observer, name)
+
+    def done(self, record: StepRecord) -> None:
+        """Note the end of a step."""
+        self._memory.note(record.name)
+        self._observer.done(record)
+
+
+def same_file(one: Path, other: Path) -> bool:
+    """Return whether two paths lead to the same place."""
+    return one.resolve() == other.resolve()
+
+
+def drawn(history: History | None) -> tuple[dict[str, Any] | None, str]:
+    """Return the drawing of a history, or None and why there is none."""
+    from surgery.drawing import document
+
+    if history is None or history.first is None:
+        return None, ""
+    try:
+        return document(history), ""
+    except Exception as error:
+        # A report without the graph says more than no report.
+        return None, f"the graph cannot be drawn: {internal(error)}"
+
+
+def write(file: Path, run: Mapping[str, Any], drawing: Mapping[str, Any] | None, note: str) -> None:
+    """Write the report of a run, whose JSON report is `run`, in one piece or not at all."""
+    from surgery import storage
+    from surgery.pages.run_report import report
+
+    storage.write_texts({file: report(run, drawing, note)})
+    _output.messages().print(f"wrote {file}", soft_wrap=True)
+
+
+def graph_of(run: Mapping[str, Any]) -> tuple[StoredModel | None, StoredModel | None, str]:
+    """Return the models that a JSON report names, if their files are there and the same, and why one is missing."""
+    before, why_before = _model(run.get("input") or {}, "original")
+    after, why_after = _model(run.get("output") or {}, "result")
+    return before, after, "; ".join(filter(None, (why_before, why_after)))
+
+
+def _model(side: Mapping[str, Any], name: str) -> tuple[StoredModel | None, str]:
+    from surgery import storage
+    from surgery.errors import SurgeryError
+    from surgery.proto.summary import summarize
+
+    path = side.get("path")
+    if not path or not side.get("sha256"):
+        return None, "" if name == "result" else f"the report does not name the file of the {name}"
+    try:
+        stored = storage.load(Path(path))
+        found = summarize(stored.proto, [Path(path)]).sha256
+    except (SurgeryError, OSError) as error:
+        return None, f"the {name} cannot be read: {error}"
+    if found != side["sha256"]:
+        return None, f"the {name}, {path}, has changed since the run"
+    return stored, ""

@@ -1,0 +1,42 @@
+"""Show a model as a graph in one HTML file that needs no network.
+
+Nodes are grouped by the modules of the exporter or by the scopes in their names, by function and by repeated block, and
+groups are collapsed: click one to look inside, or a node for its shapes, attributes, constants and lineage.
+
+Without -o the file is named after the model and lies in the current folder; with --open and without -o it is a
+temporary file. No weights are read but constants of at most 16 elements.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from surgery.cli import _output, _pages
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `view`."""
+    parser.add_argument("model", metavar="MODEL", help="an .onnx file")
+    _pages.added(parser, what="the page")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Write the page of a model, and open it if asked."""
+    from surgery.drawing import History, document
+    from surgery.pages import page
+
+    model = Path(arguments.model)
+    history = History.of(model)
+    target = _pages.target(arguments, model)
+    drawing = document(history)
+    text = page(history.title, (), drawing, kind="Model")
+    _pages.write(target, text)
+    if arguments.format == "json":
+        nodes, groups = drawing["states"][0]["nodes"], len(drawing["groups"]["name"])
+        _output.write_json({"output": str(target), "bytes": len(text.encode()), "nodes": nodes, "groups": groups})
+    else:
+        _pages.say(target)
+    if arguments.open:
+        _pages.show(target)
+    return 0

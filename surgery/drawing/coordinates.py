@@ -1,0 +1,137 @@
+"""The x of each vertex: columns slide to the middle of what they are connected with, as far as there is room."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from surgery.drawing.alignment import Alignment
+from surgery.drawing.arrays import Floats, Ints, offsets
+from surgery.drawing.lanes import Rows
+
+GAP = 16
+"""Between two boxes of a row, in px."""
+LANE_GAP = 10
+"""Next to the places of a lane."""
+FINE = 16
+"""Steps to one px: what is computed with."""
+FAR = 1 << 40
+ROUNDS = 1000
+NEAR = 24
+"""Px that a column moves to become straight."""
+
+
+@dataclass(frozen=True)
+class _Field:
+    """Vertices sorted by row and place. `least[i]` is how far vertex i must be from the first one of its row."""
+
+    sequence: Ints
+    row: Ints
+    least: Ints
+    by_column: Ints
+    bounds: Ints
+    column: Ints
+
+    def at_vertex(self) -> Ints:
+        """Return the column of each vertex."""
+        found = np.empty_like(self.column)
+        found[self.sequence] = self.column
+        return found
+
+    def push(self, wanted: Ints, direction: int) -> Ints:
+        """Move columns as little as needed in one direction, so that rows keep order and gaps. Returns x by column.
+
+        Alternates between rows, in which each vertex pushes the next ones, and columns, which follow their foremost
+        vertex, until nothing moves.
+        """
+        x = wanted
+        for _ in range(ROUNDS):
+            foremost = np.maximum.reduceat(
+                self.spread(x[self.column], direction)[self.by_column] * direction, self.bounds
+            )
+            moved = foremost * direction
+            if np.array_equal(moved, x):
+                break
+            x = moved
+        return x
+
+    def settle(self, wanted: Floats) -> Ints:
+        """Return the x of the columns, near to what is wanted, with rows in order: halfway of both ways to push."""
+        near = np.floor(wanted).astype(np.int64)
+        return (self.push(near, 1) + self.push(near, -1)) // 2
+
+    def slide(self, x: Ints, move: Ints, direction: int) -> Ints:
+        """Move columns in one direction as far as they want to and the gap to the next ones allows."""
+        at = x[self.column]
+        room = np.full(len(at), FAR, np.int64)
+        gap = np.diff(at - self.least)
+        gap[np.diff(self.row) > 0] = FAR
+        if direction > 0:
+            room[:-1] = gap
+        else:
+            room[1:] = gap
+        free = np.minimum.reduceat(room[self.by_column], self.bounds)
+        return x + direction * np.clip(move * direction, 0, free)
+
+    def spread(self, x: Ints, direction: int) -> Ints:
+        """Push within rows alone: `x` and the result in the order of the sequence."""
+        free = x - self.least
+        if direction > 0:
+            return np.maximum.accumulate(free + self.row * FAR) - self.row * FAR + self.least
+        return np.minimum.accumulate((free + self.row * FAR)[::-1])[::-1] - self.row * FAR + self.least
+
+
+def coordinates(rows: Rows, place: Ints, alignment: Alignment, widths: Ints) -> Ints:
+    """Return the centre of each vertex in px, in an own range for each component. `widths` are those of all vertices.
+
+    Boxes of a row are at least `GAP` apart, in their order.
+    """
+    turns = _turns(len(place))
+    field = _field(rows, place, alignment.strict(), widths)
+    x = _relaxed(rows, field, _compact(field), turns)
+    at = x[field.column]
+    field = _field(rows, place, alignment.joined(x[field.at_vertex()], NEAR * FINE), widths)
+    count = np.bincount(field.column)
+    x = _relaxed(rows, field, field.settle(np.bincount(field.column, at) / count), turns)
+    found = np.empty(len(place), np.int64)
+    found[field.sequence] = field.spread(x[field.column], 1) // FINE
+    return found
+
+
+def _relaxed(rows: Rows, field: _Field, x: Ints, turns: int) -> Ints:
+    """Let columns slide to the middle of what they are connected with, to the left and to the right in turn."""
+    column, count = field.at_vertex(), len(x)
+    inner = column[rows.upper] != column[rows.lower]
+    upper, lower = column[rows.upper[inner]], column[rows.lower[inner]]
+    weight = np.where((rows.lane[rows.upper] < 0) & (rows.lane[rows.lower] < 0), 2.0, 1.0)[inner]
+    total = np.maximum(np.bincount(upper, weight, count) + np.bincount(lower, weight, count), 1)
+    for turn in range(2 * turns):
+        pull = weight * (x[lower] - x[upper])
+        move = (np.bincount(upper, pull, count) - np.bincount(lower, pull, count)) / total
+        x = field.slide(x, np.trunc(move).astype(np.int64), 1 if turn % 2 == 0 else -1)
+    return x
+
+
+def _compact(field: _Field) -> Ints:
+    """Return columns halfway between as far left and as far right as they can be."""
+    count = len(field.bounds)
+    left = field.push(np.zeros(count, np.int64), 1)
+    right = field.push(np.full(count, int(left.max(initial=0)), np.int64), -1)
+    return (left + right) // 2
+
+
+def _turns(vertices: int) -> int:
+    return 30 if vertices < 4_000 else 15 if vertices < 40_000 else 8
+
+
+def _field(rows: Rows, place: Ints, column: Ints, widths: Ints) -> _Field:
+    sequence = np.argsort(place)
+    row = rows.row[sequence]
+    boxes = rows.lane[sequence] < 0
+    half = np.where(boxes, widths[sequence] * FINE // 2 + GAP * FINE // 2, LANE_GAP * FINE // 2)
+    edge = np.cumsum(2 * half) - half
+    begin = rows.starts[row]
+    by_column = np.argsort(column[sequence], kind="stable")
+    bounds = offsets(column, int(column.max(initial=-1)) + 1)[:-1]
+    return _Field(sequence, row, edge - edge[begin], by_column, bounds, column[sequence])

@@ -1,0 +1,71 @@
+"""Facts: types of values and multiply-accumulates of nodes, as shape inference finds them in one model."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from surgery.graph.graph import Graph
+from surgery.graph.values import Node, Value
+from surgery.inspection.costs import macs
+from surgery.shapes.facts import Dim
+from surgery.shapes.symbols import shown
+from surgery.storage import StoredModel, ir_from_proto
+from surgery.storage.scopes import nested
+
+Name = tuple[str, str]
+"""A value: the full name of the function that it is in, empty for the main graph, and its name."""
+
+
+class Facts:
+    """The types of the values of a model, as text, and the multiply-accumulates of its nodes.
+
+    Nothing is computed before the first question. A node is found by the first value that it makes.
+    """
+
+    def __init__(self, model: StoredModel) -> None:
+        self._model = model
+        self._types: dict[Name, str] | None = None
+        self._macs: dict[Name, int | str] = {}
+
+    def type_of(self, function: str, name: str) -> str:
+        """Return the type of a value, such as "float[batch,768]"; empty where nothing is known."""
+        return self._known().get((function, name), "")
+
+    def macs_of(self, function: str, name: str) -> int | str | None:
+        """Return what the node that makes a value computes: a number, or an expression in the names of dims."""
+        self._known()
+        return self._macs.get((function, name))
+
+    def _known(self) -> dict[Name, str]:
+        if self._types is None:
+            self._types = {}
+            graph = Graph(ir_from_proto(self._model.proto, self._model.weights), weights=self._model.weights)
+            self._read(graph, "", graph.ir.graph)
+            for key, function in graph.ir.functions.items():
+                self._read(graph, f"{key[0]}::{key[1]}{f':{key[2]}' if key[2] else ''}", function.graph)
+        return self._types
+
+    def _read(self, graph: Graph, function: str, scope: ir.Graph) -> None:
+        assert self._types is not None
+        for value in (value for inner in nested([scope]) for value in inner.inputs):
+            self._types.setdefault((function, value.name or ""), _typed(Value(graph, value)))
+        for node in (node for inner in nested([scope]) for node in inner):
+            for value in node.outputs:
+                self._types.setdefault((function, value.name or ""), _typed(Value(graph, value)))
+            counted = macs(Node(graph, node))
+            if counted is not None and counted.rough and node.outputs:
+                self._macs[function, node.outputs[0].name or ""] = counted.plain()
+
+
+def _typed(value: Value) -> str:
+    """Write type and dims: "float[batch,4]", "float" for a scalar, "float[...]" where not even the rank is known."""
+    kind = value.dtype
+    if kind is None:
+        return "" if value.type is None else str(value.type)
+    if value.shape is None:
+        return f"{kind.name.lower()}[...]"
+    return f"{kind.name.lower()}[{','.join(map(_dim, value.shape))}]" if value.shape else kind.name.lower()
+
+
+def _dim(dim: Dim) -> str:
+    return "?" if dim is None else shown(dim) if isinstance(dim, str) else str(dim)

@@ -1,0 +1,117 @@
+"""History: the states of a model, over the steps of a run or of two models that were compared.
+
+A history is given to a run as its recorder. It keeps what changed from state to state, and of the messages only the
+first and the last, which the result of the run holds anyway.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from surgery import storage
+from surgery.drawing.comparing import compared, key_of
+from surgery.drawing.descent import explain
+from surgery.drawing.rows import Rows, State
+from surgery.drawing.tracking import Tracker
+from surgery.proto.summary import operators
+
+if TYPE_CHECKING:
+    import onnx
+
+    from surgery.differences.difference import Difference
+    from surgery.engine.records import StepRecord
+
+    Model = str | Path | onnx.ModelProto
+
+
+class History:
+    """The states of a model. `first` and `last` are the models of the first and the last, with their weights."""
+
+    def __init__(self, title: str = "") -> None:
+        self.title = title
+        self.first: storage.StoredModel | None = None
+        self.last: storage.StoredModel | None = None
+        self._tracker = Tracker()
+
+    # How a history comes about
+
+    @property
+    def rows(self) -> Rows:
+        """What is known of the nodes and edges of all states."""
+        return self._tracker.found
+
+    @property
+    def looked_at(self) -> int:
+        """How many nodes and operands were looked at so far."""
+        return self._tracker.looked_at
+
+    @classmethod
+    def of(cls, model: Model) -> History:
+        """Return the history of one model, which has one state. ModelFileError when it is no model."""
+        stored, history = _load(model), cls()
+        history.begin(stored, stored.proto)
+        return history
+
+    @classmethod
+    def between(cls, found: Difference, before: Model, after: Model) -> History:
+        """Return the history of two models that were compared, which has two states.
+
+        `found` is what `surgery.diff` found between them.
+        """
+        first, second = _load(before), _load(after)
+        history = cls(" → ".join(_name(one, name) for one, name in ((first, "before"), (second, "after"))))
+        history.first, history.last = first, second
+        history._tracker = tracker = Tracker(keyed=True)
+        tracker.enter(first.proto)
+        old = dict(tracker.keys)
+        tracker.enter(second.proto, same={key_of(pair.after): key_of(pair.before) for pair in found.nodes.pairs})
+        compared(history.rows, found.nodes, old, tracker.keys)
+        for one, name in ((first, "before"), (second, "after")):
+            history.rows.states.append(State(_name(one, name), _count(one.proto)))
+        return history
+
+    # As the recorder of a run
+
+    def begin(self, stored: storage.StoredModel, proto: onnx.ModelProto) -> None:
+        """Take the model that a run starts from, `proto` as the steps see it; what was recorded before is dropped."""
+        self._tracker = Tracker()
+        self.title = self.title or (stored.path.name if stored.path is not None else "")
+        self.first = self.last = storage.StoredModel(stored.path, proto, stored.weights, stored.external)
+        self._tracker.enter(proto)
+        self.rows.states.append(State("original", _count(proto)))
+
+    def commit(self, proto: onnx.ModelProto, record: StepRecord, number: int) -> None:
+        """Take the model that a step left, with the record of the step and its number among the records of the run."""
+        assert self.first is not None
+        self.last = storage.StoredModel(self.first.path, proto, self.first.weights, self.first.external)
+        step = self._tracker.enter(proto, record.name)
+        explain(self.rows, step, record.applied, record.name)
+        self.rows.states.append(_state(record, number, _count(proto)))
+
+
+def _load(model: Model) -> storage.StoredModel:
+    return storage.load(Path(model)) if isinstance(model, str | Path) else storage.from_proto(model)
+
+
+def _name(model: storage.StoredModel, otherwise: str) -> str:
+    return model.path.name if model.path is not None else otherwise
+
+
+def _count(proto: onnx.ModelProto) -> int:
+    return sum(operators(proto).values())
+
+
+def _state(record: StepRecord, number: int, nodes: int) -> State:
+    verdict = record.verdict
+    needed = verdict.needed.get("factor") if verdict is not None and verdict.needed is not None else None
+    return State(
+        record.name,
+        nodes,
+        by=record.name,
+        step=number,
+        sites=record.sites,
+        verdict=str(verdict.status) if verdict is not None else None,
+        needed=needed,
+        message=record.message,
+    )

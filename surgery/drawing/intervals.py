@@ -1,0 +1,214 @@
+"""Where a row of items is cut: into turns of a pattern that follows itself, and at places that few values cross."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from surgery.drawing.arrays import Ints
+from surgery.drawing.fingerprints import Hashes, digests
+
+LEAST = 6
+"""Items that a block has at least: what is smaller is no easier to read as a group."""
+CANDIDATES = 24
+"""Lengths of a pattern that are tried."""
+SHARE = 8
+"""A pattern has to cover one item in this many."""
+PATTERNS = 4
+"""Lengths that are looked for in one sequence, one after the other."""
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """Items one after the other, and edges (place, place, label) between them, each leading to a later place."""
+
+    marks: Hashes
+    """What an item is."""
+    context: Hashes
+    """What an item and its surroundings are."""
+    edges: Ints
+    labels: Hashes
+
+    def part(self, first: int, last: int) -> Sequence:
+        """Return the items from `first` to before `last`, and the edges between them."""
+        inside = (self.edges >= first).all(axis=1) & (self.edges < last).all(axis=1)
+        return Sequence(
+            self.marks[first:last], self.context[first:last], self.edges[inside] - first, self.labels[inside]
+        )
+
+    def crossing(self) -> Ints:
+        """Return how many items are read across each place, from before the first item to after the last one."""
+        size = len(self.marks)
+        last = np.arange(size, dtype=np.int64)
+        np.maximum.at(last, self.edges[:, 0], self.edges[:, 1])
+        change = np.bincount(np.arange(size) + 1, minlength=size + 2) - np.bincount(last + 1, minlength=size + 2)
+        return np.asarray(np.cumsum(change)[: size + 1], np.int64)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A block: the items from `first` to before `last`, and the blocks inside, counted from its first item."""
+
+    first: int
+    last: int
+    inside: tuple[Cut, ...] = ()
+
+
+class Cutter:
+    """Cuts sequences into blocks, and those that are the same in the same way."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._known: dict[bytes, tuple[Cut, ...]] = {}
+
+    def cut(self, row: Sequence, least: int) -> tuple[Cut, ...]:
+        """Return the blocks of a sequence; none, if it is short enough. Turns of a pattern have `least` items."""
+        if len(row.marks) <= self._limit:
+            return ()
+        key = b"".join(part.tobytes() for part in (row.marks, row.edges, row.labels))
+        if key not in self._known:
+            self._known[key] = self._cut(row, least)
+        return self._known[key]
+
+    def _cut(self, row: Sequence, least: int) -> tuple[Cut, ...]:
+        runs = _patterns(row, least)
+        blocks = [
+            [self._block(row, first + turn * period, period, least) for turn in range(count)]
+            for first, period, count in runs
+        ]
+        # Places where chunks may be cut: everywhere but between the turns of a pattern, which are drawn as one.
+        free = np.ones(len(row.marks) + 1, np.bool_)
+        for first, period, count in runs:
+            free[first + 1 : first + period * count] = False
+        return self._chunked(row.crossing(), np.nonzero(free)[0], [block for run in blocks for block in run])
+
+    def _block(self, row: Sequence, first: int, size: int, least: int) -> Cut:
+        return Cut(first, first + size, self.cut(row.part(first, first + size), least))
+
+    def _chunked(self, crossing: Ints, places: Ints, blocks: list[Cut]) -> tuple[Cut, ...]:
+        """Put what stands between `places` into chunks, with the blocks there, until there are few enough."""
+        if len(places) - 1 <= self._limit:
+            return tuple(blocks)
+        marks = chunks(crossing[places], self._limit)
+        found: list[Cut] = []
+        for low, high in pairwise(marks):
+            first, last = int(places[low]), int(places[high])
+            held = [block for block in blocks if first <= block.first < last]
+            inside = [Cut(block.first - first, block.last - first, block.inside) for block in held]
+            if high - low == 1:
+                found += held
+            else:
+                inner = self._chunked(crossing[first : last + 1], places[low : high + 1] - first, inside)
+                found.append(Cut(first, last, inner))
+        return tuple(found)
+
+
+def covered(row: Sequence, least: int) -> int:
+    """Return how many items are in turns of a pattern."""
+    return sum(period * count for _, period, count in _patterns(row, least))
+
+
+def _patterns(row: Sequence, least: int) -> list[tuple[int, int, int]]:
+    """Find runs of patterns until none covers enough of what is left."""
+    found: list[tuple[int, int, int]] = []
+    marks = row.marks.copy()
+    for _ in range(PATTERNS):
+        runs = turns(replace(row, marks=marks), least)
+        if not runs:
+            break
+        found += runs
+        for first, period, count in runs:
+            size = period * count
+            marks[first : first + size] = digests(np.arange(first, first + size), np.zeros(size, np.int64))
+    return sorted(found)
+
+
+def turns(row: Sequence, least: int = LEAST) -> list[tuple[int, int, int]]:
+    """Find the pattern that covers most: runs (first place, length of the pattern, how often) that do not overlap."""
+    size = len(row.marks)
+    most, best, runs = 0, 0, [(0, 0)]
+    for period in sorted(_periods(row, least)):
+        tried = _runs(row.marks, period)
+        covered = sum(last - first for first, last in tried)
+        if covered > 1.05 * most:
+            most, best, runs = covered, period, tried
+    if most * SHARE < size:
+        return []
+    crossing = row.crossing()
+    return [turn for first, last in runs for turn in _cut(row, crossing, first, last, best)]
+
+
+def _periods(row: Sequence, least: int) -> list[int]:
+    """Return how far items are from the next ones of the same surroundings, the most frequent distances."""
+    size = len(row.marks)
+    order = np.argsort(row.context, kind="stable")
+    same = row.context[order[1:]] == row.context[order[:-1]]
+    distance = np.bincount(np.diff(order)[same], minlength=1)
+    score = distance * np.arange(len(distance))
+    likely = np.argsort(-score, kind="stable")[:CANDIDATES].tolist()
+    multiples = {period * -(-least // period) for period in likely if period and score[period]}
+    return [period for period in multiples if 2 * period <= size]
+
+
+def _runs(marks: Hashes, period: int) -> list[tuple[int, int]]:
+    """Return the ranges in which each mark is the one a period before, at least two periods long."""
+    differs = np.nonzero(marks[:-period] != marks[period:])[0]
+    begins = np.concatenate([[0], differs + 1])
+    ends = np.concatenate([differs, [len(marks) - period]])
+    found = []
+    floor = 0
+    for first, last in zip(begins.tolist(), ends.tolist()):
+        first = max(first, floor)
+        if last - first >= period:
+            found.append((first, last + period))
+            floor = last + period
+    return found
+
+
+def _cut(row: Sequence, crossing: Ints, first: int, last: int, period: int) -> list[tuple[int, int, int]]:
+    """Cut a run where the fewest items are read across, and keep the turns that are connected in the same way."""
+    shift = np.arange(min(period, last - first - 2 * period + 1))
+    counts = (last - first - shift) // period
+    costs = [
+        crossing[first + one : first + one + period * count + 1 : period].mean()
+        for one, count in zip(shift.tolist(), counts.tolist())
+    ]
+    at = int(np.argmin(np.round(costs, 3)))
+    begin, count = first + at, int(counts[at])
+    digest = _digests(row, begin, period, count)
+    found = []
+    start = 0
+    for end in [*(np.nonzero(np.diff(digest))[0] + 1).tolist(), count]:
+        if end - start > 1:
+            found.append((begin + start * period, period, end - start))
+        start = end
+    return found
+
+
+def _digests(row: Sequence, begin: int, period: int, count: int) -> Hashes:
+    """Hash the edges inside of each turn of a pattern."""
+    turn = (row.edges - begin) // period
+    inside = (turn[:, 0] == turn[:, 1]) & (row.edges[:, 0] >= begin) & (turn[:, 1] < count)
+    place = (row.edges[inside] - begin) % period
+    found = np.zeros(count, np.uint64)
+    np.add.at(found, turn[inside, 0], digests(place[:, 0], place[:, 1], row.labels[inside]))
+    return found
+
+
+def chunks(crossing: Ints, limit: int) -> list[int]:
+    """Return where to cut so that parts are about as large as each other, and few items are read across.
+
+    `crossing[i]` counts what is read across place i, for each place before and after all of them.
+    """
+    size = len(crossing) - 1
+    count = min(3 * limit // 4, -(-size // max(7 * limit // 10, 2)))
+    step = size / count
+    places = [0]
+    for part in range(1, count):
+        ideal = part * step
+        low, high = max(places[-1] + 1, int(ideal - step / 4)), int(ideal + step / 4) + 1
+        window = crossing[low:high] + np.abs(np.arange(low, high) - ideal) / size
+        places.append(low + int(np.argmin(window)))
+    return [*places, size]

@@ -1,0 +1,81 @@
+"""Paths: the modules or name scopes that each row stands in, also where its own name does not say so.
+
+A node that a pass made stands in what the modules of the nodes it was made of have in common. Any other node of which
+nothing is known stands where its readers do, or else where what it reads stands.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from surgery.drawing.nodes import split_path
+from surgery.drawing.rows import Rows
+
+Path = tuple[str, ...]
+
+_DEPTH = 16
+"""Groups within groups, beyond which the rest of a path is one name."""
+
+
+def paths(found: Rows) -> list[Path]:
+    """Return the path of each row."""
+    known = [_given(found, row) for row in range(len(found.rows))]
+    _inherit(found, known)
+    if any(known):
+        _infer(found, known)
+    return [_limited(path or ()) for path in known]
+
+
+def _given(found: Rows, row: int) -> Path | None:
+    """Return what is known of a row for itself."""
+    one = found.rows[row]
+    if one.is_port:
+        return ()
+    is_new = one.born > 0 or one.node.lineage is not None
+    if is_new and one.node.path is not None and split_path(one.node.name) == one.node.path:
+        return None  # its name is made from those of others
+    return one.node.path
+
+
+def _inherit(found: Rows, known: list[Path | None]) -> None:
+    """Give new nodes what the paths of those have in common that they were made of."""
+    parents: dict[int, list[int]] = defaultdict(list)
+    for old, new in found.links:
+        parents[new].append(old)
+    for row, one in enumerate(found.rows):
+        if known[row] is not None:
+            continue
+        above = [path for old in parents[row] if (path := known[old]) is not None]
+        if not above and one.node.lineage is not None:
+            above = [path for name in one.node.lineage.origins if (path := split_path(name)) is not None]
+        known[row] = common(above) if above else one.node.path
+
+
+def _infer(found: Rows, known: list[Path | None]) -> None:
+    """Give the nodes that are left a path by their neighbours."""
+    readers: dict[int, list[int]] = defaultdict(list)
+    sources: dict[int, list[int]] = defaultdict(list)
+    for edge in found.edges:
+        if not (found.rows[edge.source].is_port or found.rows[edge.target].is_port):
+            readers[edge.source].append(edge.target)
+            sources[edge.target].append(edge.source)
+    left = [row for row, path in enumerate(known) if path is None]
+    for neighbours, order in ((readers, reversed(left)), (sources, left)):
+        for row in order:
+            near = [path for other in neighbours[row] if (path := known[other]) is not None]
+            if known[row] is None and near:
+                known[row] = common(near)
+
+
+def common(paths: Iterable[Path]) -> Path:
+    """Return the leading parts that all paths share."""
+    shortest, *others = sorted(set(paths), key=len)
+    length = len(shortest)
+    for other in others:
+        length = next((at for at in range(length) if shortest[at] != other[at]), length)
+    return shortest[:length]
+
+
+def _limited(path: Path) -> Path:
+    return path if len(path) <= _DEPTH else (*path[: _DEPTH - 1], "/".join(path[_DEPTH - 1 :]))

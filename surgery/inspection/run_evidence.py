@@ -1,0 +1,67 @@
+"""What the report of a run says beyond its JSON report: where and how it was made, its recipes, weights and costs."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from surgery.errors import internal
+from surgery.inspection.environment import environment
+
+if TYPE_CHECKING:
+    from surgery.storage import StoredModel
+
+_MOST_BYTES = 128 * 1024
+"""Bytes of a recipe that are quoted."""
+
+
+def circumstances(command: Sequence[str], places: Iterable[str]) -> dict[str, Any]:
+    """Return how and where a run was made: `command`, `environment`, and the `recipes` that `places` point into.
+
+    A place is a file and a line, such as "fast.yaml:12". Files that cannot be read are left out.
+    """
+    files = dict.fromkeys(place.rpartition(":")[0] for place in places if ":" in place)
+    recipes = [{"path": path, "text": text} for path in files if (text := _read(path)) is not None]
+    return {"command": shlex.join(command), "environment": environment(), "recipes": recipes}
+
+
+def _read(path: str) -> str | None:
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(_MOST_BYTES).decode(errors="replace")
+    except (OSError, ValueError):
+        return None
+
+
+def contents(before: StoredModel, after: StoredModel, bindings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the `weights` and `costs` of two models, and as `problems` why one of these is missing.
+
+    The costs are those of one run with the largest of the sizes in `bindings`.
+    """
+    from surgery.inspection.operator_costs import operator_costs
+    from surgery.inspection.weight_samples import compare_weights
+
+    sizes = _largest(bindings)
+    problems: list[str] = []
+
+    def attempt(what: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
+        try:
+            return make()
+        except Exception as error:
+            # A report without a part says more than no report.
+            problems.append(f"{what}: {internal(error)}")
+            return None
+
+    weights = attempt("the weights could not be compared", lambda: compare_weights(before, after))
+    old = attempt("the cost of the original could not be counted", lambda: operator_costs(before, sizes))
+    new = attempt("the cost of the result could not be counted", lambda: operator_costs(after, sizes))
+    costs = {"sizes": sizes, "before": old, "after": new} if old or new else None
+    return {"weights": weights, "costs": costs, "problems": problems}
+
+
+def _largest(bindings: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Return the largest sizes that the original runs with."""
+    found = [dict(one["dims"]) for one in bindings if not one.get("refused")]
+    return max(found, key=lambda sizes: sum(sizes.values()), default={})

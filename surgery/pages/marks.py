@@ -1,0 +1,47 @@
+"""How statuses look: a sign, a word and a tone, so that color is never all that tells them apart."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+
+class Mark(NamedTuple):
+    """A sign, what it says, and the tone: "ok", "warn", "bad", "info" or "none"."""
+
+    sign: str
+    word: str
+    tone: str
+
+    def __html__(self) -> str:
+        sign = Markup('<span class="chip {}"><span aria-hidden="true">{}</span>{}</span>')
+        return str(sign.format(self.tone, self.sign, self.word))
+
+
+VERDICTS = {
+    "equal": Mark("=", "equal", "ok"),
+    "close": Mark("\u2248", "close", "ok"),
+    "different": Mark("\u2260", "different", "bad"),
+    "unverified": Mark("?", "unverified", "warn"),
+    "lossy": Mark("\u2193", "lossy", "info"),
+    "intended": Mark("\u2192", "intended", "info"),
+}
+STATUSES = {
+    "committed": Mark("\u2713", "committed", "ok"),
+    "unchanged": Mark("\u00b7", "unchanged", "none"),
+    "rolled_back": Mark("\u21ba", "rolled back", "warn"),
+    "skipped": Mark("\u00b7", "skipped", "none"),
+    "failed": Mark("\u2715", "failed", "bad"),
+}
+HOLDS, MISSED = Mark("\u2713", "holds", "ok"), Mark("\u2715", "missed", "bad")
+
+
+def verdict(name: str | None) -> Mark:
+    """Return the mark of a verdict."""
+    return VERDICTS.get(name or "", Mark("\u2013", name or "not compared", "none"))
+
+
+def status(name: str) -> Mark:
+    """Return the mark of the status of a step."""
+    return STATUSES.get(name, Mark("\u2013", name, "none"))

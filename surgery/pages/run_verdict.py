@@ -1,0 +1,157 @@
+"""The head of the report of a run: what the run comes to, in one sentence, and its numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from surgery.pages import marks, text
+from surgery.pages.page import render
+
+_SIGNS = {"ok": "\u2713", "warn": "!", "bad": "\u2715", "info": "i"}
+_MEASURED = re.compile(r"speed: .*\(found ([0-9.]+), between ([0-9.]+) and ([0-9.]+)")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run comes to: the tone, a sentence, and what explains it."""
+
+    tone: str
+    headline: str
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def sign(self) -> str:
+        """The sign of the tone."""
+        return _SIGNS[self.tone]
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One number of a run, with a remark below it."""
+
+    name: str
+    value: str
+    remark: str = ""
+
+
+def verdict(run: Mapping[str, Any]) -> Markup:
+    """Return the body of the first section."""
+    return render("run/verdict.html.jinja", run=run, outcome=outcome(run), facts=list(_facts(run)), marks=marks)
+
+
+def final(run: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the verdict on the end result: on the whole model, else the last on a committed step."""
+    if run.get("end"):
+        return dict(run["end"])
+    found = [step for step in run["steps"] if step["status"] == "committed" and step.get("verdict")]
+    whole = [step for step in found if step.get("region") is None]
+    return next(iter([*reversed(whole), *reversed(found)]), None)
+
+
+def failed(run: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the step that ended the run, if one did."""
+    return next((step for step in run["steps"] if step["status"] == "failed"), None)
+
+
+def outcome(run: Mapping[str, Any]) -> Outcome:
+    """Return what a run comes to."""
+    return _negative(run) or _positive(run)
+
+
+def _negative(run: Mapping[str, Any]) -> Outcome | None:
+    step = failed(run)
+    if step is not None:
+        return Outcome("bad", f"The run ended at {step['pass']}. Nothing was written.", (step["message"],))
+    if run.get("unverifiable"):
+        return Outcome("bad", "Nothing could be verified. Nothing was written.", (run["unverifiable"],))
+    missed = [item["what"] for item in run.get("expectations", ()) if not item["ok"]]
+    if missed:
+        what = (
+            "An expectation of the recipe does" if len(missed) == 1 else f"{len(missed)} expectations of the recipe do"
+        )
+        return Outcome("bad", f"{what} not hold. Nothing was written.", tuple(missed))
+    if not run["ok"]:
+        return Outcome("bad", "Parts of the run were refused, which --strict does not allow. Nothing was written.")
+    return None
+
+
+def _positive(run: Mapping[str, Any]) -> Outcome:
+    committed = [step for step in run["steps"] if step["status"] == "committed"]
+    changed = [step for step in committed if not step["pass"].startswith("(")]
+    refused = run.get("refused") or ()
+    if not changed:
+        found = Outcome("info", "Nothing to do: no step changed the model.")
+    else:
+        found = _agreement(final(run))
+    unverified = [step["pass"] for step in changed if step.get("verdict") == "unverified"]
+    if unverified and found.tone != "warn":
+        what = text.plural(len(unverified), "step was", "steps were")
+        found = Outcome(
+            "warn", f"{found.headline} {what} accepted without being verified.", (*found.remarks, *unverified)
+        )
+    if refused:
+        what = text.plural(len(refused), "step", "steps")
+        return Outcome("warn", f"{found.headline} Of {what}, not all held; that part was undone.", found.remarks)
+    return found
+
+
+def _agreement(found: Mapping[str, Any] | None) -> Outcome:
+    if found is None:
+        return Outcome("warn", "The model was changed, and not compared with the original.")
+    remark = (found["message"],) if found.get("message") else ()
+    kinds = {
+        "equal": Outcome("ok", "The result is bit-identical to the original."),
+        "close": Outcome("ok", "The result agrees with the original.", remark),
+        "lossy": Outcome("info", "The result is less accurate on purpose, within its budget.", remark),
+        "intended": Outcome("info", "The result computes something else on purpose.", remark),
+        "different": Outcome("bad", "The result differs from the original.", remark),
+    }
+    return kinds.get(found["verdict"], Outcome("warn", "The result could not be compared with the original.", remark))
+
+
+def _facts(run: Mapping[str, Any]) -> Iterator[Fact]:
+    before, after = run["input"], run["output"]
+    yield Fact("Nodes", *_moved(before["nodes"], after["nodes"], text.integer))
+    if before.get("bytes") is not None:
+        size = _moved(before["bytes"], after.get("bytes"), text.size)
+        yield Fact(
+            "File size", *(size if after.get("bytes") is not None else (text.size(before["bytes"]), "no file written"))
+        )
+    costs = run.get("costs") or {}
+    if costs.get("before") and costs.get("after"):
+        yield Fact("Multiply-accumulates", *_moved(costs["before"]["macs"], costs["after"]["macs"], text.amount))
+        yield Fact("Bytes between nodes", *_moved(costs["before"]["bytes"], costs["after"]["bytes"], text.size))
+    for item in run.get("expectations", ()):
+        if measured := _MEASURED.match(item["what"]):
+            ratio, low, high = measured.groups()
+            yield Fact("Speed", f"{float(ratio):.2f}\u00d7", f"between {float(low):.2f} and {float(high):.2f}")
+    steps = run["steps"]
+    committed = sum(step["status"] == "committed" for step in steps)
+    yield Fact("Steps", f"{committed} of {len(steps)}", "changed the model")
+    worst = final(run)
+    factor = ((worst or {}).get("needed") or {}).get("factor")
+    if isinstance(factor, int | float):
+        yield Fact("Tolerance used", share(factor), "at the worst element")
+    yield Fact("Time", text.seconds(run["seconds"]), "with verification")
+
+
+def share(factor: float) -> str:
+    """Write a share of the tolerance: "none", "14 %", "3.2 times"."""
+    if factor == 0:
+        return "none"
+    if factor > 1:
+        return f"{factor:.3g} times"
+    return f"{factor * 100:.2g} %" if factor >= 0.001 else f"{text.scientific(factor * 100)} %"
+
+
+def _moved(before: Any, after: Any, write: Any) -> tuple[str, str]:
+    """Return the number after, and how it came from the one before."""
+    if before == after:
+        return write(after), "as before"
+    by = text.change(before, after) if not isinstance(before, str) and not isinstance(after, str) else ""
+    return write(after), f"from {write(before)}{', ' + by if by else ''}"

@@ -1,0 +1,117 @@
+"""Text as pages show it: what a browser would obey made visible, and numbers for people."""
+
+from __future__ import annotations
+
+import math
+import re
+
+_OBEYED = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff"
+    "\ufeff\ufff9-\ufffb\ufffe\uffff\U000e0000-\U000e007f]"
+)
+"""Control characters but for tab and newline, marks of direction, what has no width, and halves of surrogate pairs."""
+
+_MOST = 240
+"""Characters of a name that are shown; the middle of longer ones is left out."""
+
+_BYTES = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
+_COUNTS = ((10**12, "T"), (10**9, "G"), (10**6, "M"))
+_MINUS = "\u2212"
+MISSING = "\u2013"
+"""What stands for a value that there is not: a dash."""
+
+
+def visible(text: str) -> str:
+    """Write what a browser would obey, rather than show, as its code, such as \\u202e."""
+    return _OBEYED.sub(lambda found: _code(ord(found[0])), text)
+
+
+def _code(number: int) -> str:
+    if number > 0xFFFF:
+        return f"\\U{number:08x}"
+    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"
+
+
+def clip(text: object, most: int = _MOST) -> str:
+    """Make text visible and leave out the middle of a long one, with a remark on how long it is."""
+    shown = visible(str(text))
+    if len(shown) <= most:
+        return shown
+    head = most * 2 // 3
+    return f"{shown[:head]}\u2026{shown[-(most - head) :]} ({len(shown):,} characters)"
+
+
+def integer(number: int | None) -> str:
+    """Write a count with separators: "12,345"."""
+    return MISSING if number is None else f"{number:,}".replace("-", _MINUS)
+
+
+def amount(number: float | str | None) -> str:
+    """Write a large number with a prefix: "1.25 G"; an expression stays as it is."""
+    if number is None or isinstance(number, str):
+        return number or MISSING
+    for factor, prefix in _COUNTS:
+        if abs(number) >= factor:
+            return f"{number / factor:.3g} {prefix}"
+    return integer(round(number))
+
+
+def size(number: float | str | None) -> str:
+    """Write a number of bytes: "2.5 MB"; an expression stays as it is."""
+    if number is None or isinstance(number, str):
+        return f"{number} B" if number else MISSING
+    for factor, unit in _BYTES:
+        if abs(number) >= factor:
+            return f"{number / factor:.3g} {unit}".replace("-", _MINUS)
+    return f"{number:.0f} B".replace("-", _MINUS)
+
+
+def seconds(number: float | None) -> str:
+    """Write a time: "0.82 ms", "12.4 s", "3 min 20 s"."""
+    if number is None:
+        return MISSING
+    if number >= 90:
+        minutes, rest = divmod(round(number), 60)
+        return f"{minutes} min {rest} s"
+    if number >= 0.1:
+        return f"{number:.3g} s"
+    return f"{number * 1e3:.3g} ms" if number >= 1e-4 or number == 0 else f"{number * 1e6:.3g} \u00b5s"
+
+
+def scientific(number: float | str | None) -> str:
+    """Write a small number: "1.2e-07"; zero, infinity and None are told apart."""
+    if number is None:
+        return MISSING
+    if isinstance(number, str):
+        return number
+    return "0" if number == 0 else f"{number:.2g}".replace("-", _MINUS)
+
+
+def plain_number(value: object) -> str:
+    """Write an element of a tensor with all the digits that tell float32 values apart."""
+    if isinstance(value, float):
+        return f"{value:.9g}".replace("-", _MINUS)
+    return clip(value)
+
+
+def change(before: float | None, after: float | None) -> str:
+    """Write by how much a number changed, in percent of what it was; empty if that says nothing."""
+    if not before or after is None or not math.isfinite(before) or before == after:
+        return ""
+    share = (after - before) / before
+    if abs(share) < 0.001:
+        return "<0.1 %" if share > 0 else f">{_MINUS}0.1 %"
+    digits = 1 if abs(share) < 0.1 else 0
+    return f"{share * 100:+.{digits}f} %".replace("-", _MINUS)
+
+
+def dims(values: object) -> str:
+    """Write sizes of dims: "batch=2, sequence=37"."""
+    return (
+        ", ".join(f"{clip(name, 60)}={size}" for name, size in dict(values).items()) if isinstance(values, dict) else ""
+    )
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """Write a count with its noun: "1 site", "12 sites"."""
+    return f"{integer(count)} {one if count == 1 else many or one + 's'}"

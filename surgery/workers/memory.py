@@ -1,0 +1,86 @@
+"""The private memory of processes: of one, and of this one with its workers over time."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from surgery.workers import client
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_MOST = 600
+"""Samples that are kept; when there are more, every second one goes, and the interval doubles."""
+
+
+def private_bytes(pid: int) -> int:
+    """Return the bytes of memory of a process that no file stands for. OSError when it has ended."""
+    fields = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
+    return (int(fields[1]) - int(fields[2])) * _PAGE
+
+
+class MemoryTimeline:
+    """Samples the private memory of this process and of its workers, while it is entered.
+
+    `note` marks the end of a step. Where the system does not tell, there are no samples.
+    """
+
+    def __init__(self, interval: float = 0.05) -> None:
+        self._interval = interval
+        self._samples: list[tuple[float, int, int]] = []
+        self._steps: list[tuple[float, str]] = []
+        self._started = time.monotonic()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._started = time.monotonic()
+        self._sample()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._done.set()
+        self._thread.join()
+        self._sample()
+
+    def note(self, step: str) -> None:
+        """Mark the end of a step."""
+        self._steps.append((self._now(), step))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values: `samples` are seconds since the start, bytes of this process, and of its workers."""
+        return {
+            "interval": self._interval,
+            "peak": max((own + workers for _, own, workers in self._samples), default=0),
+            "samples": [list(sample) for sample in self._samples],
+            "steps": [list(step) for step in self._steps],
+        }
+
+    def _now(self) -> float:
+        return round(time.monotonic() - self._started, 3)
+
+    def _watch(self) -> None:
+        while not self._done.wait(self._interval):
+            self._sample()
+
+    def _sample(self) -> None:
+        try:
+            own = private_bytes(os.getpid())
+        except (OSError, ValueError):
+            return
+        workers = 0
+        for pid in client.processes():
+            try:
+                workers += private_bytes(pid)
+            except (OSError, ValueError):
+                continue
+        self._samples.append((self._now(), own, workers))
+        if len(self._samples) > _MOST:
+            del self._samples[1::2]
+            self._interval *= 2
