@@ -103,7 +103,9 @@ def _positive(run: Mapping[str, Any]) -> Outcome:
 def _agreement(found: Mapping[str, Any] | None) -> Outcome:
     if found is None:
         return Outcome("warn", "The model was changed, and not compared with the original.")
-    remark = (found["message"],) if found.get("message") else ()
+    message = found.get("message") or ""
+    lead = "Farthest off is " if message.startswith("output ") else ""
+    remark = (f"{lead}{message}",) if message else ()
     kinds = {
         "equal": Outcome("ok", "The result is bit-identical to the original."),
         "close": Outcome("ok", "The result agrees with the original.", remark),
@@ -125,7 +127,7 @@ def _facts(run: Mapping[str, Any]) -> Iterator[Fact]:
     costs = run.get("costs") or {}
     if costs.get("before") and costs.get("after"):
         yield Fact("Multiply-accumulates", *_moved(costs["before"]["macs"], costs["after"]["macs"], text.amount))
-        yield Fact("Bytes between nodes", *_moved(costs["before"]["bytes"], costs["after"]["bytes"], text.size))
+        yield Fact("Bytes moved", *_moved(costs["before"]["bytes"], costs["after"]["bytes"], text.size))
     for item in run.get("expectations", ()):
         if measured := _MEASURED.match(item["what"]):
             ratio, low, high = measured.groups()
