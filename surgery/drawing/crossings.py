@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from surgery.drawing.arrays import Ints, inverse, offsets, ranges
+from surgery.drawing.arrays import Ints, distinct, inverse, offsets, ranges
 from surgery.drawing.lanes import Rows
 
 STRIDE = 48
@@ -114,5 +114,5 @@ def inversions(values: Ints, starts: Ints) -> int:
         parted = np.empty_like(values)
         parted[target] = values
         values = parted
-        starts = np.unique(np.concatenate([starts, middle]))
+        starts = distinct(np.concatenate([starts, middle]))
     return total
