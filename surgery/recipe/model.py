@@ -87,6 +87,10 @@ class _Expected(When):
     makes: ClassVar[Any] = schema.Expect
     wanted = 'a mapping such as {ops: {Dropout: 0}, nodes: "<= 500"}'
 
+    def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> Any:
+        """Make expectations that know their place."""
+        return self.makes(**given, where=f"{draft.path}:{node.line}:{node.column}")
+
 
 _Signature = Annotated[Literal["unchanged"], Word]
 _SIGNATURE = "Inputs and outputs keep their names, order, types and dims."

@@ -55,6 +55,8 @@ class Expect:
     signature: Literal["unchanged"] | None = None
     speed: float | None = None
     target: str | None = None
+    where: str = field(default="", compare=False)
+    """The place as `path:line:column`, both from 1; empty where no file says so."""
 
 
 @dataclass(frozen=True, kw_only=True)
