@@ -266,18 +266,18 @@ class Pipeline:
         state, noted = self.model.state, self.journal.expectations
         before = before or self._original
         found = expectations(expected, state.ops, opset(state.proto))
-        noted += [Expectation(prefix + what, ok, expected.where) for what, ok in found]
+        noted += [Expectation(prefix + what, ok, expected.where(what)) for what, ok in found]
         if expected.signature is not None:
             same = not signature(before.proto).differences(signature(state.proto))
-            noted.append(Expectation(f"{prefix}signature: unchanged", same, expected.where))
+            noted.append(Expectation(f"{prefix}signature: unchanged", same, expected.where("signature")))
         if expected.target is not None:
             what, ok = fits(expected.target, self.model.stored, state.proto)
-            noted.append(Expectation(prefix + what, ok, expected.where))
+            noted.append(Expectation(prefix + what, ok, expected.where(what)))
         if expected.speed is not None and not self.judge.trusts:
             self.journal.stage("(expect)", "speed")
             inputs, models = self._recipe.inputs, (before.proto, state.proto)
             what, ok = speed(expected.speed, self.model.stored, models, inputs, self._recipe.verify)
-            noted.append(Expectation(prefix + what, ok, expected.where))
+            noted.append(Expectation(prefix + what, ok, expected.where(what)))
 
 
 def _is_among(state: State, others: Sequence[State]) -> bool:

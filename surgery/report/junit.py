@@ -40,7 +40,7 @@ def junit(outcome: Outcome) -> str:
 
 def _class_name(outcome: Outcome) -> str:
     """Return what CI tools group test cases by. Dots separate packages."""
-    return _text(f"surgery.{outcome.command}.{outcome.subject}".replace(" ", "_").replace("/", "_"))
+    return _text(f"surgery.{outcome.command}.{re.sub('[ ./]', '_', outcome.subject)}")
 
 
 def _case(suite: ElementTree.Element, check: Check, title: str, group: str) -> None:

@@ -17,6 +17,7 @@ _MOST_ROWS = 200
 _LONGEST = 500
 """Letters of a message: services refuse summaries beyond some size."""
 
+_PLAIN = re.compile(r"[a-z]*|[-+0-9.,e%> ]*[kMGT]?B?")
 _MARKS = {"broken": "❌", "failed": "❌", "undone": "⚠️", "remark": "⚠️"}
 
 
@@ -45,7 +46,8 @@ def code(text: str, most: int = 200) -> str:
 
 
 def _cell(text: str) -> str:
-    return code(text).replace("|", "\\|")
+    """Write a cell: plain if it is a number or a word, in which nothing has a meaning."""
+    return text if _PLAIN.fullmatch(text) else code(text).replace("|", "\\|")
 
 
 def _row(cells: Iterable[str]) -> str:

@@ -54,20 +54,24 @@ class StepTable:
 
 
 def _width(columns: Sequence[str], rows: Sequence[dict[str, Text]]) -> int:
-    """Return how wide a table is. The size of a region stands with its verdict."""
-    total = 0
-    for name in columns:
-        if name == "region":
-            total += max((cell.cell_len for row in rows if (cell := row[name])), default=-1) + 1
-        else:
-            total += max(len(name), *(row[name].cell_len for row in rows)) + _GAP
-    return total - _GAP
+    """Return how wide a table is."""
+    shown = _joined(columns, rows)
+    return sum(max(len(name), *(row[name].cell_len for row in shown)) + _GAP for name in shown[0]) - _GAP
+
+
+def _joined(columns: Sequence[str], rows: Sequence[dict[str, Text]]) -> list[dict[str, Text]]:
+    """Return the cells of some columns; the size of a region stands with its verdict."""
+    found = []
+    for row in rows:
+        verdict = {"verdict": row["verdict"] + row["region"]} if "region" in columns else {}
+        found.append({name: (row | verdict)[name] for name in columns if name != "region"})
+    return found
 
 
 def _table(columns: Sequence[str], rows: Sequence[dict[str, Text]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    shown = [name for name in columns if name != "region"]
-    for name in shown:
+    shown = _joined(columns, rows)
+    for name in shown[0]:
         # Only names may break: numbers must stay whole.
         table.add_column(
             name,
@@ -75,9 +79,8 @@ def _table(columns: Sequence[str], rows: Sequence[dict[str, Text]]) -> Table:
             no_wrap=name != "step",
             overflow="fold" if name == "step" else "ellipsis",
         )
-    for row in rows:
-        cells = {**row, "verdict": row["verdict"] + row["region"]} if "region" in columns else row
-        table.add_row(*(cells[name] for name in shown))
+    for row in shown:
+        table.add_row(*row.values())
     return table
 
 
