@@ -34,10 +34,10 @@ def histogram_table(counts: Sequence[OperatorCount], *, total: bool = True, ever
     """
     table = Table(box=None, pad_edge=False, header_style="bold", show_footer=total)
     before, after = sum(count.before for count in counts), sum(count.after for count in counts)
-    table.add_column("operator", footer="all", no_wrap=True)
-    table.add_column("before", footer=str(before), justify="right")
-    table.add_column("after", footer=str(after), justify="right")
-    table.add_column("difference", footer=change(after - before), justify="right")
+    table.add_column("operator", footer="all", overflow="fold")
+    table.add_column("before", footer=str(before), justify="right", no_wrap=True)
+    table.add_column("after", footer=str(after), justify="right", no_wrap=True)
+    table.add_column("difference", footer=change(after - before), justify="right", no_wrap=True)
     same = [count for count in counts if not count.difference]
     folds = not every and len(same) > 1
     for count in counts:
