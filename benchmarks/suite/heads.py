@@ -1,4 +1,4 @@
-"""The heads and the width of attention in models of the zoo at full size, by the beginning of the file's name.
+"""The heads and the width of attention in models of the zoo, by the beginning of the file's name.
 
 ONNX Runtime's optimizer is told them, as its documentation wants it.
 """
@@ -44,10 +44,35 @@ HEADS = {
 _CACHED = (8, 512)
 """Of the decoders with a cache, but those that have a row."""
 
+SMALL = {
+    "bert": (12, 24),
+    "gpt2-tiny": (12, 24),
+    "vit": (12, 24),
+    "llama-tiny": (6, 24),
+    "t5-enc": (8, 24),
+    "swin": (3, 24),
+    "swin2": (3, 12),
+    "sam2": (1, 12),
+    "segformer": (1, 8),
+    "detr": (4, 24),
+    "conformer": (4, 24),
+    "wavlm": (4, 24),
+    "unet": (4, 16),
+    "vae": (1, 32),
+    "mmdit": (4, 32),
+    "bloom": (6, 48),
+    "mpt": (8, 48),
+    **dict.fromkeys(("gemma", "gpt-neox", "gptj", "falcon", "llama-past", "mi", "phi", "qwen"), (8, 64)),
+}
+"""The same of models at small size, which end in `-tiny`; what has no row has six heads of four elements."""
+
 
 def of(path: Path) -> tuple[int, int]:
     """Return heads and width, of the longest name that fits; zeros, which let the optimizer guess, for other files."""
     name = path.name
+    if "-tiny." in name:
+        fitting = [stem for stem in SMALL if name.startswith(stem)]
+        return SMALL[max(fitting, key=len)] if fitting else (6, 24)
     if "-past" in name and not name.startswith(("bart", "t5", "whisper")):
         return _CACHED
     fitting = [stem for stem in HEADS if name.startswith(stem)]

@@ -29,6 +29,13 @@ def _not(call: Call, place: Lowering) -> Result:
     return place.node("Equal", call.input(0), place.constant(np.array(False), "false"))
 
 
+@part("IsNaN", plain=True)
+def _is_nan(call: Call, place: Lowering) -> Result:
+    """Whether x differs from itself, as NaN alone does. Before opset 11 Equal takes integers and booleans only."""
+    place.require(place.target >= 11, "before opset 11 Equal compares no floating-point numbers")
+    return place.node("Not", place.node("Equal", call.input(0), call.input(0)))
+
+
 @part("Or", plain=True)
 def _or(call: Call, place: Lowering) -> Result:
     """Not (not a and not b). A Where of booleans would do, and ONNX Runtime has none on the CPU."""

@@ -62,11 +62,11 @@ def decompose(graph: Graph, *, ops: Sequence[str] = ()) -> None:
     Options:
         ops: the operators, by name; without it, what the target does not run. Known are: Attention, BitwiseNot,
             CastLike, Celu, CenterCropPad, Clip, DequantizeLinear, Einsum, Gelu, GreaterOrEqual, GroupNormalization,
-            HammingWindow, HannWindow, HardSigmoid, HardSwish, InstanceNormalization, LayerNormalization, LessOrEqual,
-            LogSoftmax, Max, Mean, MeanVarianceNormalization, Min, Mish, Neg, NegativeLogLikelihoodLoss, Not, Or,
-            PRelu, QuantizeLinear, RMSNormalization, Reciprocal, ReduceL1, ReduceL2, ReduceLogSum, ReduceLogSumExp,
-            ReduceSumSquare, Relu, RotaryEmbedding, Shrink, SimplifiedLayerNormalization, SoftmaxCrossEntropyLoss,
-            Softplus, Sum, SwiGLU, Swish, ThresholdedRelu, Trilu, Xor;
+            HammingWindow, HannWindow, HardSigmoid, HardSwish, InstanceNormalization, IsNaN, LayerNormalization,
+            LessOrEqual, LogSoftmax, Max, Mean, MeanVarianceNormalization, Min, Mish, Neg, NegativeLogLikelihoodLoss,
+            Not, Or, PRelu, QuantizeLinear, RMSNormalization, Reciprocal, ReduceL1, ReduceL2, ReduceLogSum,
+            ReduceLogSumExp, ReduceSumSquare, Relu, RotaryEmbedding, Shrink, SimplifiedLayerNormalization,
+            SoftmaxCrossEntropyLoss, Softplus, Sum, SwiGLU, Swish, ThresholdedRelu, Trilu, Xor;
             of com.microsoft, as `com.microsoft::Gelu`, or without the domain where ONNX has none of that name:
             Attention, BiasAdd, BiasGelu, BiasSoftmax, BiasSplitGelu, DecoderMaskedMultiHeadAttention,
             DequantizeLinear, DynamicQuantizeMatMul, EmbedLayerNormalization, ExpandDims, FastGelu, FusedConv,

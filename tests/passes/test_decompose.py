@@ -38,6 +38,8 @@ CALLS = {
     "HardSwish": f"{X} {{ y = HardSwish(x) }}",
     "InstanceNormalization": "(float[2,4,9] x, float[4] w, float[4] b) => (float[2,4,9] y) "
     "{ y = InstanceNormalization(x, w, b) }",
+    "IsNaN": "(float[N] x) => (bool[N] y) { r = Sqrt(x)  y = IsNaN(r) }",
+    "IsNaN, float64": "(double[N] x) => (bool[N] y) { r = Sqrt(x)  y = IsNaN(r) }",
     "LayerNormalization": "(float[N,3,4] x, float[3,4] w) => (float[N,3,4] y) "
     "{ y = LayerNormalization<axis = 1>(x, w) }",
     "LessOrEqual": "(int32[N] a, int32[N] b) => (bool[N] y) { y = LessOrEqual(a, b) }",
