@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from surgery import Builder, Graph, Node, UsageError, Value, data_type, narrowing
 
+from ._narrow_boundaries import Boundaries
 from ._narrow_casts import Casts
 from ._narrow_format import Format
 from ._narrow_nodes import (
@@ -118,6 +119,9 @@ class Narrowing:
         for name in self.outputs:
             self._give(now[name])
         self.casts.settle()
+        boundaries = Boundaries(self.graph, self.casts)
+        while boundaries.cross():
+            self.casts.settle()
 
     # Inputs and outputs of the model
 
