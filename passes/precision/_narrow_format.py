@@ -22,8 +22,8 @@ class Format:
     """A narrower float type: its largest number, its smallest normal and smallest number of all, its digits.
 
     `digits` counts the bits of the significand, the hidden one included: integers up to 2 to that power are exact.
-    `opset` is the first in which a Cast takes the number of the type, and `carried_from` that in which If, Loop and Scan do; source:
-    the schemas.
+    `opset` is the first in which a Cast takes the number of the type, and `carried_from` that in which If, Loop and
+    Scan do; source: the schemas.
     """
 
     name: str
