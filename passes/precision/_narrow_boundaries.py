@@ -13,9 +13,10 @@ from typing import Any
 from surgery import Builder, Graph, Node, Value, data_type
 
 from ._narrow_casts import Casts
-from ._narrow_nodes import is_default, is_float
+from ._narrow_nodes import is_default, is_float, is_moving
 
 _FLOAT = data_type("float")
+_ADDING = frozenset({"Add", "Sub", "Sum"})
 _FIRST_SCAN = 9
 """The opset in which Scan took the form that it has: before, it ran over a batch."""
 
@@ -24,8 +25,8 @@ _FIRST_SCAN = 9
 class Boundary:
     """What has to be of one type: an input of a node, the input of its body, outputs of bodies, an output of the node.
 
-    `position` is that of the input of the node. `runs` says that an output surely comes from the body, and is not the
-    input of the node handed on by a loop of no iterations.
+    `position` is that of the input of the node. `trips` are the fewest and the most iterations: with none, a loop hands
+    its input on as its output.
     """
 
     node: Node
@@ -33,7 +34,7 @@ class Boundary:
     made: Value | None = None
     formal: Value | None = None
     position: int | None = None
-    runs: bool = True
+    trips: tuple[int, int | None] = (1, 1)
 
     @property
     def given(self) -> Value | None:
@@ -91,7 +92,7 @@ class Boundaries:
         exact_given = given is None or self.casts.holds(given)
         if wide_inside and not (exact_inside and exact_given):
             return False
-        if wide_outside and not (exact_inside and (exact_given or boundary.runs)):
+        if wide_outside and not (exact_inside and (exact_given or boundary.trips[0])):
             return False
         arriving = [value for value in (given, *inner) if value is not None and not value.is_constant]
         casts = sum(self.casts.source(value) is None for value in arriving) + wide_inside + wide_outside
@@ -139,12 +140,13 @@ def boundaries(node: Node) -> Iterator[Boundary]:
 
 def _of_loop(node: Node) -> Iterator[Boundary]:
     body = node.attributes["body"].as_graph()
-    carried, trips, condition = len(node.inputs) - 2, node.input(0), node.input(1)
-    runs = (trips is None or (trips.scalar or 0) > 0) and (condition is None or bool(condition.scalar))
+    carried, count, condition = len(node.inputs) - 2, node.input(0), node.input(1)
+    most = None if count is None else count.scalar
+    runs = (count is None or (most or 0) > 0) and (condition is None or bool(condition.scalar))
     for index, made in enumerate(node.outputs):
         results = ((body, index + 1),)
         if index < carried:
-            yield Boundary(node, results, made, Value(node.graph, body.inputs[index + 2]), index + 2, runs)
+            yield Boundary(node, results, made, Value(node.graph, body.inputs[index + 2]), index + 2, (int(runs), most))
         else:
             yield Boundary(node, results, made)
 
@@ -155,12 +157,36 @@ def _of_scan(node: Node) -> Iterator[Boundary]:
     axes = node.attr("scan_input_axes") or [0]
     first = node.input(carried)
     length = None if first is None or first.shape is None else first.shape[axes[0]]
-    runs = isinstance(length, int) and length > 0
+    trips = (length, length) if isinstance(length, int) else (0, None)
     for index, formal in enumerate(body.inputs):
         if index < carried:
             made = node.outputs[index]
-            yield Boundary(node, ((body, index),), made, Value(node.graph, formal), index, runs)
+            yield Boundary(node, ((body, index),), made, Value(node.graph, formal), index, trips)
         else:
             yield Boundary(node, formal=Value(node.graph, formal), position=index)
     for index, made in enumerate(node.outputs[carried:], carried):
         yield Boundary(node, ((body, index),), made)
+
+
+def running_sums(graph: Graph, most: int) -> set[Node]:
+    """Find the nodes that add to a value from one iteration to the next, more than `most` times or who knows how often.
+
+    Such a sum grows while what is added does not, until it is lost.
+    """
+    found: set[Node] = set()
+    for node in graph.nodes("Loop", "Scan"):
+        for boundary in boundaries(node):
+            trips = boundary.trips[1]
+            if boundary.formal is not None and boundary.results and (trips is None or trips > most):
+                maker = _moved(boundary.inner()[0]).producer
+                operands = maker.inputs if maker is not None and is_default(maker) and maker.op in _ADDING else []
+                if maker is not None and any(each and _moved(each) == boundary.formal for each in operands):
+                    found.add(maker)
+    return found
+
+
+def _moved(value: Value) -> Value:
+    """Follow a value upstream through operators that only move elements."""
+    while (maker := value.producer) is not None and is_moving(maker) and (first := maker.input(0)) is not None:
+        value = first
+    return value
