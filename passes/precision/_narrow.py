@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from surgery import Builder, Graph, Node, UsageError, Value, data_type, narrowing
 
+from ._narrow_boundaries import Boundaries, running_sums
 from ._narrow_casts import Casts
 from ._narrow_format import Format
 from ._narrow_nodes import (
@@ -37,7 +38,8 @@ _SQUARING = frozenset(
 
 _ANGLES = frozenset({"Cos", "Sin", "Tan"})
 _LARGEST_ERROR = 2.0**-6
-"""The rounding error of an angle, in radians, from which on nothing is left of three digits of its sine."""
+"""The rounding error of an angle, in radians, from which on nothing is left of three digits of its sine; and that of a
+sum over iterations, next to the sum, where each of them rounds it."""
 
 _DIVIDING = {"Div": 1, "Log": 0, "Reciprocal": 0}
 """Operators with an input that must not become 0, and its place."""
@@ -76,6 +78,7 @@ class Narrowing:
         self.limit = self.format.greatest / wishes.margin if wishes.margin else math.inf
         self.casts = Casts(graph, wishes.format, wishes.runtime)
         self.counting = counting(graph)
+        self.running_sums = running_sums(graph, int(_LARGEST_ERROR * 2**wishes.format.digits))
         self.very_large = very_large(graph, lambda value: self.casts.loss(value, value.tensor).overflow > 0)
         self.inputs = [] if wishes.keep_io_types else [value for value in graph.inputs() if is_float(value)]
         self.outputs = [] if wishes.keep_io_types else [value.name for value in graph.outputs() if is_float(value)]
@@ -93,11 +96,10 @@ class Narrowing:
                 yield _Candidate(node, found)
 
     def _measured(self) -> Ranges:
-        main = self.graph.main
         wanted = [*self.inputs, *(value for value in self.graph.outputs() if value.name in self.outputs)]
         for candidate in self.candidates:
-            if candidate.node.scope is main and not isinstance(candidate.found, str):
-                wanted += [value for value in _narrowed(candidate) if not value.is_constant and value.scope is main]
+            if not self.graph.in_function(candidate.node) and not isinstance(candidate.found, str):
+                wanted += [value for value in _narrowed(candidate) if not value.is_constant]
         ranges = measured(self.graph, wanted) if wanted and self.wishes.margin else {}
         for candidate in self.candidates:
             if not isinstance(candidate.found, str):
@@ -118,6 +120,9 @@ class Narrowing:
         for name in self.outputs:
             self._give(now[name])
         self.casts.settle()
+        boundaries = Boundaries(self.graph, self.casts)
+        while boundaries.cross():
+            self.casts.settle()
 
     # Inputs and outputs of the model
 
@@ -159,6 +164,8 @@ class Narrowing:
         read = [value for value in floats(node) if value in self.counting]
         limit = 2**self.format.digits
         new.require(not read, f"it computes with integers, which {name} holds up to {limit} only")
+        running = node in self.running_sums
+        new.require(not running, f"it sums up over iterations, of which {name} loses what is small next to the sum")
         for value in _narrowed(candidate):
             self._check_weight(new, value)
             large = value in self.very_large and value not in candidate.ranges

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any, Literal
 
 from surgery import Builder, Graph, Node, Value, data_type, narrowing
@@ -63,7 +64,7 @@ class Casts:
         known = self._made.get(value)
         if known is not None and _is_there(known):
             return known
-        self._made[value] = made = self._narrowed(new.at(self._outer(value, reader)), value)
+        self._made[value] = made = self._narrowed(new.at(self.outer(value, reader)), value)
         return made
 
     def _narrowed(self, new: Builder, value: Value) -> Value:
@@ -79,7 +80,7 @@ class Casts:
             value = maker.required_input(0)
         return new.node("Cast", value, to=self.format.dtype)
 
-    def _outer(self, value: Value, reader: Node) -> Node:
+    def outer(self, value: Value, reader: Node) -> Node:
         """Return the node of the value's own scope that reads it, itself or in a subgraph."""
         while reader.scope is not value.scope and reader.scope in self._holders:
             reader = self._holders[reader.scope]
@@ -110,26 +111,31 @@ class Casts:
     def _exact(self, moving: dict[Node, tuple[frozenset[int], frozenset[int]]]) -> set[Value]:
         """Find the float32 values that the narrower type holds: what is cast from it, and what moves such elements."""
         exact: set[Value] = set()
-
-        def holds(value: Value) -> bool:
-            if value in exact or self.source(value) is not None:
-                return True
-            tensor = value.tensor
-            return tensor is not None and tensor.size <= _SMALL and self.format.holds(tensor.numpy())
-
         for node, (inputs, outputs) in moving.items():
             read = [node.required_input(place) for place in sorted(inputs)]
-            if all(map(holds, read)) and not all(value.is_constant for value in read):
+            if all(value in exact or self.holds(value) for value in read) and not all(
+                value.is_constant for value in read
+            ):
                 exact.update(node.outputs[place] for place in outputs)
         return exact
+
+    def holds(self, value: Value) -> bool:
+        """Return whether each element of a float32 value is surely a number of the narrower type."""
+        if self.source(value) is not None:
+            return True
+        tensor, maker = value.tensor, value.producer
+        if maker is not None and is_default(maker) and maker.op == "ConstantOfShape":
+            filling = maker.attr("value")
+            return filling is None or self.format.holds(filling.numpy())
+        return tensor is not None and tensor.size <= _SMALL and self.format.holds(tensor.numpy())
 
     def _choose(self, moving: dict[Node, tuple[frozenset[int], frozenset[int]]], exact: set[Value]) -> set[Node]:
         """Choose the nodes that change to the narrower type, those downstream first."""
         chosen: set[Node] = set()
         for node, (inputs, outputs) in reversed(moving.items()):
             made = [node.outputs[place] for place in outputs if node.outputs[place].is_used]
-            wide = {value for value in made if self._is_read_wide(value, value in exact, chosen)}
-            narrow = {value for value in made if self._is_read_narrow(value, chosen)}
+            wide = {value for value in made if self.is_read_wide(value, value in exact, chosen)}
+            narrow = {value for value in made if self.is_read_narrow(value, chosen)}
             read = {node.required_input(place) for place in inputs}
             new = [value for value in read if not self._is_known(value, exact, chosen)]
             if node.outputs[0] in exact:
@@ -146,18 +152,19 @@ class Casts:
     def _is_known(self, value: Value, exact: set[Value], chosen: set[Node]) -> bool:
         """Return whether a value needs no new Cast to be had in the narrower type."""
         return (
-            value.is_constant or value in exact or self.source(value) is not None or self._is_read_narrow(value, chosen)
+            value.is_constant or value in exact or self.source(value) is not None or self.is_read_narrow(value, chosen)
         )
 
-    def _is_read_wide(self, value: Value, exact: bool, chosen: set[Node]) -> bool:
-        """Return whether something needs a value in float32."""
+    def is_read_wide(self, value: Value, exact: bool = False, chosen: Container[Node] = ()) -> bool:
+        """Return whether something needs a value in float32, which nodes that are chosen to change do not."""
         indifferent = INDIFFERENT if exact else EXTENTS
         return value.is_output or any(
             not (reader in chosen or self._is_narrowing(reader) or (is_default(reader) and reader.op in indifferent))
             for reader in value.consumers
         )
 
-    def _is_read_narrow(self, value: Value, chosen: set[Node]) -> bool:
+    def is_read_narrow(self, value: Value, chosen: Container[Node] = ()) -> bool:
+        """Return whether something needs a value in the narrower type."""
         return any(reader in chosen or self._is_narrowing(reader) for reader in value.consumers)
 
     def _is_narrowing(self, node: Node) -> bool:

@@ -22,7 +22,8 @@ class Format:
     """A narrower float type: its largest number, its smallest normal and smallest number of all, its digits.
 
     `digits` counts the bits of the significand, the hidden one included: integers up to 2 to that power are exact.
-    `opset` is the first in which a Cast takes the number of the type; source: the schemas of Cast.
+    `opset` is the first in which a Cast takes the number of the type, and `carried_from` that in which If, Loop and
+    Scan do; source: the schemas.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Format:
     smallest: float
     digits: int
     opset: int
+    carried_from: int
 
     @property
     def dtype(self) -> Any:
@@ -75,10 +77,10 @@ class Loss:
     relative: float
 
 
-FLOAT16 = Format("float16", 65504.0, 2.0**-14, 2.0**-24, 11, 6)
+FLOAT16 = Format("float16", 65504.0, 2.0**-14, 2.0**-24, 11, 6, 1)
 """IEEE 754 binary16."""
 
-BFLOAT16 = Format("bfloat16", 3.3895313892515355e38, 2.0**-126, 2.0**-133, 8, 13)
+BFLOAT16 = Format("bfloat16", 3.3895313892515355e38, 2.0**-126, 2.0**-133, 8, 13, 16)
 """The upper half of float32."""
 
 

@@ -34,7 +34,10 @@ Ranges = dict[str, Range]
 
 
 def measured(graph: Graph, values: Iterable[Value]) -> Ranges:
-    """Return the ranges of values of the main graph on the calibration data, none where there is no data."""
+    """Return the ranges of values of the main graph and of bodies on the calibration data, none where there is no data.
+
+    A value of a body that never runs on them has no range.
+    """
     wanted = list(dict.fromkeys(values))
     return graph.remember(("ranges", *(value.name for value in wanted)), lambda: _measure(graph, wanted))
 
@@ -42,9 +45,14 @@ def measured(graph: Graph, values: Iterable[Value]) -> Ranges:
 def _measure(graph: Graph, values: list[Value]) -> Ranges:
     found: Ranges = {}
     try:
-        for value, array in graph.recordings(values):
+        for value, array in graph.recordings([value for value in values if value.scope is graph.main]):
             if array.dtype == np.float32:
                 found.setdefault(value.name, Range()).include(array)
     except (UsageError, WorkerError):
         return {}  # no inputs, or the model does not run
-    return found
+    inside = [value for value in values if value.scope is not graph.main]
+    try:
+        ranges = graph.body_ranges(inside) if inside else {}
+    except (UsageError, WorkerError):
+        return found
+    return found | {value.name: Range(*pair) for value, pair in ranges.items() if pair[0]}

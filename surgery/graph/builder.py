@@ -178,6 +178,21 @@ class Builder:
         """Write the type and the dims of an interior value into the model."""
         self.edits.declarations.append((value.ir, type, dims))
 
+    def set_result(self, scope: ir.Graph, index: int, value: Value, dtype: ir.DataType) -> None:
+        """Let an output of a subgraph be another value, of this element type; `set_element_type` says so outside.
+
+        An Identity hands on what is no result of a node of the subgraph, or is an output of it already.
+        """
+        self.edits.results.append((scope, index, value.ir, dtype))
+
+    def set_element_type(self, value: Value, dtype: ir.DataType) -> None:
+        """Let an input of a subgraph, or what a node with subgraphs gives, be a tensor of another element type.
+
+        It is done last, after `replace`: what reads the value still takes the type of before until then, so that a Cast
+        can be put between the two.
+        """
+        self.edits.element_types.append((value.ir, dtype))
+
     def changes(self, value: Value) -> None:
         """Record that what `set_input` or `set_attribute` did upstream gives an interior value other contents.
 

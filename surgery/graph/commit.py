@@ -58,6 +58,7 @@ class Commit:
             # What stands at another place of the site read `old` only because it was there first.
             added += self._replace(old, new, places[before])
             orphans.append((old, self.stamps.place(new, before)))
+        orphans += self._set_boundaries(edits)
         removed = self._remove(edits.removals) + self._drop_functions(edits.functions)
         orphans += [(value, None) for value in self.ports.change()]
         orphans += [(value, None) for value in edits.drops]
@@ -129,6 +130,24 @@ class Commit:
                     self.graph.enter(subgraph, self._scope(node))
             self.graph.changed_nodes.append(node)
             self.graph.facts.drop(node)
+
+    def _set_boundaries(self, edits: Edits) -> list[tuple[ir.Value, Place]]:
+        """Set outputs of subgraphs, and types of what goes into them and comes out; return what is no output now."""
+        orphans: list[tuple[ir.Value, Place]] = []
+        for scope, index, value, dtype in edits.results:
+            old = scope.outputs[index]
+            if value.producer() is None or value.graph is not scope or value.is_graph_output():
+                identity = NewNode("Identity", "", (value,), {}, (ir.Value(),), None)
+                self._add_node(identity, scope, None)
+                value = identity.outputs[0]
+            value.type, value.shape = ir.TensorType(dtype), None if old.shape is None else old.shape.copy()
+            scope.outputs[index] = value
+            orphans.append((old, None))
+        for value, dtype in edits.element_types:
+            value.type = ir.TensorType(dtype)
+        if edits.results or edits.element_types:
+            self.graph.facts.forget()
+        return orphans
 
     def _rename_changed(self, edits: Edits) -> None:
         """Rename values that hold something else from now on."""

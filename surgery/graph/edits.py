@@ -57,6 +57,8 @@ class Edits:
     definitions: list[ir.Function] = field(default_factory=list)
     declarations: list[tuple[ir.Value, ir.TypeProtocol | None, Sequence[Dim] | None]] = field(default_factory=list)
     ports: list[tuple[PortEdit, ir.Value]] = field(default_factory=list)
+    results: list[tuple[ir.Graph, int, ir.Value, ir.DataType]] = field(default_factory=list)
+    element_types: list[tuple[ir.Value, ir.DataType]] = field(default_factory=list)
     port_types: list[tuple[ir.Value, ir.TypeProtocol | None, Sequence[Dim] | None]] = field(default_factory=list)
     port_orders: dict[str, list[tuple[ir.Value, str | None]]] = field(default_factory=dict)
     output_names: dict[ir.Value, str] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from surgery.errors import PassError, UsageError
 from surgery.graph import traversal
 from surgery.graph.builder import Builder
 from surgery.graph.commit import Commit, discard
-from surgery.graph.recording import Recording, record
+from surgery.graph.recording import Recording, record, record_bodies
 from surgery.graph.rename import dim_names
 from surgery.graph.state import GraphState, Refused, Site
 from surgery.graph.traversal import reads
@@ -179,6 +179,15 @@ class Graph(GraphState):
         inputs or a value is not one of the main graph, `WorkerError` where the model does not run.
         """
         return record(self, values, self.calibration)
+
+    def body_ranges(self, values: Sequence[Value]) -> dict[Value, tuple[float, float]]:
+        """Return the largest size of the elements of float32 values in bodies, and the smallest that is not 0.
+
+        The model runs as it stands on the calibration inputs; what is not finite does not count. Values of the main
+        graph, of functions and of branches or loops that are never entered with elements are left out or have (0, inf).
+        Of values in several bodies that share a name all are measured together. Raises as `recordings`.
+        """
+        return record_bodies(self, values, self.calibration)
 
     @contextmanager
     def site(self, anchor: Node | None = None) -> Iterator[Builder]:

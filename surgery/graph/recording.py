@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surgery.errors import UsageError, WorkerError
+from surgery.graph.body_ranges import BodyRanges, extremes
 from surgery.proto.extract import only
 from surgery.runtime.engine import Engine
 from surgery.runtime.reference import external_tensors, length
@@ -71,6 +72,31 @@ def record(graph: GraphState, values: Sequence[Value], calibration: Calibration 
                 largest = max(largest, sum(array.nbytes for array in arrays.values()))
                 yield from ((value, arrays[value.name]) for value in taken if value.name in arrays)
             group.learn(len(taken), largest)
+
+
+def record_bodies(
+    graph: GraphState, values: Sequence[Value], calibration: Calibration | None
+) -> dict[Value, tuple[float, float]]:
+    """Run the model as it stands on each set of inputs, and measure values in bodies of If, Loop and Scan.
+
+    See `Graph.body_ranges`.
+    """
+    if calibration is None:
+        raise UsageError("there are no inputs to calibrate with", todo="run the pass by a recipe or `surgery run`")
+    found: dict[str, tuple[float, float]] = {}
+    ranges = BodyRanges([value.name for value in values], graph.opset, graph.fresh)
+    with ExitStack() as stack:
+        weights = graph.weights if graph.weights is not None else stack.enter_context(Weights())
+        model, names = ranges.measure(proto_from_ir(graph.ir, weights))
+        if not names:
+            return {}
+        runner = stack.enter_context(closing(_engine(model, graph.limits)))
+        for arrays in _runs(runner, model, calibration.feeds()):
+            for matrix, array in arrays.items():
+                for name, largest, smallest in extremes(array, names[matrix]):
+                    before = found.get(name, (0.0, np.inf))
+                    found[name] = max(before[0], largest), min(before[1], smallest)
+    return {value: found[value.name] for value in values if value.name in found}
 
 
 def _engine(model: onnx.ModelProto, limits: Limits) -> Engine:
