@@ -37,6 +37,11 @@ _THROUGH = frozenset((*_ARITHMETIC, *_MOVES, "Dropout", "GatherElements"))
 
 def written_out(model: onnx.ModelProto) -> int:
     """Return how many softmaxes have a product upstream and one downstream, with only `_THROUGH` between."""
+    return len(softmaxes(model))
+
+
+def softmaxes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
+    """List the softmaxes that have a product upstream and one downstream, with only `_THROUGH` between."""
     graph = model.graph
     makers = {name: node for node in graph.node for name in node.output if name}
     readers: dict[str, list[onnx.NodeProto]] = {}
@@ -51,10 +56,11 @@ def written_out(model: onnx.ModelProto) -> int:
         for name in node.output:
             yield from readers.get(name, ())
 
-    return sum(
-        node.op_type in SOFTMAX and _meets(node, before) and _meets(node, after) and _weighs(node, after)
+    return [
+        node
         for node in graph.node
-    )
+        if node.op_type in SOFTMAX and _meets(node, before) and _meets(node, after) and _weighs(node, after)
+    ]
 
 
 def _meets(start: onnx.NodeProto, step: Step) -> bool:

@@ -41,6 +41,10 @@ class Columns:
 
 def columns(side: Side, *, scaled: bool = False) -> Columns | None:
     """Find the tensor that heads are cut from; with `scaled` also in front of factors."""
+    if side.count:
+        return _uncut(side, scaled=scaled)
+    if side.perm not in ((), (0, 2, 1, 3)):
+        return None
     value, axis, low, count, factor = side.value, 1 if not side.perm else 2, 0, 0, 1.0
     for _ in range(_STEPS):
         node, scale = value.producer, scalar_factor(value.producer) if scaled else None
@@ -59,6 +63,17 @@ def columns(side: Side, *, scaled: bool = False) -> Columns | None:
         else:
             return None
     return None
+
+
+def _uncut(side: Side, *, scaled: bool) -> Columns | None:
+    """Return the columns of a tensor that is not cut into heads yet; a Transpose reads it."""
+    reader = next((node for node in side.value.consumers if node.op == "Transpose"), None)
+    extents = side.value.shape
+    width = None if extents is None else extents[-1]
+    if reader is None or not isinstance(width, int):
+        return None
+    found = Columns(side.value, reader, 0, side.count, width // side.count, width, ready=side.value)
+    return _before_splits(found, scaled=scaled)
 
 
 def _part(value: Value, node: Node, axis: int) -> tuple[int, int, int] | None:

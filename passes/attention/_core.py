@@ -25,10 +25,14 @@ class Core:
 
 @dataclass(frozen=True)
 class Side:
-    """A value, and the permutation that is still to be done to it (empty: none)."""
+    """A value, and the permutation that is still to be done to it (empty: none).
+
+    With a `count`, the value is of rank 3, [batch, sequence, count * size], and still to be cut into heads.
+    """
 
     value: Value
     perm: tuple[int, ...] = ()
+    count: int = 0
 
 
 def core(softmax: Node, *, capped: bool = False, several: bool = False) -> Core | None:
@@ -36,7 +40,7 @@ def core(softmax: Node, *, capped: bool = False, several: bool = False) -> Core 
 
     With `capped`, scores may go through a soft cap; with `several`, more than one mask may be added to them.
     """
-    probabilities = _behind_guard(softmax.outputs[0])
+    probabilities = behind_guard(softmax.outputs[0])
     reader = only_reader(probabilities)
     if reader is None or reader.op != "MatMul" or reader.input(0) != probabilities:
         return None
@@ -44,8 +48,8 @@ def core(softmax: Node, *, capped: bool = False, several: bool = False) -> Core 
     if found is None or (len(found[3]) > 1 and not several):
         return None
     product, scale, softcap, masks = found
-    left, by_left = _unscaled(product.required_input(0))
-    right, by_right = _unscaled(product.required_input(1))
+    left, by_left = unscaled(product.required_input(0))
+    right, by_right = unscaled(product.required_input(1))
     keys = _transposed(right)
     if left.is_constant or keys is None:
         return None
@@ -76,7 +80,7 @@ def scalar_factor(node: Node | None) -> tuple[Value, float] | None:
     return value, factor if node.op == "Mul" else 1 / factor
 
 
-def _behind_guard(probabilities: Value) -> Value:
+def behind_guard(probabilities: Value) -> Value:
     """Step over the Where that turns a row of NaN, of a row masked whole, into zeros."""
     readers = probabilities.consumers
     where = next((node for node in readers if node.op == "Where" and node.input(2) == probabilities), None)
@@ -115,10 +119,10 @@ def _is_sum(value: Value, *, capped: bool) -> bool:
 
 
 def _product(value: Value, *, capped: bool) -> tuple[Node, float, float] | None:
-    value, scale = _unscaled(value)
+    value, scale = unscaled(value)
     producer, softcap = value.producer, 0.0
     if capped and producer is not None and producer.op == "Tanh" and only_reader(value) is not None:
-        value, inner = _unscaled(producer.required_input(0))
+        value, inner = unscaled(producer.required_input(0))
         producer, softcap, scale = value.producer, scale, inner * scale
     if producer is None or producer.op != "MatMul" or only_reader(value) is None:
         return None
@@ -126,7 +130,7 @@ def _product(value: Value, *, capped: bool) -> tuple[Node, float, float] | None:
     return None if right.is_constant else (producer, scale, softcap)
 
 
-def _unscaled(value: Value) -> tuple[Value, float]:
+def unscaled(value: Value) -> tuple[Value, float]:
     """Step over factors in front of a value."""
     scale = 1.0
     while (found := scalar_factor(value.producer)) is not None and only_reader(value) is not None:

@@ -38,12 +38,14 @@ class Operands:
     presents: tuple[Value, Value] | None
 
 
-def operands(found: Core, dependence: Dependence, opset: int, new: Builder) -> Operands:
-    """Read queries, keys and values as the operator wants them."""
+def operands(found: Core, dependence: Dependence, opset: int, new: Builder, *, factor: Value | None = None) -> Operands:
+    """Read queries, keys and values as the operator wants them; a `factor` of the scores goes to the queries."""
     shape = found.queries.shape or (None,) * 4
     new.require(isinstance(shape[1], int) and isinstance(shape[3], int), "the number of heads is not known")
     repeated = None if found.keys.perm else repetition(found.keys.value)
     new.require(repeated is None, "keys and values are shared by groups of queries")
+    if factor is not None:
+        return _in_heads(found, None, opset, new, factor=factor)
     queries = columns(Side(found.queries), scaled=True)
     states = _state(found.keys), _state(Side(found.values))
     keys, values = columns(states[0].fresh, scaled=True), columns(states[1].fresh)
@@ -57,7 +59,7 @@ def operands(found: Core, dependence: Dependence, opset: int, new: Builder) -> O
 def _state(side: Side) -> State:
     """Take the past off keys or values."""
     value, node = side.value, side.value.producer
-    is_kept = not side.perm and (value.is_output or len(value.consumers) > 1)
+    is_kept = not side.perm and not side.count and (value.is_output or len(value.consumers) > 1)
     if not is_kept:
         return State(side, None, None)
     if node is None or node.op != "Concat" or len(node.inputs) != 2 or node.attr("axis") not in (2, -2):
@@ -101,7 +103,7 @@ def _cache(
     if wholes[0] is None or wholes[1] is None or wholes[0] == wholes[1] or _keys_scaled(parts):
         return None, None
     presents = wholes[0], wholes[1]
-    read = [part.flat for part in parts] + ([] if found.mask is None else [found.mask, *found.more])
+    read = [part.flat for part in parts] + ([] if found.mask is None else [found.mask]) + [*found.more]
     if any(whole.scope is not found.context.scope for whole in presents) or dependence.any_on(read, set(presents)):
         return None, None
     pasts = [state.past for state in states]
@@ -128,11 +130,28 @@ def _is_past(past: Value, part: Columns) -> bool:
     return (extents[0], extents[1], extents[3]) == (flat[0], part.count, part.size)
 
 
-def _in_heads(found: Core, queries: Columns | None, opset: int, new: Builder) -> Operands:
+def flat_operands(found: Core, new: Builder) -> Operands:
+    """Read queries, keys and values of rank 3 as those of one head."""
+    side, queries, values = found.keys, found.queries.shape, found.values.shape
+    places, dims = side.perm or (0, 1, 2), side.value.shape or ()
+    new.require(None not in (queries or (None,)) and len(dims) == 3 and values is not None, "the dims are not known")
+    assert queries is not None and values is not None
+    keys = [dims[place] for place in places]
+    agree = None not in dims and keys[0] == queries[0] == values[0] and keys[1] == values[1] and keys[2] == queries[2]
+    new.require(agree, "the heads of queries, keys and values do not agree")
+    size = values[2]
+    new.require(isinstance(queries[2], int) and isinstance(size, int), "the size of the heads is not known")
+    assert isinstance(size, int)
+    turned = new.node("Transpose", side.value, perm=list(side.perm)) if side.perm else side.value
+    return Operands((found.queries, turned, found.values), found.scale, size, None, None)
+
+
+def _in_heads(found: Core, queries: Columns | None, opset: int, new: Builder, factor: Value | None = None) -> Operands:
     """Return flat queries, and keys and values of rank 4."""
     side, shape, extents = found.keys, found.queries.shape, found.values.shape
+    new.require(not side.count, "keys are not cut into heads like queries and values")
     keys = new.node("Transpose", side.value, perm=list(side.perm)) if side.perm else side.value
-    places = (0, 2, 1, 3) if side.perm else (0, 1, 2, 3)
+    places = side.perm or (0, 1, 2, 3)
     dims = side.value.shape or ()
     known = extents is not None and len(dims) == len(extents) == 4 and None not in extents
     same = known and tuple(dims[place] for place in places) == extents
@@ -142,7 +161,8 @@ def _in_heads(found: Core, queries: Columns | None, opset: int, new: Builder) ->
     new.require(alike, "the heads of queries, keys and values do not agree")
     if queries is None or queries.flat.shape is None or queries.flat.shape[0] != shape[0]:
         assert isinstance(shape[1], int) and isinstance(shape[3], int)
-        rows = new.node("Transpose", found.queries, perm=[0, 2, 1, 3])
+        scaled = found.queries if factor is None else new.node("Mul", found.queries, factor)
+        rows = new.node("Transpose", scaled, perm=[0, 2, 1, 3])
         target = new.constant(np.array([0, 0, shape[1] * shape[3]], np.int64), "flat")
         return Operands((new.node("Reshape", rows, target), keys, found.values), found.scale, shape[3], None, None)
     sums = biased([queries])

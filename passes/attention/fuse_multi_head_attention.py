@@ -7,11 +7,14 @@ import numpy as np
 
 from surgery import Builder, Graph, Node, Parity, Value, graph_pass
 
+from ._bias import joined_bias, require_fit
 from ._core import Core, core
 from ._dependence import Dependence
 from ._mask import fits, is_finite
-from ._operands import Operands, operands
+from ._operands import Operands, flat_operands, operands
 from ._shared import hand_on_flat
+from ._steps import is_attention
+from ._written import Written, read
 
 OPERATOR = "com.microsoft::MultiHeadAttention"
 
@@ -56,34 +59,71 @@ def fuse_multi_head_attention(graph: Graph) -> None:
     prepared: dict[Any, Ready] = defaultdict(dict)
     dependence = Dependence(graph)
     for node in graph.nodes("Softmax"):
-        if node.opset < 13:
-            continue
         masks, ready = prepared[node.scope], Ready()
         with graph.site(node) as new:
             found = core(node, several=True)
             if found is not None:
                 ready = _fuse(node, found, masks, dependence, new)
+            elif is_attention(node):
+                _fuse_written(node, read(node), dependence, new)
         if node.is_removed:
             masks |= ready
 
 
 def _fuse(softmax: Node, found: Core, masks: Ready, dependence: Dependence, new: Builder) -> Ready:
     new.require(found.queries.rank == 4, "the attention is not of rank 4, or its rank is not known")
-    new.require(softmax.attr("axis") in (-1, 3), "Softmax is not along the keys")
-    new.require_operator(OPERATOR, found.queries)
-    read = operands(found, dependence, softmax.opset, new)
-    ready = _attention_bias(softmax, found, read, masks, new)
-    count = (found.queries.shape or ())[1]
-    assert isinstance(count, int)
-    inputs = [*read.inputs, *[None] * (5 - len(read.inputs)), *(ready.values() or [None]), *(read.past or ())]
-    results = new.nodes(OPERATOR, *inputs, outputs=1 if read.presents is None else 3, num_heads=count, scale=read.scale)
-    for old, result in zip(read.presents or (), results[1:]):
-        new.replace(old, result)
-    hand_on_flat(found.context, results[0], count, read.size, new)
+    _require(softmax, found, new)
+    given = operands(found, dependence, softmax.opset, new)
+    ready = _attention_bias(softmax, found, given, masks, new)
+    (bias,) = ready.values() or (None,)
+    _replace(found, given, bias, new)
     return ready
 
 
-def _attention_bias(softmax: Node, found: Core, read: Operands, masks: Ready, new: Builder) -> Ready:
+def _require(softmax: Node, found: Core, new: Builder) -> None:
+    new.require(softmax.opset >= 13, "the opset is older than 13")
+    new.require(softmax.attr("axis") in (-1, (softmax.outputs[0].rank or 0) - 1), "Softmax is not along the keys")
+    new.require_operator(OPERATOR, found.queries)
+
+
+def _replace(found: Core, given: Operands, bias: Value | None, new: Builder) -> None:
+    """Put the operator in the place of an attention in heads."""
+    count = (found.queries.shape or ())[1]
+    assert isinstance(count, int)
+    results = _operator(given, count, bias, new)
+    for old, result in zip(given.presents or (), results[1:]):
+        new.replace(old, result)
+    hand_on_flat(found.context, results[0], count, given.size, new)
+
+
+def _operator(given: Operands, count: int, bias: Value | None, new: Builder) -> tuple[Value, ...]:
+    inputs = [*given.inputs, *[None] * (5 - len(given.inputs)), bias, *(given.past or ())]
+    outputs = 1 if given.presents is None else 3
+    return new.nodes(OPERATOR, *inputs, outputs=outputs, num_heads=count, scale=given.scale)
+
+
+def _fuse_written(softmax: Node, written: Written, dependence: Dependence, new: Builder) -> None:
+    """Fuse an attention in one of the less common forms."""
+    found, factor = written.core, written.steps.factor
+    _require(softmax, found, new)
+    guarded = any(reader.op == "IsNaN" for reader in softmax.outputs[0].consumers)
+    new.require(
+        not guarded or all(is_finite(value) for value in found.more),
+        "rows of NaN become zeros, and the mask may hold infinities",
+    )
+    if written.is_flat:
+        new.require(factor is None, "scores of rank 3 have a factor of their own for each row")
+        given = flat_operands(found, new)
+        new.replace(found.context, _operator(given, 1, joined_bias(written, given, softmax.opset, new), new)[0])
+        return
+    if factor is not None:
+        new.require(written.joint_from is None, "scores of rank 3 have a factor of their own for each row")
+        require_fit(factor.shape or (None,) * 5, written, new)
+    given = operands(found, dependence, softmax.opset, new, factor=factor)
+    _replace(found, given, joined_bias(written, given, softmax.opset, new), new)
+
+
+def _attention_bias(softmax: Node, found: Core, given: Operands, masks: Ready, new: Builder) -> Ready:
     """Return what is added to the scores in the form that the operator reads; nothing where that is nothing."""
     if found.mask is None:
         return {}
@@ -102,12 +142,12 @@ def _attention_bias(softmax: Node, found: Core, read: Operands, masks: Ready, ne
     whole = not missing and rows
     new.require(softmax.opset >= 15 or whole, "the mask is of fewer dims or rows, and the opset older than 15")
     length = found.queries if queries is None else queries
-    ready = masks.get((added, length)) or _in_rank_4(added, missing, rows, read, new)
+    ready = masks.get((added, length)) or _in_rank_4(added, missing, rows, given, new)
     return {(added, length): ready}
 
 
-def _in_rank_4(added: tuple[Value, ...], missing: int, rows: bool, read: Operands, new: Builder) -> Value:
-    ready, flat = added[0], read.inputs[0]
+def _in_rank_4(added: tuple[Value, ...], missing: int, rows: bool, given: Operands, new: Builder) -> Value:
+    ready, flat = added[0], given.inputs[0]
     assert flat is not None
     for mask in added[1:]:
         ready = new.node("Add", mask, ready)

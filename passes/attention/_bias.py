@@ -1,0 +1,100 @@
+"""What is added to scores, in whatever steps, as one `attention_bias` [batch or 1, heads or 1, queries, keys]."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from surgery import Builder, Value
+
+from ._operands import Operands
+from ._shared import ints
+from ._steps import Added, Dims, times
+from ._written import Written
+
+
+def joined_bias(written: Written, read: Operands, opset: int, new: Builder) -> Value | None:
+    """Return the sum of what is added to the scores, masks put over it in their order; None where there is nothing.
+
+    The last dim of what is added is that of the keys, or one: the probabilities are multiplied with as many values.
+    """
+    steps = written.steps.added
+    if not steps:
+        return None
+    new.require(opset >= 15, "the mask is of fewer dims or rows, and the opset older than 15")
+    bias: Value | None = None
+    parts: list[Dims] = []
+    for place, step in reversed(list(enumerate(steps))):
+        is_joint = written.joint_from is not None and place >= written.joint_from
+        given = step.value if isinstance(step, Added) else step.condition
+        parts.append(require_fit(_extents(given, is_joint, written, new), written, new))
+        value = _in_heads(given, is_joint, written, new)
+        if isinstance(step, Added):
+            value = value if step.factor == 1 else new.node("Mul", value, _number(step.value, step.factor, new))
+            bias = value if bias is None else new.node("Add", bias, value)
+            continue
+        scores = bias if bias is not None else _number(step.low, 0.0, new)
+        bias = new.node("Where", value, *((step.low, scores) if step.where_true else (scores, step.low)))
+    assert bias is not None
+    return _whole(bias, parts, written, read, new)
+
+
+def _number(like: Value, number: float, new: Builder) -> Value:
+    assert like.dtype is not None
+    return new.constant(np.array(number, like.dtype.numpy()), "number")
+
+
+def _in_heads(value: Value, is_joint: bool, written: Written, new: Builder) -> Value:
+    """Return a value of rank 3 with an axis for the heads; one of another rank as it is."""
+    extents = value.shape
+    if extents is None or len(extents) != 3 or not (is_joint or written.is_flat):
+        return value
+    if written.is_flat or extents[0] == 1:
+        return new.node("Unsqueeze", value, ints(new, 1))
+    count = written.extents[1]
+    assert isinstance(count, int)
+    if isinstance(extents[1], int) and isinstance(extents[2], int):
+        return new.node("Reshape", value, ints(new, -1, count, extents[1], extents[2]))
+    target = new.node("Concat", ints(new, -1, count), new.node("Shape", value, start=1), axis=0)
+    return new.node("Reshape", value, target)
+
+
+def _extents(value: Value, is_joint: bool, written: Written, new: Builder) -> Dims:
+    """Return the dims that a value has with an axis for the heads."""
+    extents = value.shape
+    new.require(extents is not None, "the mask is not known to fit the scores")
+    assert extents is not None
+    if len(extents) != 3 or not (is_joint or written.is_flat):
+        return extents
+    if written.is_flat or extents[0] == 1:
+        return (extents[0], 1, *extents[1:])
+    batch, count = written.extents[:2]
+    assert isinstance(count, int)
+    new.require(times(extents[0], count, batch), "the mask is not known to fit the scores")
+    return (batch, count, *extents[1:])
+
+
+def require_fit(extents: Dims, written: Written, new: Builder) -> Dims:
+    """Return the dims of what is added or multiplied; each but the last must be one, or that of the scores."""
+    pairs = zip(reversed(extents[:-1]), reversed(written.extents[:3]))
+    fits = len(extents) <= 4 and all(extent == 1 or (extent is not None and extent == want) for extent, want in pairs)
+    new.require(fits, "the mask is not known to fit the scores")
+    return extents
+
+
+def _whole(bias: Value, parts: Sequence[Dims], written: Written, read: Operands, new: Builder) -> Value:
+    """Return a bias of rank 4 with all rows and columns."""
+    missing = 4 - max(map(len, parts))
+    if missing:
+        bias = new.node("Unsqueeze", bias, ints(new, *range(missing)))
+    rows = any(len(part) > 1 and part[-2] == written.extents[2] for part in parts)
+    total = written.keys_dim
+    if rows and total is not None and any(part and part[-1] == total for part in parts):
+        return bias
+    queries, keys = read.inputs[:2]
+    assert queries is not None and keys is not None
+    axis = 1 if keys.rank == 3 else 2
+    length = new.node("Shape", keys, start=axis, end=axis + 1)
+    if read.past is not None:
+        length = new.node("Add", length, new.node("Shape", read.past[0], start=2, end=3))
+    extents = new.node("Concat", ints(new, 1, 1), new.node("Shape", queries, start=1, end=2), length, axis=0)
+    return new.node("Expand", bias, extents)

@@ -1,0 +1,193 @@
+"""What is done to scores between the product of queries and keys and the Softmax, step by step."""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from surgery import Node, Refusal, Value
+
+from ._core import scalar_factor
+
+_PRODUCTS = {"MatMul", "Einsum", "Gemm", "com.microsoft::FusedMatMul", "com.microsoft::TransposeMatMul"}
+_ARITHMETIC = {"Add", "Sub", "Mul", "Div", "Tanh", "Max", "Min", "Clip", "Where", "IsNaN", "Cast", "Identity"}
+_MOVES = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Concat", "Slice", "Pad"}
+_THROUGH = _ARITHMETIC | _MOVES | {"Dropout", "GatherElements"}
+_MOST_NODES = 64
+_SHAPES = {"Cast", "Concat", "Div", "Gather", "Mul", "Shape", "Slice", "Squeeze", "Unsqueeze"}
+
+Dims = tuple[int | str | None, ...]
+
+
+@dataclass(frozen=True)
+class Added:
+    """A value that is added to the scores, times a factor that comes after it."""
+
+    value: Value
+    factor: float
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A mask that takes the place of scores: by a condition, `low` where it is true, or where it is false."""
+
+    condition: Value
+    low: Value
+    where_true: bool
+
+
+@dataclass
+class Steps:
+    """The way from a product of queries and keys to the Softmax; `added` begins with the step next to the Softmax.
+
+    `factor` scales each row of the scores on its own. `lifted` are the dims [batch, heads, queries, keys] of scores
+    that are cut into heads by a Reshape after `inner` of the steps are passed.
+    """
+
+    product: Node | None = None
+    scale: float = 1.0
+    added: list[Added | Chosen] = field(default_factory=list)
+    factor: Value | None = None
+    lifted: Dims | None = None
+    inner: int = 0
+
+
+def is_attention(softmax: Node) -> bool:
+    """Return whether a Softmax has a product of two computed values upstream and a product downstream."""
+    return _meets(softmax, _before, _multiplies) and _meets(softmax, _after, _is_product)
+
+
+def _before(node: Node) -> Iterable[Node]:
+    values = (value for value in node.inputs if value is not None and not value.is_constant)
+    return (maker for value in values if (maker := value.producer) is not None)
+
+
+def _after(node: Node) -> Iterable[Node]:
+    return (reader for value in node.outputs for reader in value.consumers)
+
+
+def _is_product(node: Node) -> bool:
+    return node.op in _PRODUCTS
+
+
+def _multiplies(node: Node) -> bool:
+    return node.op in _PRODUCTS and sum(value is not None and not value.is_constant for value in node.inputs[:2]) > 1
+
+
+def _meets(start: Node, step: Callable[[Node], Iterable[Node]], found: Callable[[Node], bool]) -> bool:
+    pending, seen = deque([start]), {start}
+    while pending and len(seen) < _MOST_NODES:
+        for node in step(pending.popleft()):
+            if found(node):
+                return True
+            if node.op in _THROUGH and node not in seen:
+                seen.add(node)
+                pending.append(node)
+    return False
+
+
+def reader(value: Value) -> Node:
+    """Return the one node that reads a value; what computes a shape for that node from the value's may do so too."""
+    readers = value.consumers
+    others = [node for node in readers if node.op != "Shape"]
+    alone = len(others) == 1 and not value.is_output and others[0].scope is value.scope
+    if not alone or not all(_leads_to(node, others[0]) for node in readers if node.op == "Shape"):
+        raise Refusal("a value inside the attention is read elsewhere too")
+    return others[0]
+
+
+def _leads_to(shape: Node, wanted: Node) -> bool:
+    """Return whether all that is computed from a Shape is read by one node alone."""
+    pending, seen = [shape], set[Node]()
+    while pending:
+        node = pending.pop()
+        if node == wanted or node in seen:
+            continue
+        if node.op not in _SHAPES or any(value.is_output for value in node.outputs) or len(seen) > _MOST_NODES:
+            return False
+        seen.add(node)
+        pending += [one for value in node.outputs for one in value.consumers]
+    return True
+
+
+def times(product: object, count: int, dim: object) -> bool:
+    """Return whether a dim is surely `count` times another."""
+    if isinstance(dim, int):
+        return product == count * dim
+    if not isinstance(dim, str) or not isinstance(product, str):
+        return False
+    head, star, tail = dim.partition("*")
+    many, rest = (int(head), tail) if star and head.isdecimal() else (1, dim)
+    return product == (f"{many * count}*{rest}" if many * count != 1 else rest)
+
+
+def is_lift(inner: Dims | None, outer: Dims | None) -> bool:
+    """Return whether a Reshape from `inner` to `outer` cuts its first dim in two, [batch * heads, ...]."""
+    if inner is None or outer is None or len(inner) != 3 or len(outer) != 4 or None in inner[:2]:
+        return False
+    count = outer[1]
+    return isinstance(count, int) and inner[1] == outer[2] and times(inner[0], count, outer[0])
+
+
+def steps_before(softmax: Node) -> Steps:
+    """Follow the scores from a Softmax up to the product; refused at the first node that is no such step."""
+    value, steps = softmax.required_input(0), Steps()
+    while True:
+        reader(value)
+        node = value.producer
+        if node is None:
+            raise Refusal("the scores are not computed in the graph of the Softmax")
+        if node.op == "MatMul" and _multiplies(node):
+            steps.product = node
+            return steps
+        if node.op in _PRODUCTS:
+            raise Refusal(f"queries and keys are multiplied by {node.op}; replace-einsum makes an Einsum a MatMul")
+        value = _one_step(node, value, steps)
+
+
+def _one_step(node: Node, value: Value, steps: Steps) -> Value:
+    """Note what a node does to the scores and return them as they are before it."""
+    scaled = scalar_factor(node)
+    if scaled is not None:
+        steps.scale *= scaled[1]
+        return scaled[0]
+    if node.op == "Add" and steps.factor is None:
+        scores, other = _sides(node.required_input(0), node.required_input(1), node)
+        steps.added.append(Added(other, steps.scale))
+        return scores
+    if node.op == "Where":
+        return _chosen(node, steps)
+    if node.op == "Mul" and steps.factor is None:
+        scores, other = _sides(node.required_input(0), node.required_input(1), node)
+        if other.shape and other.shape[-1] == 1 and len(other.shape) <= (value.rank or 0):
+            steps.factor = other
+            return scores
+    if node.op == "Reshape" and steps.lifted is None and is_lift(node.required_input(0).shape, value.shape):
+        steps.lifted, steps.inner = value.shape, len(steps.added)
+        return node.required_input(0)
+    raise Refusal(f"{node.op} is between the product of queries and keys and the Softmax, in a form that is not read")
+
+
+def _sides(first: Value, second: Value, node: Node) -> tuple[Value, Value]:
+    """Return the scores among two operands first."""
+    for scores, other in ((first, second), (second, first)):
+        maker = scores.producer
+        if maker is None or scores.is_constant:
+            continue
+        if _multiplies(maker) or (maker.op in _THROUGH - _MOVES | {"Reshape"} and _meets(maker, _before, _multiplies)):
+            return scores, other
+    raise Refusal(f"{node.op} is between the product of queries and keys and the Softmax, in a form that is not read")
+
+
+def _chosen(node: Node, steps: Steps) -> Value:
+    """Read a mask by a Where: what it puts in the place of scores is so low that no score counts next to it."""
+    condition, first, second = (node.required_input(place) for place in range(3))
+    low, scores = (first, second) if first.scalar is not None else (second, first)
+    number, dtype = low.scalar, scores.dtype
+    if not isinstance(number, float) or dtype is None or not dtype.is_floating_point():
+        raise Refusal("a Where in front of the Softmax does not choose between scores and one number")
+    if number > float(np.finfo(dtype.numpy()).min) / 4 or steps.scale != 1 or steps.factor is not None:
+        raise Refusal("scores count next to what the mask puts in their place, and a row may be masked whole")
+    steps.added.append(Chosen(condition, low, where_true=low == first))
+    return scores

@@ -1,0 +1,164 @@
+"""Attentions that are written out otherwise than `_core` has them: in rank 3, under a Where, with a factor by head."""
+
+from dataclasses import dataclass
+
+from surgery import Node, Refusal, Value
+
+from ._core import Core, Side, behind_guard, unscaled
+from ._steps import Added, Dims, Steps, is_attention, is_lift, reader, steps_before, times
+
+
+@dataclass(frozen=True)
+class Written:
+    """An attention, and what its scores go through in front of the Softmax.
+
+    `extents` are the dims [batch, heads, queries, keys] of its scores. Where `is_flat`, queries, keys, values and the
+    context of `core` are of rank 3, and what counts as batch are batch and heads of the model. From the step
+    `joint_from` on, towards the product, scores are [batch * heads, queries, keys]; None where they never are.
+    """
+
+    core: Core
+    steps: Steps
+    extents: Dims
+    is_flat: bool = False
+    joint_from: int | None = None
+
+    @property
+    def keys_dim(self) -> int | str | None:
+        """How many keys there are."""
+        side = self.core.keys
+        shape = side.value.shape
+        if shape is None or len(shape) < 3:
+            return None
+        places = side.perm or tuple(range(len(shape)))
+        return shape[places[1 if side.count else -2]]
+
+
+def explain(softmax: Node) -> None:
+    """Refuse an attention that is in no form that a pass reads, with the first thing that differs."""
+    if not is_attention(softmax):
+        return
+    written = read(softmax)
+    if written.steps.factor is not None:
+        raise Refusal("scores have a factor of their own for each head, which only MultiHeadAttention allows here")
+    if written.is_flat or written.core.queries.rank == 3:
+        raise Refusal("the attention is of rank 3, which only MultiHeadAttention allows here")
+    if written.joint_from is not None:
+        raise Refusal("the product of queries and keys is of rank 3, which only MultiHeadAttention allows here")
+    raise Refusal("more than one mask or a mask by Where comes before the Softmax: only MultiHeadAttention allows that")
+
+
+def read(softmax: Node) -> Written:
+    """Read an attention in one of the less common forms; refused at the first thing that differs from them."""
+    steps = steps_before(softmax)
+    product = steps.product
+    assert product is not None
+    last, lowered = _last(softmax)
+    (left, by_left), (right, by_right) = (unscaled(product.required_input(place)) for place in (0, 1))
+    reads = tuple(step.value if isinstance(step, Added) else step.condition for step in steps.added)
+    scale, values, context = steps.scale * by_left * by_right, last.required_input(1), last.outputs[0]
+    rank = left.rank
+    if rank not in (3, 4) or right.rank != rank or values.rank != rank:
+        raise Refusal("queries, keys and values are not all of rank 3 or 4, or their rank is not known")
+    if (steps.lifted is not None) != lowered or (lowered and rank == 4):
+        raise Refusal("scores are cut into heads, and the probabilities are not put together again, or the reverse")
+    if rank == 4:
+        keys = Side(*_turned(right, (0, 1, 3, 2)))
+        return Written(Core(left, keys, values, None, scale, context, more=reads), steps, _extents(left.shape))
+    cut = _cut(left, right, values, context, steps.lifted)
+    if cut is not None:
+        heads, keys, apart, after = cut
+        found = Core(heads, keys, apart, None, scale, after, more=reads)
+        return Written(found, steps, _extents(heads.shape), joint_from=steps.inner if lowered else 0)
+    if lowered:
+        raise Refusal("scores are cut into heads, and queries, keys and values are not known to be cut alike")
+    found = Core(left, Side(*_turned(right, (0, 2, 1))), values, None, scale, context, more=reads)
+    batch, length = _extents(left.shape)[:2]
+    return Written(found, steps, (batch, 1, length), is_flat=True)
+
+
+def _extents(shape: Dims | None) -> Dims:
+    """Return the dims of queries in front of their size."""
+    if shape is None or None in shape:
+        raise Refusal("the dims of the queries are not known")
+    return shape[:-1]
+
+
+def _last(softmax: Node) -> tuple[Node, bool]:
+    """Return the product with the values, and whether a Reshape puts the heads together in front of it."""
+    probabilities, lowered = behind_guard(softmax.outputs[0]), False
+    node = reader(probabilities)
+    if node.op == "Reshape" and is_lift(node.outputs[0].shape, probabilities.shape):
+        probabilities, lowered = node.outputs[0], True
+        node = reader(probabilities)
+    if node.op != "MatMul" or node.input(0) != probabilities:
+        raise Refusal(f"{node.op} reads the probabilities of the Softmax in the place of a product with the values")
+    return node, lowered
+
+
+def _turned(right: Value, perm: tuple[int, ...]) -> tuple[Value, tuple[int, ...]]:
+    """Return keys, and the permutation that is still to be done to them, from what the queries are multiplied with."""
+    node = right.producer
+    given = None if node is None or node.op != "Transpose" else tuple(node.attr("perm") or ())
+    if node is None or not given or len(given) != len(perm):
+        return right, perm
+    rest = tuple(given[place] for place in perm)  # what is left to do after its own Transpose is undone
+    return node.required_input(0), () if rest == tuple(sorted(rest)) else rest
+
+
+def _cut(
+    left: Value, right: Value, values: Value, context: Value, lifted: Dims | None
+) -> tuple[Value, Side, Value, Value] | None:
+    """Return queries, keys, values and context of rank 4, where they are cut into the same heads."""
+    queries, after = _of_heads(left), _after(context)
+    if queries is None or after is None or queries.shape is None or after.shape is None:
+        return None
+    outer = queries.shape
+    count = outer[1]
+    if not isinstance(count, int) or None in outer or after.shape[:3] != outer[:3]:
+        return None
+    if lifted is not None and lifted[:3] != outer[:3]:
+        return None
+    keys, apart = _keys(right, count, outer[0]), _of_heads(values)
+    if keys is None or apart is None or (apart.shape or ())[:2] != outer[:2]:
+        return None
+    return queries, keys, apart, after
+
+
+def _of_heads(value: Value) -> Value | None:
+    """Return the heads of rank 4 whose first two dims a Reshape makes one."""
+    node = value.producer
+    source = None if node is None or node.op != "Reshape" else node.required_input(0)
+    return source if source is not None and is_lift(value.shape, source.shape) else None
+
+
+def _after(context: Value) -> Value | None:
+    """Return the heads of rank 4 that a Reshape cuts the context into."""
+    try:
+        node = reader(context)
+    except Refusal:
+        return None
+    result = node.outputs[0]
+    return result if node.op == "Reshape" and is_lift(context.shape, result.shape) else None
+
+
+def _keys(right: Value, count: int, batch: object) -> Side | None:
+    """Return keys of rank 4; or flat ones, not cut into heads yet, where they are turned before they are cut."""
+    node = right.producer
+    if node is None:
+        return None
+    source = node.required_input(0)
+    if node.op == "Transpose" and node.attr("perm") == [0, 2, 1]:
+        heads = _of_heads(source)
+        return Side(heads) if heads is not None and (heads.shape or ())[:2] == (batch, count) else None
+    turn = source.producer
+    if node.op != "Reshape" or turn is None or turn.op != "Transpose":
+        return None
+    flat, before, after = turn.required_input(0), source.shape, right.shape
+    if before is None or after is None or len(before) not in (3, 4) or before[-1] != after[-1]:
+        return None
+    if turn.attr("perm") == [0, 1, 3, 2]:
+        return Side(flat) if before[:2] == (batch, count) and before[2] == after[1] else None
+    width, size = before[1], after[1]
+    cut = before[0] == batch and isinstance(size, int) and width == size * count and times(after[0], count, batch)
+    return Side(flat, count=count) if turn.attr("perm") == [0, 2, 1] and cut else None
