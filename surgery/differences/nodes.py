@@ -236,7 +236,7 @@ class Correspondence:
         for lone in self.removed:
             now = f"; instead of it: {lone.now}" if lone.now else ""
             entries, others = (lone.entry, *lone.others), len(lone.others)
-            yield Happening(f"{lone.entry.op} removed", _REMOVED[lone.cause], entries, f"{lone}{now}", others)
+            yield Happening(f"{lone.entry.op} removed", REMOVED[lone.cause], entries, f"{lone}{now}", others)
         for lone in self.added:
             now = f"; before: {lone.now}" if lone.now else ""
             by = _by(lone.entry, _ADDED[lone.cause])
@@ -258,7 +258,7 @@ class Correspondence:
         }
 
 
-_REMOVED: dict[Cause, str] = {
+REMOVED: dict[Cause, str] = {
     "dead": "nothing read it",
     "duplicate": "a duplicate",
     "constant": "a constant now",
@@ -267,6 +267,7 @@ _REMOVED: dict[Cause, str] = {
     "unneeded": "its readers went or changed",
     "other": "",
 }
+"""The causes in words."""
 _ADDED: dict[Cause, str] = {
     "dead": "nothing reads it",
     "duplicate": "a duplicate",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from surgery.differences.nodes import Correspondence, Group
+from surgery.differences.nodes import REMOVED, Correspondence, Group
 from surgery.drawing.descent import link
 from surgery.drawing.rows import Alteration, Change, Rows
 from surgery.drawing.tracking import NodeKey
@@ -50,6 +50,13 @@ class _Comparison:
             elif pair.changes:
                 what = "; ".join(map(str, pair.changes))
                 self.found.alterations.append(Alteration(after, _STATE, what))
+        for lone in self.nodes.removed:
+            fate = "; instead of it: ".join(filter(None, (REMOVED[lone.cause], lone.now)))
+            for entry in (lone.entry, *lone.others):
+                if entry in self.rows:
+                    self.found.rows[self.rows[entry]].fate = (
+                        fate if entry is lone.entry else f"went with '{lone.entry}'"
+                    )
         for one in self.nodes.happenings():
             rows = dict.fromkeys(self.rows[entry] for entry in one.entries if entry in self.rows)
             self._change(one.change, one.by, tuple(rows))

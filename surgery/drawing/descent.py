@@ -39,6 +39,7 @@ class _Explanation:
         left = [row for row in left if not self.found.rows[row].is_port or row in self.step.altered]
         self._by_lineage(left)
         self._by_name(left)
+        self._tell_fates()
         for kind, rows in self._kinds(left).items():
             self._tell(kind, rows)
 
@@ -100,6 +101,24 @@ class _Explanation:
                 old = gone.get(name, row)
                 if self.found.rows[row].born == self.state and old not in sources:
                     _note(self.found, old, row)
+
+    def _tell_fates(self) -> None:
+        """Say what stands for the rows of which nothing was made; a duplicate became the node that stays."""
+        linked = {old for old, _ in self.found.links}
+        for row in self.step.died:
+            one = self.found.rows[row]
+            if row in linked or one.is_port:
+                continue
+            now, name = self.step.instead.get(row, (None, ""))
+            if now is None:
+                one.fate = f"constant '{name}' now" if name else "nothing reads it any more"
+                continue
+            other = self.found.rows[now[0]]
+            if other.node.kind == one.node.kind:
+                one.fate = f"a duplicate of '{other.node.label}'"
+                _note(self.found, row, now[0])
+            else:
+                one.fate = f"bypassed: its readers read '{name}'"
 
     def _kinds(self, rows: Iterable[int]) -> dict[str, list[int]]:
         """Group what no site tells of by what happened to it."""

@@ -43,6 +43,7 @@ class Details:
             "outputs": [[self.intern(name), self.intern(self.type_of(one, name))] for name in node.outputs],
             "attributes": dict(node.attributes),
             "was": self.intern(one.first.label if one.first.label != node.label else ""),
+            "fate": self.intern(one.fate),
             "doc": self.intern(node.doc),
             "source": self.intern("; ".join(filter(None, (node.source, ".".join(node.path or ()))))),
             "passes": [self.intern(name) for name in (lineage.passes if lineage is not None else ())],

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,8 @@ from surgery.drawing.repeats import Repeat, repeats
 from surgery.drawing.rows import Rows
 
 Ints = NDArray[np.int64]
+
+_NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,10 @@ def with_repeats(found: Rows, whole: Tree) -> tuple[Tree, list[Copies]]:
     blocked = refine(kinds, edges, group, parent)
     full = _with_blocks(whole, blocked.group, blocked.parent)
     parents = np.array([one.parent for one in full.groups], np.int64)
-    return _grouped(full, repeats(kinds, edges, np.array(full.group, np.int64), parents))
+    alike = repeats(kinds, edges, np.array(full.group, np.int64), parents)
+    final, copies = _grouped(full, [part for one in alike for part in _numbered(one, full.groups)])
+    _tell_apart(final)
+    return final, copies
 
 
 def _kinds(found: Rows) -> Ints:
@@ -66,6 +72,20 @@ def _name_blocks(full: Tree) -> None:
             full.groups[block].name = f"block {number + 1}"
 
 
+def _tell_apart(whole: Tree) -> None:
+    """Number groups of one room that have the same name: a scope may be called as a function is."""
+    for inner in whole.children().values():
+        taken = {whole.groups[number].name for number in inner}
+        seen: set[str] = set()
+        for number in inner:
+            one, count = whole.groups[number], 2
+            name = one.name
+            while one.name in seen:
+                one.name = f"{name} ({count})" if f"{name} ({count})" not in taken else one.name
+                count += 1
+            seen.add(one.name)
+
+
 def _grouped(full: Tree, found: Sequence[Repeat]) -> tuple[Tree, list[Copies]]:
     """Put the groups of each repeat into a group of their own; such groups come last in the list."""
     groups = list(full.groups)
@@ -81,6 +101,18 @@ def _grouped(full: Tree, found: Sequence[Repeat]) -> tuple[Tree, list[Copies]]:
     return Tree(groups, full.group), [_copies(one, boxes) for one in found]
 
 
+def _numbered(one: Repeat, groups: Sequence[Group]) -> Iterator[Repeat]:
+    """Yield the parts of a repeat whose names differ in numbers alone: query, key and value are alike, but not one."""
+    signs = [tuple(_NUMBER.sub("*", groups[root].name) for root in roots) for roots in one.roots.tolist()]
+    start = 0
+    for end in range(1, len(signs) + 1):
+        if end == len(signs) or signs[end] != signs[start]:
+            if end - start > 1:
+                part = slice(start, end)
+                yield Repeat(one.parent, one.roots[part], one.groups[part], one.nodes[part])
+            start = end
+
+
 def _copies(one: Repeat, boxes: dict[int, int]) -> Copies:
     """Return what is alike, the repeats within included."""
     groups = np.asarray(one.groups, np.int64)
@@ -91,13 +123,18 @@ def _copies(one: Repeat, boxes: dict[int, int]) -> Copies:
 
 
 def shared_name(names: Sequence[str]) -> str:
-    """Name several groups at once: what their names have in common, with a star for what differs."""
-    first, last = min(names), max(names)
-    start = 0
-    while start < min(len(first), len(last)) and first[start] == last[start]:
-        start += 1
-    shortest = min(map(len, names))
-    end = 0
-    while end < shortest - start and len({name[len(name) - 1 - end] for name in names}) == 1:
-        end += 1
-    return f"{first[:start]}*{first[len(first) - end :]}" if len(set(names)) > 1 else first
+    """Name several groups at once: "layer.1-11" for layer.1 to layer.11, else with a star for each number."""
+    sign = _NUMBER.sub("*", names[0])
+    numbers = [[int(number) for number in _NUMBER.findall(name)] for name in names]
+    varying = [place for place in range(len(numbers[0])) if len({one[place] for one in numbers}) > 1]
+    parts = sign.split("*")
+    written = []
+    for place, part in enumerate(parts[:-1]):
+        found = [one[place] for one in numbers]
+        is_run = found == [*range(found[0], found[0] + len(found))]
+        written += [part, "*" if place in varying and not is_run else _span(found)]
+    return "".join([*written, parts[-1]])
+
+
+def _span(numbers: Sequence[int]) -> str:
+    return f"{numbers[0]}-{numbers[-1]}" if numbers[0] != numbers[-1] else str(numbers[0])

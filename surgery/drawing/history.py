@@ -104,7 +104,7 @@ def _count(proto: onnx.ModelProto) -> int:
 
 def _state(record: StepRecord, number: int, nodes: int) -> State:
     verdict = record.verdict
-    needed = max(verdict.needed.values(), default=None) if verdict is not None and verdict.needed else None
+    needed = verdict.needed.get("factor") if verdict is not None and verdict.needed is not None else None
     return State(
         record.name,
         nodes,

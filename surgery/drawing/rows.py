@@ -25,7 +25,8 @@ Source = tuple[int, int]
 class Row:
     """A node over time. `versions` are what it was from which state on.
 
-    `maker` and `killer` are the steps, or the causes, that made and removed it.
+    `maker` and `killer` are the steps that made and removed it, as far as they are known. `fate` says what became of
+    it, where it died and nothing was made of it.
     """
 
     scope: int
@@ -34,6 +35,7 @@ class Row:
     died: int = -1
     maker: str = ""
     killer: str = ""
+    fate: str = ""
 
     @property
     def node(self) -> Plain:

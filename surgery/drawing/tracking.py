@@ -56,6 +56,8 @@ class Step:
     died: list[int] = field(default_factory=list)
     altered: dict[int, Plain] = field(default_factory=dict)
     """The rows that are the same and differ, each with the node that it was."""
+    instead: dict[int, tuple[Source | None, str]] = field(default_factory=dict)
+    """What is read now by those that read a row that died: what makes it, None for a constant, and its name."""
 
 
 @dataclass(slots=True)
@@ -114,6 +116,7 @@ class Tracker:
             self._enter(scope, body)
         self._bury()
         self._connect()
+        self._pair_duplicates()
         self._tensors = {}  # they would keep the whole model
         return self._step
 
@@ -319,8 +322,31 @@ class Tracker:
         if self._same_as is None and (row in self._step.altered or changed):
             self._tell(row, node, before, sources, changed)
         if before != sources:
+            self._note_instead(node, before or (), sources)
             self._sources[row] = sources
             self._rewire(row, node, sources)
+
+    def _note_instead(self, node: Plain, before: tuple[Source | None, ...], sources: tuple[Source | None, ...]) -> None:
+        """Note what a node reads in the place of what died."""
+        if len(before) != len(sources):
+            return
+        for then, now, name in zip(before, sources, node.inputs, strict=True):
+            if then is not None and then != now and self.found.rows[then[0]].died == self._state:
+                self._step.instead.setdefault(then[0], (now, name))
+
+    def _pair_duplicates(self) -> None:
+        """Where a row stands for a duplicate that died, what makes its operands stands for what made those."""
+        pending = [(old, now[0]) for old, (now, _) in self._step.instead.items() if now is not None]
+        while pending:
+            old, new = pending.pop()
+            if self.found.rows[old].node.kind != self.found.rows[new].node.kind:
+                continue
+            for then, now in zip(self._sources.get(old, ()), self._sources.get(new, ()), strict=False):
+                if then is None or now is None or then == now or then[0] in self._step.instead:
+                    continue
+                if self.found.rows[then[0]].died == self._state:
+                    self._step.instead[then[0]] = now, self.found.rows[now[0]].node.outputs[now[1]]
+                    pending.append((then[0], now[0]))
 
     def _refresh_constants(self, node: Plain, read: list[tuple[Source | None, int]]) -> list[int]:
         """Keep what is told of the constants that a node reads; return the operands that hold something else now."""

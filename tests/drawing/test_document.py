@@ -1,0 +1,399 @@
+"""The drawing document: groups, ports, details, geometry, of models of all kinds."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from onnx import TensorProto, helper, parser
+
+from surgery import diff
+from surgery.drawing import History, document
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+class Drawing:
+    """A document, with texts in the place of their numbers."""
+
+    def __init__(self, history: History) -> None:
+        self.document = document(history)
+        assert json.loads(json.dumps(self.document, allow_nan=False)) == self.document
+        self.strings = self.document["strings"]
+        self.check()
+
+    def texts(self, table: str, column: str) -> list[str]:
+        return [self.strings[number] for number in self.document[table][column]]
+
+    @property
+    def ops(self) -> list[str]:
+        return self.texts("nodes", "op")
+
+    def row(self, name: str) -> int:
+        return self.texts("nodes", "name").index(name)
+
+    def group_path(self, row: int) -> list[str]:
+        names, found = self.texts("groups", "name"), []
+        group = self.document["nodes"]["group"][row]
+        while group != -1:
+            found.append(names[group])
+            group = self.document["groups"]["parent"][group]
+        return found[::-1]
+
+    def detail(self, name: str) -> dict[str, Any]:
+        found = self.document["details"][self.row(name)] or {}
+        keys = ("doc", "source", "rule", "was", "fate")
+        return {key: self.strings[value] if key in keys else value for key, value in found.items()}
+
+    def check(self) -> None:
+        """Check what holds of every document."""
+        whole = self.document
+        assert self.strings[0] == ""
+        assert len(set(self.strings)) == len(self.strings)
+        for table in ("nodes", "edges", "groups", "ports", "altered", "links", "changes", "routes"):
+            assert len({len(column) for column in whole[table].values()}) == 1, table
+        rows, groups, states = len(whole["nodes"]["op"]), len(whole["groups"]["name"]), len(whole["states"])
+        assert len(whole["details"]) == rows
+        assert all(-1 <= parent < groups for parent in whole["groups"]["parent"])
+        assert all(-1 <= group < groups for group in whole["nodes"]["group"])
+        for table in ("nodes", "edges", "ports"):
+            for born, died in zip(whole[table]["born"], whole[table]["died"], strict=True):
+                assert 0 <= born < states and (died == -1 or born < died < states)
+        for a, b in zip(whole["edges"]["from"], whole["edges"]["to"], strict=True):
+            assert 0 <= a < rows and 0 <= b < rows
+        self._check_names()
+        self._check_places()
+
+    def _check_names(self) -> None:
+        names = Counter(zip(self.document["groups"]["parent"], self.texts("groups", "name"), strict=True))
+        assert set(names.values()) <= {1}
+        assert all(self.texts("groups", "name"))
+        assert all(self.texts("nodes", "name"))
+
+    def _check_places(self) -> None:
+        """No two boxes of a room have one place, but for the instances of a repeat."""
+        nodes, groups = self.document["nodes"], self.document["groups"]
+        places = Counter(zip(nodes["group"], nodes["layer"], nodes["order"], strict=True))
+        places.update(zip(groups["parent"], groups["layer"], groups["order"], strict=True))
+        assert set(places.values()) <= {1}
+        for table in (nodes, groups):
+            assert min([*table["x"], *table["layer"], *table["order"]], default=0) >= 0
+
+
+def drawn(text: str) -> Drawing:
+    return Drawing(History.of(parser.parse_model(text)))
+
+
+def test_an_empty_graph_has_a_drawing() -> None:
+    drawing = drawn('<ir_version: 8, opset_import: ["" : 17]> g () => () {}')
+    assert drawing.document["nodes"]["op"] == []
+    assert drawing.document["states"] == [{"label": "original", "pass": None, "nodes": 0}]
+
+
+def test_an_input_that_is_an_output_is_an_edge_between_ports() -> None:
+    drawing = drawn('<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] x) {}')
+    assert drawing.ops == ["Input", "Output"]
+    assert (drawing.document["edges"]["from"], drawing.document["edges"]["to"]) == ([0], [1])
+    assert drawing.texts("ports", "type") == ["float[2]", "float[2]"]
+    assert drawing.document["states"][0]["nodes"] == 0
+
+
+def test_types_attributes_constants_and_costs_are_told() -> None:
+    drawing = drawn(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[batch, 4] x) => (float[batch, 3] y) <float[4, 3] w, float[3] b = {1, 2, 3}> {
+            [linear] h = Gemm <alpha = 0.5> (x, w, b)
+            [softmax] y = Softmax <axis = -1> (h)
+        }"""
+    )
+    detail = drawing.detail("linear")
+    assert detail["attributes"] == {"alpha": "0.5"}
+    assert [drawing.strings[kind] for _, kind, _ in detail["inputs"]] == ["float[batch,4]", "float[4,3]", "float[3]"]
+    assert detail["inputs"][2][2] == {"dims": [3], "type": "float", "bytes": 12, "values": [1.0, 2.0, 3.0]}
+    assert "values" not in (detail["inputs"][1][2] or {"values": 0}) or detail["inputs"][1][2]["values"]
+    assert detail["macs"] == "12*batch"
+    assert drawing.texts("edges", "type") == ["float[batch,4]", "float[batch,3]", "float[batch,3]"]
+
+
+def test_no_more_than_sixteen_elements_of_a_constant_are_written() -> None:
+    drawing = drawn(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[17] x) => (float[17] z) <float[17] w = {1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17}> {
+            z = Add (x, w)
+        }"""
+    )
+    assert drawing.detail("Add -> z")["inputs"][1][2] == {"dims": [17], "type": "float", "bytes": 68}
+
+
+def test_numbers_that_json_lacks_are_texts() -> None:
+    drawing = drawn(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[2] x) => (float[2] z) { m = Constant <value = float[2] {-3.4e39, 1}> ()  z = Max (x, m) }"""
+    )
+    assert drawing.detail("Max -> z")["inputs"][1][2]["values"] == ["-inf", 1.0]
+
+
+def test_subgraphs_are_groups_with_ports_and_captured_values_are_edges() -> None:
+    drawing = drawn(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (bool c, float[2] x) => (float[2] z) {
+            [root] y = Relu (x)
+            [choice] z = If (c) <
+                then_branch = t () => (float[2] a) { [inner] a = Neg (y) },
+                else_branch = e () => (float[2] b) { b = Abs (y) }
+            >
+        }"""
+    )
+    kinds = list(zip(drawing.texts("groups", "kind"), drawing.texts("groups", "name"), strict=True))
+    assert sorted(kinds) == [("subgraph", "choice.else_branch"), ("subgraph", "choice.then_branch")]
+    assert drawing.document["groups"]["owner"] == [drawing.row("choice")] * 2
+    assert drawing.group_path(drawing.row("inner")) == ["choice.then_branch"]
+    edges = set(zip(drawing.document["edges"]["from"], drawing.document["edges"]["to"], strict=True))
+    assert (drawing.row("root"), drawing.row("inner")) in edges
+    assert Counter(drawing.ops)["Output"] == 3
+    assert drawing.document["states"][0]["nodes"] == 5
+    # What a branch computes stands above the node that it belongs to.
+    layers = drawing.document["groups"]["layer"]
+    assert max(layers) < drawing.document["nodes"]["layer"][drawing.row("choice")]
+
+
+def test_functions_are_groups_of_their_own() -> None:
+    drawing = drawn(
+        """<ir_version: 9, opset_import: ["" : 17, "local" : 1]>
+        g (float[2] x) => (float[2] z) { [call] z = local.twice (x) }
+        <opset_import: ["" : 17], domain: "local"> twice (a) => (b) { [sum] b = Add (a, a) }"""
+    )
+    assert drawing.group_path(drawing.row("sum")) == ["local::twice"]
+    assert drawing.texts("groups", "kind") == ["function"]
+    assert drawing.document["groups"]["owner"] == [-1]
+    assert drawing.group_path(drawing.row("a")) == ["local::twice"]
+    assert drawing.group_path(drawing.row("call")) == []
+
+
+def test_groups_follow_the_scopes_in_names_and_chains_of_them_are_joined() -> None:
+    body = "".join(
+        f"[/m/enc/layer.{n}/att/MatMul] a{n} = Relu (v{n}) [/m/enc/layer.{n}/att/Add] b{n} = Neg (a{n})"
+        f"[/m/enc/layer.{n}/Gelu] v{n + 1} = Tanh (b{n})"
+        for n in range(12)
+    )
+    text = f'<ir_version: 8, opset_import: ["" : 17]> g (float[2] v0) => (float[2] v12) {{ {body} }}'
+    drawing = drawn(text)
+    assert drawing.group_path(drawing.row("/m/enc/layer.3/att/Add")) == ["m/enc", "layer.0-11", "layer.3", "att"]
+    groups = drawing.document["groups"]
+    repeat = drawing.texts("groups", "kind").index("repeat")
+    assert groups["count"][repeat] == 12
+    instances = [groups["instance"][n] for n, parent in enumerate(groups["parent"]) if parent == repeat]
+    assert sorted(instances) == [*range(12)]
+
+
+def test_what_is_alike_but_for_its_name_is_no_repeat() -> None:
+    body = "".join(
+        f"[/{name}/A] a_{name} = Relu (x) [/{name}/B] b_{name} = Neg (a_{name})" for name in ("query", "key", "value")
+    )
+    drawing = drawn(
+        f"""<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) {{ {body}
+        y = Sum (b_query, b_key, b_value) }}"""
+    )
+    assert drawing.texts("groups", "kind") == ["scope"] * 3
+
+
+def test_a_repeat_stands_next_to_others_of_its_name() -> None:
+    scopes = [*(f"l.{n}" for n in range(3)), "l.0-2"]
+    body = "".join(
+        f"[/{name}/A] a{n} = Relu (x) [/{name}/B] b{n} = Neg (a{n}) [/{name}/C] y{n} = "
+        f"{'Tanh' if n == 3 else 'Abs'} (b{n})"
+        for n, name in enumerate(scopes)
+    )
+    drawing = drawn(
+        f"""<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) {{ {body}
+        y = Sum (y0, y1, y2, y3) }}"""
+    )
+    assert "l.0-2 (2)" in drawing.texts("groups", "name")
+
+
+def test_a_node_of_which_nothing_is_known_stands_where_its_readers_do() -> None:
+    drawing = drawn(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[2] x) => (float[2] z) {
+            one = Constant <value_float = 1.0> ()
+            [/a/b/Add] y = Add (x, one)
+            [/a/b/Mul] w = Mul (y, one)
+            [/a/c/Neg] v = Neg (w)
+            [/a/c/Abs] z = Abs (v)
+        }"""
+    )
+    assert drawing.group_path(drawing.row("Constant -> one")) == ["a", "b"]
+
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "\x1b[31mred",
+    "\u202eabc",
+    "a" * 10_000,
+    "/" * 5_000,
+    "/x" * 3_000,
+    "../../etc/passwd",
+    "__proto__",
+    " ",
+    "'; DROP TABLE nodes; --",
+]
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=lambda name: ascii(name[:12]))
+def test_any_name_is_kept_as_it_is(name: str) -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], [f"{name}1"], name=name),
+        helper.make_node("Neg", [f"{name}1"], [f"{name}2"], name=f"{name}/b", doc_string=name),
+        helper.make_node("Odd", [f"{name}2"], ["y"], domain=name, value=name),
+    ]
+    ports = [helper.make_tensor_value_info(port, TensorProto.FLOAT, [name]) for port in "xy"]
+    graph = helper.make_graph(nodes, "g", ports[:1], ports[1:])
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid(name, 1)]
+    drawing = Drawing(History.of(helper.make_model(graph, opset_imports=imports, ir_version=8)))
+    names = drawing.texts("nodes", "name")
+    assert {name, f"{name}/b"} <= set(names)
+    assert drawing.detail(f"{name}/b")["doc"] == name
+    depth = max(len(drawing.group_path(row)) for row in range(len(names)))
+    assert depth <= 20
+
+
+def test_nodes_without_names_and_of_equal_names_are_all_there() -> None:
+    drawing = drawn(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[2] x) => (float[2] z) { a = Relu (x) [n] b = Relu (a) [n] c = Relu (b) z = Neg (c) }"""
+    )
+    assert drawing.texts("nodes", "name") == ["x", "z", "Relu -> a", "n", "n", "Neg -> z"]
+
+
+def test_the_modules_that_pytorch_noted_are_groups() -> None:
+    drawing = Drawing(History.of(ROOT / "models" / "bert-tiny.onnx"))
+    row = next(row for row, op in enumerate(drawing.ops) if op == "Gelu" or op == "Erf")
+    path = [part for part in drawing.group_path(row) if "-" not in part]
+    assert path[:2] == ["model", "encoder"]
+    assert path[-2:] == ["intermediate", "intermediate_act_fn"]
+    source = drawing.strings[drawing.document["details"][row]["source"]]
+    assert "activations.py" in source and "model.encoder.layer" in source
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "models").glob("*.onnx")), ids=lambda path: path.stem)
+def test_every_bundled_model_has_a_drawing(path: Path) -> None:
+    drawing = Drawing(History.of(path))
+    count = drawing.document["states"][0]["nodes"]
+    assert count == sum(op not in ("Input", "Output") for op in drawing.ops) > 0
+
+
+def test_weights_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    from surgery.storage import Weights
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a weight was read")
+
+    history = History.of(ROOT / "models" / "resnet-tiny.onnx")
+    monkeypatch.setattr(Weights, "read", refuse)
+    monkeypatch.setattr(Weights, "view", refuse)
+    Drawing(history)
+
+
+# Two models
+
+
+def test_two_models_are_one_drawing_with_what_differs() -> None:
+    before = parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[2] x) => (float[2] z) {
+            [one] a = Relu (x) [gone] b = Identity (a) [two] c = LeakyRelu <alpha = 0.1> (b) [three] z = Neg (c)
+        }"""
+    )
+    after = parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[2] x) => (float[2] z) {
+            [one] a = Relu (x) [two] c = LeakyRelu <alpha = 0.2> (a) [new] d = Abs (c) [three] z = Neg (d)
+        }"""
+    )
+    drawing = Drawing(History.between(diff(before, after), before, after))
+    nodes = drawing.document["nodes"]
+    life = {name: (nodes["born"][row], nodes["died"][row]) for row, name in enumerate(drawing.texts("nodes", "name"))}
+    assert life == {"x": (0, -1), "z": (0, -1), "one": (0, -1), "gone": (0, 1), "two": (0, -1), "three": (0, -1)} | {
+        "new": (1, -1)
+    }
+    assert [drawing.row("two")] == drawing.document["altered"]["node"]
+    assert "alpha" in drawing.texts("altered", "what")[0]
+    assert drawing.detail("gone")["fate"].startswith("bypassed")
+    told = {row for rows in drawing.document["changes"]["nodes"] for row in rows}
+    assert {drawing.row(name) for name in ("gone", "two", "new")} <= told
+    assert [state["label"] for state in drawing.document["states"]] == ["before", "after"]
+
+
+def test_each_node_that_differs_between_two_exports_is_in_a_change() -> None:
+    before, after = (ROOT / "models" / f"bert-tiny.{exporter}.onnx" for exporter in ("dy", "ts"))
+    found = diff(before, after)
+    drawing = Drawing(History.between(found, before, after))
+    nodes = drawing.document["nodes"]
+    differing = {
+        row
+        for row, (born, died) in enumerate(zip(nodes["born"], nodes["died"], strict=True))
+        if (born, died) != (0, -1) and drawing.ops[row] not in ("Input", "Output")
+    }
+    differing.update(drawing.document["altered"]["node"])
+    assert differing
+    assert differing <= {row for rows in drawing.document["changes"]["nodes"] for row in rows}
+    assert [state["nodes"] for state in drawing.document["states"]] == [981, 1143]
+
+
+# Large models
+
+
+def layers(count: int) -> onnx.ModelProto:
+    """A network of alike layers of ten nodes, named by scopes, with skip connections."""
+    nodes, value = [], "x"
+    for number in range(count):
+        scope, skip = f"/net/layer.{number}", value
+        for part in range(9):
+            made = f"v{number}_{part}"
+            op = ("Relu", "Sigmoid", "Tanh")[part % 3]
+            nodes.append(helper.make_node(op, [value], [made], name=f"{scope}/part.{part // 3}/{op}_{part}"))
+            value = made
+        nodes.append(helper.make_node("Add", [skip, value], [f"v{number}"], name=f"{scope}/Add"))
+        value = f"v{number}"
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("x", value)]
+    graph = helper.make_graph(nodes, "g", ports[:1], ports[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def calls(work: Any) -> int:
+    """Count the calls of functions, also of those in C, that some work makes."""
+    counts = {"call": 0, "c_call": 0}
+
+    def count(_: object, event: str, __: object) -> None:
+        if event in counts:
+            counts[event] += 1
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return sum(counts.values())
+
+
+def test_work_grows_with_the_model_and_no_faster() -> None:
+    small, large = layers(50), layers(200)
+    document(History.of(small))  # what is computed once only
+    few, many = (calls(lambda model=model: document(History.of(model))) for model in (small, large))
+    assert many < 4.6 * few
+
+
+def test_a_model_of_fifty_thousand_nodes_is_looked_at_once() -> None:
+    model = layers(5_000)
+    history = History.of(model)
+    assert history.looked_at == 50_000 + 55_000 + 1
+    drawing = Drawing(history)
+    assert drawing.document["states"][0]["nodes"] == 50_000
+    repeat = drawing.texts("groups", "kind").index("repeat")
+    assert drawing.document["groups"]["count"][repeat] == 5_000
