@@ -32,7 +32,14 @@ def inverse(order: Ints) -> Ints:
     return found
 
 
+def distinct(values: Ints) -> Ints:
+    """Return the different values, sorted. `np.unique` hashes integers first, which takes longer."""
+    ordered = np.sort(values)
+    new: Mask = np.diff(ordered, prepend=ordered[:1] - 1) != 0
+    return ordered[new]
+
+
 def unique_pairs(first: Ints, second: Ints, count: int) -> tuple[Ints, Ints]:
     """Return the distinct pairs, sorted; `count` is above each second member."""
-    keys = np.unique(first * count + second)
+    keys = distinct(first * count + second)
     return keys // count, keys % count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -17,7 +18,7 @@ LANE_GAP = 10
 FINE = 16
 """Steps to one px: what is computed with."""
 FAR = 1 << 40
-ROUNDS = 1000
+ROUNDS = 24
 NEAR = 24
 """Px that a column moves to become straight."""
 
@@ -43,18 +44,52 @@ class _Field:
         """Move columns as little as needed in one direction, so that rows keep order and gaps. Returns x by column.
 
         Alternates between rows, in which each vertex pushes the next ones, and columns, which follow their foremost
-        vertex, until nothing moves.
+        vertex, until nothing moves. Where that takes long, it follows the longest paths column by column.
         """
         x = wanted
         for _ in range(ROUNDS):
-            foremost = np.maximum.reduceat(
-                self.spread(x[self.column], direction)[self.by_column] * direction, self.bounds
-            )
-            moved = foremost * direction
+            spread = self.spread(x[self.column], direction) * direction
+            moved = np.maximum.reduceat(spread[self.by_column], self.bounds) * direction
             if np.array_equal(moved, x):
-                break
+                return x
             x = moved
-        return x
+        return self._pushed(x, direction)
+
+    def _pushed(self, x: Ints, direction: int) -> Ints:
+        order, starts, after, apart = self._next if direction > 0 else self._previous
+        found = (x * direction).tolist()
+        for column in order:
+            here = found[column]
+            for at in range(starts[column], starts[column + 1]):
+                least = here + apart[at]
+                if found[after[at]] < least:
+                    found[after[at]] = least
+        return np.array(found, np.int64) * direction
+
+    @cached_property
+    def _next(self) -> tuple[list[int], list[int], list[int], list[int]]:
+        """Columns from left to right, and for each of them those right of it and how far away they have to be."""
+        pairs = np.nonzero(np.diff(self.row) == 0)[0]
+        left, right, apart = self.column[pairs], self.column[pairs + 1], np.diff(self.least)[pairs]
+        order = np.argsort(left, kind="stable")
+        starts, after = offsets(left, len(self.bounds)).tolist(), right[order].tolist()
+        waiting = np.bincount(right, minlength=len(self.bounds)).tolist()
+        ready = [column for column, count in enumerate(waiting) if not count]
+        for column in ready:
+            for at in range(starts[column], starts[column + 1]):
+                waiting[after[at]] -= 1
+                if not waiting[after[at]]:
+                    ready.append(after[at])
+        return ready, starts, after, apart[order].tolist()
+
+    @cached_property
+    def _previous(self) -> tuple[list[int], list[int], list[int], list[int]]:
+        """The same from right to left."""
+        pairs = np.nonzero(np.diff(self.row) == 0)[0]
+        left, right, apart = self.column[pairs], self.column[pairs + 1], np.diff(self.least)[pairs]
+        order = np.argsort(right, kind="stable")
+        starts = offsets(right, len(self.bounds)).tolist()
+        return self._next[0][::-1], starts, left[order].tolist(), apart[order].tolist()
 
     def settle(self, wanted: Floats) -> Ints:
         """Return the x of the columns, near to what is wanted, with rows in order: halfway of both ways to push."""
@@ -129,7 +164,7 @@ def _field(rows: Rows, place: Ints, column: Ints, widths: Ints) -> _Field:
     sequence = np.argsort(place)
     row = rows.row[sequence]
     boxes = rows.lane[sequence] < 0
-    half = np.where(boxes, widths[sequence] * FINE // 2 + GAP * FINE // 2, LANE_GAP * FINE // 2)
+    half = np.where(boxes, (widths[sequence] + 1) // 2 + GAP // 2, LANE_GAP // 2) * FINE
     edge = np.cumsum(2 * half) - half
     begin = rows.starts[row]
     by_column = np.argsort(column[sequence], kind="stable")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
 
-from surgery.drawing.arrays import Ints, inverse, offsets, unique_pairs
+from surgery.drawing.arrays import Ints, Mask, distinct, inverse, offsets, unique_pairs
+
+WIDEST = 96
+"""Boxes that any row may have; those of large drawings may have more, three times the root of all boxes."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +59,10 @@ def layers(count: int, edges: Ints) -> Layers:
     above, below = way.longest(), way.turned().longest()
     layer = np.array(_rows(way, above), np.int64)
     component = _components(np.array(search.root, np.int64), source, target)
+    visited, longest, left = (np.array(one, np.int64) for one in (search.visited, above, below))
     if count:
-        first = np.full(int(component.max()) + 1, layer.max(), np.int64)
-        np.minimum.at(first, component, layer)
-        layer -= first[component]
-    return Layers(
-        source, target, layer, component, *(np.array(one, np.int64) for one in (search.visited, above, below))
-    )
+        layer = _narrowed(layer, component, longest > 0, left > 0, visited)
+    return Layers(source, target, layer, component, visited, longest, left)
 
 
 def _search(count: int, starts: list[int], targets: list[int], roots: list[int]) -> _Search:
@@ -96,6 +97,27 @@ def _search(count: int, starts: list[int], targets: list[int], roots: list[int])
                 backward.append(at)
     finished.reverse()
     return _Search(finished, visited, tree, backward)
+
+
+def _narrowed(layer: Ints, component: Ints, fed: Mask, read: Mask, visited: Ints) -> Ints:
+    """Cut rows that are much wider than the drawing should be into several: first what nobody reads, inputs last.
+
+    Rows of each component are numbered from 0.
+    """
+    count = len(layer)
+    limit = max(WIDEST, 3 * math.isqrt(count))
+    order = np.lexsort((visited, read.astype(np.int64) - fed, layer, component))
+    begins = np.nonzero((np.diff(layer[order], prepend=-1) != 0) | (np.diff(component[order], prepend=-1) != 0))[0]
+    sizes = np.diff(np.append(begins, count))
+    parts = -(-sizes // limit)
+    each = -(-sizes // parts)
+    place = np.arange(count, dtype=np.int64) - np.repeat(begins, sizes)
+    before = np.cumsum(parts) - parts
+    found = np.empty(count, np.int64)
+    found[order] = np.repeat(before, sizes) + place // np.repeat(each, sizes)
+    first = np.full(int(component.max()) + 1, int(found.max()), np.int64)
+    np.minimum.at(first, component, found)
+    return found - first[component]
 
 
 class _Way:
@@ -159,7 +181,7 @@ def _rows(way: _Way, longest: list[int]) -> list[int]:
 
 def _components(root: Ints, source: Ints, target: Ints) -> Ints:
     """Number the connected components, given the tree of the search that each box is in."""
-    parent = {int(one): int(one) for one in np.unique(root)}
+    parent = {int(one): int(one) for one in distinct(root)}
 
     def find(one: int) -> int:
         while parent[one] != one:

@@ -7,14 +7,17 @@ readers, and takes its colors from the page by classes: a page allows no style a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
 from surgery.pages.text import clip, integer, scientific
 
-WIDTH, HEIGHT = 720, 260
+WIDTH, HEIGHT = 640, 250
+_CROWD = 400
+"""Points of a scatter plot from which on they have no names on it."""
+
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 30, 26, 40
 
 _RAISED = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
@@ -170,20 +173,27 @@ def scatter(
         parts.append(Markup('<path class="grid dashed" d="M{}"><title>{}</title></path>').format(path, line.name))
         a, b = line.points[-1]
         parts.append(_text(area.x(a) - 6, area.y(b) + 12, line.name, "end"))
-    taken: list[tuple[float, float, float]] = []
-    for one in points:
-        cx, cy = area.x(one.x), area.y(one.y)
+    places = [(area.x(one.x), area.y(one.y)) for one in points]
+    for one, (cx, cy) in zip(points, places):
         shape = Markup('<circle class="dot" cx="{:.1f}" cy="{:.1f}" r="{:.1f}"><title>{}</title></circle>')
         parts.append(shape.format(cx, cy, one.size, clip(one.name, 80)))
-        width = 6.5 * len(clip(one.name, 24))
-        right = cx + one.size + 4 + width < WIDTH - _RIGHT
-        left = cx + one.size + 4 if right else cx - one.size - 4 - width
-        if all(abs(cy - other) > 12 or left > end or left + width < start for start, end, other in taken):
-            taken.append((left, left + width, cy))
-            parts.append(
-                _text(left if right else left + width, cy + 4, clip(one.name, 24), "start" if right else "end", "label")
-            )
+    parts += _names(points, places)
     return figure(name, title, area.describe(f"{len(points)} points"), parts, table)
+
+
+def _names(points: Sequence[Point], places: Sequence[tuple[float, float]]) -> Iterator[Markup]:
+    """Name points as far as there is room, the first ones first: a name covers no point and no other name."""
+    taken = [(x - one.size, x + one.size, y) for one, (x, y) in zip(points[:_CROWD], places)]
+    for one, (x, y) in zip(points[:_CROWD], places):
+        name = clip(one.name, 24)
+        gap, width = one.size + 4, 6.6 * len(name)
+        sides = ((x + gap, "start"), (x - gap - width, "end"))
+        for left, anchor in sides:
+            free = left > _LEFT and left + width < WIDTH
+            if free and all(abs(y - other) > 11 or left > end or left + width < start for start, end, other in taken):
+                taken.append((left, left + width, y))
+                yield _text(left if anchor == "start" else left + width, y + 4, name, anchor, "label")
+                break
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,8 @@ class Fact:
 
 def verdict(run: Mapping[str, Any]) -> Markup:
     """Return the body of the first section."""
-    return render("run/verdict.html.jinja", run=run, outcome=outcome(run), facts=list(_facts(run)), marks=marks)
+    numbers = list(facts(run))
+    return render("run/verdict.html.jinja", run=run, outcome=outcome(run), facts=numbers, marks=marks)
 
 
 def final(run: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -103,7 +104,9 @@ def _positive(run: Mapping[str, Any]) -> Outcome:
 def _agreement(found: Mapping[str, Any] | None) -> Outcome:
     if found is None:
         return Outcome("warn", "The model was changed, and not compared with the original.")
-    remark = (found["message"],) if found.get("message") else ()
+    message = found.get("message") or ""
+    lead = "Farthest off is " if message.startswith("output ") else ""
+    remark = (f"{lead}{message}",) if message else ()
     kinds = {
         "equal": Outcome("ok", "The result is bit-identical to the original."),
         "close": Outcome("ok", "The result agrees with the original.", remark),
@@ -114,7 +117,8 @@ def _agreement(found: Mapping[str, Any] | None) -> Outcome:
     return kinds.get(found["verdict"], Outcome("warn", "The result could not be compared with the original.", remark))
 
 
-def _facts(run: Mapping[str, Any]) -> Iterator[Fact]:
+def facts(run: Mapping[str, Any]) -> Iterator[Fact]:
+    """Yield the numbers of a run: nodes, bytes, cost, speed if it was measured, steps, tolerance used, time."""
     before, after = run["input"], run["output"]
     yield Fact("Nodes", *_moved(before["nodes"], after["nodes"], text.integer))
     if before.get("bytes") is not None:
@@ -125,7 +129,7 @@ def _facts(run: Mapping[str, Any]) -> Iterator[Fact]:
     costs = run.get("costs") or {}
     if costs.get("before") and costs.get("after"):
         yield Fact("Multiply-accumulates", *_moved(costs["before"]["macs"], costs["after"]["macs"], text.amount))
-        yield Fact("Bytes between nodes", *_moved(costs["before"]["bytes"], costs["after"]["bytes"], text.size))
+        yield Fact("Bytes moved", *_moved(costs["before"]["bytes"], costs["after"]["bytes"], text.size))
     for item in run.get("expectations", ()):
         if measured := _MEASURED.match(item["what"]):
             ratio, low, high = measured.groups()
