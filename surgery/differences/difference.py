@@ -70,6 +70,12 @@ class Difference:
             "parity": self.parity.to_json() if self.parity is not None else None,
         }
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        from surgery.pages import notebook
+
+        return notebook.difference(self.to_json())
+
 
 def _path(side: Inspection) -> str | None:
     return str(side.path) if side.path is not None else None

@@ -9,6 +9,8 @@ from surgery.drawing.lanes import Rows
 
 PIECE = 4
 """Rows of a lane that stay together from the beginning."""
+SMALL = 400
+"""Vertices of drawings in which whole lanes stay together."""
 
 
 class Alignment:
@@ -28,12 +30,14 @@ class Alignment:
         ]
 
     def strict(self) -> Ints:
-        """Return columns of boxes that are the best neighbors of each other, and of pieces of lanes.
+        """Return columns of boxes that are the best neighbors of each other, and of lanes.
 
-        Longer columns would push each other aside: each spans rows where something else would have to make way.
+        Longer columns would push each other aside: each spans rows where something else would have to make way. In
+        large drawings, lanes begin as pieces for the same reason.
         """
         self._chosen.take(np.intersect1d(*self._best[0]))
-        self._chosen.take(self._lanes[self._rows.upper[self._lanes] % PIECE != 0])
+        whole = len(self._rows.row) < SMALL
+        self._chosen.take(self._lanes if whole else self._lanes[self._rows.upper[self._lanes] % PIECE != 0])
         return _roots(self._chosen.above)
 
     def joined(self, x: Ints, near: int) -> Ints:

@@ -8,8 +8,8 @@ from typing import Any
 from surgery.drawing.details import Details
 from surgery.drawing.geometry import Places, box, places
 from surgery.drawing.groups import Group, Tree, tree
-from surgery.drawing.history import History
 from surgery.drawing.hierarchy import with_repeats
+from surgery.drawing.history import History
 from surgery.drawing.rows import INPUT, Rows, State
 
 FORMAT_VERSION = 1

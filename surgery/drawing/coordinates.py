@@ -164,7 +164,7 @@ def _field(rows: Rows, place: Ints, column: Ints, widths: Ints) -> _Field:
     sequence = np.argsort(place)
     row = rows.row[sequence]
     boxes = rows.lane[sequence] < 0
-    half = np.where(boxes, widths[sequence] * FINE // 2 + GAP * FINE // 2, LANE_GAP * FINE // 2)
+    half = np.where(boxes, (widths[sequence] + 1) // 2 + GAP // 2, LANE_GAP // 2) * FINE
     edge = np.cumsum(2 * half) - half
     begin = rows.starts[row]
     by_column = np.argsort(column[sequence], kind="stable")

@@ -13,6 +13,14 @@ STRIDE = 48
 """A sweep handles every 48th row at once, so it takes 48 steps however deep the drawing is."""
 PATIENCE = 3
 """Sweeps without an improvement before the search ends."""
+SMALL = 400
+"""Vertices of drawings that several orders are tried for."""
+SHUFFLES = 1_200
+"""Orders drawn by lot that are tried then, times the vertices."""
+SWITCHES = 8
+"""Rounds of exchanging neighbors."""
+MOST = 256
+"""Pairs of edges that are looked at to exchange two vertices."""
 
 
 @dataclass(frozen=True)
@@ -29,24 +37,92 @@ def ordered(rows: Rows, first: Ints) -> Ints:
     """Return the place of each vertex: places `rows.starts[r]` and up are those of row r, from left to right.
 
     `first` is the order to begin with: any numbers, one for each vertex. The result has no more crossings than it.
+    Small drawings begin with other orders too.
     """
-    place = inverse(np.lexsort((first, rows.row)))
-    best, fewest = place, crossings(rows, place)
+    sorter = _Sorter(rows)
+    best = inverse(np.lexsort((first, rows.row)))
+    fewest = crossings(rows, best)
     if not fewest:
         return best
-    down, up = _steps(rows, rows.upper, rows.lower, 1), _steps(rows, rows.lower, rows.upper, -1)
-    idle = 0
-    for sweep in range(_sweeps(len(place))):
-        place = place.copy()
-        for step in down if sweep % 2 == 0 else up:
-            _sort(place, step, 1 if sweep % 4 < 2 else -1)
-        found = crossings(rows, place)
-        idle = 0 if found < fewest else idle + 1
-        if found < fewest:
-            best, fewest = place, found
-        if not fewest or idle > PATIENCE:
+    starts = [best]
+    if len(best) < SMALL:
+        numbers = np.random.default_rng(len(best))
+        starts += [inverse(np.lexsort((-first, rows.row)))]
+        starts += [
+            inverse(np.lexsort((numbers.permutation(len(best)), rows.row)))
+            for _ in range(min(SHUFFLES // len(best), 12))
+        ]
+    for start in starts:
+        place, count = sorter.sorted(start, crossings(rows, start))
+        if count:
+            sorter.switch(place)
+            count = crossings(rows, place)
+        if count < fewest:
+            best, fewest = place, count
+        if not fewest:
             break
     return best
+
+
+class _Sorter:
+    """What all starts have in common."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._down = _steps(rows, rows.upper, rows.lower, 1)
+        self._up = _steps(rows, rows.lower, rows.upper, -1)
+        self._sides = [_Side(rows.upper, rows.lower, len(rows.row)), _Side(rows.lower, rows.upper, len(rows.row))]
+
+    def sorted(self, place: Ints, fewest: int) -> tuple[Ints, int]:
+        """Sweep until nothing improves any more. Returns the best order, which is a new array, and its crossings."""
+        best = place.copy()
+        idle = 0
+        for sweep in range(_sweeps(len(place))):
+            place = place.copy()
+            for step in self._down if sweep % 2 == 0 else self._up:
+                _sort(place, step, 1 if sweep % 4 < 2 else -1)
+            found = crossings(self._rows, place)
+            idle = 0 if found < fewest else idle + 1
+            if found < fewest:
+                best, fewest = place, found
+            if not fewest or idle > PATIENCE:
+                break
+        return best.copy(), fewest
+
+    def switch(self, place: Ints) -> None:
+        """Exchange neighbors of a row where that saves crossings, those of every other row at once."""
+        row = self._rows.row
+        for _ in range(SWITCHES):
+            before = place.copy()
+            for even, odd in ((0, 0), (0, 1), (1, 0), (1, 1)):
+                at = inverse(place)
+                left, right = at[:-1], at[1:]
+                chosen = (row[left] == row[right]) & (row[left] % 2 == even) & (place[left] % 2 == odd)
+                left, right = left[chosen], right[chosen]
+                saved = sum((side.saved(left, right, place) for side in self._sides), np.zeros(len(left), np.int64))
+                left, right = left[saved > 0], right[saved > 0]
+                place[left], place[right] = place[right], place[left]
+            if np.array_equal(before, place):
+                break
+
+
+class _Side:
+    """The neighbors of each vertex in the rows above, or in those below."""
+
+    def __init__(self, far: Ints, near: Ints, count: int) -> None:
+        self._neighbors = far[np.argsort(near, kind="stable")]
+        self._starts = offsets(near, count)
+
+    def saved(self, left: Ints, right: Ints, place: Ints) -> Ints:
+        """Return how many crossings are saved when the vertices of each pair change places."""
+        first, second = np.diff(self._starts)[left], np.diff(self._starts)[right]
+        counts = np.where(first * second <= MOST, first * second, 0)
+        pair = np.repeat(np.arange(len(left), dtype=np.int64), counts)
+        at = ranges(np.zeros(len(left), np.int64), counts)
+        one = self._neighbors[self._starts[left][pair] + at // second[pair]]
+        other = self._neighbors[self._starts[right][pair] + at % second[pair]]
+        sign = np.sign(place[one] - place[other]).astype(np.float64)
+        return np.asarray(np.bincount(pair, sign, len(left)), np.float64).astype(np.int64)
 
 
 def _sweeps(vertices: int) -> int:

@@ -97,7 +97,7 @@ def _packed(placed: Layers, proper: Rows, x: Ints, widths: Ints, heights: Ints, 
         x[:count],
         (top + tall // 2)[layer],
         _vias(placed, proper, x, pairs),
-        int((x[:count] + half[:count]).max()),
+        int((x + half).max()),
         int(top[-1] + tall[-1]),
     )
 

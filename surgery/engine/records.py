@@ -208,6 +208,28 @@ class Result:
             "refused": [{"pass": step.name, "where": step.where, "why": step.message} for step in self.refused],
         }
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows. No file is read for it."""
+        from surgery.pages import notebook
+
+        sides = {
+            name: {"path": str(side.path) if side.path is not None else None, "nodes": side.nodes, "bytes": side.bytes}
+            for name, side in (("input", self.input), ("output", self.output))
+        }
+        return notebook.result(
+            {
+                "ok": self.ok,
+                "recipe": self.recipe,
+                **sides,
+                "steps": [step.to_json() for step in self.steps],
+                "expectations": [{"what": item.what, "ok": item.ok} for item in self.expectations],
+                "end": self.end.to_json() if self.end is not None else None,
+                "seconds": self.seconds,
+                "unverifiable": self.unverifiable,
+                "refused": self.refused,
+            }
+        )
+
     def save(self, path: str | Path, *, layout: storage.Layout = "keep", force: bool = False) -> Result:
         """Write the model atomically; return the result with the written file in it."""
         files = storage.save(self.proto, path, self.stored.weights, layout=layout, force=force)

@@ -78,6 +78,20 @@ class Inspection:
             "metadata": self.metadata,
         }
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        from surgery.pages import notebook, text
+
+        facts = [
+            ("Nodes", text.integer(self.nodes)),
+            ("Parameters", text.amount(self.parameters)),
+            ("Weights", text.size(self.weight_bytes)),
+            ("Opsets", ", ".join(f"{domain} {version}" for domain, version in self.opsets.items())),
+            *((f"Input {port.name}", str(port)) for port in self.inputs[:8]),
+            *((f"Output {port.name}", str(port)) for port in self.outputs[:8]),
+        ]
+        return notebook.model(self.path.name if self.path is not None else "a model in memory", facts, self.ops)
+
 
 def inspect(model: str | Path | onnx.ModelProto) -> Inspection:
     """Look at a model file, or a message in memory. ModelFileError when there is no model to look at."""

@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 
 from surgery.pages.text import clip, integer, scientific
 
-WIDTH, HEIGHT = 720, 260
+WIDTH, HEIGHT = 640, 250
 _CROWD = 400
 """Points of a scatter plot from which on they have no names on it."""
 

@@ -39,7 +39,8 @@ class Row:
         if factor is None:
             return Markup("")
         filled = 0.0 if factor == 0 else (math.log10(factor) - _LOW) / (_HIGH - _LOW)
-        kind = "good" if factor <= 1 else "wrong"
+        # Beyond the tolerance a step may still hold: as close to float64 as the original, or lossy within its budget.
+        kind = "good" if factor <= 1 else "poor" if self.step["status"] == "committed" else "wrong"
         return charts.bar(max(filled, 0.02) if factor else 0.0, kind, limit=-_LOW / (_HIGH - _LOW), width=90)
 
     @property

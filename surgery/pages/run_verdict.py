@@ -41,7 +41,8 @@ class Fact:
 
 def verdict(run: Mapping[str, Any]) -> Markup:
     """Return the body of the first section."""
-    return render("run/verdict.html.jinja", run=run, outcome=outcome(run), facts=list(_facts(run)), marks=marks)
+    numbers = list(facts(run))
+    return render("run/verdict.html.jinja", run=run, outcome=outcome(run), facts=numbers, marks=marks)
 
 
 def final(run: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -116,7 +117,8 @@ def _agreement(found: Mapping[str, Any] | None) -> Outcome:
     return kinds.get(found["verdict"], Outcome("warn", "The result could not be compared with the original.", remark))
 
 
-def _facts(run: Mapping[str, Any]) -> Iterator[Fact]:
+def facts(run: Mapping[str, Any]) -> Iterator[Fact]:
+    """Yield the numbers of a run: nodes, bytes, cost, speed if it was measured, steps, tolerance used, time."""
     before, after = run["input"], run["output"]
     yield Fact("Nodes", *_moved(before["nodes"], after["nodes"], text.integer))
     if before.get("bytes") is not None:

@@ -46,6 +46,11 @@ def integer(number: int | None) -> str:
     return MISSING if number is None else f"{number:,}".replace("-", _MINUS)
 
 
+def signed(number: int) -> str:
+    """Write a change of a count: "+12", "-3" with a proper minus, "0"."""
+    return f"+{integer(number)}" if number > 0 else integer(number)
+
+
 def amount(number: float | str | None) -> str:
     """Write a large number with a prefix: "1.25 G"; an expression stays as it is."""
     if number is None or isinstance(number, str):

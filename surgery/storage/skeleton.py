@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -41,6 +42,22 @@ class StoredModel:
     proto: onnx.ModelProto
     weights: Weights
     external: bool
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the main graph, without subgraphs."""
+        from surgery.pages import notebook, text
+
+        graph = self.proto.graph
+        facts = [
+            ("Nodes", text.integer(len(graph.node))),
+            ("Inputs", ", ".join(value.name for value in graph.input)),
+            ("Outputs", ", ".join(value.name for value in graph.output)),
+            ("Opsets", ", ".join(f"{one.domain or 'ai.onnx'} {one.version}" for one in self.proto.opset_import)),
+        ]
+        ops = Counter(node.op_type for node in graph.node)
+        return notebook.model(
+            self.path.name if self.path is not None else "a model in memory", facts, dict(ops.most_common())
+        )
 
 
 def load(path: str | os.PathLike[str], *, limit: int = INLINE_LIMIT) -> StoredModel:
