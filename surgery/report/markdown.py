@@ -17,7 +17,7 @@ _MOST_ROWS = 200
 _LONGEST = 500
 """Letters of a message: services refuse summaries beyond some size."""
 
-_PLAIN = re.compile(r"[a-z]*|[-+0-9.,e%> ]*[kMGT]?B?")
+_PLAIN = re.compile(r"[a-z]{0,12}|[-+0-9.,e%> ]{0,20}[kMGT]?B?")
 _MARKS = {"broken": "❌", "failed": "❌", "undone": "⚠️", "remark": "⚠️"}
 
 

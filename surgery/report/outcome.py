@@ -105,7 +105,10 @@ class Root:
 
     def relative(self, path: str) -> str | None:
         """Return a path below the folder in the form of POSIX, or None for one that is elsewhere."""
-        found = Path(path).resolve()
+        try:
+            found = Path(path).resolve()
+        except (OSError, ValueError):  # no path that can exist
+            return None
         return found.relative_to(self.folder).as_posix() if found.is_relative_to(self.folder) else None
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _USUAL = ("pass", "check", "parity")
 """Stages that every step goes through, which say nothing more than the step."""
+_PLAIN = {"(end)": "verifying the result", "(expect)": "measuring the result"}
+"""What is no step, in words."""
 _SHORT = 12
 """Letters of the name of a step that stay on a narrow terminal."""
 
@@ -94,7 +96,7 @@ class Progress:
 
     def stage(self, step: str, stage: str) -> None:
         """Show what is being done."""
-        self._step, self._stage = step, stage
+        self._step, self._stage = _PLAIN.get(step, step), stage
 
     def said(self, step: str, text: str) -> None:
         """Show what a pass has printed."""

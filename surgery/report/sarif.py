@@ -22,7 +22,8 @@ _BASE = "%SRCROOT%"
 def sarif(outcome: Outcome, version: str, root: Root | None = None) -> dict[str, Any]:
     """Return a log with one run, as plain values; `version` is that of this tool."""
     root = root or Root()
-    found = list(outcome.notable())
+    # An error without a place, which no service can show in a file, stands in the invocation alone.
+    found = [check for check in outcome.notable() if outcome.is_complete or check.path]
     rules = {check.rule: check for check in reversed(found)}
     ids = sorted(rules)
     return {
@@ -92,7 +93,7 @@ def _location(check: Check, root: Root) -> dict[str, Any]:
 def _artifact(path: str, root: Root) -> dict[str, str]:
     inside = root.relative(path)
     if inside is None:
-        return {"uri": Path(path).resolve().as_uri()}
+        return {"uri": f"file://{quote(str(Path(path).absolute()), errors='replace')}"}
     return {"uri": quote(inside), "uriBaseId": _BASE}
 
 

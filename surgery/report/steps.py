@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 STATUS_STYLES = {"committed": "green", "unchanged": "dim", "rolled_back": "yellow", "skipped": "dim", "failed": "red"}
 _FEW = 20
 """Recipes of at most so many steps are shown with those that changed nothing."""
-_LEAST_ROWS = 3
+_LEAST_ROWS = 1
 """Steps that are shown however low the terminal is."""
 _LINES = 2
 """Lines of a message that is cut."""

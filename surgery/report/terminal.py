@@ -67,7 +67,9 @@ class _Run:
             lines = max(room // 3, 1)
         said = list(steps.messages_shown(account.steps, lines))
         if self.height is not None and fits:
-            rows = self.height - _below(console, options, Group(*said, *end)) - 1
+            rows = room = self.height - _below(console, options, Group(*said, *end)) - 1
+            while rows > 0 and _below(console, options, steps.steps_shown(account.steps, rows)) > room:
+                rows -= 1  # lines broke
         yield from invalid(account.validity) if account.validity is not None else ()
         counts = histogram(account.input.ops, account.output.ops)
         if any(count.difference for count in counts):
