@@ -39,13 +39,15 @@ _INT64 = "tensor(int64)"
 @dataclass(frozen=True)
 class _Lengths:
     """Tensors of int64: how many positions are new and the longest sequence has, [1]; and by sequence, [batch, 1]:
-    how many it has, and how many were known before, None for no sequence any. `is_prompt` says whether all are new."""
+    how many it has, and how many were known before, None for no sequence any. `is_prompt` says whether all are new;
+    where `counts`, [batch, 1], says how many of the new ones are no padding, nothing asks for that."""
 
     new: Value
     longest: Value
     totals: Value
     before: Value | None
     is_prompt: Value | None
+    counts: Value | None = None
 
 
 @part("com.microsoft::GroupQueryAttention")
@@ -67,7 +69,8 @@ def _group_query_attention(call: Call, place: Lowering) -> Result:
 
 def _require_plain(call: Call, place: Lowering) -> None:
     place.require(not call.is_read(3), "the scores of GroupQueryAttention are read")
-    place.require(call.find(16) is None, "the queries are padded on the right")
+    rotates = call.attr("do_rotary", 0) and call.find(9) is not None
+    place.require(call.find(16) is None or not rotates, "next to lengths of queries positions are given")
     place.require(not call.attr("sliding_window_cache", 0), "the cache holds a window only")
     quantized = any(call.attr(f"{side}_quant_type", "NONE") != "NONE" for side in "kv")
     place.require(not quantized, "the cache is quantized")
@@ -99,6 +102,9 @@ def _lengths(call: Call, place: Lowering) -> _Lengths:
     if call.find(3) is None:
         return _Lengths(new, new, totals, None, None)
     longest = place.node("Reshape", place.cast(call.input(6), _INT64), place.integers([1], "shape"))
+    if call.find(16) is not None:
+        counts = unsqueezed(place.cast(call.input(16), _INT64), [1], place)
+        return _Lengths(new, longest, totals, place.node("Sub", totals, counts), None, counts)
     is_prompt = place.node("Equal", longest, new)
     earlier = place.node("Sub", totals, new)
     before = place.node("Where", is_prompt, place.integers([0], "none"), earlier)
@@ -141,7 +147,7 @@ def _cached(past: Value | None, new: Value, lengths: _Lengths, place: Lowering) 
     since = place.node("Sub", at, lengths.before)
     none = place.integers([0], "none")
     is_old = place.node("Less", since, none)
-    is_new = place.node("And", place.node("Not", is_old), place.node("Less", since, lengths.new))
+    is_new = place.node("And", place.node("Not", is_old), place.node("Less", since, lengths.counts or lengths.new))
     source = place.node("Where", is_new, place.node("Add", since, room), none)
     source = unsqueezed(place.node("Where", is_old, at, source), [1, 3], place)
     like = place.node("Concat", *_extents(past, at, place), axis=0)

@@ -60,6 +60,19 @@ def _simplified_layer_normalization(call: Call, place: Lowering) -> Result:
     return [made, place.node("Reciprocal", root)]
 
 
+@part("com.microsoft::BranchwiseRMSNorm")
+def _branchwise_rms_norm(call: Call, place: Lowering) -> Result:
+    """RMSNormalization over the last axis, which is one branch, or one of several that share their factors."""
+    scale, branches = call.find(1), int(call.attr("num_branches", 0))
+    place.require(branches <= 1, "a last axis holds several branches")
+    place.require(scale is not None and scale.rank == 1, "the branches have factors of their own, or none are known")
+    x, factors = widened(call.input(0), place), widened(scale, place)
+    width = place.width(call.input(0))
+    place.require(width is not None and scale is not None and scale.shape == (width,), "the factors are not of a branch")
+    made = place.node("RMSNormalization", x, factors, axis=-1, epsilon=float(call.attr("epsilon", 1e-5)))
+    return place.cast(made, place.known_kind(call.input(0)))
+
+
 @part("com.microsoft::EmbedLayerNormalization")
 def _embed_layer_normalization(call: Call, place: Lowering) -> Result:
     """LayerNormalization of the rows that words, positions and segments choose; the mask is counted."""

@@ -68,15 +68,15 @@ def decompose(graph: Graph, *, ops: Sequence[str] = ()) -> None:
             ReduceLogSumExp, ReduceSumSquare, Relu, RotaryEmbedding, Shrink, SimplifiedLayerNormalization,
             SoftmaxCrossEntropyLoss, Softplus, Sum, SwiGLU, Swish, ThresholdedRelu, Trilu, Xor;
             of com.microsoft, as `com.microsoft::Gelu`, or without the domain where ONNX has none of that name:
-            Attention, BiasAdd, BiasGelu, BiasSoftmax, BiasSplitGelu, DecoderMaskedMultiHeadAttention,
-            DequantizeLinear, DynamicQuantizeMatMul, EmbedLayerNormalization, ExpandDims, FastGelu, FusedConv,
-            FusedGemm, FusedMatMul, FusedMatMulActivation, GatedRelativePositionBias, GatherND, Gelu, GemmFastGelu,
-            GroupNorm, GroupQueryAttention, MatMulIntegerToFloat, MatMulNBits, MultiHeadAttention, NhwcConv,
-            NhwcFusedConv, NhwcMaxPool, Pad, QAttention, QLinearAdd, QLinearAveragePool, QLinearConcat,
-            QLinearGlobalAveragePool, QLinearLeakyRelu, QLinearMul, QLinearSigmoid, QLinearSoftmax, QLinearWhere,
-            QuantizeLinear, QuickGelu, Range, RemovePadding, RestorePadding, RotaryEmbedding, SkipGroupNorm,
-            SkipLayerNormalization, SkipSimplifiedLayerNormalization, TransposeMatMul, Trilu. `com.microsoft::*` are
-            all of these, and SimplifiedLayerNormalization.
+            Attention, BiasAdd, BiasGelu, BiasSoftmax, BiasSplitGelu, BranchwiseRMSNorm,
+            DecoderMaskedMultiHeadAttention, DequantizeLinear, DynamicQuantizeMatMul, EmbedLayerNormalization,
+            ExpandDims, FastGelu, FusedConv, FusedGemm, FusedMatMul, FusedMatMulActivation, GatedRelativePositionBias,
+            GatherND, Gelu, GemmFastGelu, GroupNorm, GroupQueryAttention, MatMulIntegerToFloat, MatMulNBits,
+            MultiHeadAttention, NhwcConv, NhwcFusedConv, NhwcMaxPool, Pad, QAttention, QLinearAdd, QLinearAveragePool,
+            QLinearConcat, QLinearGlobalAveragePool, QLinearLeakyRelu, QLinearMul, QLinearSigmoid, QLinearSoftmax,
+            QLinearWhere, QuantizeLinear, QuickGelu, Range, RemovePadding, RestorePadding, RotaryEmbedding,
+            SkipGroupNorm, SkipLayerNormalization, SkipSimplifiedLayerNormalization, TransposeMatMul, Trilu.
+            `com.microsoft::*` are all of these, and SimplifiedLayerNormalization.
     """
     wanted = [name for op in ops for name in _named(op)]
     known = Known()

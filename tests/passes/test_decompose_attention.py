@@ -187,6 +187,37 @@ def groups(rng: Random) -> Drawn:
     return Drawn("GroupQueryAttention", inputs, attributes, 3)
 
 
+def chunks(rng: Random) -> Drawn:
+    """GroupQueryAttention with the lengths of queries: several new positions of each of several ragged sequences."""
+    batch, new, known = (int(rng.integers(1, bound)) for bound in (4, 5, 6))
+    count, times, size = int(rng.integers(1, 3)), int(rng.integers(1, 4)), 16
+    heads, total = count * times, known + new
+    lasts = [total - 1, *(int(rng.integers(new - 1, total)) for _ in range(batch - 1))]
+    room = known if rng.random() < 0.5 else total + int(rng.integers(0, 3))
+    inputs: Inputs = {
+        "query": _floats(rng, batch, new, heads * size),
+        "key": _floats(rng, batch, new, count * size),
+        "value": _floats(rng, batch, new, count * size),
+        "past_key": _floats(rng, batch, count, room, size),
+        "past_value": _floats(rng, batch, count, room, size),
+        "lasts": _numbers(*lasts),
+        "total": np.array(total, np.int32),
+        "cos": (cos := _maybe(rng, _floats(rng, total, 8))),
+        "sin": None if cos is None else _floats(rng, total, 8),
+        "places": None,
+        "added": _bias(rng, batch, heads, new, total),
+        "sink": None,
+        **dict.fromkeys(("key_scale", "value_scale", "query_norm", "key_norm")),
+        "counts": _numbers(*[new] * batch),
+    }
+    attributes: dict[str, Any] = {"num_heads": heads, "kv_num_heads": count}
+    if cos is not None:
+        attributes |= {"do_rotary": 1}
+    if rng.random() < 0.4:
+        attributes["local_window_size"] = int(rng.integers(1, 4))
+    return Drawn("GroupQueryAttention", inputs, attributes, 3)
+
+
 def _model(drawn: Drawn, opset: int, dynamic: bool) -> str:
     """Write a call as a graph, with dims that are known or named."""
     names = {np.dtype(np.float32): "float", np.dtype(np.int32): "int32", np.dtype(np.int64): "int64"}
@@ -208,7 +239,7 @@ def _model(drawn: Drawn, opset: int, dynamic: bool) -> str:
 
 @pytest.mark.parametrize("opset", [17, 23])
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
-@pytest.mark.parametrize("draw", [heads, projected, decoder, groups], ids=lambda draw: draw.__name__)
+@pytest.mark.parametrize("draw", [heads, projected, decoder, groups, chunks], ids=lambda draw: draw.__name__)
 def test_attention_is_what_its_parts_compute(draw: Callable[[Random], Drawn], dynamic: bool, opset: int) -> None:
     rng = np.random.default_rng([opset, dynamic, len(draw.__name__)])
     for _ in range(COUNT):

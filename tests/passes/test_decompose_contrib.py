@@ -15,6 +15,10 @@ from surgery.passes.opset.decompose import HOMES
 CALLS = {
     "Gelu": "(float[N,4] x) => (float[N,4] y) { y = com.microsoft.Gelu(x) }",
     "BiasGelu": "(float[N,4] x, float[4] b) => (float[N,4] y) { y = com.microsoft.BiasGelu(x, b) }",
+    "BranchwiseRMSNorm": "(float[N,3,4] x, float[4] s) => (float[N,3,4] y) "
+    "{ y = com.microsoft.BranchwiseRMSNorm<num_branches = 1, epsilon = 0.01>(x, s) }",
+    "BranchwiseRMSNorm, grouped": "(float[N,3,4] x, float[4] s) => (float[N,3,4] y) "
+    "{ y = com.microsoft.BranchwiseRMSNorm(x, s) }",
     "FastGelu": "(float[N,4] x, float[4] b) => (float[N,4] y) { y = com.microsoft.FastGelu(x, b) }",
     "FastGelu, alone": "(float[N,4] x) => (float[N,4] y) { y = com.microsoft.FastGelu(x) }",
     "QuickGelu": "(float[N,4] x) => (float[N,4] y) { y = com.microsoft.QuickGelu<alpha = 1.5>(x) }",
