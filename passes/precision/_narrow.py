@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from surgery import Builder, Graph, Node, UsageError, Value, data_type, narrowing
@@ -12,6 +12,7 @@ from surgery import Builder, Graph, Node, UsageError, Value, data_type, narrowin
 from ._narrow_boundaries import Boundaries, running_sums
 from ._narrow_casts import Casts
 from ._narrow_format import Format
+from ._narrow_functions import Functions
 from ._narrow_nodes import (
     QUANTIZING,
     counting,
@@ -43,6 +44,9 @@ sum over iterations, next to the sum, where each of them rounds it."""
 
 _DIVIDING = {"Div": 1, "Log": 0, "Reciprocal": 0}
 """Operators with an input that must not become 0, and its place."""
+
+
+KEPT = "it is to stay in float32"
 
 
 @dataclass(frozen=True)
@@ -89,16 +93,18 @@ class Narrowing:
         for node in self.graph.nodes():
             if node.has_subgraphs or is_widening(node) or node.identifier in self.graph.functions:
                 continue
+            if self.graph.in_function(node):
+                continue
             if is_moving(node) and not reads_table(node):
                 continue
-            if self.graph.in_function(node) or (any(floats(node)) and any(is_float(one) for one in node.outputs)):
+            if any(floats(node)) and any(is_float(one) for one in node.outputs):
                 found = narrowing(node, self.format.dtype, self.wishes.runtime)
                 yield _Candidate(node, found)
 
     def _measured(self) -> Ranges:
         wanted = [*self.inputs, *(value for value in self.graph.outputs() if value.name in self.outputs)]
         for candidate in self.candidates:
-            if not self.graph.in_function(candidate.node) and not isinstance(candidate.found, str):
+            if not isinstance(candidate.found, str):
                 wanted += [value for value in _narrowed(candidate) if not value.is_constant]
         ranges = measured(self.graph, wanted) if wanted and self.wishes.margin else {}
         for candidate in self.candidates:
@@ -115,6 +121,7 @@ class Narrowing:
             with self.graph.site(candidate.node) as new:
                 self._check(new, candidate)
                 self._convert(new, candidate)
+        self._call_copies()
         # What a site made in the place of an output has its name.
         now = {port.name: port for port in self.graph.outputs()}
         for name in self.outputs:
@@ -123,6 +130,24 @@ class Narrowing:
         boundaries = Boundaries(self.graph, self.casts)
         while boundaries.cross():
             self.casts.settle()
+
+    def _call_copies(self) -> None:
+        """Call functions in the narrower type."""
+        functions = Functions(self.graph, self.format, self.wishes.keep, self.wishes.margin > 0)
+        for calls in functions.calls:
+            copy = functions.copy(calls, self._convert_body)
+            for call in calls:
+                with self.graph.site(call) as new:
+                    new.require(call not in self.wishes.keep and call.op not in self.wishes.ops, KEPT)
+                    self._check_opset(new)
+                    new.require(copy.body is not None, copy.reason)
+                    functions.call(new, call, copy, self.casts)
+        functions.drop_uncalled()
+
+    def _convert_body(self, body: Graph, keep: frozenset[Node]) -> Casts:
+        inside = Narrowing(body, replace(self.wishes, keep=keep, keep_io_types=True))
+        inside.run()
+        return inside.casts
 
     # Inputs and outputs of the model
 
@@ -155,9 +180,8 @@ class Narrowing:
 
     def _check(self, new: Builder, candidate: _Candidate) -> None:
         node, name = candidate.node, self.format.name
-        new.require(node not in self.wishes.keep and node.op not in self.wishes.ops, "it is to stay in float32")
+        new.require(node not in self.wishes.keep and node.op not in self.wishes.ops, KEPT)
         self._check_opset(new)
-        new.require(not self.graph.in_function(node), "the types inside a function are those of its calls")
         new.require(not isinstance(candidate.found, str), candidate.found)
         new.require(not (is_default(node) and node.op in QUANTIZING), "the scale of quantized values stays in float32")
         new.require(not node.is_random, "it draws random numbers")

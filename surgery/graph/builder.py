@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from surgery.graph.copy import Copier, function_of
 from surgery.graph.edits import FIRST_WITH_FUNCTIONS, Edits, ModelField, NewNode
+from surgery.graph.function_bodies import function_of_model
 from surgery.graph.signature_mappings import End, Pieces, Relation
 from surgery.graph.values import Node, Refusal, Value
 from surgery.shapes.facts import Dim
@@ -247,9 +248,7 @@ class Builder:
         `reads` numbers the input for each value that a node reads from outside, constants included, in the order of
         the nodes and of their inputs. `inline` is the inverse.
         """
-        known = {*self.graph.ir.functions, *(function.identifier() for function in self.edits.definitions)}
-        numbers = (f"{name}_{number}" for number in count(1))
-        free = next(wish for wish in chain([name], numbers) if (domain, wish, "") not in known)
+        free = self._free_function(domain, name)
         imports = self.graph.imports_of(nodes[0].ir)
         needed = {domain: imports[domain] for domain in ("", *(node.ir.domain for node in nodes)) if domain in imports}
         body, results = [node.ir for node in nodes], [value.ir for value in outputs]
@@ -265,6 +264,17 @@ class Builder:
         wanted = [node.ir for node in nodes], [value.ir for value in initializers]
         if wanted != (list(scope), list(scope.initializers.values())) or self.graph.keeps_lists(scope):
             self.edits.orders.append((scope, *wanted))
+
+    def define_body(self, body: GraphState, domain: str, name: str) -> str:
+        """Add a model-local function whose body is the graph of a model, and return its name, which is like `name`."""
+        free = self._free_function(domain, name)
+        self.define(function_of_model(body.ir, domain, free))
+        return free
+
+    def _free_function(self, domain: str, name: str) -> str:
+        known = {*self.graph.ir.functions, *(function.identifier() for function in self.edits.definitions)}
+        numbers = (f"{name}_{number}" for number in count(1))
+        return next(wish for wish in chain([name], numbers) if (domain, wish, "") not in known)
 
     def drop_function(self, function: ir.Function) -> None:
         """Remove a model-local function; refused when a node calls it."""

@@ -18,6 +18,7 @@ from surgery.errors import PassError, UsageError
 from surgery.graph import traversal
 from surgery.graph.builder import Builder
 from surgery.graph.commit import Commit, discard
+from surgery.graph.function_bodies import body_model
 from surgery.graph.recording import Recording, record, record_bodies
 from surgery.graph.rename import dim_names
 from surgery.graph.state import GraphState, Refused, Site
@@ -138,6 +139,15 @@ class Graph(GraphState):
     def in_function(self, node: Node) -> bool:
         """Return whether a node stands in the body of a model-local function."""
         return node.scope in self.function_scopes
+
+    def body_of(self, calls: Sequence[Node]) -> Graph:
+        """Return a copy of the body of the function that nodes call, as a model of its own with the types of the calls.
+
+        Raises `Refusal` where those are not the same, or not known. `Builder.define_body` is the way back.
+        """
+        body = Graph(body_model(self, calls), weights=self.weights, pass_name=self.pass_name)
+        body.limits = self.limits
+        return body
 
     def uncalled(self) -> list[ir.Function]:
         """List the model-local functions that no chain of calls from the main graph reaches."""
