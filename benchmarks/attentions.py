@@ -95,9 +95,7 @@ def attentions(path: Path, recipe: Recipe) -> Attentions:
     last = [name for name in PASSES if name in {step.name for step in steps_of(recipe.steps)}][-1]
     proto = run_until(stored, recipe, last).proto
     whys = {
-        name: explain(
-            catalog.find(name), proto, stored.weights, limit=1 << 30, target=targets.find(recipe.target)
-        )
+        name: explain(catalog.find(name), proto, stored.weights, limit=1 << 30, target=targets.find(recipe.target))
         for name in PASSES
     }
     fires = {site.anchor for why in whys.values() for site in why.sites}

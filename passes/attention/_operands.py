@@ -134,10 +134,14 @@ def flat_operands(found: Core, new: Builder) -> Operands:
     """Read queries, keys and values of rank 3 as those of one head."""
     side, queries, values = found.keys, found.queries.shape, found.values.shape
     places, dims = side.perm or (0, 1, 2), side.value.shape or ()
-    new.require(None not in (queries or (None,)) and len(dims) == 3 and values is not None, "the dims are not known")
     assert queries is not None and values is not None
     keys = [dims[place] for place in places]
-    agree = None not in dims and keys[0] == queries[0] == values[0] and keys[1] == values[1] and keys[2] == queries[2]
+    agree = (
+        None not in (*dims, *queries)
+        and keys[0] == queries[0] == values[0]
+        and keys[1] == values[1]
+        and keys[2] == queries[2]
+    )
     new.require(agree, "the heads of queries, keys and values do not agree")
     size = values[2]
     new.require(isinstance(queries[2], int) and isinstance(size, int), "the size of the heads is not known")

@@ -9,26 +9,30 @@ import numpy as np
 from surgery import Builder, Graph, Node, Value
 
 from ._core import Core, core, flat_behind, keeps
+from ._written import explain
 
 Masks = dict[Any, Value]
 """What takes the place of masks: by the mask, or by the mask and the number of queries where it depends on that."""
 
 
-def rewrite_cores(graph: Graph, since: int, rewrite: Callable[[Node, Core, Masks, Builder], Masks]) -> None:
+def rewrite_cores(
+    graph: Graph, since: int, rewrite: Callable[[Node, Core, Masks, Builder], Masks], *, explained: bool = False
+) -> None:
     """Rewrite each attention in a graph of that opset or a later one; all that have a mask share what replaces it.
 
     `rewrite` is given the Softmax, the attention around it and the masks that are prepared already in its graph; it
-    returns those that it reads.
+    returns those that it reads. With `explained`, attentions in forms that are not read are refused with a reason.
     """
     prepared: dict[Any, Masks] = defaultdict(dict)
     for node in graph.nodes("Softmax"):
-        if node.opset < since:
-            continue
         masks, ready = prepared[node.scope], Masks()
         with graph.site(node) as new:
             found = core(node)
             if found is not None:
+                new.require(node.opset >= since, "the opset is older than that of the operator")
                 ready = rewrite(node, found, masks, new)
+            elif explained:
+                explain(node)
         if node.is_removed:
             masks |= ready
 

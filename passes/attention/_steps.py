@@ -137,12 +137,12 @@ def steps_before(softmax: Node) -> Steps:
         reader(value)
         node = value.producer
         if node is None:
-            raise Refusal("the scores are not computed in the graph of the Softmax")
+            raise Refusal("what the Softmax reads is not computed from the product of queries and keys alone")
         if node.op == "MatMul" and _multiplies(node):
             steps.product = node
             return steps
         if node.op in _PRODUCTS:
-            raise Refusal(f"queries and keys are multiplied by {node.op}; replace-einsum makes an Einsum a MatMul")
+            raise Refusal(f"queries and keys are multiplied by {node.op}, not by MatMul")
         value = _one_step(node, value, steps)
 
 

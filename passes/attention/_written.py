@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from surgery import Node, Refusal, Value
 
 from ._core import Core, Side, behind_guard, unscaled
-from ._steps import Added, Dims, Steps, is_attention, is_lift, reader, steps_before, times
+from ._steps import Added, Chosen, Dims, Steps, is_attention, is_lift, reader, steps_before, times
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,13 @@ def explain(softmax: Node) -> None:
         raise Refusal("the attention is of rank 3, which only MultiHeadAttention allows here")
     if written.joint_from is not None:
         raise Refusal("the product of queries and keys is of rank 3, which only MultiHeadAttention allows here")
-    raise Refusal("more than one mask or a mask by Where comes before the Softmax: only MultiHeadAttention allows that")
+    if any(isinstance(step, Chosen) for step in written.steps.added):
+        raise Refusal("a mask by Where comes before the Softmax, which only MultiHeadAttention allows here")
+    if len(written.steps.added) > 1:
+        raise Refusal("more than one mask is added to the scores, which only MultiHeadAttention allows here")
+    if any(isinstance(step, Added) and step.factor != 1 for step in written.steps.added):
+        raise Refusal("a mask is scaled with the scores, which only MultiHeadAttention allows here")
+    raise Refusal("what the queries are multiplied with does not come out of a Transpose, by one number at most")
 
 
 def read(softmax: Node) -> Written:
@@ -78,9 +84,8 @@ def read(softmax: Node) -> Written:
 
 
 def _extents(shape: Dims | None) -> Dims:
-    """Return the dims of queries in front of their size."""
-    if shape is None or None in shape:
-        raise Refusal("the dims of the queries are not known")
+    """Return the dims of queries in front of their size; their rank is known."""
+    assert shape is not None
     return shape[:-1]
 
 

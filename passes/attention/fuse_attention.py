@@ -43,7 +43,7 @@ def fuse_attention(graph: Graph) -> None:
             y = Reshape(rows, flat)
         }
     """
-    rewrite_cores(graph, 23, _fuse)
+    rewrite_cores(graph, 23, _fuse, explained=True)
 
 
 def _require_softmax(node: Node, found: Core, new: Builder) -> None:

@@ -14,6 +14,7 @@ from ._decoder import Decoder, decoder, flattened, fresh_columns
 from ._dependence import Dependence
 from ._mask import clamped, fits, is_finite
 from ._shared import hand_on_flat, ints
+from ._written import explain
 
 OPERATOR = "com.microsoft::GroupQueryAttention"
 
@@ -95,6 +96,7 @@ class Form:
 def _fuse(softmax: Node, ready: Ready, dependence: Dependence, new: Builder) -> None:
     found = core(softmax, capped=True)
     if found is None:
+        explain(softmax)
         return
     read = decoder(found, new)
     new.require(softmax.attr("axis") in (-1, 3), "Softmax is not along the keys")

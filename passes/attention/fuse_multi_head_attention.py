@@ -36,6 +36,13 @@ def fuse_multi_head_attention(graph: Graph) -> None:
     without states as outputs). Where keys and values are not cut out of a tensor of rank 3, as after rotary positions
     or in a cache of cross attention, they are read as heads.
 
+    Less common forms come down to the same. Scores of rank 3 are those of one head for each element of what counts as
+    batch; where the first dim is batch times heads, and all sides are cut alike, they are the heads. What is added to
+    the scores in several steps, a Where that puts the lowest number in the place of scores among them, is put together
+    in the same order: the lowest number plus a score is the lowest number. A factor of each head, or each row, is one
+    of the queries. A mask whose last dim is not known to be the number of keys is expanded to it: the probabilities are
+    multiplied with as many values, so it is that or one.
+
     Example:
         # target: ort-cpu
         <ir_version: 10, opset_import: ["" : 17, "com.microsoft" : 1]>

@@ -56,7 +56,7 @@ def fold_constants(
 
     Right because the result is computed by the kernels that the model itself runs, from the same bits. Shapes are
     taken from shape inference and only where it proves them; what a model merely declares of its intermediate
-    values is not believed. Random operators differ from run to run and stay; so does an initializer that a caller
+    values is not believed. A CastLike of a constant asks a computed value for its type alone, which is known. Random operators differ from run to run and stay; so does an initializer that a caller
     can override, control flow, and what a function computes from its attributes. Arithmetic in half precision
     stays too: where ONNX Runtime has no kernel for it, it computes in single precision and drops roundings between.
 
@@ -121,6 +121,8 @@ class _Folding:
     def round(self) -> bool:
         """Fold what can be folded now; return whether another round may find more."""
         self._find_known()
+        if self._name_types():
+            self._find_known()
         wanted = self._wanted()
         before = len(self.stays)
         results = self._results(wanted)
@@ -141,6 +143,19 @@ class _Folding:
         if news:
             self.graph.facts.forget()
         return news or len(self.stays) > before
+
+    def _name_types(self) -> bool:
+        """Let what is known and cast to the type of a computed value be cast to that type by its name."""
+        before = len(self.graph.sites)
+        for node in self.graph.nodes("CastLike"):
+            source, result = node.required_input(0), node.outputs[0]
+            like, dtype = node.required_input(1), result.dtype
+            is_known = source.is_constant or source in self.known
+            if not is_known or like.is_constant or dtype is None or self.graph.in_function(node):
+                continue
+            with self.graph.site(node) as new:
+                new.replace(result, new.node("Cast", source, attributes={**node.attributes, "to": int(dtype)}))
+        return len(self.graph.sites) > before
 
     def _find_known(self) -> None:
         """List the values that are the same in every run: with their contents, or None where they must be computed."""
