@@ -8,8 +8,8 @@ from typing import Any
 from surgery.drawing.details import Details
 from surgery.drawing.geometry import Places, box, places
 from surgery.drawing.groups import Group, Tree, tree
-from surgery.drawing.history import History
 from surgery.drawing.hierarchy import with_repeats
+from surgery.drawing.history import History
 from surgery.drawing.rows import INPUT, Rows, State
 
 FORMAT_VERSION = 1
@@ -35,7 +35,7 @@ class Strings:
 
 
 def document(history: History, title: str | None = None) -> dict[str, Any]:
-    """Return the document of a history, ready for JSON; `docs/reference/drawing.md` describes it.
+    """Return the document of a history, ready for JSON; docs/reference/json.md describes it.
 
     `title` stands in the place of that of the history. Nothing but shapes is computed, and no weights are read.
     """

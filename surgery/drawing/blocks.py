@@ -9,14 +9,11 @@ from numpy.typing import ArrayLike
 
 from surgery.drawing.arrays import Ints, inverse, offsets
 from surgery.drawing.fingerprints import Hashes, Hierarchy, digests, hierarchy, meetings, refined
-from surgery.drawing.intervals import LEAST, Cut, Cutter, Sequence, covered
+from surgery.drawing.intervals import Cut, Cutter, Sequence, covered
 from surgery.drawing.layers import layers
 from surgery.drawing.repeats import Repeat, found, repeats
 
 __all__ = ["Blocks", "Repeat", "blocks", "refine", "repeats"]
-
-OF_NODES = 0.75
-"""Above this share of nodes, rather than groups, a pattern of two items is no block."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +59,7 @@ class _House:
         self.holder: list[int] = whole.room.tolist()
         self._nodes, self._limit = whole.nodes, limit
         self._marks = np.concatenate([digests(whole.kinds), whole.digest])
+        self._sizes = np.concatenate([np.ones(whole.nodes, np.int64), whole.size])
         self._alike = np.arange(len(self._marks), dtype=np.int64)
         for repeat in found(whole):
             self._alike[whole.nodes + repeat.roots] = whole.nodes + repeat.roots[0]
@@ -81,24 +79,25 @@ class _House:
         met = met[self._source[met] != self._target[met]]
         pairs = np.searchsorted(items, np.column_stack([self._source[met], self._target[met]]))
         colors = refined(self._marks[items], pairs[:, 0], pairs[:, 1], self._labels[met], 3)
-        least = LEAST if (items < self._nodes).mean() > OF_NODES else 2
         given = np.arange(len(items), dtype=np.int64)
         orders = [np.lexsort((given, colors, layers(len(items), pairs).layer))]
         if np.all(pairs[:, 0] < pairs[:, 1]):
             orders.append(given)
         rows = [self._row(items[order], inverse(order)[pairs], colors[order], self._labels[met]) for order in orders]
         # Exporters write one layer after the other; what was edited is in order of rows rather.
-        best = max(range(len(rows)), key=lambda one: covered(rows[one][0], least))
+        best = max(range(len(rows)), key=lambda one: covered(rows[one][0]))
         row, begins = rows[best]
-        self._build(number, items[orders[best]], np.append(begins, len(items)), self._cutter.cut(row, least))
+        self._build(number, items[orders[best]], np.append(begins, len(items)), self._cutter.cut(row))
 
     def _row(self, items: Ints, pairs: Ints, colors: Hashes, labels: Hashes) -> tuple[Sequence, Ints]:
         """Return the items as a sequence, in which alike groups next to each other are one, and where each begins."""
         begins = np.nonzero(np.diff(self._alike[items], prepend=-1))[0]
         unit = np.repeat(np.arange(len(begins)), np.diff(np.append(begins, len(items))))
         pairs = np.sort(unit[pairs], axis=1)
-        across = pairs[:, 0] != pairs[:, 1]
-        return Sequence(self._marks[items][begins], colors[begins], pairs[across], labels[across]), begins
+        across = np.nonzero(pairs[:, 0] != pairs[:, 1])[0]
+        across = across[np.lexsort((labels[across], pairs[across, 1], pairs[across, 0]))]
+        sizes = np.add.reduceat(self._sizes[items], begins)
+        return Sequence(self._marks[items][begins], colors[begins], sizes, pairs[across], labels[across]), begins
 
     def _build(self, number: int, items: Ints, begins: Ints, cuts: tuple[Cut, ...], offset: int = 0) -> None:
         for cut in cuts:

@@ -46,7 +46,7 @@ class _Explanation:
     def _site(self, site: Site) -> None:
         gone = [row for label in site.removed for row in self._take(self.died, label)]
         come = [row for label in site.added if label for row in self._take(self.born, label)]
-        changed = [row for row in self._take(self.altered, site.anchor)] if site.anchor else []
+        changed = self._take(self.altered, site.anchor) if site.anchor else []
         rows = [*gone, *come, *changed]
         if not rows:
             return

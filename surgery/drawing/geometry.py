@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from surgery.drawing.groups import Tree
-from surgery.drawing.layered import layered
 from surgery.drawing.hierarchy import Copies
+from surgery.drawing.layered import layered
 from surgery.drawing.rows import Rows
 
 NODE_HEIGHT, GROUP_HEIGHT = 24, 40
@@ -51,12 +51,14 @@ def places(found: Rows, whole: Tree, copies: list[Copies]) -> Places:
     result = Places()
     rows, inner, edges = whole.rows(), whole.children(), _edges(found, whole)
     alike = {int(group) for one in copies for group in one.groups[1:].ravel()}
-    for room in (-1, *range(len(whole.groups))):
-        if room not in alike:
-            boxes = [*map(box, inner[room]), *rows[room]]
-            _lay_out(found, whole, boxes, edges[room], result)
+    boxes = {room: [*map(box, inner[room]), *rows[room]] for room in (-1, *range(len(whole.groups)))}
+    for room in sorted(boxes.keys() - alike):
+        _lay_out(found, whole, boxes[room], edges[room], result)
     for one in copies:
         _copy(one, result)
+    for room in sorted(alike):
+        if any(one not in result.layer for one in boxes[room]):
+            _lay_out(found, whole, boxes[room], edges[room], result)
     return result
 
 

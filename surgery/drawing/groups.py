@@ -150,7 +150,7 @@ def ordered(whole: Tree, parents: dict[int, int]) -> Tree:
     for number, parent in parents.items():
         inner[parent].append(number)
     numbers = {-1: -1}
-    groups = []
+    groups: list[Group] = []
     pending = [*reversed(inner[-1])]
     while pending:
         number = pending.pop()

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from surgery.drawing.blocks import refine
-from surgery.drawing.groups import Group, Tree
+from surgery.drawing.blocks import Blocks, refine
+from surgery.drawing.groups import Group, Tree, ordered
+from surgery.drawing.naming import name_blocks, pattern, shared_name, tell_apart
+from surgery.drawing.paths import common
 from surgery.drawing.repeats import Repeat, repeats
 from surgery.drawing.rows import Rows
 
 Ints = NDArray[np.int64]
-
-_NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
@@ -29,65 +29,112 @@ class Copies:
 
 def with_repeats(found: Rows, whole: Tree) -> tuple[Tree, list[Copies]]:
     """Return the tree with blocks where a room has too many boxes, and with the groups that are alike in repeats."""
-    kinds, edges = _kinds(found), _edges(found)
-    group, parent = np.array(whole.group, np.int64), np.array([one.parent for one in whole.groups], np.int64)
-    blocked = refine(kinds, edges, group, parent)
-    full = _with_blocks(whole, blocked.group, blocked.parent)
-    parents = np.array([one.parent for one in full.groups], np.int64)
-    alike = repeats(kinds, edges, np.array(full.group, np.int64), parents)
-    final, copies = _grouped(full, [part for one in alike for part in _numbered(one, full.groups)])
-    _tell_apart(final)
-    return final, copies
+    graph = _Skeleton(found)
+    blocked = refine(graph.kinds, graph.edges, graph.groups(whole), _parents(whole))
+    full = _with_blocks(found, whole, graph.placed(whole, blocked), blocked.parent)
+    alike = repeats(graph.kinds, graph.edges, graph.groups(full), _parents(full))
+    numbered = [part for one in alike for part in _numbered(one, full.groups)]
+    final, boxes = _grouped(full, numbered)
+    tell_apart(final)
+    return final, [_copies(one, boxes, graph) for one in numbered]
 
 
-def _kinds(found: Rows) -> Ints:
-    """Number the rows by what has to be equal where groups are alike."""
-    numbers: dict[object, int] = {}
-    signs = ((one.node.kind, one.born, one.died, one.node.signature) for one in found.rows)
-    return np.array([numbers.setdefault(sign, len(numbers)) for sign in signs], np.int64)
+def _parents(whole: Tree) -> Ints:
+    return np.array([one.parent for one in whole.groups], np.int64)
 
 
-def _edges(found: Rows) -> Ints:
-    listed = [(edge.source, edge.target, edge.number, 0) for edge in found.edges]
-    return np.array(listed, np.int64).reshape(-1, 4)
+class _Skeleton:
+    """The nodes whose structure tells what is alike: neither inputs and outputs, nor what is made out of nothing.
+
+    A Constant stands with those that read it; how many of them share one says nothing of the network.
+    """
+
+    def __init__(self, found: Rows) -> None:
+        self.found = found
+        self._read: dict[int, list[int]] = defaultdict(list)
+        for edge in found.edges:
+            self._read[edge.source].append(edge.target)
+        sources = {edge.target for edge in found.edges}
+        self.constants = [
+            number for number, row in enumerate(found.rows) if row.node.op == "Constant" and number not in sources
+        ]
+        self._owned: dict[int, list[int]] = defaultdict(list)
+        for row in self.constants:
+            for reader in self._read[row][:1]:
+                self._owned[reader].append(row)
+        left_out = set(self.constants)
+        self.rows = [n for n, row in enumerate(found.rows) if not row.is_port and n not in left_out]
+        self.numbers = np.array(self.rows, np.int64)
+        self.places = {row: place for place, row in enumerate(self.rows)}
+        numbers: dict[object, int] = {}
+        signs = (
+            (row.node.kind, row.born, row.died, row.node.signature) for row in map(found.rows.__getitem__, self.rows)
+        )
+        self.kinds = np.array([numbers.setdefault(sign, len(numbers)) for sign in signs], np.int64)
+        listed = [
+            (self.places[edge.source], self.places[edge.target], edge.number, 0)
+            for edge in found.edges
+            if edge.source in self.places and edge.target in self.places
+        ]
+        self.edges = np.array(listed, np.int64).reshape(-1, 4)
+
+    def groups(self, whole: Tree) -> Ints:
+        """Return the groups of the nodes."""
+        return np.array([whole.group[row] for row in self.rows], np.int64)
+
+    def placed(self, whole: Tree, blocked: Blocks) -> list[int]:
+        """Return the group of each row among blocks: a Constant goes where all that read it are."""
+        group, parent = list(whole.group), blocked.parent.tolist()
+        for row, number in zip(self.rows, blocked.group.tolist(), strict=True):
+            group[row] = number
+        for row in self.constants:
+            chains = [_chain(group[reader], parent) for reader in self._read[row]]
+            shared = common(chains) if chains else ()
+            own = _chain(group[row], parent)
+            group[row] = shared[-1] if shared[: len(own)] == own and shared else group[row]
+        return group
+
+    def constants_of(self, rows: Ints) -> Ints:
+        """Return the constants of instances, in columns; none where the instances have not the same ones."""
+        columns = [[one for row in instance for one in self._owned[row]] for instance in rows.tolist()]
+        alike = len({tuple(len(self._owned[row]) for row in instance) for instance in rows.tolist()}) == 1
+        return np.array(columns, np.int64) if alike else np.zeros((len(columns), 0), np.int64)
 
 
-def _with_blocks(whole: Tree, group: Ints, parent: Ints) -> Tree:
-    """Take over the blocks of a refined hierarchy, in which old groups keep their numbers."""
-    groups = [Group(one.parent, one.name, one.kind, one.owner) for one in whole.groups]
-    for number, around in enumerate(parent.tolist()):
-        if number < len(groups):
-            groups[number].parent = around
-        else:
-            groups.append(Group(around, "", "block"))
-    full = Tree(groups, group.tolist())
-    _name_blocks(full)
+def _with_blocks(found: Rows, whole: Tree, group: list[int], parent: Ints) -> Tree:
+    """Take over the blocks of a refined hierarchy, in which old groups keep their numbers.
+
+    A block with a named group in it is left out, so that what has a name is not hidden in something that has none.
+    """
+    known, around = len(whole.groups), parent.tolist()
+    groups = [replace(one) for one in whole.groups] + [Group(-1, "", "block") for _ in around[known:]]
+    hiding: set[int] = set()
+    for number in range(known):
+        block = around[number]
+        while block >= known and block not in hiding:
+            hiding.add(block)
+            block = around[block]
+    home = [_outside(number, around, hiding) for number in around]
+    for number, one in enumerate(groups):
+        one.parent = home[number]
+    full = Tree(groups, [_outside(number, around, hiding) for number in group])
+    full = ordered(full, {number: one.parent for number, one in enumerate(groups) if number not in hiding})
+    name_blocks(found, full)
     return full
 
 
-def _name_blocks(full: Tree) -> None:
-    """Number the blocks of each room."""
-    for inner in full.children().values():
-        for number, block in enumerate(one for one in inner if full.groups[one].kind == "block"):
-            full.groups[block].name = f"block {number + 1}"
+def _outside(number: int, around: list[int], hiding: set[int]) -> int:
+    """Return the innermost group that is kept."""
+    while number in hiding:
+        number = around[number]
+    return number
 
 
-def _tell_apart(whole: Tree) -> None:
-    """Number groups of one room that have the same name: a scope may be called as a function is."""
-    for inner in whole.children().values():
-        taken = {whole.groups[number].name for number in inner}
-        seen: set[str] = set()
-        for number in inner:
-            one, count = whole.groups[number], 2
-            name = one.name
-            while one.name in seen:
-                one.name = f"{name} ({count})" if f"{name} ({count})" not in taken else one.name
-                count += 1
-            seen.add(one.name)
+def _grouped(full: Tree, found: Sequence[Repeat]) -> tuple[Tree, dict[int, int]]:
+    """Put the groups of each repeat into a group of their own; such groups come last in the list.
 
-
-def _grouped(full: Tree, found: Sequence[Repeat]) -> tuple[Tree, list[Copies]]:
-    """Put the groups of each repeat into a group of their own; such groups come last in the list."""
+    Return the tree, and these groups by the first group of the first instance.
+    """
     groups = list(full.groups)
     boxes: dict[int, int] = {}
     for one in found:
@@ -98,12 +145,12 @@ def _grouped(full: Tree, found: Sequence[Repeat]) -> tuple[Tree, list[Copies]]:
         for instance, roots in enumerate(one.roots.tolist()):
             for root in roots:
                 groups[root].parent, groups[root].instance = box, instance
-    return Tree(groups, full.group), [_copies(one, boxes) for one in found]
+    return Tree(groups, full.group), boxes
 
 
 def _numbered(one: Repeat, groups: Sequence[Group]) -> Iterator[Repeat]:
     """Yield the parts of a repeat whose names differ in numbers alone: query, key and value are alike, but not one."""
-    signs = [tuple(_NUMBER.sub("*", groups[root].name) for root in roots) for roots in one.roots.tolist()]
+    signs = [tuple(_sign(groups[root]) for root in roots) for roots in one.roots.tolist()]
     start = 0
     for end in range(1, len(signs) + 1):
         if end == len(signs) or signs[end] != signs[start]:
@@ -113,28 +160,24 @@ def _numbered(one: Repeat, groups: Sequence[Group]) -> Iterator[Repeat]:
             start = end
 
 
-def _copies(one: Repeat, boxes: dict[int, int]) -> Copies:
+def _sign(group: Group) -> str:
+    return "" if group.kind == "block" else pattern(group.name)
+
+
+def _copies(one: Repeat, boxes: dict[int, int], graph: _Skeleton) -> Copies:
     """Return what is alike, the repeats within included."""
     groups = np.asarray(one.groups, np.int64)
     heads = [column for column in range(groups.shape[1]) if all(int(group) in boxes for group in groups[:, column])]
     within = [[boxes[int(group)] for group in groups[:, column]] for column in heads]
     added = np.array(within, np.int64).reshape(-1, len(groups)).T
-    return Copies(np.concatenate([groups, added], axis=1), np.asarray(one.nodes, np.int64))
+    rows = graph.numbers[np.asarray(one.nodes, np.int64)]
+    return Copies(np.concatenate([groups, added], axis=1), np.concatenate([rows, graph.constants_of(rows)], axis=1))
 
 
-def shared_name(names: Sequence[str]) -> str:
-    """Name several groups at once: "layer.1-11" for layer.1 to layer.11, else with a star for each number."""
-    sign = _NUMBER.sub("*", names[0])
-    numbers = [[int(number) for number in _NUMBER.findall(name)] for name in names]
-    varying = [place for place in range(len(numbers[0])) if len({one[place] for one in numbers}) > 1]
-    parts = sign.split("*")
-    written = []
-    for place, part in enumerate(parts[:-1]):
-        found = [one[place] for one in numbers]
-        is_run = found == [*range(found[0], found[0] + len(found))]
-        written += [part, "*" if place in varying and not is_run else _span(found)]
-    return "".join([*written, parts[-1]])
-
-
-def _span(numbers: Sequence[int]) -> str:
-    return f"{numbers[0]}-{numbers[-1]}" if numbers[0] != numbers[-1] else str(numbers[0])
+def _chain(group: int, parent: list[int]) -> tuple[int, ...]:
+    """Return the groups around something, from the outermost in."""
+    found = []
+    while group != -1:
+        found.append(group)
+        group = parent[group]
+    return tuple(reversed(found))

@@ -11,7 +11,7 @@ from surgery.drawing.arrays import Ints
 from surgery.drawing.fingerprints import Hashes, digests
 
 LEAST = 6
-"""Items that a block has at least: what is smaller is no easier to read as a group."""
+"""Nodes that a turn of a pattern has at least: what is smaller is no easier to read as a group."""
 CANDIDATES = 24
 """Lengths of a pattern that are tried."""
 SHARE = 8
@@ -22,20 +22,29 @@ PATTERNS = 4
 
 @dataclass(frozen=True)
 class Sequence:
-    """Items one after the other, and edges (place, place, label) between them, each leading to a later place."""
+    """Items one after the other, and edges between them, each leading to a later place."""
 
     marks: Hashes
     """What an item is."""
     context: Hashes
     """What an item and its surroundings are."""
+    sizes: Ints
+    """The nodes that an item stands for."""
     edges: Ints
+    """Rows (place, place), sorted."""
     labels: Hashes
+    """The slots of each edge."""
 
     def part(self, first: int, last: int) -> Sequence:
         """Return the items from `first` to before `last`, and the edges between them."""
-        inside = (self.edges >= first).all(axis=1) & (self.edges < last).all(axis=1)
+        low, high = np.searchsorted(self.edges[:, 0], (first, last))
+        inside = low + np.nonzero(self.edges[low:high, 1] < last)[0]
         return Sequence(
-            self.marks[first:last], self.context[first:last], self.edges[inside] - first, self.labels[inside]
+            self.marks[first:last],
+            self.context[first:last],
+            self.sizes[first:last],
+            self.edges[inside] - first,
+            self.labels[inside],
         )
 
     def crossing(self) -> Ints:
@@ -63,20 +72,19 @@ class Cutter:
         self._limit = limit
         self._known: dict[bytes, tuple[Cut, ...]] = {}
 
-    def cut(self, row: Sequence, least: int) -> tuple[Cut, ...]:
-        """Return the blocks of a sequence; none, if it is short enough. Turns of a pattern have `least` items."""
+    def cut(self, row: Sequence) -> tuple[Cut, ...]:
+        """Return the blocks of a sequence; none, if it is short enough."""
         if len(row.marks) <= self._limit:
             return ()
-        key = b"".join(part.tobytes() for part in (row.marks, row.edges, row.labels))
+        key = b"".join(part.tobytes() for part in (row.marks, row.sizes, row.edges, row.labels))
         if key not in self._known:
-            self._known[key] = self._cut(row, least)
+            self._known[key] = self._cut(row)
         return self._known[key]
 
-    def _cut(self, row: Sequence, least: int) -> tuple[Cut, ...]:
-        runs = _patterns(row, least)
+    def _cut(self, row: Sequence) -> tuple[Cut, ...]:
+        runs = _patterns(row)
         blocks = [
-            [self._block(row, first + turn * period, period, least) for turn in range(count)]
-            for first, period, count in runs
+            [self._block(row, first + turn * period, period) for turn in range(count)] for first, period, count in runs
         ]
         # Places where chunks may be cut: everywhere but between the turns of a pattern, which are drawn as one.
         free = np.ones(len(row.marks) + 1, np.bool_)
@@ -84,8 +92,8 @@ class Cutter:
             free[first + 1 : first + period * count] = False
         return self._chunked(row.crossing(), np.nonzero(free)[0], [block for run in blocks for block in run])
 
-    def _block(self, row: Sequence, first: int, size: int, least: int) -> Cut:
-        return Cut(first, first + size, self.cut(row.part(first, first + size), least))
+    def _block(self, row: Sequence, first: int, size: int) -> Cut:
+        return Cut(first, first + size, self.cut(row.part(first, first + size)))
 
     def _chunked(self, crossing: Ints, places: Ints, blocks: list[Cut]) -> tuple[Cut, ...]:
         """Put what stands between `places` into chunks, with the blocks there, until there are few enough."""
@@ -105,17 +113,17 @@ class Cutter:
         return tuple(found)
 
 
-def covered(row: Sequence, least: int) -> int:
+def covered(row: Sequence) -> int:
     """Return how many items are in turns of a pattern."""
-    return sum(period * count for _, period, count in _patterns(row, least))
+    return sum(period * count for _, period, count in _patterns(row))
 
 
-def _patterns(row: Sequence, least: int) -> list[tuple[int, int, int]]:
+def _patterns(row: Sequence) -> list[tuple[int, int, int]]:
     """Find runs of patterns until none covers enough of what is left."""
     found: list[tuple[int, int, int]] = []
     marks = row.marks.copy()
     for _ in range(PATTERNS):
-        runs = turns(replace(row, marks=marks), least)
+        runs = turns(replace(row, marks=marks))
         if not runs:
             break
         found += runs
@@ -125,11 +133,11 @@ def _patterns(row: Sequence, least: int) -> list[tuple[int, int, int]]:
     return sorted(found)
 
 
-def turns(row: Sequence, least: int = LEAST) -> list[tuple[int, int, int]]:
+def turns(row: Sequence) -> list[tuple[int, int, int]]:
     """Find the pattern that covers most: runs (first place, length of the pattern, how often) that do not overlap."""
     size = len(row.marks)
     most, best, runs = 0, 0, [(0, 0)]
-    for period in sorted(_periods(row, least)):
+    for period in sorted(_periods(row)):
         tried = _runs(row.marks, period)
         covered = sum(last - first for first, last in tried)
         if covered > 1.05 * most:
@@ -140,7 +148,7 @@ def turns(row: Sequence, least: int = LEAST) -> list[tuple[int, int, int]]:
     return [turn for first, last in runs for turn in _cut(row, crossing, first, last, best)]
 
 
-def _periods(row: Sequence, least: int) -> list[int]:
+def _periods(row: Sequence) -> list[int]:
     """Return how far items are from the next ones of the same surroundings, the most frequent distances."""
     size = len(row.marks)
     order = np.argsort(row.context, kind="stable")
@@ -148,8 +156,7 @@ def _periods(row: Sequence, least: int) -> list[int]:
     distance = np.bincount(np.diff(order)[same], minlength=1)
     score = distance * np.arange(len(distance))
     likely = np.argsort(-score, kind="stable")[:CANDIDATES].tolist()
-    multiples = {period * -(-least // period) for period in likely if period and score[period]}
-    return [period for period in multiples if 2 * period <= size]
+    return [period for period in likely if score[period] and 2 * period <= size]
 
 
 def _runs(marks: Hashes, period: int) -> list[tuple[int, int]]:
@@ -169,6 +176,9 @@ def _runs(marks: Hashes, period: int) -> list[tuple[int, int]]:
 
 def _cut(row: Sequence, crossing: Ints, first: int, last: int, period: int) -> list[tuple[int, int, int]]:
     """Cut a run where the fewest items are read across, and keep the turns that are connected in the same way."""
+    period *= max(1, -(-LEAST // max(1, int(row.sizes[first : first + period].sum()))))
+    if last - first < 2 * period:
+        return []
     shift = np.arange(min(period, last - first - 2 * period + 1))
     counts = (last - first - shift) // period
     costs = [
@@ -203,7 +213,7 @@ def chunks(crossing: Ints, limit: int) -> list[int]:
     `crossing[i]` counts what is read across place i, for each place before and after all of them.
     """
     size = len(crossing) - 1
-    count = min(3 * limit // 4, -(-size // max(7 * limit // 10, 2)))
+    count = min(3 * limit // 4, -(-size // max(13 * limit // 20, 2)))
     step = size / count
     places = [0]
     for part in range(1, count):

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import TypeVar
 
 from surgery.drawing.nodes import split_path
 from surgery.drawing.rows import Rows
+
+T = TypeVar("T")
 
 Path = tuple[str, ...]
 
@@ -68,8 +71,8 @@ def _infer(found: Rows, known: list[Path | None]) -> None:
                 known[row] = common(near)
 
 
-def common(paths: Iterable[Path]) -> Path:
-    """Return the leading parts that all paths share."""
+def common(paths: Iterable[tuple[T, ...]]) -> tuple[T, ...]:
+    """Return the leading parts that all paths share; there must be one at least."""
     shortest, *others = sorted(set(paths), key=len)
     length = len(shortest)
     for other in others:

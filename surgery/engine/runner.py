@@ -145,8 +145,8 @@ def apply(
 
     `model` is a path or a message in memory, `recipe` a path, the name of a shipped recipe, or a loaded one.
     `target` is the runtime that the model is made for, a name or the path of a profile, in the place of the recipe's.
-    For `reference`, `on_failure`, `strict` and `history` see `run`. Raises a `SurgeryError` for bad input. A negative verdict does
-    not raise: look at `Result.ok`.
+    For `reference`, `on_failure`, `strict` and `history` see `run`. Raises a `SurgeryError` for bad input. A negative
+    verdict does not raise: look at `Result.ok`.
     """
     loaded = recipe if isinstance(recipe, Recipe) else _recipe(recipe, trust, contained)
     loaded = loaded if target is None else replace(loaded, target=str(target))
