@@ -119,7 +119,8 @@ def _prepare_streams() -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; an exception becomes one line on stderr and an exit code."""
-    arguments = parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else list(argv)
+    arguments = parser().parse_args(given, argparse.Namespace(given=given))
     _output.begin(quiet=arguments.quiet)
     try:
         code = int(arguments.command(arguments))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -94,7 +93,7 @@ class RunReport:
         from surgery.inspection.run_evidence import circumstances, contents
 
         places = [step.where for step in result.steps]
-        found = {**circumstances(["surgery", *sys.argv[1:]], places), "memory": self._memory.to_json()}
+        found = {**circumstances(["surgery", *self._arguments.given], places), "memory": self._memory.to_json()}
         if self._file is not None:
             after = replace(result.stored, proto=result.proto)
             found |= contents(result.stored, after, result.bindings)

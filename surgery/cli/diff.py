@@ -93,9 +93,11 @@ def _check_page(arguments: argparse.Namespace) -> None:
 def _write_page(arguments: argparse.Namespace, found: Difference) -> None:
     from surgery.drawing import History, document
     from surgery.pages import page
+    from surgery.pages.models import difference_sections
 
     history = History.between(found, arguments.before, arguments.after)
-    _pages.write(Path(arguments.html), page(history.title, (), document(history), kind="Difference of two models"))
+    sections = difference_sections(found.to_json())
+    _pages.write(Path(arguments.html), page(history.title, sections, document(history), kind="Difference"))
 
 
 def _parity(arguments: argparse.Namespace) -> Pair:

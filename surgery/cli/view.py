@@ -23,14 +23,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Write the page of a model, and open it if asked."""
+    from surgery import storage
     from surgery.drawing import History, document
+    from surgery.inspection.inspect import inspect_stored
     from surgery.pages import page
+    from surgery.pages.models import model_sections
 
     model = Path(arguments.model)
-    history = History.of(model)
+    stored = storage.load(model)
+    history = History.of(stored)
     target = _pages.target(arguments, model)
     drawing = document(history)
-    text = page(history.title, (), drawing, kind="Model")
+    text = page(history.title, model_sections(inspect_stored(stored).to_json()), drawing, kind="Model")
     _pages.write(target, text)
     if arguments.format == "json":
         nodes, groups = drawing["states"][0]["nodes"], len(drawing["groups"]["name"])

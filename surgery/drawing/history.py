@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from surgery.differences.difference import Difference
     from surgery.engine.records import StepRecord
 
-    Model = str | Path | onnx.ModelProto
+    Model = str | Path | onnx.ModelProto | storage.StoredModel
 
 
 class History:
@@ -91,6 +91,8 @@ class History:
 
 
 def _load(model: Model) -> storage.StoredModel:
+    if isinstance(model, storage.StoredModel):
+        return model
     return storage.load(Path(model)) if isinstance(model, str | Path) else storage.from_proto(model)
 
 

@@ -1,0 +1,55 @@
+"""Models: what a page tells of one model, or of the difference of two, around the drawing of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from surgery.pages import run_evidence
+from surgery.pages.page import Section, render
+
+_MOST_KINDS = 200
+"""Kinds of changes that are listed."""
+
+_SIZES = ("weight bytes", "file bytes")
+"""The sizes that are bytes."""
+
+
+def model_sections(found: Mapping[str, Any]) -> list[Section]:
+    """Return the sections on a model; `found` is the JSON report of `surgery inspect`, without its analysis."""
+    operators = sorted(found["ops"].items(), key=lambda item: (-item[1], item[0]))
+    return [
+        Section("summary", "Summary", render("models/summary.html.jinja", found=found)),
+        Section("operators", "Operators", render("models/operators.html.jinja", operators=operators)),
+    ]
+
+
+def difference_sections(found: Mapping[str, Any]) -> list[Section]:
+    """Return the sections on the difference of two models; `found` is the JSON report of `surgery diff`."""
+    nodes = found["nodes"]
+    changes = [change for key in ("signature", "opsets", "functions", "metadata") for change in found[key]]
+    summary = render(
+        "models/difference.html.jinja",
+        found=found,
+        nodes=nodes,
+        changes=changes,
+        matched=sum(nodes["matched"].values()),
+        sizes=_SIZES,
+    )
+    made = [
+        Section("summary", "Summary", summary),
+        Section("operators", "Operators", run_evidence.operators(_as_run(found))),
+    ]
+    if nodes["kinds"]:
+        listed, more = nodes["kinds"][:_MOST_KINDS], max(0, len(nodes["kinds"]) - _MOST_KINDS)
+        body = render("models/kinds.html.jinja", kinds=listed, more=more)
+        made.insert(1, Section("changes", "What changed", body))
+    return made
+
+
+def _as_run(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the operators of both models as the report of a run has them."""
+    return {
+        side: {"ops": {count["op"]: count[key] for count in found["operators"] if count[key]}}
+        for side, key in (("input", "before"), ("output", "after"))
+    }
