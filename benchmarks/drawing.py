@@ -101,7 +101,7 @@ def main() -> int:
     if options.format == "json":
         print(json.dumps([asdict(one) for one in found], indent=1))
     else:
-        Console(width=None if sys.stdout.isatty() else 150).print(table(found))
+        Console(width=None if sys.stdout.isatty() else 180).print(table(found))
     for one in found:
         for fault in one.faults:
             print(f"{one.shape}, {one.nodes} nodes: {fault}", file=sys.stderr)
