@@ -80,9 +80,11 @@ def _state(old: onnx.TensorProto | None, before: StoredModel, new: onnx.TensorPr
 def _probes(tensor: onnx.TensorProto, model: StoredModel) -> bytes | None:
     """Return some bytes of a tensor; None where it cannot be read."""
     try:
-        view: Any = storage.bytes_of(tensor)
-        if storage.is_external(tensor):
-            view = model.weights.view(storage.external_reference(tensor))
+        view: Any = (
+            model.weights.view(storage.external_reference(tensor))
+            if storage.is_external(tensor)
+            else storage.bytes_of(tensor)
+        )
     except (SurgeryError, ValueError):
         return None
     last = max(0, len(view) - _PROBE)

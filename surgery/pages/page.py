@@ -39,7 +39,7 @@ def page(
     """
     drawn = drawing is not None and assets.has_viewer()
     style, script = assets.style(viewer=drawn), assets.script(viewer=drawn)
-    return render(
+    made = render(
         "page.html.jinja",
         title=title,
         kind=kind,
@@ -50,6 +50,7 @@ def page(
         script=Markup(script),
         policy=_policy(style, script),
     )
+    return str(made)
 
 
 def render(template: str, /, **values: Any) -> Markup:

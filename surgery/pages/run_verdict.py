@@ -128,7 +128,7 @@ def facts(run: Mapping[str, Any]) -> Iterator[Fact]:
         )
     costs = run.get("costs") or {}
     if costs.get("before") and costs.get("after"):
-        yield Fact("Multiply-accumulates", *_moved(costs["before"]["macs"], costs["after"]["macs"], text.amount))
+        yield Fact("MACs", *_moved(costs["before"]["macs"], costs["after"]["macs"], text.amount))
         yield Fact("Bytes moved", *_moved(costs["before"]["bytes"], costs["after"]["bytes"], text.size))
     for item in run.get("expectations", ()):
         if measured := _MEASURED.match(item["what"]):
@@ -150,7 +150,7 @@ def share(factor: float) -> str:
         return "none"
     if factor > 1:
         return f"{factor:.3g} times"
-    return f"{factor * 100:.2g} %" if factor >= 0.001 else f"{text.scientific(factor * 100)} %"
+    return f"{factor * 100:.2g}\u00a0%" if factor >= 0.001 else f"{text.scientific(factor * 100)}\u00a0%"
 
 
 def _moved(before: Any, after: Any, write: Any) -> tuple[str, str]:

@@ -57,7 +57,7 @@ def amount(number: float | str | None) -> str:
         return number or MISSING
     for factor, prefix in _COUNTS:
         if abs(number) >= factor:
-            return f"{number / factor:.3g} {prefix}"
+            return f"{number / factor:.3g}\u00a0{prefix}"
     return integer(round(number))
 
 
@@ -67,8 +67,8 @@ def size(number: float | str | None) -> str:
         return f"{number} B" if number else MISSING
     for factor, unit in _BYTES:
         if abs(number) >= factor:
-            return f"{number / factor:.3g} {unit}".replace("-", _MINUS)
-    return f"{number:.0f} B".replace("-", _MINUS)
+            return f"{number / factor:.3g}\u00a0{unit}".replace("-", _MINUS)
+    return f"{number:.0f}\u00a0B".replace("-", _MINUS)
 
 
 def seconds(number: float | None) -> str:
@@ -77,10 +77,10 @@ def seconds(number: float | None) -> str:
         return MISSING
     if number >= 90:
         minutes, rest = divmod(round(number), 60)
-        return f"{minutes} min {rest} s"
+        return f"{minutes}\u00a0min {rest}\u00a0s"
     if number >= 0.1:
-        return f"{number:.3g} s"
-    return f"{number * 1e3:.3g} ms" if number >= 1e-4 or number == 0 else f"{number * 1e6:.3g} \u00b5s"
+        return f"{number:.3g}\u00a0s"
+    return f"{number * 1e3:.3g}\u00a0ms" if number >= 1e-4 or number == 0 else f"{number * 1e6:.3g}\u00a0\u00b5s"
 
 
 def scientific(number: float | str | None) -> str:
@@ -105,9 +105,9 @@ def change(before: float | None, after: float | None) -> str:
         return ""
     share = (after - before) / before
     if abs(share) < 0.001:
-        return "<0.1 %" if share > 0 else f">{_MINUS}0.1 %"
+        return "<0.1\u00a0%" if share > 0 else f">{_MINUS}0.1\u00a0%"
     digits = 1 if abs(share) < 0.1 else 0
-    return f"{share * 100:+.{digits}f} %".replace("-", _MINUS)
+    return f"{share * 100:+.{digits}f}\u00a0%".replace("-", _MINUS)
 
 
 def dims(values: object) -> str:

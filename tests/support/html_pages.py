@@ -31,7 +31,7 @@ class Page(HTMLParser):
         super().__init__(convert_charrefs=True)
         self.elements: list[Element] = []
         self._open: list[Element] = []
-        self.feed(html)
+        self.feed(str(html))
         self.close()
         assert not self._open, f"not closed: {[one.tag for one in self._open]}"
 

@@ -14,7 +14,7 @@ FOLDER = Path(surgery.__file__).parent / "pages" / "static" / "viewer"
 _BOOT = """
 window.marks = {start: performance.now()};
 surgeryViewer.boot(document.getElementById("graph-view"), document.getElementById("drawing"), {}).then(
-  (view) => { window.view = view; marks.painted = performance.now(); });
+  (view) => { window.view = view; marks.painted = performance.now(); document.body.dataset.drawn = "yes"; });
 """
 _FRAME = "body { margin: 0 } #graph-view { position: relative; height: 100vh } :root { color-scheme: light dark }"
 

@@ -36,11 +36,13 @@
       const parts = [];
       if (view.state !== model.states.length - 1) parts.push("state=" + view.state);
       if (view.isStep) parts.push("since=step");
-      if (view.selected >= 0) parts.push(model.isGroup(view.selected) ? "group=" + (view.selected - model.n) : "node=" + view.selected);
+      if (view.selected >= 0)
+        parts.push(model.isGroup(view.selected) ? "group=" + (view.selected - model.n) : "node=" + view.selected);
       const open = Array.from(view.layout.open.keys()).filter((group) => view.layout.open[group]);
       const isFirst = open.join() === view.firstOpen.join();
       if (!isFirst && open.length <= MOST_OPEN) parts.push("open=" + open.join(","));
-      if (isWhole) parts.push("at=" + [Math.round(camera.x), Math.round(camera.y), Number(camera.k.toPrecision(3))].join(","));
+      if (isWhole)
+        parts.push("at=" + [Math.round(camera.x), Math.round(camera.y), Number(camera.k.toPrecision(3))].join(","));
       return parts.join("&");
     }
 
@@ -90,7 +92,13 @@
       const state = whole(parts.state, model.states.length);
       view.isStep = parts.since === "step";
       view.setState(state < 0 ? model.states.length - 1 : state);
-      const groups = parts.open === undefined ? view.firstOpen : parts.open.split(",").map((text) => whole(text, model.g)).filter((group) => group >= 0);
+      const groups =
+        parts.open === undefined
+          ? view.firstOpen
+          : parts.open
+              .split(",")
+              .map((text) => whole(text, model.g))
+              .filter((group) => group >= 0);
       view.openOnly(groups);
       const node = whole(parts.node, model.n);
       const group = whole(parts.group, model.g);

@@ -89,7 +89,14 @@ var surgeryViewer = (function () {
 
   /** Return a button with an icon, whose label is also its tooltip. */
   sv.iconButton = function (icon, label, onclick, attributes) {
-    const made = sv.element("button", { type: "button", class: "sv-button", title: label, "aria-label": label, onclick, ...attributes });
+    const made = sv.element("button", {
+      type: "button",
+      class: "sv-button",
+      title: label,
+      "aria-label": label,
+      onclick,
+      ...attributes,
+    });
     made.append(sv.icon(icon));
     return made;
   };
@@ -105,7 +112,12 @@ var surgeryViewer = (function () {
     if (value === 0 || !Number.isFinite(value)) return String(value);
     if (size < 1e-3) return value.toExponential(1);
     if (size < 1e4) return String(Number(value.toPrecision(4)));
-    for (const [factor, unit] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
+    for (const [factor, unit] of [
+      [1e12, "T"],
+      [1e9, "G"],
+      [1e6, "M"],
+      [1e3, "k"],
+    ]) {
       if (size >= factor) return Number((value / factor).toPrecision(3)) + " " + unit;
     }
     return String(value);

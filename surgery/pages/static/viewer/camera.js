@@ -49,7 +49,11 @@
 
     /** Return the place that shows a rectangle whole, at most `most` times as large. */
     placeFor([left, top, right, bottom], most = 1, margin = 28) {
-      const k = Math.min(most, (this.width - 2 * margin) / Math.max(1, right - left), (this.height - 2 * margin) / Math.max(1, bottom - top));
+      const k = Math.min(
+        most,
+        (this.width - 2 * margin) / Math.max(1, right - left),
+        (this.height - 2 * margin) / Math.max(1, bottom - top),
+      );
       return [(left + right) / 2, (top + bottom) / 2, Math.max(LEAST, k)];
     }
 

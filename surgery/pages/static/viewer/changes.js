@@ -75,7 +75,14 @@
       const key = root(event);
       let site = sites.get(key);
       if (!site) {
-        site = { removed: [], added: [], altered: [], state: stateOf(model, event), pass: passOf(model, event), what: "" };
+        site = {
+          removed: [],
+          added: [],
+          altered: [],
+          state: stateOf(model, event),
+          pass: passOf(model, event),
+          what: "",
+        };
         sites.set(key, site);
       }
       const kind = event < model.n ? "removed" : event < 2 * model.n ? "added" : "altered";
@@ -120,7 +127,8 @@
       kind.sites.push(site);
     }
     const list = Array.from(passes.values()).sort((a, b) => a.first - b.first);
-    for (const pass of list) pass.kinds = Array.from(pass.kinds.values()).sort((a, b) => b.sites.length - a.sites.length);
+    for (const pass of list)
+      pass.kinds = Array.from(pass.kinds.values()).sort((a, b) => b.sites.length - a.sites.length);
     return list;
   };
 

@@ -25,10 +25,18 @@
         const [left, top, right, bottom] = scene.rectangle(item);
         [x0, y0, x1, y1] = [Math.min(x0, left), Math.min(y0, top), Math.max(x1, right), Math.max(y1, bottom)];
       }
-      return { rectangle: [x0, y0, x1, y1], only: scene.shown[selected] === 2 ? null : items, title: model.label(selected) };
+      return {
+        rectangle: [x0, y0, x1, y1],
+        only: scene.shown[selected] === 2 ? null : items,
+        title: model.label(selected),
+      };
     }
     const [x0, y0, x1, y1] = view.camera.view();
-    return { rectangle: [Math.max(x0, 0), Math.max(y0, 0), Math.min(x1, scene.width), Math.min(y1, scene.height)], only: null, title: sv.cut(model.title, 60) };
+    return {
+      rectangle: [Math.max(x0, 0), Math.max(y0, 0), Math.min(x1, scene.width), Math.min(y1, scene.height)],
+      only: null,
+      title: sv.cut(model.title, 60),
+    };
   };
 
   const round = (value) => Math.round(value * 10) / 10;
@@ -37,14 +45,19 @@
   sv.svg = function (view) {
     const { rectangle, only, title } = sv.region(view);
     const { scene, palette } = view;
-    const [x0, y0, x1, y1] = [rectangle[0] - MARGIN, rectangle[1] - MARGIN, rectangle[2] + MARGIN, rectangle[3] + MARGIN];
+    const [x0, y0, x1, y1] = [
+      rectangle[0] - MARGIN,
+      rectangle[1] - MARGIN,
+      rectangle[2] + MARGIN,
+      rectangle[3] + MARGIN,
+    ];
     const isIn = (item) => {
       if (only) return only.has(item);
       const [left, top, right, bottom] = scene.rectangle(item);
       return left < x1 && right > x0 && top < y1 && bottom > y0;
     };
     const parts = [
-      `<svg xmlns="http://www.w3.org/2000/svg" viewBox="${[x0, y0, x1 - x0, y1 - y0].map(round).join(" ")}" width="${round(x1 - x0)}" height="${round(y1 - y0)}" font-family="system-ui, sans-serif" font-size="12">`,
+      `<svg xmlns="http://www.w3.org/2000/svg" viewBox="${[x0, y0, x1 - x0, y1 - y0].map(round).join(" ")}" width="${round(x1 - x0)}" height="${round(y1 - y0)}" font-family="system-ui, sans-serif" font-size="11.5">`,
       `<title>${xml(title)}</title>`,
       `<defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="6" markerHeight="6" orient="auto"><path d="M0 1l7 3-7 3z" fill="${palette.edge}"/></marker>`,
       `<pattern id="hatch" width="8" height="8" patternUnits="userSpaceOnUse"><path d="M0 8 8 0" stroke="${palette.removed}" stroke-opacity=".35"/></pattern></defs>`,
@@ -65,8 +78,10 @@
     const { scene, palette, model } = view;
     const [left, top] = scene.rectangle(item);
     const label = xml(model.label(item) + sv.timesOf(scene, item));
-    return rect(scene.rectangle(item), 10, `fill="${palette.surface2}" fill-opacity=".6" stroke="${palette.line}"`) +
-      `<text x="${round(left + 12)}" y="${round(top + 22)}" font-weight="600" fill="${palette.muted}">${label}</text>`;
+    return (
+      rect(scene.rectangle(item), 10, `fill="${palette.surface2}" fill-opacity=".6" stroke="${palette.line}"`) +
+      `<text x="${round(left + 12)}" y="${round(top + 22)}" font-weight="600" fill="${palette.muted}">${label}</text>`
+    );
   }
 
   function* edges(view, isIn, only, [x0, y0, x1, y1]) {
@@ -77,7 +92,7 @@
       const isNear = scene.routes.grid.touches(edge, x0, y0, x1, y1);
       if (only ? !(only.has(scene.edges.from[edge]) && only.has(scene.edges.to[edge])) : !isNear) continue;
       const [color, dash] = styles[scene.edges.kind[edge]];
-      yield `<path d="${curve(path)}" fill="none" stroke="${color}" stroke-width="1.2"${dash ? ` stroke-dasharray="${dash}"` : ""} marker-end="url(#arrow)"/>`;
+      yield `<path d="${curve(path)}" fill="none" stroke="${color}" stroke-width="1.2"${scene.edges.kind[edge] === 1 ? ' stroke-opacity=".45"' : ""}${dash ? ` stroke-dasharray="${dash}"` : ""} marker-end="url(#arrow)"/>`;
     }
   }
 
@@ -86,7 +101,10 @@
     for (let at = 2; at < path.length; at += 2) {
       const [x, y, nextX, nextY] = [path[at - 2], path[at - 1], path[at], path[at + 1]];
       const bend = nextY > y ? (nextY - y) / 2 : Math.max(40, (y - nextY) * 0.4);
-      text += Math.abs(nextX - x) < 0.5 ? `L${round(nextX)} ${round(nextY)}` : `C${round(x)} ${round(y + bend)} ${round(nextX)} ${round(nextY - bend)} ${round(nextX)} ${round(nextY)}`;
+      text +=
+        Math.abs(nextX - x) < 0.5
+          ? `L${round(nextX)} ${round(nextY)}`
+          : `C${round(x)} ${round(y + bend)} ${round(nextX)} ${round(nextY - bend)} ${round(nextX)} ${round(nextY)}`;
     }
     return text;
   }
@@ -97,24 +115,35 @@
     const status = scene.status[item];
     const isGroup = model.isGroup(item);
     const family = isGroup ? { fill: palette.surface, line: palette.line } : palette.families[sv.families(model)[item]];
-    const stroke = { [sv.ADDED]: palette.added, [sv.ALTERED]: palette.changed, [sv.REMOVED]: palette.removed }[status] || family.line;
+    const stroke =
+      { [sv.ADDED]: palette.added, [sv.ALTERED]: palette.changed, [sv.REMOVED]: palette.removed }[status] ||
+      family.line;
     const width = status === sv.ADDED || (status === sv.ALTERED && !isGroup) ? 2.2 : 1;
     const dash = status === sv.REMOVED ? ' stroke-dasharray="4 3"' : "";
     const radius = isGroup ? 8 : model.isPort(item) ? 12 : 5;
-    let text = rect([left, top, right, bottom], radius, `fill="${status === sv.REMOVED ? palette.bg : family.fill}" stroke="${stroke}" stroke-width="${width}"${dash}`);
+    let text = rect(
+      [left, top, right, bottom],
+      radius,
+      `fill="${status === sv.REMOVED ? palette.bg : family.fill}" stroke="${stroke}" stroke-width="${width}"${dash}`,
+    );
     if (status === sv.REMOVED) text += rect([left, top, right, bottom], radius, 'fill="url(#hatch)"');
-    const label = painter.fit(model.label(item) + sv.timesOf(scene, item), right - left - 8, 12, isGroup);
+    const label = painter.fit(model.label(item) + sv.timesOf(scene, item), right - left - 5, 11.5, isGroup);
     const decoration = status === sv.REMOVED ? ' text-decoration="line-through"' : "";
     text += `<text x="${round((left + right) / 2)}" y="${round((top + bottom) / 2)}" text-anchor="middle" dominant-baseline="central" fill="${status === sv.REMOVED ? palette.removed : palette.text}"${isGroup ? ' font-weight="600"' : ""}${decoration}>${xml(label)}</text>`;
     const badge = { [sv.ADDED]: "+", [sv.ALTERED]: "~" }[isGroup ? -1 : status];
-    if (badge) text += `<circle cx="${round(right - 1)}" cy="${round(top + 1)}" r="6.5" fill="${stroke}"/><text x="${round(right - 1)}" y="${round(top + 1)}" text-anchor="middle" dominant-baseline="central" font-weight="700" fill="${palette.bg}">${badge}</text>`;
+    if (badge)
+      text += `<circle cx="${round(right - 1)}" cy="${round(top + 1)}" r="6.5" fill="${stroke}"/><text x="${round(right - 1)}" y="${round(top + 1)}" text-anchor="middle" dominant-baseline="central" font-weight="700" fill="${palette.bg}">${badge}</text>`;
     return text;
   }
 
   /** Save the current region as an SVG file. */
   sv.saveSvg = function (view) {
     const url = URL.createObjectURL(new Blob([sv.svg(view)], { type: "image/svg+xml" }));
-    const name = sv.region(view).title.replace(/[^\w.-]+/g, "-").replace(/^[-.]+|[-.]+$/g, "") || "graph";
+    const name =
+      sv
+        .region(view)
+        .title.replace(/[^\w.-]+/g, "-")
+        .replace(/^[-.]+|[-.]+$/g, "") || "graph";
     const link = sv.element("a", { href: url, download: name + ".svg" });
     document.body.append(link);
     link.click();
@@ -158,15 +187,22 @@
       });
       nodes = leaves.flatMap((item) => (model.isGroup(item) ? sv.nodesOf(model, item - model.n) : [item]));
     }
-    const alive = nodes.filter((node) => !model.isPort(node) && model.born[node] <= state && (model.died[node] < 0 || model.died[node] > state));
+    const alive = nodes.filter(
+      (node) => !model.isPort(node) && model.born[node] <= state && (model.died[node] < 0 || model.died[node] > state),
+    );
     const { inputs, outputs } = sv.boundary(model, alive, state);
     // A comma or wildcard in a name is read by the command: the flags may be repeated, names that have one need a look.
     const flags = (name, values) => {
       const plain = values.filter((value) => !value.includes(","));
       const rest = values.filter((value) => value.includes(","));
-      return [plain.join(","), ...rest].filter(Boolean).map((value) => ` ${name} ${sv.quote(value)}`).join("");
+      return [plain.join(","), ...rest]
+        .filter(Boolean)
+        .map((value) => ` ${name} ${sv.quote(value)}`)
+        .join("");
     };
-    const file = view.options.files?.[state] ?? (model.states.length === 2 && !model.states[1].pass ? model.states[state].label : model.title);
+    const file =
+      view.options.files?.[state] ??
+      (model.states.length === 2 && !model.states[1].pass ? model.states[state].label : model.title);
     return `surgery extract ${sv.quote(file || "model.onnx")}${flags("--inputs", inputs)}${flags("--outputs", outputs)} -o region.onnx`;
   };
 })(surgeryViewer);

@@ -7,11 +7,17 @@
 
   /** Split "op:MatMul layer.3" into [{key, text}]; what has no known key is looked for everywhere. */
   function parse(query) {
-    return query.toLowerCase().split(/\s+/).filter(Boolean).map((word) => {
-      const colon = word.indexOf(":");
-      const key = word.slice(0, Math.max(0, colon));
-      return KEYS.has(key) && colon + 1 < word.length ? { key, text: word.slice(colon + 1) } : { key: "", text: word };
-    });
+    return query
+      .toLowerCase()
+      .split(/\s+/)
+      .filter(Boolean)
+      .map((word) => {
+        const colon = word.indexOf(":");
+        const key = word.slice(0, Math.max(0, colon));
+        return KEYS.has(key) && colon + 1 < word.length
+          ? { key, text: word.slice(colon + 1) }
+          : { key: "", text: word };
+      });
   }
 
   sv.Finder = class {
@@ -62,11 +68,19 @@
       const hits = this.hits(text);
       const inside = this.inside(hits);
       const group = (item) => item >= model.n && hits[model.groupName[item - model.n]] === 1;
-      if (key === "group") return (item) => (item < model.n ? model.group[item] >= 0 && inside[model.group[item]] === 1 : group(item));
-      const shapes = key === "shape" || (!key && /[0-9]/.test(text)) ? this.hits(text.replace(/(?<=[\w?])[x×*](?=[\w?])/g, ",")) : hits;
+      if (key === "group")
+        return (item) => (item < model.n ? model.group[item] >= 0 && inside[model.group[item]] === 1 : group(item));
+      const shapes =
+        key === "shape" || (!key && /[0-9]/.test(text))
+          ? this.hits(text.replace(/(?<=[\w?])[x×*](?=[\w?])/g, ","))
+          : hits;
       const ways = {
         op: (node) => hits[model.op[node]] === 1,
-        name: (node) => hits[model.name[node]] === 1 || this.hasValue(node, model.value, hits) || this.wasCalled(node, hits) || (model.group[node] >= 0 && inside[model.group[node]] === 1),
+        name: (node) =>
+          hits[model.name[node]] === 1 ||
+          this.hasValue(node, model.value, hits) ||
+          this.wasCalled(node, hits) ||
+          (model.group[node] >= 0 && inside[model.group[node]] === 1),
         pass: (node) => hits[model.pass[node]] === 1 || hits[model.killer[node]] === 1,
         shape: (node) => this.hasValue(node, model.type, shapes) || this.hasType(node, shapes),
       };
@@ -88,7 +102,8 @@
 
     hasValue(node, column, hits) {
       const { model } = this;
-      for (let at = model.outStart[node]; at < model.outStart[node + 1]; at++) if (hits[column[model.outEdges[at]]]) return true;
+      for (let at = model.outStart[node]; at < model.outStart[node + 1]; at++)
+        if (hits[column[model.outEdges[at]]]) return true;
       return false;
     }
 
@@ -119,17 +134,37 @@
       this.at = -1;
       const id = (this.id = "sv-results");
       this.input = sv.element("input", {
-        type: "search", class: "sv-search", placeholder: "Search", "aria-label": "Search by name, op:, pass: or shape:",
-        title: "Search by name, operator, pass or shape. Narrow it with op:MatMul, name:, pass:fuse-gelu, shape:1x128, is:added, is:removed, is:altered",
-        role: "combobox", "aria-expanded": "false", "aria-controls": id, "aria-autocomplete": "list", autocomplete: "off", spellcheck: "false",
-        oninput: () => this.later(), onkeydown: (event) => this.key(event), onfocus: () => this.items.length && this.show(true),
+        type: "search",
+        class: "sv-search",
+        placeholder: "Search",
+        "aria-label": "Search by name, op:, pass: or shape:",
+        title:
+          "Search by name, operator, pass or shape. Narrow it with op:MatMul, name:, pass:fuse-gelu, shape:1x128, is:added, is:removed, is:altered",
+        role: "combobox",
+        "aria-expanded": "false",
+        "aria-controls": id,
+        "aria-autocomplete": "list",
+        autocomplete: "off",
+        spellcheck: "false",
+        oninput: () => this.later(),
+        onkeydown: (event) => this.key(event),
+        onfocus: () => this.items.length && this.show(true),
       });
-      this.list = sv.element("ul", { id, class: "sv-results", role: "listbox", "aria-label": "Results", tabindex: "-1" });
+      this.list = sv.element("ul", {
+        id,
+        class: "sv-results",
+        role: "listbox",
+        "aria-label": "Results",
+        tabindex: "-1",
+      });
       this.note = sv.element("p", { class: "sv-results-note" });
       this.pop = sv.element("div", { class: "sv-results-pop sv-off" }, this.note, this.list);
       const hint = sv.element("kbd", { class: "sv-key", text: "/", "aria-hidden": "true" });
       this.element = sv.element("div", { class: "sv-searchbox" }, sv.icon("search"), this.input, hint, this.pop);
-      this.element.addEventListener("focusout", (event) => this.element.contains(event.relatedTarget) || this.show(false));
+      this.element.addEventListener(
+        "focusout",
+        (event) => this.element.contains(event.relatedTarget) || this.show(false),
+      );
       this.list.addEventListener("pointerdown", (event) => event.preventDefault());
     }
 
@@ -144,7 +179,10 @@
       const { total, items } = (this.view.finder ??= new sv.Finder(this.view.scene)).find(query, LIMIT);
       this.items = items;
       this.at = -1;
-      this.note.textContent = total > items.length ? `${items.length} of ${total.toLocaleString("en-US")} results` : sv.plural(total, "result");
+      this.note.textContent =
+        total > items.length
+          ? `${items.length} of ${total.toLocaleString("en-US")} results`
+          : sv.plural(total, "result");
       this.list.replaceChildren(...items.map((item, k) => this.row(item, k)));
       this.show(query !== "");
       if (query) this.view.announce(this.note.textContent);
@@ -152,10 +190,23 @@
 
     row(item, k) {
       const { model, scene } = this.view;
-      const row = sv.element("li", { role: "option", id: "sv-result-" + k, class: "sv-result " + sv.statusClass(scene.status[item]), "aria-selected": "false", onclick: () => this.choose(k) });
+      const row = sv.element("li", {
+        role: "option",
+        id: "sv-result-" + k,
+        class: "sv-result " + sv.statusClass(scene.status[item]),
+        "aria-selected": "false",
+        onclick: () => this.choose(k),
+      });
       row.append(sv.element("b", { text: model.label(item) }));
-      const where = item < model.n ? sv.cut(model.strings[model.name[item]], 70) : sv.cut(model.strings[model.groupKind[item - model.n]], 20);
-      row.append(sv.element("span", { text: model.isGroup(item) ? where + ", " + sv.plural(scene.counts[4 * (item - model.n)], "node") : where }));
+      const where =
+        item < model.n
+          ? sv.cut(model.strings[model.name[item]], 70)
+          : sv.cut(model.strings[model.groupKind[item - model.n]], 20);
+      row.append(
+        sv.element("span", {
+          text: model.isGroup(item) ? where + ", " + sv.plural(scene.counts[4 * (item - model.n)], "node") : where,
+        }),
+      );
       const note = sv.statusText(scene.status[item]);
       if (note) row.append(sv.element("em", { text: note }));
       return row;
@@ -202,10 +253,22 @@
 
   /** Return what happened as a word, "" for nothing. */
   sv.statusText = function (status) {
-    return { [sv.ADDED]: "added", [sv.ALTERED]: "altered", [sv.REMOVED]: "removed", [sv.GONE]: "removed", [sv.UNBORN]: "in a later state" }[status] || "";
+    return (
+      {
+        [sv.ADDED]: "added",
+        [sv.ALTERED]: "altered",
+        [sv.REMOVED]: "removed",
+        [sv.GONE]: "removed",
+        [sv.UNBORN]: "in a later state",
+      }[status] || ""
+    );
   };
 
   sv.statusClass = function (status) {
-    return { [sv.ADDED]: "sv-added", [sv.ALTERED]: "sv-altered", [sv.REMOVED]: "sv-removed", [sv.GONE]: "sv-removed" }[status] || "";
+    return (
+      { [sv.ADDED]: "sv-added", [sv.ALTERED]: "sv-altered", [sv.REMOVED]: "sv-removed", [sv.GONE]: "sv-removed" }[
+        status
+      ] || ""
+    );
   };
 })(surgeryViewer);

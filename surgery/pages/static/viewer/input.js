@@ -54,10 +54,16 @@
 
     pinch(id, before, place) {
       this.start = null;
-      const [other] = Array.from(this.pointers).filter(([each]) => each !== id).map(([, at]) => at);
+      const [other] = Array.from(this.pointers)
+        .filter(([each]) => each !== id)
+        .map(([, at]) => at);
       const distance = (a, b) => Math.max(1, Math.hypot(a[0] - b[0], a[1] - b[1]));
       const { camera } = this.view;
-      camera.zoom(distance(place, other) / distance(before, other), (place[0] + other[0]) / 2, (place[1] + other[1]) / 2);
+      camera.zoom(
+        distance(place, other) / distance(before, other),
+        (place[0] + other[0]) / 2,
+        (place[1] + other[1]) / 2,
+      );
       camera.pan((place[0] - before[0]) / 2, (place[1] - before[1]) / 2);
     }
 
@@ -140,7 +146,9 @@
         n: () => view.walk("next"),
         p: () => view.walk("previous"),
       };
-      const action = arrow ? () => (event.altKey || event.shiftKey ? view.walk(event.key) : camera.pan(arrow[0] * 60, arrow[1] * 60)) : actions[event.key];
+      const action = arrow
+        ? () => (event.altKey || event.shiftKey ? view.walk(event.key) : camera.pan(arrow[0] * 60, arrow[1] * 60))
+        : actions[event.key];
       if (!action) return;
       event.preventDefault();
       view.setFocus(true);

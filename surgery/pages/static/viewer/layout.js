@@ -16,7 +16,8 @@
       const text = model.rawLabel(item);
       let length = known.get(text);
       if (length === undefined) known.set(text, (length = textLength(text)));
-      made[item] = item < n ? Math.min(200, Math.max(48, 16 + 7 * length)) : Math.min(260, Math.max(96, 32 + 7 * length));
+      made[item] =
+        item < n ? Math.min(200, Math.max(48, 16 + 7 * length)) : Math.min(260, Math.max(96, 32 + 7 * length));
     }
     return made;
   }
@@ -74,7 +75,10 @@
     sortItems() {
       const { model } = this;
       const { n, g } = model;
-      const [start, items] = sv.bucket(Int32Array.from({ length: n + g }, (_, item) => model.roomOf(item)), g + 1);
+      const [start, items] = sv.bucket(
+        Int32Array.from({ length: n + g }, (_, item) => model.roomOf(item)),
+        g + 1,
+      );
       this.roomStart = start;
       this.roomItems = new Int32Array(items.length);
       const layer = (item) => (item < n ? model.layer[item] : model.groupLayer[item - n]);
@@ -151,7 +155,7 @@
       const items = this.itemsOf(room);
       const rows = { items, start: [], top: [], bottom: [], isPushed: false };
       let y = 0;
-      for (let first = 0; first < items.length; ) {
+      for (let first = 0; first < items.length;) {
         const layer = this.layerOf(items[first]);
         let end = first;
         let height = 0;
@@ -176,7 +180,9 @@
     layRow(items, hasOpen, y, height, row) {
       const centers = Float64Array.from(items, (item) => this.centerOf(item));
       if (hasOpen) {
-        const gaps = Float64Array.from(items, (item, k) => (k ? (this.width[item] + this.width[items[k - 1]]) / 2 + sv.BOX_GAP : 0));
+        const gaps = Float64Array.from(items, (item, k) =>
+          k ? (this.width[item] + this.width[items[k - 1]]) / 2 + sv.BOX_GAP : 0,
+        );
         pushApart(centers.slice(), gaps, items.length, centers);
       }
       items.forEach((item, k) => {

@@ -156,18 +156,19 @@
     if (width < 24) return;
     const isGhost = scene.status[item] === sv.REMOVED;
     const hasTwo = sv.GROUP_HEIGHT * k >= 26;
-    const size = Math.max(9, 13 * k);
+    const size = Math.max(8, 12 * k);
     const middle = (painter.top + painter.bottom) / 2;
     context.textAlign = "left";
     context.fillStyle = isGhost ? palette.removed : palette.muted;
-    const arrow = hasTwo ? 14 * k : 4;
-    if (hasTwo) painter.chevron(painter.left + 12 * k, hasTwo ? middle - 7.5 * k : middle, 4 * k, false);
+    const arrow = hasTwo ? 11.5 * k : 4;
+    if (hasTwo) painter.chevron(painter.left + 10.5 * k, hasTwo ? middle - 7.5 * k : middle, 4 * k, false);
     const left = painter.left + arrow + 8 * Math.min(1, k);
     context.font = `600 ${size}px ${palette.sans}`;
     context.fillStyle = isGhost ? palette.removed : palette.text;
     const text = painter.fit(scene.model.label(item), painter.right - left - 5 * k, size, true);
     context.fillText(text, left, hasTwo ? middle - 7.5 * k : middle);
-    if (isGhost) context.fillRect(left, hasTwo ? middle - 7.5 * k : middle, Math.min(width * 0.8, painter.measure(text, size)), 1);
+    if (isGhost)
+      context.fillRect(left, hasTwo ? middle - 7.5 * k : middle, Math.min(width * 0.8, painter.measure(text, size)), 1);
     times(painter, item, size * 0.85);
     if (!hasTwo) return;
     const small = Math.max(8.5, 10.5 * k);
@@ -202,7 +203,11 @@
     const { context, palette, scene } = painter;
     const colors = [palette.added, palette.removed, palette.changed];
     const [, added, altered, removed] = scene.counts.subarray(4 * group, 4 * group + 4);
-    [["+", added], ["−", removed], ["~", altered]].forEach(([sign, count], k) => {
+    [
+      ["+", added],
+      ["−", removed],
+      ["~", altered],
+    ].forEach(([sign, count], k) => {
       if (!count) return;
       const text = sign + count;
       const width = painter.measure(text, size);
@@ -245,12 +250,16 @@
     if (view.hovered >= 0 && view.hovered !== view.selected && scene.shown[view.hovered]) {
       outline(painter, view.hovered, palette.muted, 1.25, 1);
     }
-    for (const each of view.lit) if (each !== view.selected && scene.shown[each]) outline(painter, each, palette.accent, 1.75, 3);
+    for (const each of view.lit)
+      if (each !== view.selected && scene.shown[each]) outline(painter, each, palette.accent, 1.75, 3);
     if (view.selected < 0) return;
     const item = scene.shown[view.selected] ? view.selected : scene.rep[view.selected];
     if (!scene.shown[item]) return;
     const { out, into } = scene.edgesAt(item);
-    for (const [edges, far, dash] of [[into, scene.edges.from, []], [out, scene.edges.to, [7, 3]]]) {
+    for (const [edges, far, dash] of [
+      [into, scene.edges.from, []],
+      [out, scene.edges.to, [7, 3]],
+    ]) {
       const some = edges.length > 400 ? edges.subarray(0, 400) : edges;
       context.beginPath();
       for (const edge of some) painter.trace(edge);

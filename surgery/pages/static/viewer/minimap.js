@@ -17,7 +17,11 @@
       const { camera } = this.view;
       this.canvas.setPointerCapture(event.pointerId);
       const box = this.canvas.getBoundingClientRect();
-      camera.set((event.clientX - box.left - this.x) / this.scale, (event.clientY - box.top - this.y) / this.scale, camera.k);
+      camera.set(
+        (event.clientX - box.left - this.x) / this.scale,
+        (event.clientY - box.top - this.y) / this.scale,
+        camera.k,
+      );
     }
 
     /** Draw the boxes anew, after the scene changed. */
@@ -45,9 +49,15 @@
     dot(pixels, item, color) {
       const { scene } = this.view;
       const [left, top, right, bottom] = scene.rectangle(item);
-      const place = (value, shift, limit) => Math.max(0, Math.min(limit - 1, Math.round((value * this.scale + shift) * 2)));
+      const place = (value, shift, limit) =>
+        Math.max(0, Math.min(limit - 1, Math.round((value * this.scale + shift) * 2)));
       const [w, h] = [this.picture.width, this.picture.height];
-      const [x0, y0, x1, y1] = [place(left, this.x, w), place(top, this.y, h), place(right, this.x, w), place(bottom, this.y, h)];
+      const [x0, y0, x1, y1] = [
+        place(left, this.x, w),
+        place(top, this.y, h),
+        place(right, this.x, w),
+        place(bottom, this.y, h),
+      ];
       for (let y = y0; y <= Math.max(y0, y1 - 1); y++) pixels.fill(color, y * w + x0, y * w + Math.max(x0 + 1, x1));
     }
 

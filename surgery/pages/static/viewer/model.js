@@ -143,12 +143,18 @@
 
     /** Return the rows that `node` became, directly. */
     became(node) {
-      return Array.from(this.becameRows.subarray(this.becameStart[node], this.becameStart[node + 1]), (row) => this.linkTo[row]);
+      return Array.from(
+        this.becameRows.subarray(this.becameStart[node], this.becameStart[node + 1]),
+        (row) => this.linkTo[row],
+      );
     }
 
     /** Return the rows that `node` was made from, directly. */
     madeFrom(node) {
-      return Array.from(this.madeRows.subarray(this.madeStart[node], this.madeStart[node + 1]), (row) => this.linkFrom[row]);
+      return Array.from(
+        this.madeRows.subarray(this.madeStart[node], this.madeStart[node + 1]),
+        (row) => this.linkFrom[row],
+      );
     }
 
     /** Return the rows at the far end of the lineage: those that are in the model at the end, or were at its beginning. */
@@ -217,7 +223,13 @@
       const text = this.strings[type] || "";
       const open = text.indexOf("[");
       if (open < 0 || !text.endsWith("]")) return "";
-      return text.slice(open + 1, -1).split(",").map((dim) => dim.trim() || "?").join("×") || "scalar";
+      return (
+        text
+          .slice(open + 1, -1)
+          .split(",")
+          .map((dim) => dim.trim() || "?")
+          .join("×") || "scalar"
+      );
     }
   };
 

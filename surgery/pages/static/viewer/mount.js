@@ -13,9 +13,20 @@
 
     draw() {
       const { palette, model } = this.view;
-      const marks = [["plain", "node"], ["group", "group: double-click or Enter opens it"], ["repeat", "repeated block, ×12"]];
-      if (model.states.length > 1) marks.push(["added", "added"], ["altered", "altered in place"], ["removed", "removed"]);
-      const list = element("ul", {}, ...marks.map(([mark, text]) => element("li", {}, element("i", { class: "sv-swatch sv-swatch-" + mark }), text)));
+      const marks = [
+        ["plain", "node"],
+        ["group", "group: double-click or Enter opens it"],
+        ["repeat", "repeated block, ×12"],
+        ["edge", "edges of the selection from producers"],
+        ["edge-out", "and to consumers"],
+      ];
+      if (model.states.length > 1)
+        marks.push(["added", "added"], ["altered", "altered in place"], ["removed", "removed"]);
+      const list = element(
+        "ul",
+        {},
+        ...marks.map(([mark, text]) => element("li", {}, element("i", { class: "sv-swatch sv-swatch-" + mark }), text)),
+      );
       const present = new Set(sv.families(model));
       const families = element("ul", {});
       sv.FAMILIES.forEach((family, k) => {
@@ -27,16 +38,59 @@
         families.append(element("li", {}, swatch, family.name));
       });
       const keys = element("dl", { class: "sv-keys" });
-      for (const [key, text] of [["/", "search"], ["+ −", "zoom"], ["0", "fit"], ["arrows", "move"], ["Shift arrows", "next node"], ["Enter", "open group"], ["[ ]", "state"]]) {
+      for (const [key, text] of [
+        ["/", "search"],
+        ["+ −", "zoom"],
+        ["0", "fit"],
+        ["arrows", "move"],
+        ["Shift arrows", "next node"],
+        ["Enter", "open group"],
+        ["[ ]", "state"],
+      ]) {
         keys.append(element("dt", {}, element("kbd", { text: key })), element("dd", { text }));
       }
       this.element.replaceChildren(list, families, keys);
     }
   }
 
+  /** The groups around what is visible, where their titles are out of sight. */
+  class Crumbs {
+    constructor(view) {
+      this.view = view;
+      this.element = element("nav", { class: "sv-crumbs sv-off", "aria-label": "Groups around" });
+      this.shown = "";
+    }
+
+    draw() {
+      const { scene, camera, model } = this.view;
+      const [x, y] = camera.toPlane(camera.width / 2, 70);
+      const items = [];
+      for (const item of scene.frames) {
+        const [left, top, right, bottom] = scene.rectangle(item);
+        if (x >= left && x <= right && bottom >= y && camera.toScreen(0, top)[1] < -4) items.push(item);
+      }
+      const shown = items.join();
+      if (shown === this.shown) return;
+      this.shown = shown;
+      this.element.classList.toggle("sv-off", !items.length);
+      this.element.replaceChildren(
+        ...items.map((item) =>
+          element("button", {
+            type: "button",
+            class: "sv-crumb",
+            text: sv.cut(model.rawLabel(item), 28),
+            onclick: () => this.view.go(item),
+          }),
+        ),
+      );
+    }
+  }
+
   function toolbar(view) {
     const bar = element("div", { class: "sv-toolbar", role: "toolbar", "aria-label": "Graph" });
-    const side = sv.iconButton("side", "Side: changes and outline", () => view.showSide(), { "aria-expanded": "false" });
+    const side = sv.iconButton("side", "Side: changes and outline", () => view.showSide(), {
+      "aria-expanded": "false",
+    });
     view.sideButton = side;
     view.search = new sv.SearchBox(view);
     const group = (...children) => element("div", { class: "sv-buttons" }, ...children);
@@ -54,13 +108,20 @@
     const extract = sv.iconButton("copy", "Copy the command that extracts what is selected or visible", async () => {
       view.announce((await sv.copy(sv.extractCommand(view))) ? "Command copied." : "It could not be copied.", true);
     });
-    const legend = sv.iconButton("legend", "Legend", () => {
-      const isOff = view.legend.element.classList.toggle("sv-off");
-      legend.setAttribute("aria-expanded", String(!isOff));
-    }, { "aria-expanded": "false" });
+    const legend = sv.iconButton(
+      "legend",
+      "Legend",
+      () => {
+        const isOff = view.legend.element.classList.toggle("sv-off");
+        legend.setAttribute("aria-expanded", String(!isOff));
+      },
+      { "aria-expanded": "false" },
+    );
     bar.append(group(side), view.search.element, element("div", { class: "sv-space" }));
     if (view.model.states.length > 1) {
-      view.ghosts = sv.iconButton("ghost", "Show removed nodes", () => view.setShowsRemoved(!view.scene.showsRemoved), { "aria-pressed": String(view.scene.showsRemoved) });
+      view.ghosts = sv.iconButton("ghost", "Show removed nodes", () => view.setShowsRemoved(!view.scene.showsRemoved), {
+        "aria-pressed": String(view.scene.showsRemoved),
+      });
       bar.append(group(view.ghosts));
     }
     if (more.length) bar.append(element("div", { class: "sv-buttons sv-wide-only" }, ...more));
@@ -94,18 +155,45 @@
     const model = new sv.Model(document_);
     const view = new sv.View(model, options);
     const canvas = element("canvas", { class: "sv-canvas", "aria-hidden": "true" });
-    const help = "Graph of " + sv.cut(model.title, 80) + ". Arrow keys move, plus and minus zoom, Shift with arrows selects neighbors, Enter opens a group, slash searches. The outline has the same as a tree.";
+    const help =
+      "Graph of " +
+      sv.cut(model.title, 80) +
+      ". Arrow keys move, plus and minus zoom, Shift with arrows selects neighbors, Enter opens a group, slash searches. The outline has the same as a tree.";
     const stage = element("div", { class: "sv-stage", tabindex: "0", role: "application", "aria-label": help }, canvas);
     const root = element("div", { class: "sv" });
     const [live, toast] = announcer(view);
     const painter = new sv.Painter(canvas);
-    Object.assign(view, { root, element: target, canvas, stage, painter, panel: new sv.Panel(view), minimap: new sv.Minimap(view), legend: new Legend(view) });
+    Object.assign(view, {
+      root,
+      element: target,
+      canvas,
+      stage,
+      painter,
+      panel: new sv.Panel(view),
+      minimap: new sv.Minimap(view),
+      legend: new Legend(view),
+      crumbs: new Crumbs(view),
+    });
     view.sidebar = new sv.Sidebar(view);
     const bar = toolbar(view);
     const zoom = element("div", { class: "sv-zoom sv-buttons" }, ...view.zoomButtons);
-    const center = element("div", { class: "sv-center" }, stage, view.legend.element, view.minimap.canvas, zoom, toast);
+    const center = element(
+      "div",
+      { class: "sv-center" },
+      stage,
+      view.crumbs.element,
+      view.legend.element,
+      view.minimap.canvas,
+      zoom,
+      toast,
+    );
     const timeline = model.states.length > 1 ? new sv.Timeline(view) : null;
-    root.append(bar, element("div", { class: "sv-main" }, view.sidebar.element, center, view.panel.element), ...(timeline ? [timeline.element] : []), live);
+    root.append(
+      bar,
+      element("div", { class: "sv-main" }, view.sidebar.element, center, view.panel.element),
+      ...(timeline ? [timeline.element] : []),
+      live,
+    );
     view.showSide = (isOpen) => {
       const off = view.sidebar.element.classList.toggle("sv-off", isOpen === undefined ? undefined : !isOpen);
       view.sideButton.setAttribute("aria-expanded", String(!off));
@@ -115,7 +203,8 @@
     const isWide = target.clientWidth >= 1000;
     view.showSide(options.side ?? (isWide && model.states.length > 1));
     view.start({ timeline });
-    for (const query of ["(prefers-color-scheme: dark)", "(forced-colors: active)"]) matchMedia(query).addEventListener("change", () => view.loadPalette());
+    for (const query of ["(prefers-color-scheme: dark)", "(forced-colors: active)"])
+      matchMedia(query).addEventListener("change", () => view.loadPalette());
     window.addEventListener("surgery:theme", () => view.loadPalette());
     return view;
   };

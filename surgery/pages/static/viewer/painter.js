@@ -9,6 +9,8 @@
   const ARROW = 5.5;
 
   const KINDS = 5;
+  // From this zoom on there is room for the name of a node, too.
+  const TWO_LINES = 1.75;
 
   sv.Painter = class {
     constructor(canvas) {
@@ -115,40 +117,27 @@
       context.setLineDash([]);
     }
 
-    // The title of a frame stays in view as long as the frame does.
     drawFrameTitles() {
-      const { context, palette, scene, camera } = this;
+      const { context, palette, scene } = this;
       const size = Math.max(10.5, Math.min(14, 13 * this.k));
-      let row = 0;
+      const header = Math.min(sv.HEADER * this.k, sv.HEADER);
+      if (header < 9) return;
+      context.font = `600 ${size}px ${palette.sans}`;
+      context.textAlign = "left";
+      context.textBaseline = "middle";
+      context.lineJoin = "round";
+      context.lineWidth = 4;
+      context.strokeStyle = palette.bg;
+      context.fillStyle = palette.muted;
       for (const item of scene.frames) {
         this.locate(item);
         if (this.isOutside() || this.right - this.left < 60) continue;
-        const isCovered = this.top < 0;
-        const header = Math.min(sv.HEADER * this.k, 34);
-        if (header < 9 && !isCovered) continue;
         const left = Math.max(this.left, 0) + 8;
-        let y = this.top + header / 2;
-        if (isCovered) {
-          y = Math.min(14 + row++ * 22, this.bottom - 12);
-          if (y < 8) continue;
-        }
-        const text = this.fit(scene.model.label(item) + sv.timesOf(scene, item), Math.min(this.right, camera.width) - left - 24, size, true);
-        context.font = `600 ${size}px ${palette.sans}`;
-        context.textAlign = "left";
-        context.textBaseline = "middle";
-        if (isCovered) {
-          context.fillStyle = palette.surface;
-          context.globalAlpha = 0.9;
-          context.fillRect(left - 4, y - 11, this.measure(text, size) * 1.08 + 28, 22);
-          context.globalAlpha = 1;
-        }
-        context.strokeStyle = palette.bg;
-        context.lineWidth = 4;
-        context.lineJoin = "round";
-        if (!isCovered) context.strokeText(text, left + 16, y);
-        context.fillStyle = palette.muted;
-        this.chevron(left + 5, y, 4, true);
+        const y = this.top + header / 2;
+        const text = this.fit(scene.model.label(item) + sv.timesOf(scene, item), this.right - left - 24, size, true);
+        context.strokeText(text, left + 16, y);
         context.fillText(text, left + 16, y);
+        this.chevron(left + 5, y, 4, true);
       }
     }
 
@@ -218,7 +207,8 @@
     trace(edge) {
       const { context, k, ox, oy } = this;
       const isFar = k < 0.12;
-      const path = isFar && !this.scene.routes.paths[edge] ? this.scene.routes.straight(edge) : this.scene.routes.path(edge);
+      const path =
+        isFar && !this.scene.routes.paths[edge] ? this.scene.routes.straight(edge) : this.scene.routes.path(edge);
       const last = path.length - 2;
       let x = path[0] * k + ox;
       let y = path[1] * k + oy;
@@ -247,8 +237,10 @@
           if (scene.edges.kind[foundEdges[at]] === kind) this.arrow(foundEdges[at], 1);
         }
         context.fillStyle = styles[kind].color;
+        context.globalAlpha = styles[kind].alpha;
         context.fill();
       }
+      context.globalAlpha = 1;
     }
 
     arrow(edge, scale) {
@@ -314,7 +306,9 @@
       if (first === end) return;
       const { context, palette, k } = this;
       const isGroup = style === sv.FAMILIES.length;
-      const family = isGroup ? { fill: palette.surface, line: palette.line, strong: palette.muted } : palette.families[style];
+      const family = isGroup
+        ? { fill: palette.surface, line: palette.line, strong: palette.muted }
+        : palette.families[style];
       if (isGroup) sv.drawStacks(this, first, end);
       context.beginPath();
       for (let at = first; at < end; at++) {
@@ -345,7 +339,7 @@
       if (!groups) return;
       context.textAlign = "center";
       context.textBaseline = "middle";
-      const size = Math.max(8, 11.5 * k);
+      const size = k >= TWO_LINES ? 9.5 * k : Math.max(8, 11.5 * k);
       if (nodes) {
         context.font = `${size}px ${palette.sans}`;
         context.fillStyle = palette.text;
@@ -361,15 +355,51 @@
           if (item >= scene.model.n || scene.status[item] !== sv.REMOVED) continue;
           this.locate(item);
           this.label(item, size, 7 * k);
-          context.fillRect(this.left + 8 * k, (this.top + this.bottom) / 2, this.right - this.left - 16 * k, Math.max(1, k));
+          const lift = k >= TWO_LINES ? 4.5 * k : 0;
+          context.fillRect(
+            this.left + 8 * k,
+            (this.top + this.bottom) / 2 - lift,
+            this.right - this.left - 16 * k,
+            Math.max(1, k),
+          );
         }
       }
-      for (let at = 0; at < count; at++) if (this.byStyle[at] >= scene.model.n) sv.drawGroupLabel(this, this.byStyle[at]);
+      if (k >= TWO_LINES) this.drawNames(count);
+      for (let at = 0; at < count; at++)
+        if (this.byStyle[at] >= scene.model.n) sv.drawGroupLabel(this, this.byStyle[at]);
     }
 
     label(item, size, margin) {
       const text = this.fit(this.scene.model.label(item), this.right - this.left - margin, size, false);
-      this.context.fillText(text, (this.left + this.right) / 2 + this.k, (this.top + this.bottom) / 2 + size * 0.06);
+      const lift = this.k >= TWO_LINES && !this.scene.model.isPort(item) ? 4.5 * this.k : 0;
+      this.context.fillText(
+        text,
+        (this.left + this.right) / 2 + this.k,
+        (this.top + this.bottom) / 2 + size * 0.06 - lift,
+      );
+    }
+
+    /** Draw the names of nodes below their operators. */
+    drawNames(count) {
+      const { context, palette, scene, k } = this;
+      const { model } = scene;
+      const size = 5.8 * k;
+      const names = (this.names ??= new Map());
+      context.font = `${size}px ${palette.sans}`;
+      context.fillStyle = palette.muted;
+      for (let at = 0; at < count; at++) {
+        const item = this.byStyle[at];
+        if (item >= model.n || model.isPort(item)) continue;
+        let name = names.get(model.name[item]);
+        if (name === undefined) names.set(model.name[item], (name = sv.cut(model.strings[model.name[item]], 64)));
+        this.locate(item);
+        const room = this.right - this.left - 10 * k;
+        // The end of a name tells it from others.
+        let shown = name;
+        for (let cut = 2; shown && this.measure(shown, size) > room; cut += 2)
+          shown = cut < name.length ? "…" + name.slice(cut) : "";
+        context.fillText(shown, (this.left + this.right) / 2 + k, (this.top + this.bottom) / 2 + 5 * k);
+      }
     }
 
     /** Return the width of a text, from widths of letters that are measured once. */

@@ -6,16 +6,79 @@
   // The hue and saturation of each family, and what belongs to it.
   const FAMILIES = [
     { name: "Other", hue: 280, tone: 0.55, ops: [] },
-    { name: "Linear", hue: 214, tone: 1, ops: words("MatMul Gemm Conv ConvTranspose Einsum MatMulInteger ConvInteger QLinearMatMul QLinearConv FusedMatMul FusedConv FusedGemm MatMulNBits DeformConv DynamicQuantizeMatMul MatMulIntegerToFloat QGemm") },
-    { name: "Attention and recurrence", hue: 256, tone: 1, ops: words("Attention MultiHeadAttention GroupQueryAttention RotaryEmbedding LSTM GRU RNN SkipLayerNormalization EmbedLayerNormalization QAttention DecoderMaskedMultiHeadAttention") },
-    { name: "Activation", hue: 28, tone: 1, ops: words("Relu LeakyRelu PRelu Elu Selu Celu Gelu FastGelu BiasGelu QuickGelu Sigmoid HardSigmoid HardSwish Swish Mish Tanh Softplus Softsign Softmax LogSoftmax Hardmax Erf ThresholdedRelu Clip BiasSoftmax") },
-    { name: "Normalization", hue: 164, tone: 0.9, ops: words("BatchNormalization LayerNormalization InstanceNormalization GroupNormalization SimplifiedLayerNormalization SkipSimplifiedLayerNormalization RMSNormalization MeanVarianceNormalization LpNormalization LRN Dropout") },
-    { name: "Arithmetic and logic", hue: 45, tone: 0.8, ops: words("Add Sub Mul Div Pow Sqrt Neg Abs Exp Log Reciprocal Mod Max Min Sum Mean Floor Ceil Round Sign Sin Cos Tan Where Equal Greater Less GreaterOrEqual LessOrEqual And Or Not Xor IsNaN IsInf CumSum BitShift BitwiseAnd BitwiseOr BitwiseNot Trilu Asin Acos Atan Sinh Cosh") },
-    { name: "Shape and movement", hue: 220, tone: 0.28, ops: words("Reshape Transpose Squeeze Unsqueeze Slice Gather GatherElements GatherND Scatter ScatterElements ScatterND Concat Split Expand Shape Size Cast CastLike Identity Flatten Pad Tile Resize Upsample DepthToSpace SpaceToDepth Compress NonZero Unique OneHot ReverseSequence EyeLike TensorScatter") },
-    { name: "Reduction and pooling", hue: 190, tone: 0.9, ops: words("ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceSumSquare ArgMax ArgMin TopK MaxPool AveragePool LpPool GlobalAveragePool GlobalMaxPool GlobalLpPool NonMaxSuppression MaxRoiPool RoiAlign") },
+    {
+      name: "Linear",
+      hue: 214,
+      tone: 1,
+      ops: words(
+        "MatMul Gemm Conv ConvTranspose Einsum MatMulInteger ConvInteger QLinearMatMul QLinearConv FusedMatMul FusedConv FusedGemm MatMulNBits DeformConv DynamicQuantizeMatMul MatMulIntegerToFloat QGemm",
+      ),
+    },
+    {
+      name: "Attention and recurrence",
+      hue: 256,
+      tone: 1,
+      ops: words(
+        "Attention MultiHeadAttention GroupQueryAttention RotaryEmbedding LSTM GRU RNN SkipLayerNormalization EmbedLayerNormalization QAttention DecoderMaskedMultiHeadAttention",
+      ),
+    },
+    {
+      name: "Activation",
+      hue: 28,
+      tone: 1,
+      ops: words(
+        "Relu LeakyRelu PRelu Elu Selu Celu Gelu FastGelu BiasGelu QuickGelu Sigmoid HardSigmoid HardSwish Swish Mish Tanh Softplus Softsign Softmax LogSoftmax Hardmax Erf ThresholdedRelu Clip BiasSoftmax",
+      ),
+    },
+    {
+      name: "Normalization",
+      hue: 164,
+      tone: 0.9,
+      ops: words(
+        "BatchNormalization LayerNormalization InstanceNormalization GroupNormalization SimplifiedLayerNormalization SkipSimplifiedLayerNormalization RMSNormalization MeanVarianceNormalization LpNormalization LRN Dropout",
+      ),
+    },
+    {
+      name: "Arithmetic and logic",
+      hue: 45,
+      tone: 0.8,
+      ops: words(
+        "Add Sub Mul Div Pow Sqrt Neg Abs Exp Log Reciprocal Mod Max Min Sum Mean Floor Ceil Round Sign Sin Cos Tan Where Equal Greater Less GreaterOrEqual LessOrEqual And Or Not Xor IsNaN IsInf CumSum BitShift BitwiseAnd BitwiseOr BitwiseNot Trilu Asin Acos Atan Sinh Cosh",
+      ),
+    },
+    {
+      name: "Shape and movement",
+      hue: 220,
+      tone: 0.28,
+      ops: words(
+        "Reshape Transpose Squeeze Unsqueeze Slice Gather GatherElements GatherND Scatter ScatterElements ScatterND Concat Split Expand Shape Size Cast CastLike Identity Flatten Pad Tile Resize Upsample DepthToSpace SpaceToDepth Compress NonZero Unique OneHot ReverseSequence EyeLike TensorScatter",
+      ),
+    },
+    {
+      name: "Reduction and pooling",
+      hue: 190,
+      tone: 0.9,
+      ops: words(
+        "ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceSumSquare ArgMax ArgMin TopK MaxPool AveragePool LpPool GlobalAveragePool GlobalMaxPool GlobalLpPool NonMaxSuppression MaxRoiPool RoiAlign",
+      ),
+    },
     { name: "Quantization", hue: 322, tone: 0.85, ops: words("QuantizeLinear DequantizeLinear DynamicQuantizeLinear") },
-    { name: "Control flow", hue: 352, tone: 0.75, ops: words("If Loop Scan SequenceMap Optional OptionalGetElement OptionalHasElement SequenceAt SequenceConstruct SequenceInsert SplitToSequence ConcatFromSequence") },
-    { name: "Constants and random", hue: 80, tone: 0.35, ops: words("Constant ConstantOfShape Range RandomNormal RandomUniform RandomNormalLike RandomUniformLike Bernoulli Multinomial") },
+    {
+      name: "Control flow",
+      hue: 352,
+      tone: 0.75,
+      ops: words(
+        "If Loop Scan SequenceMap Optional OptionalGetElement OptionalHasElement SequenceAt SequenceConstruct SequenceInsert SplitToSequence ConcatFromSequence",
+      ),
+    },
+    {
+      name: "Constants and random",
+      hue: 80,
+      tone: 0.35,
+      ops: words(
+        "Constant ConstantOfShape Range RandomNormal RandomUniform RandomNormalLike RandomUniformLike Bernoulli Multinomial",
+      ),
+    },
     { name: "Input or output", hue: 214, tone: 0.5, ops: [] },
   ];
   const OF = new Map(FAMILIES.flatMap((family, index) => family.ops.map((op) => [op, index])));
@@ -39,8 +102,20 @@
     });
   }
 
-  const FORCED = { bg: "Canvas", surface: "Canvas", surface2: "Canvas", text: "CanvasText", muted: "CanvasText", line: "CanvasText",
-    accent: "Highlight", focus: "Highlight", added: "CanvasText", removed: "GrayText", changed: "CanvasText", edge: "CanvasText" };
+  const FORCED = {
+    bg: "Canvas",
+    surface: "Canvas",
+    surface2: "Canvas",
+    text: "CanvasText",
+    muted: "CanvasText",
+    line: "CanvasText",
+    accent: "Highlight",
+    focus: "Highlight",
+    added: "CanvasText",
+    removed: "GrayText",
+    changed: "CanvasText",
+    edge: "CanvasText",
+  };
 
   /** Return the colors of the page around `element`, and whether they are dark or forced by the system. */
   sv.palette = function (element) {
@@ -52,14 +127,27 @@
     if (colors.isForced) {
       for (const [name, color] of Object.entries(FORCED)) colors[name] = hex(color);
     } else {
-      const names = { bg: "--bg", surface: "--surface", surface2: "--surface-2", text: "--text", muted: "--muted", line: "--line",
-        accent: "--accent", focus: "--focus", added: "--added", removed: "--removed", changed: "--changed" };
+      const names = {
+        bg: "--bg",
+        surface: "--surface",
+        surface2: "--surface-2",
+        text: "--text",
+        muted: "--muted",
+        line: "--line",
+        accent: "--accent",
+        focus: "--focus",
+        added: "--added",
+        removed: "--removed",
+        changed: "--changed",
+      };
       for (const [name, property] of Object.entries(names)) colors[name] = read(property);
     }
     colors.isDark = luminance(colors.bg) < 0.4;
     if (!colors.isForced) colors.edge = colors.isDark ? "#6b737d" : "#a2a7ad";
     const forced = { fill: colors.bg, line: colors.text, strong: colors.text };
-    colors.families = colors.isForced ? FAMILIES.map(() => forced) : tints(colors.isDark).map((tint) => ({ fill: hex(tint.fill), line: hex(tint.line), strong: hex(tint.strong) }));
+    colors.families = colors.isForced
+      ? FAMILIES.map(() => forced)
+      : tints(colors.isDark).map((tint) => ({ fill: hex(tint.fill), line: hex(tint.line), strong: hex(tint.strong) }));
     return colors;
   };
 

@@ -130,7 +130,7 @@
       this.clearRow(way, a, room);
       const via = this.given.get(a * (model.n + model.g) + b);
       if (via !== undefined && !room.rows.isPushed) way.via = room.x + room.rows.shift + via;
-      this.pass(way, room, layout.row[a] + 1, layout.row[b] - 1, via === undefined ? way.goal : way.via ?? way.goal);
+      this.pass(way, room, layout.row[a] + 1, layout.row[b] - 1, via === undefined ? way.goal : (way.via ?? way.goal));
       way.via = undefined;
     }
 

@@ -116,7 +116,12 @@
       if (model.edgeBorn[edge] <= this.since) return 2;
       // An edge of a new node is as new as the node, which says so: what is told is that old nodes were tied anew.
       const [from, to] = [model.from[edge], model.to[edge]];
-      return this.rep[from] === from && this.rep[to] === to && this.status[from] !== sv.ADDED && this.status[to] !== sv.ADDED ? 3 : 2;
+      return this.rep[from] === from &&
+        this.rep[to] === to &&
+        this.status[from] !== sv.ADDED &&
+        this.status[to] !== sv.ADDED
+        ? 3
+        : 2;
     }
 
     liftEdges() {
@@ -180,7 +185,10 @@
         this.byBox = [sv.bucket(this.edges.from, items), sv.bucket(this.edges.to, items)];
       }
       const [[outStart, out], [inStart, into]] = this.byBox;
-      return { out: out.subarray(outStart[item], outStart[item + 1]), into: into.subarray(inStart[item], inStart[item + 1]) };
+      return {
+        out: out.subarray(outStart[item], outStart[item + 1]),
+        into: into.subarray(inStart[item], inStart[item + 1]),
+      };
     }
 
     /** Return the rectangle of an item: [left, top, right, bottom]. */

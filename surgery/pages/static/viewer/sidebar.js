@@ -10,7 +10,11 @@
     const end = Math.min(items.length, from + atOnce);
     for (let k = from; k < end; k++) list.append(row(items[k], k));
     if (end < items.length) {
-      const more = element("button", { type: "button", class: "sv-link", text: `${(items.length - end).toLocaleString("en-US")} more` });
+      const more = element("button", {
+        type: "button",
+        class: "sv-link",
+        text: `${(items.length - end).toLocaleString("en-US")} more`,
+      });
       const last = element("li", { class: "sv-more" }, more);
       more.addEventListener("click", () => {
         last.remove();
@@ -45,7 +49,12 @@
     pass(pass) {
       const row = element("li", { class: "sv-pass" });
       const sites = pass.kinds.reduce((sum, kind) => sum + kind.sites.length, 0);
-      const head = element("h4", { class: "sv-pass-head" }, element("span", { text: sv.cut(pass.pass, 60) }), element("small", { text: sv.plural(sites, "site") }));
+      const head = element(
+        "h4",
+        { class: "sv-pass-head" },
+        element("span", { text: sv.cut(pass.pass, 60) }),
+        element("small", { text: sv.plural(sites, "site") }),
+      );
       const kinds = element("ul", { class: "sv-kinds" });
       sv.fillList(kinds, pass.kinds, (kind) => this.kind(kind), 0, 12);
       row.append(head, kinds);
@@ -59,7 +68,8 @@
       const mark = element("span", { class: "sv-mark " + markClass(kind.sites[0]), "aria-hidden": "true" });
       fold.append(element("summary", {}, mark, element("b", { text: kind.sites.length + " × " }), kind.text), list);
       fold.addEventListener("toggle", () => {
-        if (fold.open && !list.children.length) sv.fillList(list, kind.sites, (site) => this.site(site, this.place(site), false));
+        if (fold.open && !list.children.length)
+          sv.fillList(list, kind.sites, (site) => this.site(site, this.place(site), false));
       });
       return element("li", {}, fold);
     }
@@ -78,7 +88,8 @@
       const rest = site.removed.length + site.added.length + site.altered.length;
       const row = hasMark ? button : element("li", {}, button);
       // The nodes of a site one by one, so that each is a click away.
-      if (rest > 1) return hasMark ? element("div", {}, button, this.members(site)) : (row.append(this.members(site)), row);
+      if (rest > 1)
+        return hasMark ? element("div", {}, button, this.members(site)) : (row.append(this.members(site)), row);
       return row;
     }
 
@@ -88,7 +99,8 @@
       const items = [...site.added, ...site.altered, ...site.removed];
       fold.append(element("summary", { text: sv.plural(items.length, "node") }), list);
       fold.addEventListener("toggle", () => {
-        if (fold.open && !list.children.length) sv.fillList(list, items, (item) => element("li", {}, this.view.panel.link(item)));
+        if (fold.open && !list.children.length)
+          sv.fillList(list, items, (item) => element("li", {}, this.view.panel.link(item)));
       });
       return fold;
     }
@@ -106,16 +118,30 @@
       this.changes = new sv.ChangeList(view);
       this.tree = new sv.Tree(view);
       this.tabs = new Map();
-      const bar = element("div", { class: "sv-tabs", role: "tablist", "aria-label": "Side" });
-      this.element = element("div", { class: "sv-side sv-off" }, bar);
-      const pages = view.model.states.length > 1 ? [["changes", "Changes", this.changes.element], ["outline", "Outline", this.tree.element]] : [["outline", "Outline", this.tree.element]];
+      const bar = element("div", { class: "sv-tablist", role: "tablist", "aria-label": "Side" });
+      const close = sv.iconButton("close", "Close the side", () => view.showSide(false));
+      this.element = element("div", { class: "sv-side sv-off" }, element("div", { class: "sv-tabs" }, bar, close));
+      const pages =
+        view.model.states.length > 1
+          ? [
+              ["changes", "Changes", this.changes.element],
+              ["outline", "Outline", this.tree.element],
+            ]
+          : [["outline", "Outline", this.tree.element]];
       for (const [name, text, content] of pages) this.addTab(bar, name, text, content);
-      bar.append(sv.iconButton("close", "Close the side", () => view.showSide(false), { class: "sv-button sv-side-close" }));
       this.pick(pages[0][0], true);
     }
 
     addTab(bar, name, text, content) {
-      const tab = element("button", { type: "button", role: "tab", id: "sv-tab-" + name, class: "sv-tab", text, "aria-controls": "sv-page-" + name, onclick: () => this.pick(name) });
+      const tab = element("button", {
+        type: "button",
+        role: "tab",
+        id: "sv-tab-" + name,
+        class: "sv-tab",
+        text,
+        "aria-controls": "sv-page-" + name,
+        onclick: () => this.pick(name),
+      });
       tab.addEventListener("keydown", (event) => {
         const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
         if (!step) return;
@@ -123,7 +149,17 @@
         this.pick(names[(names.indexOf(name) + step + names.length) % names.length]);
         this.tabs.get(this.current)[0].focus();
       });
-      const page = element("div", { role: "tabpanel", id: "sv-page-" + name, class: "sv-page", "aria-labelledby": "sv-tab-" + name, tabindex: "-1" }, content);
+      const page = element(
+        "div",
+        {
+          role: "tabpanel",
+          id: "sv-page-" + name,
+          class: "sv-page",
+          "aria-labelledby": "sv-tab-" + name,
+          tabindex: "-1",
+        },
+        content,
+      );
       bar.append(tab);
       this.element.append(page);
       this.tabs.set(name, [tab, page]);

@@ -8,18 +8,42 @@
     constructor(view) {
       this.view = view;
       const last = view.model.states.length - 1;
-      this.slider = element("input", { type: "range", min: 0, max: last, step: 1, class: "sv-slider", "aria-label": "State of the graph", oninput: () => view.setState(Number(this.slider.value)) });
+      this.slider = element("input", {
+        type: "range",
+        min: 0,
+        max: last,
+        step: 1,
+        class: "sv-slider",
+        "aria-label": "State of the graph",
+        oninput: () => view.setState(Number(this.slider.value)),
+      });
       this.previous = sv.iconButton("previous", "Previous state", () => view.setState(view.state - 1));
       this.next = sv.iconButton("next", "Next state", () => view.setState(view.state + 1));
       this.play = sv.iconButton("play", "Play the states", () => this.run(!this.timer));
       this.bars = element("canvas", { class: "sv-bars", "aria-hidden": "true" });
       this.title = element("b", {});
       this.note = element("span", {});
-      this.since = element("select", { class: "sv-select", "aria-label": "Show changes", onchange: () => view.setSinceStep(this.since.value === "step") });
-      this.since.append(element("option", { value: "all", text: "all changes so far" }), element("option", { value: "step", text: "this step only" }));
+      this.since = element("select", {
+        class: "sv-select",
+        "aria-label": "Show changes",
+        onchange: () => view.setSinceStep(this.since.value === "step"),
+      });
+      this.since.append(
+        element("option", { value: "all", text: "all changes so far" }),
+        element("option", { value: "step", text: "this step only" }),
+      );
       const track = element("div", { class: "sv-track" }, this.bars, this.slider);
       const text = element("p", { class: "sv-state" }, this.title, " ", this.note);
-      this.element = element("div", { class: "sv-timeline", role: "group", "aria-label": "States" }, this.previous, last > 1 ? this.play : null, this.next, track, text, last > 1 ? this.since : null);
+      this.element = element(
+        "div",
+        { class: "sv-timeline", role: "group", "aria-label": "States" },
+        this.previous,
+        last > 1 ? this.play : null,
+        this.next,
+        track,
+        text,
+        last > 1 ? this.since : null,
+      );
     }
 
     /** Return what a state is called: "after step 7, fuse-gelu". */
@@ -42,7 +66,8 @@
       const parts = [sv.plural(state.nodes ?? 0, "node")];
       if (state.sites) parts.push(sv.plural(state.sites, "site"));
       if (state.verdict) parts.push(sv.cut(state.verdict, 30));
-      if (typeof state.needed === "number") parts.push("error " + sv.number(state.needed));
+      if (typeof state.needed === "number")
+        parts.push("needs " + sv.number(100 * state.needed) + " % of the tolerance");
       this.note.textContent = parts.join(" · ");
       this.note.title = state.message ? sv.cut(state.message, 400) : "";
       this.slider.setAttribute("aria-valuetext", this.title.textContent + ", " + this.note.textContent);

@@ -19,10 +19,14 @@
     /** Draw the rows anew where the state changed, and mark what is selected. */
     refresh() {
       const { view } = this;
-      const version = [view.state, view.since, view.scene.showsRemoved, Array.from(view.layout.chosen).join()].join("|");
+      const version = [view.state, view.since, view.scene.showsRemoved, Array.from(view.layout.chosen).join()].join(
+        "|",
+      );
       if (version !== this.version) {
         this.version = version;
-        const open = Array.from(this.rows).filter(([, row]) => row.getAttribute("aria-expanded") === "true").map(([item]) => item);
+        const open = Array.from(this.rows)
+          .filter(([, row]) => row.getAttribute("aria-expanded") === "true")
+          .map(([item]) => item);
         this.rows.clear();
         this.fill(this.element, 0, 1);
         for (const item of open.sort((a, b) => this.depth(a) - this.depth(b))) this.expand(this.rows.get(item));
@@ -51,8 +55,16 @@
       const end = Math.min(items.length, from + AT_ONCE);
       for (let k = from; k < end; k++) list.append(this.row(items[k], level, k + 1, items.length));
       if (end === items.length) return;
-      const more = element("li", { role: "treeitem", class: "sv-tree-row sv-tree-more", tabindex: "-1", "aria-level": level, "aria-selected": "false" });
-      more.append(element("span", { class: "sv-tree-label", text: (items.length - end).toLocaleString("en-US") + " more" }));
+      const more = element("li", {
+        role: "treeitem",
+        class: "sv-tree-row sv-tree-more",
+        tabindex: "-1",
+        "aria-level": level,
+        "aria-selected": "false",
+      });
+      more.append(
+        element("span", { class: "sv-tree-label", text: (items.length - end).toLocaleString("en-US") + " more" }),
+      );
       more.more = () => {
         more.remove();
         this.append(list, items, level, end);
@@ -65,11 +77,23 @@
       const { model, scene } = this.view;
       const isGroup = model.isGroup(item);
       const row = element("li", {
-        role: "treeitem", class: "sv-tree-row " + sv.statusClass(scene.status[item]), tabindex: "-1", "aria-level": level, "aria-setsize": size,
-        "aria-posinset": place, "aria-expanded": isGroup ? "false" : null, "aria-selected": "false",
+        role: "treeitem",
+        class: "sv-tree-row " + sv.statusClass(scene.status[item]),
+        tabindex: "-1",
+        "aria-level": level,
+        "aria-setsize": size,
+        "aria-posinset": place,
+        "aria-expanded": isGroup ? "false" : null,
+        "aria-selected": "false",
       });
       const label = element("span", { class: "sv-tree-label" }, element("b", { text: model.label(item) }));
-      if (isGroup) label.append(sv.timesOf(scene, item), element("small", { text: sv.plural(scene.counts[4 * (item - model.n)], "node") + " " + sv.changesOf(scene, item - model.n) }));
+      if (isGroup)
+        label.append(
+          sv.timesOf(scene, item),
+          element("small", {
+            text: sv.plural(scene.counts[4 * (item - model.n)], "node") + " " + sv.changesOf(scene, item - model.n),
+          }),
+        );
       else {
         if (!model.isPort(item)) label.append(element("small", { text: sv.cut(model.strings[model.name[item]], 60) }));
         const status = sv.statusText(scene.status[item]);
@@ -110,11 +134,14 @@
 
     /** Mark the row of the selected item, if its room is open in the tree. */
     markSelected() {
-      this.element.querySelectorAll('[aria-selected="true"]').forEach((row) => row.setAttribute("aria-selected", "false"));
+      this.element
+        .querySelectorAll('[aria-selected="true"]')
+        .forEach((row) => row.setAttribute("aria-selected", "false"));
       const { model, selected } = this.view;
       if (selected < 0) return;
       const path = [];
-      for (let room = model.roomOf(selected); room > 0; room = model.roomOf(model.n + room - 1)) path.push(model.n + room - 1);
+      for (let room = model.roomOf(selected); room > 0; room = model.roomOf(model.n + room - 1))
+        path.push(model.n + room - 1);
       for (const item of path.reverse()) this.expand(this.rows.get(item));
       const row = this.rows.get(selected);
       if (!row) return;
@@ -127,7 +154,9 @@
       const row = event.target.closest('[role="treeitem"]');
       if (!row) return;
       if (row.more) return void row.more();
-      const isArrow = event.clientX - row.firstChild.getBoundingClientRect().left < parseFloat(row.firstChild.style.paddingInlineStart) + 14;
+      const isArrow =
+        event.clientX - row.firstChild.getBoundingClientRect().left <
+        parseFloat(row.firstChild.style.paddingInlineStart) + 14;
       if (row.hasAttribute("aria-expanded") && isArrow) this.toggle(row);
       else this.choose(row);
     }
@@ -155,7 +184,8 @@
         Home: () => this.focus(rows[0]),
         End: () => this.focus(rows[rows.length - 1]),
         ArrowRight: () => (isOpen === "false" ? this.expand(row) : isOpen === "true" && this.focus(rows[at + 1])),
-        ArrowLeft: () => (isOpen === "true" ? this.collapse(row) : this.focus(row.parentElement.closest('[role="treeitem"]'))),
+        ArrowLeft: () =>
+          isOpen === "true" ? this.collapse(row) : this.focus(row.parentElement.closest('[role="treeitem"]')),
         Enter: () => this.choose(row),
         " ": () => this.choose(row),
       };

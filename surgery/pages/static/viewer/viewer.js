@@ -5,8 +5,6 @@
   // A first picture is opened as far as its texts can still be read.
   const READABLE = 0.62;
   const FIRST_TRIES = 40;
-  const MOVES = 3000;
-  const LENGTH = 220;
 
   sv.View = class {
     constructor(model, options) {
@@ -70,22 +68,22 @@
       this.firstOpen = Array.from(layout.open.keys()).filter((group) => layout.open[group]);
     }
 
-    /** Return the closed group that is visible with the fewest groups around it, and whether it is all there is. */
+    /** Return the closed group, in the outermost room that has one, with the most nodes, and whether it is all there is. */
     nextToOpen(rejected) {
       const { layout, model, scene } = this;
       const rooms = [0];
       for (let at = 0; at < rooms.length && at < 200; at++) {
         const items = layout.rows[rooms[at]].items;
-        let groups = 0;
-        let found = -1;
-        for (const item of items) {
-          if (item < model.n) continue;
-          groups++;
-          const group = item - model.n;
-          if (layout.open[group]) rooms.push(group + 1);
-          else if (found < 0 && !rejected.has(group) && scene.isDrawn(item)) found = group;
-        }
-        if (found >= 0) return [found, groups === 1 && items.length < 12];
+        const groups = Array.from(items)
+          .filter((item) => item >= model.n)
+          .map((item) => item - model.n);
+        rooms.push(...groups.filter((group) => layout.open[group]).map((group) => group + 1));
+        const closed = groups.filter(
+          (group) => !layout.open[group] && !rejected.has(group) && scene.counts[4 * group] > 0,
+        );
+        if (!closed.length) continue;
+        const most = closed.reduce((a, b) => (scene.counts[4 * b] > scene.counts[4 * a] ? b : a));
+        return [most, groups.length === 1 && items.length < 12];
       }
       return [-1, false];
     }
@@ -134,9 +132,10 @@
     paint(now) {
       this.pending = false;
       const isFlying = this.camera.step(now);
-      const isMoving = this.stepTween(now);
+      const isMoving = this.scene.tween ? this.scene.tween.step(now) : false;
       this.painter.draw(this.scene, this.camera, this);
       this.minimap.draw();
+      this.crumbs.draw();
       this.frames++;
       if (isFlying || isMoving) this.invalidate();
     }
@@ -151,38 +150,6 @@
       return matchMedia("(prefers-reduced-motion: reduce)").matches || this.address?.isQuiet || !this.address;
     }
 
-    // Boxes move from where they were; what is new comes out of the group that it was in.
-    captureTween() {
-      const { scene, layout } = this;
-      if (this.isCalm() || scene.leaves.length > MOVES) return null;
-      return { x: scene.x.slice(), y: scene.y.slice(), w: layout.width.slice(), h: layout.height.slice(), shown: scene.shown.slice(), rep: scene.rep.slice(), t: 0 };
-    }
-
-    startTween(old) {
-      const { scene } = this;
-      scene.tween = null;
-      if (!old || scene.leaves.length > MOVES) return;
-      for (const list of [scene.leaves, scene.frames]) {
-        for (const item of list) {
-          if (old.shown[item]) continue;
-          const from = old.rep[item];
-          if (!old.shown[from]) [old.x[item], old.y[item], old.w[item], old.h[item]] = [scene.x[item], scene.y[item], this.layout.width[item], this.layout.height[item]];
-          else [old.x[item], old.y[item], old.w[item], old.h[item]] = [old.x[from], old.y[from], old.w[from], old.h[from]];
-        }
-      }
-      old.start = performance.now();
-      scene.tween = old;
-    }
-
-    stepTween(now) {
-      const { tween } = this.scene;
-      if (!tween) return false;
-      const t = Math.min(1, Math.max(0, (now - tween.start) / LENGTH));
-      tween.t = 1 - (1 - t) ** 3;
-      if (t >= 1) this.scene.tween = null;
-      return true;
-    }
-
     /** Take what changed in the layout or state into the picture. */
     rebuild() {
       this.scene.rebuild();
@@ -195,21 +162,23 @@
     toggle(group) {
       const { layout, scene, model, camera } = this;
       const item = model.n + group;
-      const old = this.captureTween();
+      const old = this.isCalm() ? null : sv.Tween.of(scene);
       const [left, top] = [scene.x[item] + layout.width[item] / 2, scene.y[item]];
       this.setOpen(group, !layout.open[group]);
       layout.layUpFrom(group);
       this.rebuild();
       // What was clicked stays where it is.
       const [dx, dy] = [scene.x[item] + layout.width[item] / 2 - left, scene.y[item] - top];
-      if (old) for (const list of [scene.leaves, scene.frames]) shift(old, list, dx, dy);
+      old?.shift(dx, dy);
       camera.set(camera.x + dx, camera.y + dy, camera.k);
-      this.startTween(old);
+      old?.start();
       if (layout.open[group]) this.bringIntoView(item);
       else if (this.selected >= 0 && !scene.shown[this.selected]) this.select(item);
       this.panel.show(this.selected);
       this.address?.push();
-      this.announce(`${model.label(item)} ${layout.open[group] ? "opened, " + sv.plural(scene.counts[4 * group], "node") : "closed"}`);
+      this.announce(
+        `${model.label(item)} ${layout.open[group] ? "opened, " + sv.plural(scene.counts[4 * group], "node") : "closed"}`,
+      );
     }
 
     bringIntoView(item) {
@@ -247,7 +216,9 @@
     /** Show another instance of a repeat. */
     choose(group, instance) {
       const { layout, model } = this;
-      const wasOpen = Array.from(layout.itemsOf(group + 1)).some((item) => item >= model.n && layout.open[item - model.n]);
+      const wasOpen = Array.from(layout.itemsOf(group + 1)).some(
+        (item) => item >= model.n && layout.open[item - model.n],
+      );
       layout.chosen[group] = instance;
       for (const item of layout.itemsOf(group + 1)) if (wasOpen && item >= model.n) layout.open[item - model.n] = 1;
       layout.layAll();
@@ -351,8 +322,12 @@
       const { model, scene } = this;
       const status = sv.statusText(scene.status[item]);
       const { into, out } = scene.shown[item] ? scene.edgesAt(item) : { into: [], out: [] };
-      const what = model.isGroup(item) ? "group " + model.label(item) + ", " + sv.plural(scene.counts[4 * (item - model.n)], "node") : model.line(item);
-      return [what, status, sv.plural(into.length, "producer"), sv.plural(out.length, "consumer")].filter(Boolean).join(", ");
+      const what = model.isGroup(item)
+        ? "group " + model.label(item) + ", " + sv.plural(scene.counts[4 * (item - model.n)], "node")
+        : model.line(item);
+      return [what, status, sv.plural(into.length, "producer"), sv.plural(out.length, "consumer")]
+        .filter(Boolean)
+        .join(", ");
     }
 
     /** Make sure that a node is drawn: in a state that has it, or as a ghost. */
@@ -370,7 +345,11 @@
     go(item, options = {}) {
       this.ensureDrawn([item]);
       const changed = this.reveal([item]);
-      if (options.opens && !this.layout.open[item - this.model.n]) this.openOnly([...Array.from(this.layout.open.keys()).filter((group) => this.layout.open[group]), item - this.model.n]);
+      if (options.opens && !this.layout.open[item - this.model.n])
+        this.openOnly([
+          ...Array.from(this.layout.open.keys()).filter((group) => this.layout.open[group]),
+          item - this.model.n,
+        ]);
       this.select(item);
       this.center(item, options.isAtOnce || changed);
     }
@@ -406,7 +385,12 @@
       const box = [Infinity, Infinity, -Infinity, -Infinity];
       for (const item of items) {
         const [left, top, right, bottom] = this.scene.rectangle(item);
-        [box[0], box[1], box[2], box[3]] = [Math.min(box[0], left), Math.min(box[1], top), Math.max(box[2], right), Math.max(box[3], bottom)];
+        [box[0], box[1], box[2], box[3]] = [
+          Math.min(box[0], left),
+          Math.min(box[1], top),
+          Math.max(box[2], right),
+          Math.max(box[3], bottom),
+        ];
       }
       return box;
     }
@@ -468,11 +452,4 @@
       if (left < x0 || right > x1 || top < y0 || bottom > y1) this.center(next);
     }
   };
-
-  function shift(old, list, dx, dy) {
-    for (const item of list) {
-      old.x[item] += dx;
-      old.y[item] += dy;
-    }
-  }
 })(surgeryViewer);

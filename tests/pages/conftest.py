@@ -1,0 +1,83 @@
+"""Chromium for the tests of pages: started once, without a network, and no word on the console."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.viewer_page import viewer_page
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+_FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync --font-render-hinting=none --force-color-profile=srgb"
+).split()
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+
+Open = Callable[..., Any]
+
+
+def _missing(reason: str) -> None:
+    if os.environ.get("SURGERY_REQUIRE_BROWSER") == "1":
+        pytest.fail(f"SURGERY_REQUIRE_BROWSER=1, but {reason}")
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Chromium, for all tests of a worker."""
+    program = os.environ.get("SURGERY_BROWSER") or next(filter(None, map(shutil.which, _NAMES)), None)
+    if program is None:
+        _missing("there is no Chromium: install it, or name it in SURGERY_BROWSER")
+    with sync_api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=program, args=_FLAGS)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def open_file(browser: Any) -> Iterator[Open]:
+    """Opens an HTML file; the test fails if the page says anything on the console, or asks for anything else."""
+    contexts = []
+    words: list[str] = []
+
+    def opened(path: Path, *, width: int = 1280, height: int = 800, fragment: str = "", **options: Any) -> Any:
+        settings = {"color_scheme": "light", "reduced_motion": "reduce", "locale": "en-US", **options}
+        context = browser.new_context(viewport={"width": width, "height": height}, **settings)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(15_000)
+        page.on("console", lambda message: words.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: words.append(f"error: {error.stack or error}"))
+        page.on("request", lambda request: _ask(request.url, path, words))
+        page.on("dialog", lambda dialog: words.append(f"dialog: {dialog.message}"))
+        page.goto(path.as_uri() + fragment)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert words == []
+
+
+def _ask(url: str, path: Path, words: list[str]) -> None:
+    # What is saved comes from a blob of the page.
+    if url.partition("#")[0] != path.as_uri() and not url.startswith("blob:"):
+        words.append(f"request: {url}")
+
+
+@pytest.fixture
+def open_viewer(open_file: Open, tmp_path: Path) -> Open:
+    """Opens a page with the viewer of a drawing document, and waits until it is drawn."""
+
+    def opened(document: Mapping[str, Any], **options: Any) -> Any:
+        path = tmp_path / "viewer.html"
+        path.write_text(viewer_page(document), encoding="utf-8", errors="surrogatepass")
+        page = open_file(path, **options)
+        page.wait_for_selector("body[data-drawn]")
+        return page
+
+    return opened

@@ -1,0 +1,61 @@
+"""What notebooks show: compact HTML that loads nothing, with the text of models as text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+from support.html_pages import Page
+
+import surgery
+
+EVIL = "</div><script>alert(1)</script>\u202e"
+TEXT = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[2] x) => (float[2] y) { a = Identity(x)  y = Relu(a) }"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    made = onnx.parser.parse_model(TEXT)
+    made.graph.input[0].name = f"x{EVIL}"
+    made.graph.node[0].input[0] = f"x{EVIL}"
+    path = tmp_path / "<i>model.onnx"
+    onnx.save(made, path)
+    return path
+
+
+def read(html: str) -> Page:
+    page = Page(html)
+    for one in page.elements:
+        assert one.tag in {"div", "span", "details", "summary", "table", "thead", "tbody", "tr", "th", "td"}, one
+        assert one.attributes.keys() <= {"style", "scope"}, one
+    assert "\u202e" not in html
+    return page
+
+
+def test_a_result(model: Path) -> None:
+    result = surgery.apply(model, "tidy")
+    page = read(result._repr_html_())
+    text = " ".join(one.text for one in page.all("div"))
+    assert "tidy: The result is bit-identical to the original." in text and "drop-identity" in text
+    assert "Nodes 1 (from 2, \u221250 %)" in " ".join(text.split())
+
+
+def test_a_difference(model: Path, tmp_path: Path) -> None:
+    onnx.save(onnx.parser.parse_model(TEXT.replace("Relu", "Abs")), tmp_path / "other.onnx")
+    page = read(surgery.diff(model, tmp_path / "other.onnx")._repr_html_())
+    rows = [[cell.text for cell in page.all("td") if cell.parents[-1] is row] for row in page.all("tr")]
+    assert ["Relu", "1", "0", "\u22121"] in rows and ["Abs", "0", "1", "+1"] in rows
+    assert "differ in names and storage at most" in read(surgery.diff(model, model)._repr_html_()).elements[0].text
+
+
+@pytest.mark.parametrize("look", [surgery.inspect, surgery.load])
+def test_a_model(look, model: Path) -> None:
+    text = read(look(model)._repr_html_()).elements[0].text
+    assert "<i>model.onnx" in text and "</div><script>alert(1)</script>\\u202e" in text and "ai.onnx 17" in text
+    assert "Relu" in text and "2 operators" in text
+
+
+def test_a_model_in_memory() -> None:
+    assert "a model in memory" in surgery.inspect(onnx.parser.parse_model(TEXT))._repr_html_()
