@@ -22,6 +22,9 @@ def narrowing(node: Node, to: ir.DataType, runtime: Runtime = "cpu") -> Narrowin
     attribute = failing_attribute(node.domain, node.ir.op_type) if runtime == "cpu" else None
     if attribute is not None and node.attr(attribute, "none") != "none":
         return f"the kernel of {node.op} in ONNX Runtime fails in {to.name.lower()} with {attribute}"
+    unknown = next((value for value in (*node.inputs, *node.outputs) if value and value.name and not value.type), None)
+    if unknown is not None:
+        return f"the type of {unknown.name} is not known"
     inputs = tuple("" if value is None else _text(value) for value in node.inputs)
     outputs = tuple(_text(value) for value in node.outputs)
     return of_operator(node.domain, node.ir.op_type, node.opset, inputs, outputs, to.name.lower(), _tables(), runtime)

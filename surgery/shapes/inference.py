@@ -209,6 +209,7 @@ class Inference:
             # The package's rule asks onnx-ir for the tensor, which then renames it.
             _write_constant(node.outputs[0], tensor)
             return
+        _hand_out_types(node)
         before = [value.shape for value in node.outputs]
         rule = registry.get(node.domain, node.op_type, context.get_opset_version(node.domain))
         try:
@@ -298,6 +299,16 @@ def _resolved(node: ir.Node, given: dict[str, ir.Attr] | None) -> Iterator[None]
         yield
     finally:
         node.attributes.update(references)
+
+
+def _hand_out_types(node: ir.Node) -> None:
+    """Give what If, Loop and Scan hand out of a subgraph the type that it has there, whatever is known of its shape."""
+    if node.domain or node.op_type not in ("If", "Loop", "Scan"):
+        return
+    first = 1 if node.op_type == "Loop" else 0
+    for graph in subgraphs(node):
+        for value, inner in zip(node.outputs, graph.outputs[first:]):
+            value.type = value.type or inner.type
 
 
 def _enter(context: Context, node: ir.Node, graph: ir.Graph) -> None:
