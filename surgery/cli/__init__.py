@@ -120,6 +120,7 @@ def _prepare_streams() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; an exception becomes one line on stderr and an exit code."""
     arguments = parser().parse_args(argv)
+    _output.begin(quiet=arguments.quiet)
     try:
         code = int(arguments.command(arguments))
         _output.flush()
@@ -130,7 +131,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as error:
         return _say(*_signals.account(error))
     finally:
-        _warn()
+        _output.erase_sign()
+        if not arguments.quiet:
+            _warn()
 
 
 def _warn() -> None:
@@ -146,6 +149,10 @@ def _failed(arguments: argparse.Namespace, error: Exception) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     _trace(arguments)
+    if arguments.format not in _output.PLAIN:
+        from surgery.cli import _formats
+
+        _formats.write_error(arguments, error)
     if isinstance(error, SurgeryError):
         _output.say(str(error) if isinstance(error, RecipeError) else f"surgery: {error}")
         return error.exit_code
@@ -179,9 +186,13 @@ def parser() -> argparse.ArgumentParser:
         summary = (module.__doc__ or "").strip().splitlines()[0]
         command = commands.add_parser(name, help=summary, description=module.__doc__)
         command.formatter_class = argparse.RawDescriptionHelpFormatter
-        _output.add_format(command)
-        command.add_argument(
+        _output.add_format(command, getattr(module, "FORMATS", _output.PLAIN))
+        amount = command.add_mutually_exclusive_group()
+        amount.add_argument(
             "-v", "--verbose", action="count", default=0, help="print more details; -vv adds tracebacks"
+        )
+        amount.add_argument(
+            "-q", "--quiet", action="store_true", help="print only errors and, of a report, the line with the result"
         )
         module.add_arguments(command)
         command.set_defaults(command=module.main)

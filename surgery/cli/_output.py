@@ -1,7 +1,6 @@
 """Writing answers: data on stdout, everything else on stderr.
 
-All text passes here, and text of models (names, metadata, doc strings, what native code says of them) may hold what a
-terminal obeys: escape sequences, or marks that reverse the order of letters. Here they become visible.
+All text passes here, and what a terminal would obey becomes visible, see `surgery.report.visible`.
 """
 
 from __future__ import annotations
@@ -9,41 +8,74 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import re
+import os
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from surgery.errors import OutputError
+from surgery.report.visible import OBEYED, visible
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-_OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters but for tab and newline, marks of direction, and halves of surrogate pairs."""
+PLAIN = ("text", "json")
+REPORTS = (*PLAIN, "github", "junit", "sarif", "markdown")
+"""The formats of a command whose result other tools have to show; such a command has it as `FORMATS`."""
+
+_DUMB = ("", "dumb", "unknown")
+"""Kinds of terminals that cannot erase what they show."""
 
 
-def visible(text: str) -> str:
-    """Write what a terminal would obey, rather than show, as its code; and the names of dims as the model has them."""
-    return _OBEYED.sub(lambda found: _code(ord(found[0])), _named(text))
+class _State:
+    """What the command line asked for, and what stands on the terminal."""
+
+    quiet = False
+    sign = ""
 
 
-def _named(text: str) -> str:
-    if "dim_x" not in text:
-        return text
-    from surgery.shapes.symbols import shown  # it imports onnx-ir
+def begin(*, quiet: bool) -> None:
+    """Begin a command. On a terminal show so before anything is imported; what is written next erases the sign.
 
-    return shown(text)
+    With `quiet` only answers and errors are written.
+    """
+    _State.quiet = quiet
+    if is_interactive():
+        _State.sign = "loading"
+        sys.stderr.write(_State.sign)
+        sys.stderr.flush()
 
 
-def _code(number: int) -> str:
-    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"
+def is_interactive() -> bool:
+    """Return whether somebody watches: stderr is a terminal that can erase, and this is no run of a CI system."""
+    return not _State.quiet and _is_watched(sys.stderr) and os.environ.get("TERM", "") not in _DUMB
+
+
+def _is_watched(stream: TextIO) -> bool:
+    return stream.isatty() and os.environ.get("CI", "") in ("", "0", "false")
+
+
+def height(below: int) -> int | None:
+    """Return the number of lines of the terminal without those `below` an answer; None if nobody watches."""
+    if not _is_watched(sys.stdout):
+        return None
+    return max(shutil.get_terminal_size().lines - below, 1)
+
+
+def erase_sign() -> None:
+    """Erase the sign, if it is shown."""
+    if _State.sign:
+        _State.sign = ""
+        sys.stderr.write("\r\x1b[2K")
+        sys.stderr.flush()
 
 
 def say(text: str) -> None:
     """Write text to stderr, and end the line."""
+    erase_sign()
     sys.stderr.write(f"{visible(text)}\n")
 
 
@@ -56,6 +88,7 @@ def write_text(text: str) -> None:
 @contextmanager
 def _full() -> Iterator[None]:
     """Raise OutputError if stdout cannot be written. A closed pipe is no error: its reader has stopped."""
+    erase_sign()
     try:
         yield
     except BrokenPipeError:
@@ -70,9 +103,9 @@ def flush() -> None:
         sys.stdout.flush()
 
 
-def add_format(parser: argparse.ArgumentParser, default: str = "text") -> None:
+def add_format(parser: argparse.ArgumentParser, formats: Sequence[str] = PLAIN) -> None:
     """Add the flag for the output format."""
-    parser.add_argument("--format", choices=["text", "json"], default=default, help="output format (default: text)")
+    parser.add_argument("--format", choices=formats, default="text", help="output format (default: text)")
 
 
 def write_json(data: Any) -> None:
@@ -81,7 +114,7 @@ def write_json(data: Any) -> None:
     text = json.dumps(data, indent=2, ensure_ascii=plain)
     # Within a string, which is where such characters are, this is how JSON writes them.
     with _full():
-        sys.stdout.write(_OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
+        sys.stdout.write(OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
 
 
 def write(renderable: RenderableType, *, wrap: bool = True) -> None:
@@ -92,17 +125,21 @@ def write(renderable: RenderableType, *, wrap: bool = True) -> None:
     # No markup: a shape such as float[batch] is text, not a style.
     console = _console()(highlight=False, markup=False)
     with _full():
-        if console.is_terminal:
+        if sys.stdout.isatty() and console.is_terminal:
             console.print(renderable, soft_wrap=not wrap)
             return
-        console = _console()(highlight=False, markup=False, width=160, file=io.StringIO())
+        forced = console.is_terminal  # FORCE_COLOR is set
+        console = _console()(highlight=False, markup=False, width=160, file=io.StringIO(), force_terminal=forced)
         with console.capture() as captured:
             console.print(renderable, soft_wrap=not wrap)
         sys.stdout.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
 
 def messages() -> Console:
-    """Return the console for progress and remarks, on stderr."""
+    """Return the console for progress and remarks, on stderr; with `--quiet` it shows nothing."""
+    erase_sign()
+    if _State.quiet:
+        return _console()(file=io.StringIO(), force_terminal=False, highlight=False, markup=False)
     return _console()(stderr=True, highlight=False, markup=False)
 
 

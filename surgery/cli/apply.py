@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surgery.cli import _output, _plugins, _report_file, _targets, _verification
+from surgery.cli import _formats, _output, _plugins, _report_file, _targets, _verification
 from surgery.errors import SurgeryError, UsageError
 from surgery.recipe.schema import ON_FAILURE
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from surgery.engine.records import Result
     from surgery.engine.reference_start import ReferenceStart
     from surgery.recipe import Recipe
+    from surgery.report.outcome import Outcome
+
+FORMATS = _output.REPORTS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -121,13 +124,15 @@ def execute(
 ) -> int:
     """Run a loaded recipe, write the result and print the report; `more` is added to a JSON report."""
     from surgery.engine import runner
+    from surgery.engine.agenda import Agenda
     from surgery.report.progress import Progress
 
     output = target(recipe, model, arguments.output, trust=arguments.trust)
     inputs, verify = _verification.combined(arguments, model, recipe.inputs, recipe.verify)
     recipe = _targets.aimed(replace(recipe, inputs=inputs, verify=verify), arguments)
-    console = _output.messages()
-    with _report_file.RunReport(arguments) as page, Progress(console, verbose=arguments.verbose > 0) as observer:
+    console, shows = _output.messages(), _output.is_interactive()
+    progress = Progress(console, verbose=arguments.verbose > 0, agenda=Agenda(recipe), interactive=shows)
+    with _report_file.RunReport(arguments) as page, progress as observer:
         result = runner.apply(
             model,
             recipe,
@@ -142,7 +147,7 @@ def execute(
             history=page.history,
         )
     more = {**(more or {}), **page.evidence(result)}
-    report(result, output, arguments, more)
+    report(result, recipe, output, arguments, more)
     page.write({**result.to_json(), **more})
     return result.exit_code
 
@@ -177,16 +182,36 @@ def _is_trusted(recipe: Recipe) -> bool:
     return recipe.path is not None and trust.trusted(recipe.path, trust.entries())
 
 
-def report(result: Result, output: Path | None, arguments: argparse.Namespace, more: Mapping[str, Any]) -> None:
+def report(
+    result: Result, recipe: Recipe, output: Path | None, arguments: argparse.Namespace, more: Mapping[str, Any]
+) -> None:
     """Write the report to stdout."""
     if arguments.format == "json":
         _output.write_json({**result.to_json(), **more})
         return
+    if arguments.format not in _output.PLAIN:
+        _formats.write(arguments, _outcome(result, recipe, arguments))
+        return
     from surgery.report import terminal
 
-    _output.write(terminal.result(result))
+    if arguments.quiet:
+        _output.write(terminal.conclusion(result))
+        return
+    # Below the report stand the line about the file and the prompt.
+    height = _output.height(2)
+    _output.write(terminal.result(result, every=arguments.verbose > 0, height=height))
     if result.ok:
         wrote = (
             f"wrote {terminal.summary(result.output)}" if output else "no file written; use -o FILE to save the result"
         )
         _output.messages().print(wrote, soft_wrap=True)
+
+
+def _outcome(result: Result, recipe: Recipe, arguments: argparse.Namespace) -> Outcome:
+    """Return the outcome for the formats of other tools, with places in the recipe that was given."""
+    from surgery.engine.agenda import Agenda, users
+    from surgery.report.outcomes import of_result
+
+    steps = Agenda(recipe).steps
+    about = {one.step.name: one.step.find().summary for one in steps}
+    return of_result(result, _formats.command(arguments), users(steps), about)

@@ -38,7 +38,7 @@ def main(arguments: argparse.Namespace) -> int:
     inputs, verify = _verification.combined(arguments, model, recipe.inputs, recipe.verify)
     recipe = _targets.aimed(replace(recipe, inputs=inputs, verify=verify), arguments)
     folder = arguments.output or f"{model.stem}.repro"
-    with Progress(_output.messages(), verbose=arguments.verbose > 0) as observer:
+    with Progress(_output.messages(), interactive=_output.is_interactive(), verbose=arguments.verbose > 0) as observer:
         found = bisect(model, recipe, output=folder, force=arguments.force, observer=observer)
     if arguments.format == "json":
         _output.write_json(found.to_json())

@@ -10,17 +10,22 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surgery.cli import _output, _verification
+from surgery.cli import _formats, _output, _verification
 from surgery.errors import ModelFileError
 
 if TYPE_CHECKING:
     from surgery.verification.inputs.spec import VerifySpec
+
+FORMATS = _output.REPORTS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `check`."""
     parser.add_argument("models", metavar="MODEL", nargs="+", help="an .onnx file")
     _verification.add_library_argument(parser)
+
+
+_NOT_JSON = ("text", "validity")
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -33,11 +38,18 @@ def main(arguments: argparse.Namespace) -> int:
     for name in arguments.models:
         answer = _checked(name, spec)
         code = max(code, ModelFileError.exit_code if answer["problem"] else int(not answer["valid"]))
-        answers.append({key: value for key, value in answer.items() if key != "text"})
-        if arguments.format == "text":
+        answers.append(answer)
+        if arguments.format == "text" and not (arguments.quiet and answer["valid"]):
             _output.write(f"{name}: {answer['problem'] or answer['text']}", wrap=False)
     if arguments.format == "json":
-        _output.write_json(answers)
+        _output.write_json([{key: answer[key] for key in answer if key not in _NOT_JSON} for answer in answers])
+    elif arguments.format not in _output.PLAIN:
+        from surgery.report.outcomes import of_models
+
+        found = [(answer["model"], answer["problem"] or answer["validity"]) for answer in answers]
+        _formats.write(arguments, of_models(found, code))
+    elif arguments.quiet:
+        _output.write(f"{sum(answer['valid'] for answer in answers)} of {len(answers)} models are valid")
     return code
 
 
@@ -50,5 +62,13 @@ def _checked(name: str, spec: VerifySpec) -> dict[str, Any]:
         found = validity(storage.load(Path(name)), spec)
     except ModelFileError as error:
         problem = str(error).removeprefix(f"{name}: ")
-        return {"model": name, "valid": False, "findings": [], "runtime": None, "problem": problem, "text": ""}
-    return {"model": name, **found.to_json(), "problem": None, "text": str(found)}
+        return {
+            "model": name,
+            "valid": False,
+            "findings": [],
+            "runtime": None,
+            "problem": problem,
+            "text": "",
+            "validity": None,
+        }
+    return {"model": name, **found.to_json(), "problem": None, "text": str(found), "validity": found}

@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from surgery import storage
-from surgery.cli import _output, _pages, _verification
+from surgery.cli import _formats, _output, _pages, _verification
 from surgery.errors import UsageError
 
 if TYPE_CHECKING:
     from surgery.differences.difference import Difference
     from surgery.verification.verdict.pair import Pair
+
+FORMATS = _output.REPORTS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,16 +60,26 @@ def main(arguments: argparse.Namespace) -> int:
         found = replace(found, parity=_parity(arguments))
     if arguments.html is not None:
         _write_page(arguments, found)
-    if arguments.format == "json":
-        _output.write_json(found.to_json())
-    else:
-        from surgery.report.difference import difference
-
-        _output.write(difference(found, every=arguments.verbose > 0))
+    negative = found.parity is not None and not found.parity.ok
+    code = 1 if negative or (arguments.exit_code and not found.same) else 0
+    _report(found, code, arguments)
     if arguments.open:
         _pages.show(Path(arguments.html))
-    negative = found.parity is not None and not found.parity.ok
-    return 1 if negative or (arguments.exit_code and not found.same) else 0
+    return code
+
+
+def _report(found: Difference, code: int, arguments: argparse.Namespace) -> None:
+    """Write the answer in the format that was asked for."""
+    if arguments.format == "json":
+        _output.write_json(found.to_json())
+    elif arguments.format not in _output.PLAIN:
+        from surgery.report.outcomes import of_difference
+
+        _formats.write(arguments, of_difference(found, code))
+    else:
+        from surgery.report.difference import difference, headline
+
+        _output.write(headline(found) if arguments.quiet else difference(found, every=arguments.verbose > 0))
 
 
 def _check_page(arguments: argparse.Namespace) -> None:

@@ -41,7 +41,7 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         _output.write_json(found.to_json())
     else:
-        from surgery.report.terminal import size
+        from surgery.report.amounts import size
 
         for path in found.files:
             _output.write(str(path), wrap=False)

@@ -18,8 +18,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from surgery.cli import _output, _verification
+from surgery.cli import _formats, _output, _verification
 from surgery.errors import UsageError
+
+FORMATS = _output.REPORTS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,6 +50,8 @@ def main(arguments: argparse.Namespace) -> int:
     """Inspect a model; return 1 if no node comes from the node of --from, or some do not fit the target."""
     if arguments.target is not None:
         return _fit(arguments)
+    if arguments.format not in _output.PLAIN:
+        raise UsageError(f"--format {arguments.format} requires --target", todo="pass --target or use --format json")
     if arguments.lineage or arguments.node is not None or arguments.origin is not None:
         return _lineage(arguments)
     from surgery import storage
@@ -88,10 +92,15 @@ def _fit(arguments: argparse.Namespace) -> int:
     found = fit(storage.load(Path(arguments.model)), target)
     if arguments.format == "json":
         _output.write_json(found.to_json())
+    elif arguments.format not in _output.PLAIN:
+        from surgery.report.outcomes import of_fit
+
+        _formats.write(arguments, of_fit(found, arguments.model))
     else:
         from surgery.report import fit as report
 
-        _output.write(report.fit(found, verbose=arguments.verbose > 0))
+        shown = report.headline(found) if arguments.quiet else report.fit(found, verbose=arguments.verbose > 0)
+        _output.write(shown)
     return 0 if found.fits else 1
 
 

@@ -10,14 +10,16 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surgery.cli import _output, _plugins
-from surgery.errors import RecipeError, UsageError
+from surgery.cli import _formats, _output, _plugins
+from surgery.errors import Problem, RecipeError, UsageError
 
 if TYPE_CHECKING:
     from surgery.recipe import Recipe, Step
 
 _CHECK = "list all mistakes; exit with 2 if there are any"
 _SHOW = "print a recipe with nested recipes, defaults and origins filled in"
+
+FORMATS = _output.REPORTS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     show.add_argument("recipe", metavar="RECIPE", help="a recipe file, or the name of a shipped recipe")
     for action, run in ((check, _check), (show, _show)):
         action.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
-        action.add_argument("--format", choices=["text", "json"], default=argparse.SUPPRESS, help="output format")
+        formats = FORMATS if action is check else _output.PLAIN
+        action.add_argument("--format", choices=formats, default=argparse.SUPPRESS, help="output format")
         _plugins.add_argument(action)
         action.set_defaults(action=run)
 
@@ -44,6 +47,8 @@ def _show(arguments: argparse.Namespace) -> int:
     from surgery import recipe as recipes
     from surgery.recipe import resolved
 
+    if arguments.format not in _output.PLAIN:
+        raise UsageError(f"--format {arguments.format} is for 'surgery recipe check'", todo="use text or json")
     recipe = recipes.load(arguments.recipe, trust=arguments.trust)
     if arguments.format == "json":
         _output.write_json(resolved.data(recipe))
@@ -56,9 +61,17 @@ def _check(arguments: argparse.Namespace) -> int:
     checked = [_checked(name, arguments.trust) for name in arguments.recipes]
     if arguments.format == "json":
         _output.write_json(checked)
+    elif arguments.format not in _output.PLAIN:
+        from surgery.report.outcomes import of_recipes
+
+        found = [
+            (one["recipe"], [Problem(**item) for item in one["problems"]], one.get("message", "")) for one in checked
+        ]
+        _formats.write(arguments, of_recipes(found))
     else:
         for one in checked:
-            _tell(one)
+            if not (arguments.quiet and one["ok"]):
+                _tell(one)
     return 0 if all(one["ok"] for one in checked) else UsageError.exit_code
 
 

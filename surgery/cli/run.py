@@ -13,6 +13,8 @@ from typing import Any
 
 from surgery.cli import _output, _plugins, _settings, _verification, apply
 
+FORMATS = _output.REPORTS
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `run`."""

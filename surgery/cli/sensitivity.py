@@ -51,7 +51,7 @@ def main(arguments: argparse.Namespace) -> int:
     model = Path(arguments.model)
     inputs, verify = _verification.combined(arguments, model, recipe.inputs, recipe.verify)
     recipe = _targets.aimed(replace(recipe, inputs=inputs, verify=verify), arguments)
-    with Progress(_output.messages()) as observer:
+    with Progress(_output.messages(), interactive=_output.is_interactive()) as observer:
         found = study(storage.load(model), recipe, arguments.step, observer)
     if arguments.format == "json":
         _output.write_json({"model": arguments.model, **found.to_json()})

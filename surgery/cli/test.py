@@ -14,22 +14,33 @@ hangs.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from surgery.cli import _output, _verification
+from surgery.cli import _formats, _output, _verification
 from surgery.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
+    from surgery.report.outcome import Level, Outcome
     from surgery.testing import Report, Result
+    from surgery.testing.project import Status
 
 _STYLES = {"blessed": "yellow", "failed": "red", "malformed": "magenta", "crashed": "bold red"}
+_LEVELS: Mapping[Status, Level] = {
+    "passed": "passed",
+    "blessed": "remark",
+    "failed": "failed",
+    "malformed": "failed",
+    "crashed": "broken",
+}
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+
+FORMATS = _output.REPORTS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,9 +85,35 @@ def main(arguments: argparse.Namespace) -> int:
         )
     if arguments.format == "json":
         _output.write_json(report.to_json())
+    elif arguments.format not in _output.PLAIN:
+        _formats.write(arguments, _outcome(report))
     else:
-        _output.write(_account(report, verbose=arguments.verbose > 0), wrap=False)
+        shown = _summary(report) if arguments.quiet else _account(report, verbose=arguments.verbose > 0)
+        _output.write(shown, wrap=False)
     return report.exit_code
+
+
+def _outcome(report: Report) -> Outcome:
+    """Return the outcome for the formats of other tools: a check for each case, and for each that is missing."""
+    from surgery.report.outcome import Check, Outcome
+
+    checks = [
+        Check(
+            "case",
+            result.case.name if result.case is not None else str(result.path),
+            _LEVELS[result.status],
+            "; ".join(finding.what for finding in result.findings),
+            str(result.path),
+            1,
+            seconds=result.seconds,
+            about="Whether a pass does what a case file expects.",
+        )
+        for result in report.results
+    ]
+    about = "Whether a case shows each pass and each reason for a refusal."
+    checks += [Check("incomplete", what, "failed", what, about=about) for what in report.incomplete]
+    headline = _summary(report).plain
+    return Outcome("test", "cases", headline, report.exit_code, tuple(checks), seconds=report.seconds)
 
 
 @contextmanager
@@ -85,7 +122,7 @@ def _progress(count: int) -> Iterator[Callable[[Result], None]]:
     from rich.progress import Progress
 
     console = _output.messages()
-    if not console.is_terminal:
+    if not _output.is_interactive():
         # A bar that is disabled writes a line all the same before rich 15.
         yield lambda result: None
         return

@@ -93,7 +93,7 @@ def main(arguments: argparse.Namespace) -> int:
     inputs, verify = _verification.combined(arguments, model, recipe.inputs, recipe.verify)
     plugins = tuple(dict.fromkeys([*recipe.plugins, *arguments.plugin]))
     recipe = _targets.aimed(replace(recipe, inputs=inputs, verify=verify, plugins=plugins), arguments)
-    with Progress(_output.messages(), verbose=arguments.verbose > 0) as observer:
+    with Progress(_output.messages(), interactive=_output.is_interactive(), verbose=arguments.verbose > 0) as observer:
         found = tune(
             *(storage.load(model), recipe, arguments.optional, _spec(arguments, verify), observer),
             contained=not arguments.in_process,

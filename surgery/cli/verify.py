@@ -12,10 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from surgery.cli import _output, _verification
+from surgery.cli import _formats, _output, _verification
 
 if TYPE_CHECKING:
     from surgery.verification.inputs.spec import InputsSpec, VerifySpec
+
+FORMATS = _output.REPORTS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,10 +79,14 @@ def main(arguments: argparse.Namespace) -> int:
     )
     if arguments.format == "json":
         _output.write_json(found.to_json())
+    elif arguments.format not in _output.PLAIN:
+        from surgery.report.outcomes import of_pair
+
+        _formats.write(arguments, of_pair(found, arguments.original, arguments.candidate))
     else:
         from surgery.report import terminal
 
-        _output.write(terminal.pair(found))
+        _output.write(terminal.pair_headline(found) if arguments.quiet else terminal.pair(found))
     return 0 if found.ok else 1
 
 

@@ -156,7 +156,8 @@ class Pipeline:
 
     def _skipped(self, step: PassStep) -> StepRecord:
         nodes = self.model.nodes
-        return StepRecord(step.name, "skipped", nodes, nodes, message="its condition 'when' does not hold")
+        message, where = "its condition 'when' does not hold", f"{step.path}:{step.line}" if step.path else ""
+        return StepRecord(step.name, "skipped", nodes, nodes, message=message, where=where)
 
     # One step
 
@@ -274,18 +275,18 @@ class Pipeline:
         state, noted = self.model.state, self.journal.expectations
         before = before or self._original
         found = expectations(expected, state.ops, opset(state.proto))
-        noted += [Expectation(prefix + what, ok) for what, ok in found]
+        noted += [Expectation(prefix + what, ok, expected.where(what)) for what, ok in found]
         if expected.signature is not None:
             same = not signature(before.proto).differences(signature(state.proto))
-            noted.append(Expectation(f"{prefix}signature: unchanged", same))
+            noted.append(Expectation(f"{prefix}signature: unchanged", same, expected.where("signature")))
         if expected.target is not None:
             what, ok = fits(expected.target, self.model.stored, state.proto)
-            noted.append(Expectation(prefix + what, ok))
+            noted.append(Expectation(prefix + what, ok, expected.where(what)))
         if expected.speed is not None and not self.judge.trusts:
             self.journal.stage("(expect)", "speed")
             inputs, models = self._recipe.inputs, (before.proto, state.proto)
             what, ok = speed(expected.speed, self.model.stored, models, inputs, self._recipe.verify)
-            noted.append(Expectation(prefix + what, ok))
+            noted.append(Expectation(prefix + what, ok, expected.where(what)))
 
 
 def _is_among(state: State, others: Sequence[State]) -> bool:

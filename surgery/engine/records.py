@@ -121,10 +121,11 @@ class StepRecord:
 
 @dataclass(frozen=True)
 class Expectation:
-    """One expectation of the recipe, and whether it holds."""
+    """One expectation of the recipe, whether it holds, and where the recipe has it: `path:line:column`."""
 
     what: str
     ok: bool
+    where: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)

@@ -189,7 +189,9 @@ class Transaction:
         ]
         if expected.target is not None:
             found.append(fits(expected.target, self._bench.model.stored, candidate.proto))
-        self._bench.journal.expectations += [Expectation(f"{self.step.name}: {what}", ok) for what, ok in found]
+        self._bench.journal.expectations += [
+            Expectation(f"{self.step.name}: {what}", ok, expected.where(what)) for what, ok in found
+        ]
         missed = [what for what, ok in found if not ok]
         return ExpectationError(f"expected {', '.join(missed)}") if missed else None
 

@@ -38,7 +38,7 @@ from surgery.recipe.fields import (
     text,
     value_of,
 )
-from surgery.recipe.nodes import Node, Table, describe, quoted
+from surgery.recipe.nodes import Node, Table, describe, key_text, quoted
 from surgery.recipe.paths import below
 from surgery.recipe.plugins import PATTERN, read_plugin
 from surgery.recipe.rules import Rule, read_rules
@@ -86,6 +86,13 @@ _FITS = "A runtime that has to run all of the model: the name of a shipped targe
 class _Expected(When):
     makes: ClassVar[Any] = schema.Expect
     wanted = 'a mapping such as {ops: {Dropout: 0}, nodes: "<= 500"}'
+
+    def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> Any:
+        """Make expectations that know their places."""
+        keys = [key for key, _ in node.pairs]
+        keys += [key for _, inner in node.pairs if isinstance(inner, Table) for key, _ in inner.pairs]
+        places = {str(key_text(key)): f"{draft.path}:{key.line}:{key.column}" for key in keys}
+        return self.makes(**given, places=FrozenDict(places))
 
 
 _Signature = Annotated[Literal["unchanged"], Word]

@@ -55,6 +55,12 @@ class Expect:
     signature: Literal["unchanged"] | None = None
     speed: float | None = None
     target: str | None = None
+    places: Mapping[str, str] = field(default_factory=FrozenDict, compare=False)
+    """The place of each key, and of each operator of `ops`, as `path:line:column`, both from 1."""
+
+    def where(self, what: str) -> str:
+        """Return the place of an expectation in words, which begin with its key or operator."""
+        return self.places.get(what.partition(":")[0], "")
 
 
 @dataclass(frozen=True, kw_only=True)

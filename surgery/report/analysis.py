@@ -10,7 +10,7 @@ from rich.text import Text
 
 from surgery.inspection.amounts import Amount
 from surgery.inspection.analysis import Analysis, Dynamic
-from surgery.report.terminal import size
+from surgery.report.amounts import size
 
 _SHORT = 90
 """Letters of an expression that is still shown."""

@@ -12,7 +12,7 @@ from surgery.differences.constants import Constant, ConstantPair, Constants
 from surgery.differences.contents import Distance
 from surgery.differences.diff import Change, Correspondence, Difference
 from surgery.differences.nodes import Kind
-from surgery.report import terminal
+from surgery.report import amounts, terminal
 
 _FEW = 20
 """Kinds of changes that are shown unless each change is asked for."""
@@ -24,7 +24,7 @@ _LONG = 100
 
 def difference(found: Difference, *, every: bool = False) -> RenderableType:
     """Show what `diff` found; with `every` each node and each constant that changed."""
-    parts: list[RenderableType] = [terminal.histogram_table(found.operators), Text("")]
+    parts: list[RenderableType] = [terminal.histogram_table(found.operators, every=every), Text("")]
     parts += [Text("nodes", style="bold"), *_nodes(found.nodes, every=every)]
     parts += [Text(""), Text("constants", style="bold"), *_constants(found.constants, every=every)]
     for title, changes in (
@@ -38,6 +38,15 @@ def difference(found: Difference, *, every: bool = False) -> RenderableType:
     if found.parity is not None:
         parts += [Text(""), Text("parity", style="bold"), terminal.pair(found.parity)]
     return Group(*parts)
+
+
+def headline(found: Difference) -> str:
+    """Say in one line whether the models differ, and whether their outputs do."""
+    shown = "the models are the same" if found.same else "the models differ"
+    counts = found.nodes
+    told = f"{counts.unexplained} of {counts.total} differing nodes are not explained" if counts.unexplained else ""
+    parity = f"outputs: {terminal.pair_headline(found.parity)}" if found.parity is not None else ""
+    return "; ".join(filter(None, (shown, f"{found.before.nodes} -> {found.after.nodes} nodes", told, parity)))
 
 
 def _same() -> Text:
@@ -113,8 +122,8 @@ def _constants(found: Constants, *, every: bool) -> Iterator[RenderableType]:
     table = Table.grid(padding=(0, 2))
     for title, rows in (
         ("changed", [(_names(pair), _apart(pair)) for pair in found.changed]),
-        ("removed", [(str(one), terminal.size(one.bytes)) for one in _largest(found.removed)]),
-        ("added", [(str(one), terminal.size(one.bytes)) for one in _largest(found.added)]),
+        ("removed", [(str(one), amounts.size(one.bytes)) for one in _largest(found.removed)]),
+        ("added", [(str(one), amounts.size(one.bytes)) for one in _largest(found.added)]),
         ("", [(tie.what, f"{_some(tie.before)} -> {_some(tie.after)}") for tie in found.ties]),
     ):
         shown = rows if every else rows[:_FEW_CONSTANTS]
@@ -127,7 +136,7 @@ def _constants(found: Constants, *, every: bool) -> Iterator[RenderableType]:
 
 
 def _sum(constants: Sequence[Constant], what: str) -> str:
-    size = f" ({terminal.size(sum(one.bytes for one in constants))})" if constants else ""
+    size = f" ({amounts.size(sum(one.bytes for one in constants))})" if constants else ""
     return f"{len(constants)} {what}{size}"
 
 

@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from surgery.report.terminal import size
+from surgery.report.amounts import size
 from surgery.splitting.split import Split
 
 _MOST_NAMES = 4

@@ -14,7 +14,7 @@ from surgery.inspection.fit import Fit, Row
 
 def fit(found: Fit, *, verbose: bool = False) -> RenderableType:
     """Show whether a model fits a target, and where not; `verbose` names the source of what is known of the target."""
-    parts: list[RenderableType] = [Text(_head(found), style="bold")]
+    parts: list[RenderableType] = [Text(headline(found), style="bold")]
     if verbose:
         parts += [Text(line, style="dim") for line in (found.target.about, found.target.source) if line]
     if found.rows:
@@ -23,7 +23,8 @@ def fit(found: Fit, *, verbose: bool = False) -> RenderableType:
     return Group(*parts)
 
 
-def _head(found: Fit) -> str:
+def headline(found: Fit) -> str:
+    """Say in one line whether a model fits a target."""
     name = found.target.name
     if found.fits:
         return f"{name} runs all {found.nodes} nodes"

@@ -2,23 +2,55 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from types import TracebackType
+from typing import TYPE_CHECKING
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.status import Status
+from rich.text import Text
 
-from surgery.engine.records import StepRecord
-from surgery.report.terminal import needed
+from surgery.report.amounts import needed
+
+if TYPE_CHECKING:
+    from surgery.engine.agenda import Agenda
+    from surgery.engine.records import StepRecord
+
+_USUAL = ("pass", "check", "parity")
+"""Stages that every step goes through, which say nothing more than the step."""
+_PLAIN = {"(end)": "verifying the result", "(expect)": "measuring the result"}
+"""What is no step, in words."""
+_SHORT = 12
+"""Letters of the name of a step that stay on a narrow terminal."""
 
 
 class Progress:
-    """An observer that shows a spinner for the running step and, on request, a line for each finished one."""
+    """An observer that shows the running step and, on request, a line for each finished one.
 
-    def __init__(self, console: Console, *, verbose: bool = False) -> None:
+    `agenda` counts the steps and lets the remaining time be estimated. Nothing moves unless the console is
+    `interactive`.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        *,
+        verbose: bool = False,
+        agenda: Agenda | None = None,
+        interactive: bool | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._console = console
         self._verbose = verbose
-        self._status: Status | None = console.status("loading") if console.is_terminal else None
+        self._agenda = agenda
+        self._clock = clock
+        self._began = clock()
         self._finished = 0
+        self._step, self._stage = "", ""
+        self._left = Remaining()
+        shows = console.is_terminal if interactive is None else interactive
+        self._status: Status | None = Status(self, console=console) if shows else None
 
     def __enter__(self) -> Progress:
         if self._status is not None:
@@ -31,10 +63,40 @@ class Progress:
         if self._status is not None:
             self._status.stop()
 
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Show the line, as it is now."""
+        yield Text(self.line(options.max_width), no_wrap=True, overflow="crop")
+
+    def line(self, width: int = 200) -> str:
+        """Return what is shown: "step 37/166, fuse-gelu, 12 s, about 40 s left"; less of it if it is too wide."""
+        if not self._step:
+            return "loading"
+        now = self._clock()
+        stage = "" if self._stage in _USUAL else f": {self._stage}"
+        elapsed = [f"{now - self._began:.0f} s"]
+        left = self._left.text(now)
+        tail = [*elapsed, *([left] if left else [])]
+        for name, end in (
+            (f"{self._step}{stage}", tail),
+            (self._step, tail),
+            (self._step, elapsed),
+            (_cut(self._step), elapsed),
+            (_cut(self._step), []),
+        ):
+            found = ", ".join([f"step {self._number()}", name, *end])
+            if len(found) <= width:
+                return found
+        return found[:width]
+
+    def _number(self) -> str:
+        if self._agenda is None:
+            return str(self._finished + 1)
+        total = self._agenda.total
+        return f"{min(self._agenda.done + 1, total)}/{total}"
+
     def stage(self, step: str, stage: str) -> None:
         """Show what is being done."""
-        if self._status is not None:
-            self._status.update(f"step {self._finished + 1}: {step}: {stage}")
+        self._step, self._stage = _PLAIN.get(step, step), stage
 
     def said(self, step: str, text: str) -> None:
         """Show what a pass has printed."""
@@ -43,6 +105,9 @@ class Progress:
     def done(self, record: StepRecord) -> None:
         """Count the step, and print a line for it when asked to."""
         self._finished += 1
+        if self._agenda is not None:
+            self._agenda.note(record.name, record.where)
+            self._left.note(self._agenda.done, self._agenda.total, self._clock())
         if self._verbose:
             verdict = f", {record.verdict.status} {needed(record.verdict)}" if record.verdict is not None else ""
             sites = f", {record.sites} sites" if record.sites else ""
@@ -52,3 +117,64 @@ class Progress:
                 style="dim",
                 highlight=False,
             )
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _SHORT else f"{name[: _SHORT - 3]}..."
+
+
+class Remaining:
+    """An estimate of the time that a run still takes, from the share of its steps that is done and how long they took.
+
+    Steps differ: the first ones, on the largest graph, take longest. So half of the estimate comes from all steps, and
+    half from the recent ones; and the time of the end, rather than what is left, changes slowly, so that the
+    time counts down in between.
+    """
+
+    LEAST_SHARE = 0.1
+    LEAST_STEPS = 5
+    LEAST_SECONDS = 2.0
+    RECENT = 0.1
+    """The share of the steps that are recent."""
+    WEIGHT = 0.2
+    """The weight of a new estimate."""
+
+    def __init__(self) -> None:
+        self._first: tuple[int, float] | None = None
+        self._last = (0, 0.0)
+        self._recent: float | None = None
+        self._end: float | None = None
+
+    def note(self, done: int, total: int, now: float) -> None:
+        """Note that so many steps of the total are done at a time, in seconds."""
+        if self._first is None:
+            # What came before the first step, such as the run of the original, is not like the steps.
+            self._first = self._last = (done, now)
+            return
+        steps, seconds = done - self._last[0], now - self._last[1]
+        if steps <= 0:
+            return
+        self._last = (done, now)
+        weight = 1 - (1 - 1 / max(total * self.RECENT, 3)) ** steps
+        pace = seconds / steps
+        self._recent = pace if self._recent is None else self._recent + weight * (pace - self._recent)
+        count, elapsed = done - self._first[0], now - self._first[1]
+        if count < max(self.LEAST_STEPS, self.LEAST_SHARE * total) or elapsed < self.LEAST_SECONDS:
+            return
+        end = now + (total - done) * (elapsed / count + self._recent) / 2
+        self._end = end if self._end is None else self._end + self.WEIGHT * (end - self._end)
+
+    def seconds(self, now: float) -> float | None:
+        """Return the seconds left; None while they are not known."""
+        return None if self._end is None else max(self._end - now, 0.0)
+
+    def text(self, now: float) -> str:
+        """Return the time left in words, rounded to what the estimate is worth; empty if it is not known."""
+        left = self.seconds(now)
+        if left is None or left < 1:
+            return ""
+        if left < 10:
+            return f"about {left:.0f} s left"
+        if left < 90:
+            return f"about {5 * round(left / 5)} s left"
+        return f"about {round(left / 60)} min left"

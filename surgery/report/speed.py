@@ -12,7 +12,7 @@ from rich.text import Text
 from surgery.benchmarking.comparison import Comparison, Measured
 from surgery.benchmarking.spec import BenchSpec
 from surgery.benchmarking.statistics import Interval
-from surgery.report.terminal import size
+from surgery.report.amounts import size
 
 _STYLES = {"faster": "green", "slower": "red", "": "yellow"}
 

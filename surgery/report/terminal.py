@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from surgery.proto.summary import OperatorCount, histogram
+from surgery.report import steps
+from surgery.report.amounts import change, needed, size
 from surgery.verification.comparing.details import Status
 from surgery.verification.inputs.given import REPRODUCED
 
@@ -20,119 +23,86 @@ if TYPE_CHECKING:
     from surgery.proto.summary import Summary
     from surgery.verification.verdict.pair import Pair
     from surgery.verification.verdict.validity import Validity
-    from surgery.verification.verdict.verifier import Verdict
 
-STATUS_STYLES = {"committed": "green", "unchanged": "dim", "rolled_back": "yellow", "skipped": "dim", "failed": "red"}
-_FEW = 20
-"""Recipes of at most so many steps are shown with those that changed nothing."""
 _MOST_DIMS = 4
-_UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
-def size(count: int | None) -> str:
-    """Format a number of bytes in decimal units."""
-    if count is None:
-        return "?"
-    value, unit = float(count), 0
-    while value >= 1000 and unit < len(_UNITS) - 1:
-        value, unit = value / 1000, unit + 1
-    return f"{count} B" if unit == 0 else f"{value:.1f} {_UNITS[unit]}"
+def histogram_table(counts: Sequence[OperatorCount], *, total: bool = True, every: bool = False) -> Table:
+    """Return a table with one row per operator: before, after, difference.
 
-
-def needed(verdict: Verdict | None) -> str:
-    """Format the tolerance that a comparison needed."""
-    if verdict is None or verdict.is_unverified or not verdict.needed:
-        return ""
-    if verdict.status is Status.EQUAL:
-        return "0"
-    return f"{verdict.needed['rtol']:.1e}"
-
-
-def step_table(steps: Sequence[StepRecord]) -> Table:
-    """Return a table with one row per step."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("step", overflow="fold")  # the only one that may break: numbers must stay whole
-    table.add_column("status", no_wrap=True)
-    for title in ("nodes", "", "sites"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
-    table.add_column("needed", justify="right", no_wrap=True)
-    table.add_column("seconds", justify="right", no_wrap=True)
-    for step in steps:
-        table.add_row(*_step_row(step))
-    return table
-
-
-def _steps(steps: Sequence[StepRecord]) -> Iterator[RenderableType]:
-    """List all steps of a short recipe, or the steps of a long one that changed something and the number of others."""
-    shown = [step for step in steps if len(steps) <= _FEW or not _is_idle(step)]
-    if shown:
-        yield step_table(shown)
-    if len(shown) < len(steps):
-        yield Text(f"{len(steps) - len(shown)} other steps changed nothing (-v lists them)", style="dim")
-
-
-def _is_idle(step: StepRecord) -> bool:
-    """Return whether a step has nothing to tell: its condition did not hold, or it found nothing to change."""
-    return step.status == "skipped" or (step.status == "unchanged" and not step.message)
-
-
-def _step_row(step: StepRecord) -> tuple[RenderableType, ...]:
-    difference = step.nodes_after - step.nodes_before
-    verdict = (step.verdict.status, step.verdict.status.style) if step.verdict is not None else ""
-    place = f" ({step.verdict.region} nodes)" if step.verdict is not None and step.verdict.region is not None else ""
-    return (
-        Text(step.name),
-        Text(step.status.replace("_", " "), style=STATUS_STYLES[step.status]),
-        Text(str(step.nodes_after)),
-        change(difference),
-        Text(str(step.sites) if step.sites else "", style="dim" if not step.sites else ""),
-        Text.assemble(verdict, (place, "dim")),
-        Text(needed(step.verdict)),
-        Text(f"{step.seconds:.2f}", style="dim"),
-    )
-
-
-def change(difference: int) -> Text:
-    """Format a difference with its sign; a decrease is green."""
-    if difference == 0:
-        return Text("")
-    return Text(f"{difference:+d}", style="green" if difference < 0 else "yellow")
-
-
-def histogram_table(counts: Sequence[OperatorCount], *, total: bool = True) -> Table:
-    """Return a table with one row per operator: before, after, difference."""
+    The operators that stayed as they were are one row, unless `every` is set.
+    """
     table = Table(box=None, pad_edge=False, header_style="bold", show_footer=total)
     before, after = sum(count.before for count in counts), sum(count.after for count in counts)
-    table.add_column("operator", footer="all", no_wrap=True)
-    table.add_column("before", footer=str(before), justify="right")
-    table.add_column("after", footer=str(after), justify="right")
-    table.add_column("difference", footer=change(after - before), justify="right")
+    table.add_column("operator", footer="all", overflow="fold")
+    table.add_column("before", footer=str(before), justify="right", no_wrap=True)
+    table.add_column("after", footer=str(after), justify="right", no_wrap=True)
+    table.add_column("difference", footer=change(after - before), justify="right", no_wrap=True)
+    same = [count for count in counts if not count.difference]
+    folds = not every and len(same) > 1
     for count in counts:
         style = "" if count.difference else "dim"
-        table.add_row(Text(count.op, style=style), str(count.before), str(count.after), change(count.difference))
+        if count.difference or not folds:
+            table.add_row(Text(count.op, style=style), str(count.before), str(count.after), change(count.difference))
+    if folds:
+        number = str(sum(count.before for count in same))
+        table.add_row(Text(f"{len(same)} operators unchanged", style="dim"), number, number, "")
     return table
 
 
-def result(account: Result) -> RenderableType:
-    """Return the report of `apply`: steps, messages, expectations, operators before and after, the verdict."""
-    parts: list[RenderableType] = [*invalid(account.validity)] if account.validity is not None else []
-    parts += _steps(account.steps)
-    parts += list(_messages(account.steps))
-    parts += [Padding(Text(line, style="yellow"), (0, 0, 0, 2)) for line in remarks(account.bindings)]
-    parts += [Padding(Text(line, style="dim"), (0, 0, 0, 2)) for line in refused_sizes(account.bindings)]
-    parts += [Text("")]
-    if account.expectations:
-        parts += [
-            Text.assemble(("met     " if item.ok else "not met ", "green" if item.ok else "red"), f" {item.what}")
-            for item in account.expectations
-        ]
-        parts.append(Text(""))
-    counts = histogram(account.input.ops, account.output.ops)
-    if any(count.difference for count in counts):
-        parts += [histogram_table(counts), Text("")]
-    parts.append(_conclusion(account))
-    return Group(*parts)
+@dataclass(frozen=True)
+class _Run:
+    """The report of a run. With a `height`, its end from the steps on fits a terminal of so many lines."""
+
+    account: Result
+    every: bool
+    height: int | None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        account, rows, lines = self.account, None, None
+        end: list[RenderableType] = [*_remarks(account), *_expected(account), conclusion(account)]
+        fits = self.height is not None and not self.every
+        if self.height is not None and fits:
+            room = self.height - _below(console, options, Group(*end))
+            lines = max(room // 3, 1)
+        said = list(steps.messages_shown(account.steps, lines))
+        if self.height is not None and fits:
+            rows = room = self.height - _below(console, options, Group(*said, *end)) - 1
+            while rows > 0 and _below(console, options, steps.steps_shown(account.steps, rows)) > room:
+                rows -= 1  # lines broke
+        yield from invalid(account.validity) if account.validity is not None else ()
+        counts = histogram(account.input.ops, account.output.ops)
+        if any(count.difference for count in counts):
+            yield histogram_table(counts, every=self.every)
+            yield Text("")
+        yield steps.steps_shown(account.steps, rows, every=self.every)
+        yield from said
+        yield Text("")
+        yield from end
+
+
+def _below(console: Console, options: ConsoleOptions, shown: RenderableType) -> int:
+    """Count the lines of something."""
+    return len(console.render_lines(shown, options.update(height=None), pad=False))
+
+
+def result(account: Result, *, every: bool = False, height: int | None = None) -> RenderableType:
+    """Return the report of `apply`: operators before and after, steps, messages, expectations, the verdict.
+
+    `every` shows all steps and operators. `height` is the number of lines that the steps and what follows have: the
+    steps that say least, and the ends of long messages, are left out.
+    """
+    return _Run(account, every, height)
+
+
+def _remarks(account: Result) -> Iterator[RenderableType]:
+    yield from (Padding(Text(line, style="yellow"), (0, 0, 0, 2)) for line in remarks(account.bindings))
+    yield from (Padding(Text(line, style="dim"), (0, 0, 0, 2)) for line in refused_sizes(account.bindings))
+
+
+def _expected(account: Result) -> Iterator[Text]:
+    for item in account.expectations:
+        yield Text.assemble(("met     " if item.ok else "not met ", "green" if item.ok else "red"), f" {item.what}")
 
 
 def invalid(found: Validity) -> Iterator[RenderableType]:
@@ -141,39 +111,8 @@ def invalid(found: Validity) -> Iterator[RenderableType]:
         yield Text(f"the input model: {found}", style="yellow")
 
 
-def _messages(steps: Sequence[StepRecord]) -> Iterator[RenderableType]:
-    known = None
-    said: set[tuple[str, str, str]] = set()
-    for step in steps:
-        same = step.name, step.where, step.message
-        if step.message and step.status != "skipped":
-            if same in said:  # in the round before
-                continue
-            said.add(same)
-            place = f"{step.where}: " if step.where else ""
-            text = Text.assemble((f"{step.name}: ", STATUS_STYLES[step.status]), f"{place}{step.message}")
-            yield Padding(text, (0, 0, 0, 2))
-        # An exact step after one that rounds otherwise is as far from the original as that one.
-        elif step.verdict is not None and step.verdict.status is Status.CLOSE and step.verdict.details != known:
-            known = step.verdict.details
-            text = Text.assemble((f"{step.name}: ", STATUS_STYLES[step.status]), (distance(step.verdict), "dim"))
-            yield Padding(text, (0, 0, 0, 2))
-
-
-def distance(verdict: Verdict) -> str:
-    """Format the distance of close outputs: the tolerance needed, float64."""
-    parts, details = ["no tolerance is large enough"], verdict.details
-    if verdict.needed is not None:
-        parts = [f"needed rtol {verdict.needed['rtol']:.1e} and atol {verdict.needed['atol']:.1e}"]
-    if details is not None:
-        parts.append(f"at most {details.ulp:.4g} ulp")
-        if details.float64 is not None and details.float64.original is not None:
-            far, near = details.float64.changed, details.float64.original
-            parts.append(f"{far:.2g} tolerances from float64 (original: {near:.2g})")
-    return "; ".join(parts)
-
-
-def _conclusion(account: Result) -> Text:
+def conclusion(account: Result) -> Text:
+    """Return the verdict on a run: what became of the model, and how that was shown; or why it failed."""
     change_of_nodes = f"{account.input.nodes} -> {account.output.nodes} nodes"
     sizes = f", {size(account.input.bytes)} -> {size(account.output.bytes)}" if account.output.bytes else ""
     committed = [step for step in account.steps if step.status == "committed"]
@@ -293,18 +232,10 @@ def _port(port: Port) -> str:
 def pair(found: Pair) -> RenderableType:
     """Return the report of `verify`."""
     verdict = found.verdict
-    runs = sum(1 for binding in found.bindings if not binding.get("refused"))
-    tolerance = needed(verdict)
-    detail = f", rtol needed {tolerance}" if tolerance else ""
-    if verdict.status is Status.CLOSE and verdict.details is not None:
-        detail = f", {distance(verdict)}"
-    number = f" on {runs} input set{'' if runs == 1 else 's'}" if runs else ""
     parts = []
     if found.complaints:
-        takes = "accepts less than A" if found.interface == "keep" and found.narrowed else "is not valid where A is"
-        parts = [Text(f"B {takes}: {'; '.join(found.complaints)}", style="red")]
-    subject = "outputs: " if found.complaints else ""
-    parts += [Text(f"{subject}{verdict.status}{number}{detail}", style=verdict.status.style)]
+        parts = [Text(_complaint(found), style="red")]
+    parts += [Text(_outputs(found), style=verdict.status.style)]
     parts += [Text(f"  {verdict.message or verdict.reason}")] if verdict.message or verdict.reason else []
     parts += [Text(f"  signature: {item}", style="yellow") for item in found.signature]
     for kind, pairs in (("input", found.inputs), ("output", found.outputs)):
@@ -314,6 +245,28 @@ def pair(found: Pair) -> RenderableType:
     parts += [Text(f"  {line}", style="yellow") for line in remarks(found.bindings)]
     parts += [Text(f"  {line}", style="dim") for line in refused_sizes(found.bindings)]
     return Group(*parts)
+
+
+def pair_headline(found: Pair) -> str:
+    """Return the verdict on two models in one line."""
+    return "; ".join([*([_complaint(found)] if found.complaints else []), _outputs(found)])
+
+
+def _complaint(found: Pair) -> str:
+    takes = "accepts less than A" if found.interface == "keep" and found.narrowed else "is not valid where A is"
+    return f"B {takes}: {'; '.join(found.complaints)}"
+
+
+def _outputs(found: Pair) -> str:
+    """Describe how the outputs compare."""
+    verdict = found.verdict
+    runs = sum(1 for binding in found.bindings if not binding.get("refused"))
+    tolerance = needed(verdict)
+    detail = f", rtol needed {tolerance}" if tolerance else ""
+    if verdict.status is Status.CLOSE and verdict.details is not None:
+        detail = f", {steps.distance(verdict)}"
+    number = f" on {runs} input set{'' if runs == 1 else 's'}" if runs else ""
+    return f"{'outputs: ' if found.complaints else ''}{verdict.status}{number}{detail}"
 
 
 def remarks(bindings: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -330,9 +283,9 @@ def remarks(bindings: Sequence[Mapping[str, Any]]) -> list[str]:
 def refused_sizes(bindings: Sequence[Mapping[str, Any]]) -> list[str]:
     """List in one line the sizes of dynamic dims that the original rejected."""
     drawn = [binding for binding in bindings if binding["seed"] is not None]
-    run = {size for binding in drawn if "refused" not in binding for size in binding["dims"].items()}
+    run = {dim for binding in drawn if "refused" not in binding for dim in binding["dims"].items()}
     tried: dict[str, set[int]] = {}
-    for name, extent in (size for binding in drawn for size in binding["dims"].items()):
+    for name, extent in (dim for binding in drawn for dim in binding["dims"].items()):
         if run and (name, extent) not in run:
             tried.setdefault(name, set()).add(extent)
     shown = [f"{name} = {', '.join(map(str, sorted(sizes)))}" for name, sizes in list(tried.items())[:_MOST_DIMS]]

@@ -11,8 +11,8 @@ from rich.text import Text
 from surgery.benchmarking.statistics import Interval
 from surgery.engine.tune_recipe import Tuned
 from surgery.engine.tuning import Trial
+from surgery.report.amounts import size
 from surgery.report.speed import how_measured
-from surgery.report.terminal import size
 
 _LONGEST = 100
 """Characters of a reason that are shown."""

@@ -3,14 +3,18 @@
 import contextlib
 import io
 import json
+import os
 import re
 import runpy
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import onnx
 import pytest
+from ruamel.yaml import YAML
 from support import ROOT
 from support.breadth import sampled
 from support.shown import normalized
@@ -24,8 +28,14 @@ PAGES = [
     *("tutorial/first-model", "tutorial/first-pass", "explanation/big-models"),
     *("how-to/change-the-opset", "how-to/compare-two-models", "how-to/find-out-why", "how-to/find-the-wrong-step"),
     *("how-to/bench-models", "how-to/measure-a-model", "how-to/quantize-a-model", "how-to/scripts-and-ci"),
-    *("how-to/deploy-to-a-runtime", "how-to/split-a-model", "how-to/tune-a-recipe", "how-to/verify-two-models"),
-    "how-to/see-what-was-done",
+    *(
+        "how-to/deploy-to-a-runtime",
+        "how-to/split-a-model",
+        "how-to/tune-a-recipe",
+        "how-to/use-in-ci",
+        "how-to/verify-two-models",
+        "how-to/see-what-was-done",
+    ),
 ]
 COVERED_ELSEWHERE = {"write-a-pass", "write-a-recipe", "write-a-rule", "edit-a-model"}
 
@@ -74,6 +84,25 @@ def test_the_page(page: str, tmp_path: Path, short_models: Path, monkeypatch: py
     for language, body in blocks(page):
         if language == "text" and named(body) is None:
             assert normalized(body) in printed, f"{body}\n{output}"
+
+
+def test_the_workflow_runs(tmp_path: Path, short_models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "models").symlink_to(short_models)
+    files = {name: body for _, body in blocks("how-to/use-in-ci") if (name := named(body)) is not None}
+    (tmp_path / "small.yaml").write_text(files["small.yaml"])
+    workflow = YAML(typ="safe").load(files[".github/workflows/models.yaml"])
+    script = [step["run"] for step in workflow["jobs"]["models"]["steps"] if step.get("run", "").startswith("surgery")]
+    assert len(script) == 3
+    summary = tmp_path / "summary.md"
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment |= {"GITHUB_STEP_SUMMARY": str(summary), "GITHUB_WORKSPACE": str(tmp_path), "CI": "true"}
+    # As GitHub Actions runs each step.
+    for line in script:
+        ran = subprocess.run(["bash", "-eo", "pipefail", "-c", line], cwd=tmp_path, env=environment, check=False)
+        assert ran.returncode == 0, line
+    text = summary.read_text()
+    titles = re.findall(r"^### \S+ surgery (.*): ", text, flags=re.MULTILINE)
+    assert titles == ["recipe check", "apply", "diff"]
 
 
 def test_the_pass_and_the_rule_of_the_tutorial_do_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

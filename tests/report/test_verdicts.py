@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from surgery.report import terminal
+from surgery.report import steps, terminal
 from surgery.verification.comparing.details import Arbitration, Details, Status
 from surgery.verification.verdict.pair import Pair
 from surgery.verification.verdict.verifier import Verdict
@@ -28,8 +28,8 @@ NEEDED = {"rtol": 1.2e-5, "atol": 1.5e-6}
 )
 def test_what_is_close_tells_how_close(details, text):
     verdict = Verdict(Status.CLOSE, None, NEEDED, "", details)
-    assert terminal.distance(verdict) == text
-    assert terminal.distance(replace(verdict, needed=None)).startswith("no tolerance is large enough; at most")
+    assert steps.distance(verdict) == text
+    assert steps.distance(replace(verdict, needed=None)).startswith("no tolerance is large enough; at most")
 
 
 def test_a_pair_is_shown_with_its_distance():

@@ -1,0 +1,72 @@
+"""Answers in the formats of other tools: annotations, test reports, alerts, summaries."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from surgery.cli import _output
+
+if TYPE_CHECKING:
+    from surgery.report.outcome import Outcome
+
+_SUMMARY = "GITHUB_STEP_SUMMARY"
+_MOST_BYTES = 1024 * 1024
+"""What GitHub accepts as the summary of a step."""
+
+
+def write(arguments: argparse.Namespace, outcome: Outcome) -> None:
+    """Write what a command found in the format that was asked for."""
+    match arguments.format:
+        case "github":
+            from surgery.report.github import github
+
+            _output.write_text(github(outcome))
+            _summarize(outcome)
+        case "junit":
+            from surgery.report.junit import junit
+
+            _output.write_text(junit(outcome))
+        case "sarif":
+            from surgery import __version__
+            from surgery.report.sarif import sarif
+
+            _output.write_json(sarif(outcome, __version__))
+        case _:
+            from surgery.report.markdown import markdown
+
+            _output.write_text(markdown(outcome))
+
+
+def write_error(arguments: argparse.Namespace, error: Exception) -> None:
+    """Write the error that ended a command: a tool that waits for a report shows it then."""
+    from surgery.report.outcomes import of_error
+
+    write(arguments, of_error(command(arguments), error))
+
+
+def command(arguments: argparse.Namespace) -> str:
+    """Return the name of the command."""
+    name: str = arguments.command.__module__
+    return name.rpartition(".")[2].replace("_", "-")
+
+
+def _summarize(outcome: Outcome) -> None:
+    """Append the summary to that of the step of GitHub Actions, if there is one. It is an extra: no error ends it."""
+    from surgery.report.markdown import markdown
+
+    named = os.environ.get(_SUMMARY)
+    if not named:
+        return
+    text = f"{markdown(outcome)}\n".encode(errors="backslashreplace")
+    path = Path(named)
+    try:
+        if (path.stat().st_size if path.exists() else 0) + len(text) > _MOST_BYTES:
+            _output.say(f"surgery: warning: the summary of the step is full, and nothing was added to {named}")
+            return
+        with path.open("ab") as file:
+            file.write(text)
+    except OSError as error:
+        _output.say(f"surgery: warning: {_SUMMARY}: {named} cannot be written: {error.strerror or error}")
