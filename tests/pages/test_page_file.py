@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import re
+import tomllib
 import zlib
 
 import pytest
 from markupsafe import Markup
+from support import ROOT
 from support.html_pages import checked
 
 from surgery.pages import Section, assets, page, visible
@@ -116,3 +118,11 @@ def test_text_has_contrast_in_light_and_dark() -> None:
                 assert contrast(colors[text], colors[f"{tone}-tint"]) >= 4.5, (tone, colors["bg"])
         for shape in ("before", "after"):
             assert contrast(colors[shape], colors["bg"]) >= 3.0, (shape, colors["bg"])
+
+
+def test_the_wheel_holds_what_pages_are_made_of() -> None:
+    home = ROOT / "surgery/pages"
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    packed = {path for pattern in settings["package-data"]["surgery.pages"] for path in home.glob(pattern)}
+    needed = {path for path in home.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
+    assert needed and needed <= packed
