@@ -9,9 +9,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from surgery.cli import _plugins, _settings, _verification, run
+from surgery.cli import _output, _plugins, _settings, _verification, run
 from surgery.errors import UsageError
 
+FORMATS = _output.REPORTS
 _PASS = "extract"
 
 
