@@ -28,6 +28,10 @@ def to_bfloat16(
     A node stays in float32 where its schema or the runtime has no bfloat16, and where it computes with integers
     (positions, lengths, masks), of which bfloat16 holds those up to 256.
 
+    Nodes in bodies of If, Loop and Scan are converted too. What goes into a body and comes out takes the narrower type
+    where no element changes by that, and a sum over many iterations stays in float32. Calls of a function with the same
+    types share a copy of it that is converted as the model is.
+
     Options:
         keep_io_types: whether inputs and outputs of the model stay float32
         keep: nodes that stay in float32

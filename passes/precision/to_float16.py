@@ -29,6 +29,10 @@ def to_float16(
     Operators that only move elements take the type of their neighbors, so that each value is cast once in each
     direction at most.
 
+    Nodes in bodies of If, Loop and Scan are converted too. What goes into a body and comes out takes the narrower type
+    where no element changes by that, and a sum over many iterations stays in float32. Calls of a function with the same
+    types share a copy of it that is converted as the model is.
+
     Options:
         keep_io_types: whether inputs and outputs of the model stay float32
         keep: nodes that stay in float32

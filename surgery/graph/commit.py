@@ -342,13 +342,15 @@ class Commit:
         value.name = self.graph.fresh(wish)
         if value.const_value is not None:
             value.const_value = self.graph.store(value.const_value)
-        if scope in self.graph.function_scopes:
+        # Until IR version 4 an initializer had to be an input, and those of a body are what its node gives it.
+        in_body = self.graph.ir.ir_version < 4 and scope is not self.graph.ir.graph
+        if in_body or scope in self.graph.function_scopes:
             tensor = value.const_value
             value.const_value = None
             self._add_node(NewNode("Constant", "", (), {"value": tensor}, (value,), None), scope, before)
             return
         scope.register_initializer(value)
-        if self.graph.ir.ir_version < 4 and scope is self.graph.ir.graph:
+        if self.graph.ir.ir_version < 4:
             scope.inputs.append(value)
 
     def _remove(self, nodes: Iterable[ir.Node]) -> list[str]:

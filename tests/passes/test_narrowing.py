@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
+from random_graphs.generate import generate
 from support import ROOT, corpus
 from support.breadth import sampled
 
@@ -120,6 +121,67 @@ def test_any_sites_may_be_skipped() -> None:
             np.testing.assert_allclose(other, one, rtol=2e-3, atol=2e-3)
         if len(skip) == len(anchors):
             assert [node.op_type for node in made.graph.node] == [node.op_type for node in model.graph.node]
+
+
+def nested() -> onnx.ModelProto:
+    text = """<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
+    g (float[2] x, float[4,2] r) => (float[2] y, float[4,2] z, float[3,2] v) <int64 n = {3}, bool go = {1}> {
+        a, v = Loop (n, go, x) <
+            body = p (int64 i, bool c, float[2] b) => (bool d, float[2] e, float[2] f) {
+                d = Identity(c) h = Tanh(b) e = own.Twice(h) f = Exp(e)
+            }
+        >
+        y = own.Twice(a)
+        z = Scan (r) <num_scan_inputs = 1, body = q (float[2] s) => (float[2] t) { t = Sigmoid(s) }>
+    }
+    <domain: "own", opset_import: ["" : 17]>
+    Twice (m) => (o) { k = Constant<value_floats = [1.5]>() l = Mul(m, k) o = Softsign(l) }
+    """
+    return onnx.parser.parse_model(text)
+
+
+def test_any_sites_of_bodies_and_functions_may_be_skipped() -> None:
+    model = nested()
+    _, whole = convert(model)
+    anchors = [site.anchor for site in whole.sites]
+    assert len(anchors) == 5
+    feed = {"x": np.float32([0.5, -2]), "r": np.linspace(-1, 1, 8, dtype=np.float32).reshape(4, 2)}
+    expected = halves.run(model.SerializeToString(), feed, "disabled")
+    for bits in range(2 ** len(anchors)):
+        skip = frozenset(number + 1 for number in range(len(anchors)) if bits >> number & 1)
+        made, graph = convert(model, skip=skip)
+        assert [site.anchor for site in graph.sites] == anchors
+        onnx.checker.check_model(made, full_check=True)
+        given = halves.run(made.SerializeToString(), feed, "disabled")
+        assert not isinstance(given, str), given
+        for one, other in zip(expected, given):
+            np.testing.assert_allclose(other, one, rtol=4e-3, atol=4e-3)
+    assert sum(len(value.type.tensor_type.shape.dim) > 0 for value in made.graph.output) == 3
+
+
+def test_bodies_and_functions_without_a_cast() -> None:
+    made, _ = convert(nested())
+    held = [attribute.g for node in made.graph.node for attribute in node.attribute if attribute.HasField("g")]
+    assert len(held) == 2
+    assert not any(node.op_type == "Cast" for body in (*held, *made.functions) for node in body.node)
+    assert [function.name for function in made.functions] == ["Twice_float16"]
+
+
+@pytest.mark.parametrize("seed", [72, 122, 127, 180, 281, 315, 320, 378, 767])
+def test_a_random_graph_with_bodies_is_valid_and_right(seed: int) -> None:
+    drawn_graph = generate(seed)
+    assert drawn_graph is not None
+    assert any(node.op_type in ("If", "Loop", "Scan") for node in drawn_graph.model.graph.node)
+    rng, sizes = np.random.default_rng(seed), dict(zip(drawn_graph.symbols, (3, 5)))
+    feed = {
+        name: (rng.standard_normal if entry.dtype.kind == "f" else rng.random)(
+            [sizes[dim] if isinstance(dim, str) else dim for dim in entry.dims]
+        ).astype(entry.dtype)
+        for name, entry in drawn_graph.inputs.items()
+        if not entry.overrides
+    }
+    found = halves.judge(drawn_graph.model, feed, "to-float16")
+    assert found["verdict"] == "right", found
 
 
 def chain(length: int) -> onnx.ModelProto:
