@@ -112,7 +112,8 @@ def travel(path: Path, folder: Path, arguments: argparse.Namespace) -> Trip:
     recipe = str(Path(arguments.recipe).resolve()) if Path(arguments.recipe).is_file() else arguments.recipe
     back = folder / "back.yaml"
     back.write_text(BACK)
-    stages, source = [], path
+    stages: list[Stage] = []
+    source = path
     for name, given in (("there", recipe), ("back", str(back)), ("again", recipe)):
         target = folder / f"{path.stem}.{name}.onnx"
         if stages and stages[-1].failure:

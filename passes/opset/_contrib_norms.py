@@ -68,7 +68,9 @@ def _branchwise_rms_norm(call: Call, place: Lowering) -> Result:
     place.require(scale is not None and scale.rank == 1, "the branches have factors of their own, or none are known")
     x, factors = widened(call.input(0), place), widened(scale, place)
     width = place.width(call.input(0))
-    place.require(width is not None and scale is not None and scale.shape == (width,), "the factors are not of a branch")
+    place.require(
+        width is not None and scale is not None and scale.shape == (width,), "the factors are not of a branch"
+    )
     made = place.node("RMSNormalization", x, factors, axis=-1, epsilon=float(call.attr("epsilon", 1e-5)))
     return place.cast(made, place.known_kind(call.input(0)))
 

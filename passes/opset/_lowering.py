@@ -143,6 +143,10 @@ class Known:
         self.widths: dict[Value, int] = {}
         self.made: dict[tuple[Any, ...], Value] = {}
 
+    def forget_removed(self) -> None:
+        """Forget the constants that no site kept: one that nothing reads in the end, or of a site that was refused."""
+        self.made = {key: value for key, value in self.made.items() if value.is_initializer or value.producer}
+
 
 class Lowering:
     """The place of one node of the model, at which it is written in operators of the opset `target`.

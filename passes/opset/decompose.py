@@ -86,6 +86,7 @@ def decompose(graph: Graph, *, ops: Sequence[str] = ()) -> None:
             opset = graph.imports_of(node.ir).get("", 0)
             place = Lowering(node, new, opset, known, frozenset(wanted) or lacking(graph, opset))
             replace_outputs(node, place.apart(_call(node)), place)
+        known.forget_removed()
 
 
 _OPERATOR = frozenset({"domain", "operator", "excluded", "version", "type", "attribute", "outputs"})
