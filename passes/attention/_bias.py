@@ -26,8 +26,11 @@ def joined_bias(written: Written, read: Operands, opset: int, new: Builder) -> V
     for place, step in reversed(list(enumerate(steps))):
         is_joint = written.joint_from is not None and place >= written.joint_from
         given = step.value if isinstance(step, Added) else step.condition
-        parts.append(require_fit(_extents(given, is_joint, written, new), written, new))
-        value = _in_heads(given, is_joint, written, new)
+        if step.windows:
+            value, extents = _of_windows(given, step.windows, written, read, new)
+        else:
+            value, extents = _in_heads(given, is_joint, written, new), _extents(given, is_joint, written, new)
+        parts.append(require_fit(extents, written, new))
         if isinstance(step, Added):
             value = value if step.factor == 1 else new.node("Mul", value, _number(step.value, step.factor, new))
             bias = value if bias is None else new.node("Add", bias, value)
@@ -56,6 +59,26 @@ def _in_heads(value: Value, is_joint: bool, written: Written, new: Builder) -> V
         return new.node("Reshape", value, ints(new, -1, count, extents[1], extents[2]))
     target = new.node("Concat", ints(new, -1, count), new.node("Shape", value, start=1), axis=0)
     return new.node("Reshape", value, target)
+
+
+def _of_windows(value: Value, windows: int, written: Written, read: Operands, new: Builder) -> tuple[Value, Dims]:
+    """Return what is added to [batch, windows, ...] as it is added to [batch * windows, ...], and its dims."""
+    extents = value.shape
+    new.require(extents is not None, "the mask is not known to fit the scores")
+    assert extents is not None
+    if len(extents) < 4:
+        return value, extents
+    last = [extent for extent in extents[-3:] if isinstance(extent, int)]
+    fits = len(last) == 3 and extents[-4] in (1, windows) and (len(extents) == 4 or extents[0] == 1)
+    new.require(fits, "the mask of windows is not known to be the same for the whole batch")
+    if extents[-4] == 1:
+        return new.node("Reshape", value, ints(new, 1, *last)), (1, *last)
+    queries = read.inputs[0]
+    assert queries is not None
+    rows = new.node("Shape", queries, start=0, end=1)
+    batch = new.node("Div", rows, ints(new, windows))
+    every = new.node("Expand", value, new.node("Concat", batch, ints(new, windows, 1, 1, 1), axis=0))
+    return new.node("Reshape", every, ints(new, -1, *last)), (written.extents[0], *last)
 
 
 def _extents(value: Value, is_joint: bool, written: Written, new: Builder) -> Dims:

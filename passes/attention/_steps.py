@@ -22,10 +22,14 @@ Dims = tuple[int | str | None, ...]
 
 @dataclass(frozen=True)
 class Added:
-    """A value that is added to the scores, times a factor that comes after it."""
+    """A value that is added to the scores, times a factor that comes after it.
+
+    Where there are `windows`, it is added to scores [batch, windows, heads, queries, keys].
+    """
 
     value: Value
     factor: float
+    windows: int = 0
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,7 @@ class Chosen:
     condition: Value
     low: Value
     where_true: bool
+    windows: int = 0
 
 
 @dataclass
@@ -42,7 +47,8 @@ class Steps:
     """The way from a product of queries and keys to the Softmax; `added` begins with the step next to the Softmax.
 
     `factor` scales each row of the scores on its own. `lifted` are the dims [batch, heads, queries, keys] of scores
-    that are cut into heads by a Reshape after `inner` of the steps are passed.
+    that are cut into heads by a Reshape after `inner` of the steps are passed. While the way is between two Reshapes
+    that part the batch into windows, `parted` has the dims there.
     """
 
     product: Node | None = None
@@ -51,11 +57,34 @@ class Steps:
     factor: Value | None = None
     lifted: Dims | None = None
     inner: int = 0
+    parted: Dims | None = None
+
+    @property
+    def windows(self) -> int:
+        """How many windows an element of the batch has where the way is."""
+        count = self.parted[1] if self.parted is not None else 0
+        return count if isinstance(count, int) else 0
 
 
 def is_attention(softmax: Node) -> bool:
     """Return whether a Softmax has a product of two computed values upstream and a product downstream."""
     return _meets(softmax, _before, _multiplies) and _meets(softmax, _after, _is_product)
+
+
+def is_einsum(node: Node, first: str, second: str, result: str) -> bool:
+    """Return whether an Einsum multiplies matrices of these two labels each, the same one or two labels before them."""
+    if node.op != "Einsum" or len(node.inputs) != 2:
+        return False
+    left, arrow, made = node.attr("equation").replace(" ", "").partition("->")
+    terms = [*left.split(","), made]
+    before, wanted = terms[0][:-2], (first, second, result)
+    if not arrow or len(terms) != 3 or len(before) not in (1, 2) or "." in left:
+        return False
+    if any(term[:-2] != before or len(set(term)) < len(term) or len(term) != len(before) + 2 for term in terms):
+        return False
+    letters = dict(zip("".join(wanted), "".join(term[-2:] for term in terms)))
+    distinct = len(set(letters.values())) == len(letters)
+    return distinct and all("".join(letters[one] for one in want) == term[-2:] for want, term in zip(wanted, terms))
 
 
 def _before(node: Node) -> Iterable[Node]:
@@ -130,6 +159,13 @@ def is_lift(inner: Dims | None, outer: Dims | None) -> bool:
     return isinstance(count, int) and inner[1] == outer[2] and times(inner[0], count, outer[0])
 
 
+def is_parted(whole: Dims | None, parted: Dims | None) -> bool:
+    """Return whether [batch * windows, ...] and [batch, windows, ...] are the dims of the same scores."""
+    if whole is None or parted is None or len(whole) != 4 or len(parted) != 5 or None in whole:
+        return False
+    return isinstance(parted[1], int) and whole[1:] == parted[2:] and times(whole[0], parted[1], parted[0])
+
+
 def steps_before(softmax: Node) -> Steps:
     """Follow the scores from a Softmax up to the product; refused at the first node that is no such step."""
     value, steps = softmax.required_input(0), Steps()
@@ -138,11 +174,11 @@ def steps_before(softmax: Node) -> Steps:
         node = value.producer
         if node is None:
             raise Refusal("what the Softmax reads is not computed from the product of queries and keys alone")
-        if node.op == "MatMul" and _multiplies(node):
+        if _multiplies(node) and (node.op == "MatMul" or is_einsum(node, "sd", "td", "st")) and steps.parted is None:
             steps.product = node
             return steps
         if node.op in _PRODUCTS:
-            raise Refusal(f"queries and keys are multiplied by {node.op}, not by MatMul")
+            raise Refusal(f"queries and keys are multiplied by {node.op}, and the axes are not in the order of heads")
         value = _one_step(node, value, steps)
 
 
@@ -154,7 +190,7 @@ def _one_step(node: Node, value: Value, steps: Steps) -> Value:
         return scaled[0]
     if node.op == "Add" and steps.factor is None:
         scores, other = _sides(node.required_input(0), node.required_input(1), node)
-        steps.added.append(Added(other, steps.scale))
+        steps.added.append(Added(other, steps.scale, steps.windows))
         return scores
     if node.op == "Where":
         return _chosen(node, steps)
@@ -163,10 +199,22 @@ def _one_step(node: Node, value: Value, steps: Steps) -> Value:
         if other.shape and other.shape[-1] == 1 and len(other.shape) <= (value.rank or 0):
             steps.factor = other
             return scores
-    if node.op == "Reshape" and steps.lifted is None and is_lift(node.required_input(0).shape, value.shape):
-        steps.lifted, steps.inner = value.shape, len(steps.added)
+    if node.op == "Reshape" and _is_read(node.required_input(0).shape, value.shape, steps):
         return node.required_input(0)
     raise Refusal(f"{node.op} is between the product of queries and keys and the Softmax, in a form that is not read")
+
+
+def _is_read(before: Dims | None, after: Dims | None, steps: Steps) -> bool:
+    """Note what a Reshape does to scores; return whether it is known."""
+    if steps.lifted is None and steps.parted is None and is_lift(before, after):
+        steps.lifted, steps.inner = after, len(steps.added)
+    elif steps.lifted is None and steps.parted is None and is_parted(after, before):
+        steps.parted = before
+    elif steps.parted is not None and steps.parted == after and is_parted(before, after):
+        steps.parted = None
+    else:
+        return False
+    return True
 
 
 def _sides(first: Value, second: Value, node: Node) -> tuple[Value, Value]:
@@ -189,5 +237,5 @@ def _chosen(node: Node, steps: Steps) -> Value:
         raise Refusal("a Where in front of the Softmax does not choose between scores and one number")
     if number > float(np.finfo(dtype.numpy()).min) / 4 or steps.scale != 1 or steps.factor is not None:
         raise Refusal("scores count next to what the mask puts in their place, and a row may be masked whole")
-    steps.added.append(Chosen(condition, low, where_true=low == first))
+    steps.added.append(Chosen(condition, low, where_true=low == first, windows=steps.windows))
     return scores

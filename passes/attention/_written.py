@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from surgery import Node, Refusal, Value
 
 from ._core import Core, Side, behind_guard, unscaled
-from ._steps import Added, Chosen, Dims, Steps, is_attention, is_lift, reader, steps_before, times
+from ._steps import Added, Chosen, Dims, Steps, is_attention, is_einsum, is_lift, reader, steps_before, times
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,12 @@ class Written:
     extents: Dims
     is_flat: bool = False
     joint_from: int | None = None
+
+    @property
+    def is_einsum(self) -> bool:
+        """Whether one of the products is an Einsum."""
+        nodes = self.steps.product, self.core.context.producer
+        return any(node is not None and node.op == "Einsum" for node in nodes)
 
     @property
     def keys_dim(self) -> int | str | None:
@@ -51,6 +57,8 @@ def explain(softmax: Node) -> None:
         raise Refusal("more than one mask is added to the scores, which only MultiHeadAttention allows here")
     if any(isinstance(step, Added) and step.factor != 1 for step in written.steps.added):
         raise Refusal("a mask is scaled with the scores, which only MultiHeadAttention allows here")
+    if written.is_einsum:
+        raise Refusal("queries and keys are multiplied by Einsum, which only MultiHeadAttention allows here")
     raise Refusal("what the queries are multiplied with does not come out of a Transpose, by one number at most")
 
 
@@ -68,17 +76,19 @@ def read(softmax: Node) -> Written:
         raise Refusal("queries, keys and values are not all of rank 3 or 4, or their rank is not known")
     if (steps.lifted is not None) != lowered or (lowered and rank == 4):
         raise Refusal("scores are cut into heads, and the probabilities are not put together again, or the reverse")
+    turned = product.op == "MatMul"  # an Einsum reads keys as they are
     if rank == 4:
-        keys = Side(*_turned(right, (0, 1, 3, 2)))
+        keys = Side(*_turned(right, (0, 1, 3, 2))) if turned else Side(right)
         return Written(Core(left, keys, values, None, scale, context, more=reads), steps, _extents(left.shape))
-    cut = _cut(left, right, values, context, steps.lifted)
+    cut = _cut(left, right, values, context, steps.lifted) if turned and last.op == "MatMul" else None
     if cut is not None:
         heads, keys, apart, after = cut
         found = Core(heads, keys, apart, None, scale, after, more=reads)
         return Written(found, steps, _extents(heads.shape), joint_from=steps.inner if lowered else 0)
     if lowered:
         raise Refusal("scores are cut into heads, and queries, keys and values are not known to be cut alike")
-    found = Core(left, Side(*_turned(right, (0, 2, 1))), values, None, scale, context, more=reads)
+    keys = Side(*_turned(right, (0, 2, 1))) if turned else Side(right)
+    found = Core(left, keys, values, None, scale, context, more=reads)
     batch, length = _extents(left.shape)[:2]
     return Written(found, steps, (batch, 1, length), is_flat=True)
 
@@ -96,7 +106,8 @@ def _last(softmax: Node) -> tuple[Node, bool]:
     if node.op == "Reshape" and is_lift(node.outputs[0].shape, probabilities.shape):
         probabilities, lowered = node.outputs[0], True
         node = reader(probabilities)
-    if node.op != "MatMul" or node.input(0) != probabilities:
+    is_product = node.op == "MatMul" or is_einsum(node, "st", "td", "sd")
+    if not is_product or node.input(0) != probabilities:
         raise Refusal(f"{node.op} reads the probabilities of the Softmax in the place of a product with the values")
     return node, lowered
 

@@ -55,10 +55,11 @@ def fold_constants(
     """Replace computations on constants and on static shapes by their results.
 
     Right because the result is computed by the kernels that the model itself runs, from the same bits. Shapes are
-    taken from shape inference and only where it proves them; what a model merely declares of its intermediate
-    values is not believed. A CastLike of a constant asks a computed value for its type alone, which is known. Random operators differ from run to run and stay; so does an initializer that a caller
-    can override, control flow, and what a function computes from its attributes. Arithmetic in half precision
-    stays too: where ONNX Runtime has no kernel for it, it computes in single precision and drops roundings between.
+    taken from shape inference and only where it proves them; what a model merely declares of its intermediate values
+    is not believed. A CastLike of a constant asks a computed value for its type alone, which is known. Random
+    operators differ from run to run and stay; so does an initializer that a caller can override, control flow, and
+    what a function computes from its attributes. Arithmetic in half precision stays too: where ONNX Runtime has no
+    kernel for it, it computes in single precision and drops roundings between.
 
     The file never grows by more than `max_growth`, however often the pass runs: results that are larger than what
     they are made of, as of an Expand, are folded as long as they fit, those first for which most nodes go, and carry

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from surgery.engine.run_until import run_until, steps_of
 from surgery.errors import SurgeryError
 from surgery.graph.entries import entries
+from surgery.proto.summary import operators
 from surgery.recipe.schema import PassStep, Recipe, RepeatStep, Step, UseStep
 from surgery.targets import shipped as targets
 from surgery.why.explain import Why, explain
@@ -33,6 +34,9 @@ _OPSETS = (20, 21, 24)
 """The opsets that are tried, until one helps everywhere: those that brought operators which passes fuse to."""
 
 _FIRST = ("fold-constants", "infer-shapes")
+_FOR = {"Einsum": "replace-einsum", "Dropout": "drop-dropout", "Identity": "drop-identity"}
+"""The pass that is tried first where a model has an operator that hides what other passes look for."""
+
 _TARGET = "ort-cpu"
 _SIZE = 8
 """The size that is tried for a dynamic dim for which the recipe has none."""
@@ -238,7 +242,9 @@ def _changes(stored: storage.StoredModel, recipe: Recipe, name: str, made: set[s
     for newer in (one for one in _OPSETS if one > opset):
         words = f"'upgrade-opset: {{to: {newer}}}' first"
         yield _Change(words, _first(recipe, "upgrade-opset", to=newer), "opset")
-    for first in (one for one in _FIRST if all(step.name != one for step in before)):
+    present = operators(stored.proto)
+    wanted = [*_FIRST, *(one for op, one in _FOR.items() if op in present)]
+    for first in (one for one in wanted if all(step.name != one for step in before)):
         yield _Change(f"'{first}' first", _first(recipe, first))
     dims = _dims(stored, recipe)
     if dims:

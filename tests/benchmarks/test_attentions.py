@@ -1,4 +1,4 @@
-"""What lists attentions sees those that are fused, and says of each other one why it is not, or that nothing says so."""
+"""What lists attentions sees those that are fused, and says why each other one is not, or that no pass says so."""
 
 from __future__ import annotations
 

@@ -70,3 +70,20 @@ def test_the_command_shows_and_writes_them(tmp_path: Path, capsys: pytest.Captur
     assert "fires at 1 of them with: 'fuse-hard-sigmoid' before 'merge-constants'" in shown
     assert main([*arguments, "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["remedies"]["left"][0]["remedies"][0]["places"] == 1
+
+
+ATTENTION_BY_EINSUM = """
+<ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1]>
+g (float[B,S,2,8] q, float[B,T,2,8] k, float[B,2,T,8] v) => (float[B,2,S,8] y) {
+    product = Einsum<equation = "bshd,bthd->bhst">(q, k)
+    p = Softmax(product)
+    y = MatMul(p, v)
+}
+"""
+
+
+def test_the_pass_for_an_operator_that_hides_a_pattern_is_tried() -> None:
+    found = tried(text.parse(ATTENTION_BY_EINSUM), "[fuse-multi-head-attention]", "fuse-multi-head-attention")
+    assert "'replace-einsum' first" in found.in_vain
+    without = tried(text.parse(HARD_SIGMOID_AND_A_FACTOR), "[fuse-gelu]", "fuse-gelu")
+    assert "'replace-einsum' first" not in without.in_vain

@@ -235,12 +235,12 @@ def test_batch_norms_of_a_resnet_after_something_else() -> None:
 # Whole graphs
 
 
-def test_attention_below_its_opset_is_let_be_by_a_line_of_code() -> None:
+def test_attention_with_a_dropout_is_refused() -> None:
     found = explain(onnx.load(MODELS / "bert-tiny.onnx"), "fuse-attention")
-    assert found.looked == {"Softmax": 12} and found.refusals == ()
-    (silence,) = found.silent
-    assert silence.count == 12
-    assert "node.opset <" in silence.where and "node.opset = 18" in silence.values
+    assert found.looked == {"Softmax": 12} and found.silent == ()
+    (refusals,) = found.refusals
+    reason = "Dropout reads the probabilities of the Softmax in the place of a product with the values"
+    assert (refusals.reason, refusals.count) == (reason, 12)
 
 
 ATTENTION = """<ir_version: 11, opset_import: ["" : 23, "acme": 1]>
@@ -273,9 +273,10 @@ def test_attention_as_it_should_be() -> None:
 
 def test_attention_whose_inside_is_read() -> None:
     found = attention("rows =", "spied = Neg(scores) away = acme.Sink(spied) rows =")
-    (silence,) = found.silent
-    assert silence.nodes == ("Softmax -> p",)
-    assert "'scores' read by 'Softmax -> p', 'Neg -> spied'" in silence.values
+    (refusals,) = found.refusals
+    assert refusals.reason == "a value inside the attention is read elsewhere too"
+    assert refusals.places[0].anchor == "Softmax -> p"
+    assert "'Neg -> spied'" in refusals.places[0].values.replace("Node(Neg -> spied)", "'Neg -> spied'")
 
 
 def test_attention_along_another_axis() -> None:
@@ -291,12 +292,12 @@ def test_attention_of_an_unknown_rank() -> None:
 
 
 def test_attention_with_a_wrong_constant() -> None:
-    """The pass sees a Mul that is no scale, takes it for no attention and says nothing: its code says where."""
+    """The pass sees a Mul that is no scale, and says that it is in the way."""
     found = attention("0.7", "-0.7")
-    assert (found.sites, found.refusals) == ((), ())
-    (silence,) = found.silent
-    assert silence.nodes == ("Softmax -> p",)
-    assert "'Mul'" in silence.values or "Mul " in silence.values
+    assert found.sites == ()
+    (refusals,) = found.refusals
+    assert refusals.reason.startswith("Mul is between the product of queries and keys and the Softmax")
+    assert refusals.places[0].anchor == "Softmax -> p"
 
 
 def test_a_node_that_a_pass_does_not_look_at() -> None:
@@ -399,3 +400,34 @@ def test_the_model_stays_as_it_is(bert: Model) -> None:
     before = stored.proto.SerializeToString(deterministic=True)
     why.explain(catalog.find("fuse-gelu"), stored.proto, stored.weights)
     assert stored.proto.SerializeToString(deterministic=True) == before
+
+
+@pytest.mark.parametrize("name", ["fuse-attention", "fuse-multi-head-attention", "fuse-group-query-attention"])
+def test_an_attention_in_no_form_that_a_pass_reads_is_refused_with_what_differs_first(name: str) -> None:
+    model = text.parse(
+        """<ir_version: 11, opset_import: ["" : 23]>
+        g (float[B,2,S,8] q, float[B,2,T,8] k, float[B,2,T,8] v) => (float[B,2,S,8] y) {
+            kt = Transpose<perm = [0, 1, 3, 2]>(k)
+            product = MatMul(q, kt)
+            high = Abs(product)
+            bent = Tanh(product)
+            both = Sub(bent, high)
+            p = Softmax(bent)
+            y = MatMul(p, v)
+        }"""
+    )
+    (refused,) = explain(model, name).refusals
+    assert refused.reason == "a value inside the attention is read elsewhere too"
+    assert refused.places[0].anchor == "Softmax -> p"
+
+
+def test_a_softmax_of_a_linear_layer_is_no_attention() -> None:
+    model = text.parse(
+        """<ir_version: 11, opset_import: ["" : 23]>
+        g (float[B,2] x, float[2,2] v) => (float[B,2] y) <float[2,2] w = {1, 2, 3, 4}> {
+            scores = MatMul(x, w)
+            p = Softmax(scores)
+            y = MatMul(p, v)
+        }"""
+    )
+    assert explain(model, "fuse-attention").refusals == ()
