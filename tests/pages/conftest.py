@@ -11,10 +11,18 @@ from support.viewer_page import viewer_page
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
-_FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --font-render-hinting=none --force-color-profile=srgb"
-).split()
+_FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--font-render-hinting=none",
+    "--force-color-profile=srgb",
+]
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 Open = Callable[..., Any]
