@@ -9,12 +9,18 @@ from typing import Any
 import pytest
 from support.viewer_page import viewer_page
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
-_FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --font-render-hinting=none --force-color-profile=srgb"
-).split()
+_FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--font-render-hinting=none",
+    "--force-color-profile=srgb",
+]
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 Open = Callable[..., Any]
@@ -29,6 +35,10 @@ def _missing(reason: str) -> None:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """Chromium, for all tests of a worker."""
+    try:
+        from playwright import sync_api
+    except ImportError:
+        _missing("playwright is not installed")
     program = os.environ.get("SURGERY_BROWSER") or next(filter(None, map(shutil.which, _NAMES)), None)
     if program is None:
         _missing("there is no Chromium: install it, or name it in SURGERY_BROWSER")
