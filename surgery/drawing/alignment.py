@@ -22,22 +22,26 @@ class Alignment:
         above, below = np.concatenate([above, lanes]), np.concatenate([below, lanes])
         upper, lower = rows.lane[rows.upper], rows.lane[rows.lower]
         self._rows = rows
-        self._chosen = _Chosen(rows, place)
+        self._place = place
         self._lanes = np.nonzero((upper >= 0) & (upper == lower))[0]
         self._best = [
             (_best(edges, rows.lower, rows.upper, above, place), _best(edges, rows.upper, rows.lower, below, place))
             for edges in (np.nonzero((upper < 0) & (lower < 0))[0], np.nonzero(upper != lower)[0])
         ]
 
-    def strict(self) -> Ints:
-        """Return columns of boxes that are the best neighbors of each other, and of lanes.
+    def strict(self, band: int) -> Ints:
+        """Return columns of boxes that are the best neighbors of each other, and of lanes, none beyond a band of rows.
 
         Longer columns would push each other aside: each spans rows where something else would have to make way. In
         large drawings, lanes begin as pieces for the same reason.
         """
-        self._chosen.take(np.intersect1d(*self._best[0]))
-        whole = len(self._rows.row) < SMALL
-        self._chosen.take(self._lanes if whole else self._lanes[self._rows.upper[self._lanes] % PIECE != 0])
+        rows = self._rows
+        self._chosen = _Chosen(rows, self._place)
+        for edges in (np.intersect1d(*self._best[0]), self._lanes):
+            kept = edges[(rows.row[rows.upper[edges]] + 1) % band != 0]
+            if edges is self._lanes and len(rows.row) >= SMALL:
+                kept = kept[rows.upper[kept] % PIECE != 0]
+            self._chosen.take(kept)
         return _roots(self._chosen.above)
 
     def joined(self, x: Ints, near: int) -> Ints:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -19,6 +18,12 @@ FINE = 16
 """Steps to one px: what is computed with."""
 FAR = 1 << 40
 ROUNDS = 24
+BANDS = (1 << 40, 64, 16, 4, 1)
+"""Rows after which all columns end, for the case that longer ones push each other too far."""
+STRETCH = 3
+"""How much wider than its widest row a drawing may be for its columns' sake."""
+ROOM = 1_000
+"""Px that it may be wider in any case."""
 NEAR = 24
 """Px that a column moves to become straight."""
 
@@ -40,11 +45,11 @@ class _Field:
         found[self.sequence] = self.column
         return found
 
-    def push(self, wanted: Ints, direction: int) -> Ints:
+    def push(self, wanted: Ints, direction: int) -> Ints | None:
         """Move columns as little as needed in one direction, so that rows keep order and gaps. Returns x by column.
 
         Alternates between rows, in which each vertex pushes the next ones, and columns, which follow their foremost
-        vertex, until nothing moves. Where that takes long, it follows the longest paths column by column.
+        vertex, until nothing moves. None: that takes too long, for columns push each other through the whole drawing.
         """
         x = wanted
         for _ in range(ROUNDS):
@@ -53,48 +58,25 @@ class _Field:
             if np.array_equal(moved, x):
                 return x
             x = moved
-        return self._pushed(x, direction)
+        return None
 
-    def _pushed(self, x: Ints, direction: int) -> Ints:
-        order, starts, after, apart = self._next if direction > 0 else self._previous
-        found = (x * direction).tolist()
-        for column in order:
-            here = found[column]
-            for at in range(starts[column], starts[column + 1]):
-                least = here + apart[at]
-                if found[after[at]] < least:
-                    found[after[at]] = least
-        return np.array(found, np.int64) * direction
-
-    @cached_property
-    def _next(self) -> tuple[list[int], list[int], list[int], list[int]]:
-        """Columns from left to right, and for each of them those right of it and how far away they have to be."""
-        pairs = np.nonzero(np.diff(self.row) == 0)[0]
-        left, right, apart = self.column[pairs], self.column[pairs + 1], np.diff(self.least)[pairs]
-        order = np.argsort(left, kind="stable")
-        starts, after = offsets(left, len(self.bounds)).tolist(), right[order].tolist()
-        waiting = np.bincount(right, minlength=len(self.bounds)).tolist()
-        ready = [column for column, count in enumerate(waiting) if not count]
-        for column in ready:
-            for at in range(starts[column], starts[column + 1]):
-                waiting[after[at]] -= 1
-                if not waiting[after[at]]:
-                    ready.append(after[at])
-        return ready, starts, after, apart[order].tolist()
-
-    @cached_property
-    def _previous(self) -> tuple[list[int], list[int], list[int], list[int]]:
-        """The same from right to left."""
-        pairs = np.nonzero(np.diff(self.row) == 0)[0]
-        left, right, apart = self.column[pairs], self.column[pairs + 1], np.diff(self.least)[pairs]
-        order = np.argsort(right, kind="stable")
-        starts = offsets(right, len(self.bounds)).tolist()
-        return self._next[0][::-1], starts, left[order].tolist(), apart[order].tolist()
-
-    def settle(self, wanted: Floats) -> Ints:
+    def settle(self, wanted: Floats) -> Ints | None:
         """Return the x of the columns, near to what is wanted, with rows in order: halfway of both ways to push."""
         near = np.floor(wanted).astype(np.int64)
-        return (self.push(near, 1) + self.push(near, -1)) // 2
+        right, left = self.push(near, 1), self.push(near, -1)
+        return None if right is None or left is None else (right + left) // 2
+
+    def compact(self) -> Ints | None:
+        """Return columns halfway between as far left and as far right as they can be."""
+        left = self.push(np.zeros(len(self.bounds), np.int64), 1)
+        if left is None:
+            return None
+        right = self.push(np.full(len(self.bounds), int(left.max(initial=0)), np.int64), -1)
+        return None if right is None else (left + right) // 2
+
+    def width(self, x: Ints) -> int:
+        """Return the largest distance between the first and the last vertex of any rows."""
+        return int(x.max() - x.min())
 
     def slide(self, x: Ints, move: Ints, direction: int) -> Ints:
         """Move columns in one direction as far as they want to and the gap to the next ones allows."""
@@ -123,14 +105,20 @@ def coordinates(rows: Rows, place: Ints, alignment: Alignment, widths: Ints) -> 
     Boxes of a row are at least `GAP` apart, in their order.
     """
     turns = _turns(len(place))
-    field = _field(rows, place, alignment.strict(), widths)
-    x = _relaxed(rows, field, _compact(field), turns)
+    for band in BANDS:
+        field = _field(rows, place, alignment.strict(band), widths)
+        start = field.compact()
+        if start is not None and field.width(start) <= STRETCH * int(field.least.max()) + ROOM * FINE:
+            break
+    assert start is not None  # the last band has columns of one vertex: nothing pushes on
+    x = _relaxed(rows, field, start, turns)
     at = x[field.column]
-    field = _field(rows, place, alignment.joined(x[field.at_vertex()], NEAR * FINE), widths)
-    count = np.bincount(field.column)
-    x = _relaxed(rows, field, field.settle(np.bincount(field.column, at) / count), turns)
+    joined = _field(rows, place, alignment.joined(x[field.at_vertex()], NEAR * FINE), widths)
+    again = joined.settle(np.bincount(joined.column, at) / np.bincount(joined.column))
+    if again is not None and joined.width(again) <= STRETCH * field.width(x) + ROOM * FINE:
+        at = _relaxed(rows, joined, again, turns)[joined.column]
     found = np.empty(len(place), np.int64)
-    found[field.sequence] = field.spread(x[field.column], 1) // FINE
+    found[field.sequence] = field.spread(at, 1) // FINE
     return found
 
 
@@ -146,14 +134,6 @@ def _relaxed(rows: Rows, field: _Field, x: Ints, turns: int) -> Ints:
         move = (np.bincount(upper, pull, count) - np.bincount(lower, pull, count)) / total
         x = field.slide(x, np.trunc(move).astype(np.int64), 1 if turn % 2 == 0 else -1)
     return x
-
-
-def _compact(field: _Field) -> Ints:
-    """Return columns halfway between as far left and as far right as they can be."""
-    count = len(field.bounds)
-    left = field.push(np.zeros(count, np.int64), 1)
-    right = field.push(np.full(count, int(left.max(initial=0)), np.int64), -1)
-    return (left + right) // 2
 
 
 def _turns(vertices: int) -> int:

@@ -16,6 +16,10 @@ CANDIDATES = 24
 """Lengths of a pattern that are tried."""
 SHARE = 8
 """A pattern has to cover one item in this many."""
+LARGE = 16
+"""A pattern that covers one item in this many is not put into another block."""
+LOOSE = 3
+"""Places between items, with those at the ends, up to which items next to such a pattern stay loose."""
 PATTERNS = 4
 """Lengths that are looked for in one sequence, one after the other."""
 
@@ -90,7 +94,31 @@ class Cutter:
         free = np.ones(len(row.marks) + 1, np.bool_)
         for first, period, count in runs:
             free[first + 1 : first + period * count] = False
-        return self._chunked(row.crossing(), np.nonzero(free)[0], [block for run in blocks for block in run])
+        places = np.nonzero(free)[0]
+        if len(places) - 1 <= self._limit:
+            return tuple(block for run in blocks for block in run)
+        return self._parted(row.crossing(), places, blocks)
+
+    def _parted(self, crossing: Ints, places: Ints, runs: list[list[Cut]]) -> tuple[Cut, ...]:
+        """Leave patterns that make up much of a room where they are seen, and put what is between them into blocks."""
+        size = int(places[-1])
+        large = [run for run in runs if (run[-1].last - run[0].first) * LARGE >= size]
+        blocks = [block for run in runs for block in run]
+        if not large:
+            return self._chunked(crossing, places, blocks)
+        ends = [0, *(run[-1].last for run in large)]
+        begins = [*(run[0].first for run in large), size]
+        found: list[Cut] = []
+        for first, last, run in zip(ends, begins, [*large, []]):
+            held = [block for block in blocks if first <= block.first < last]
+            inside = [Cut(block.first - first, block.last - first, block.inside) for block in held]
+            here = places[(places >= first) & (places <= last)] - first
+            if len(here) > LOOSE:
+                found.append(Cut(first, last, self._chunked(crossing[first : last + 1], here, inside)))
+            else:
+                found += held
+            found += run
+        return tuple(found)
 
     def _block(self, row: Sequence, first: int, size: int) -> Cut:
         return Cut(first, first + size, self.cut(row.part(first, first + size)))

@@ -240,6 +240,24 @@ def test_rooms_of_any_graph_hold_what_fits(count: int, kinds: int) -> None:
     assert max(boxes(found, (kind, edges)).values()) <= 44
 
 
+def test_layers_between_long_ends_are_seen_at_the_top() -> None:
+    drawing = Drawing()
+    value = drawing.add(7)
+    for kind in range(100, 170):
+        value = drawing.add(kind, value)
+    for _ in range(12):
+        value = drawing.layer(value, -1)
+    for kind in range(200, 270):
+        value = drawing.add(kind, value)
+    found = blocks(drawing.kinds, drawing.edges)
+    (repeat,) = repeats(drawing.kinds, drawing.edges, found.group, found.parent)
+    assert repeat.parent == -1
+    assert repeat.nodes.shape == (12, 7)
+    rooms = boxes(found, (drawing.kinds, drawing.edges))
+    assert rooms[-1] == 3  # what comes before, the layers, what comes after
+    assert max(rooms.values()) <= 40
+
+
 def test_a_chain_of_the_same_operator_is_one_box_in_a_room() -> None:
     count = 1_000
     found = blocks([1] * count, [(a, b, 0, 0) for a, b in pairwise(range(count))])

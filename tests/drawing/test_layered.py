@@ -277,6 +277,22 @@ def test_a_chain_of_20000_rows() -> None:
     assert found.width == 60
 
 
+def test_a_tangle_stays_about_as_wide_as_its_widest_row() -> None:
+    # Columns through all rows would push each other ever further to one side.
+    count = 3_000
+    rng = np.random.default_rng(2)
+    node = np.arange(1, count)
+    near = [np.column_stack([np.maximum(0, node - rng.integers(1, far, count - 1)), node]) for far in (40, 150)]
+    found = of(count, np.concatenate(near))
+    assert found.width < 4 * 76 * np.bincount(found.layer).max() + 1_000
+
+
+def test_lanes_are_inside_of_the_drawing() -> None:
+    found = of(60, drawn(60, 90, 4))
+    assert (found.via >= 0).any()
+    assert found.via.max() <= found.width
+
+
 def test_columns_that_push_each_other_through_the_whole_drawing() -> None:
     # So dense that the rounds of pushing do not suffice, and the longest paths are followed.
     count = 1_500
