@@ -17,13 +17,11 @@ LANE_GAP = 10
 FINE = 16
 """Steps to one px: what is computed with."""
 FAR = 1 << 40
+"""More than any row is wide: what keeps rows apart where all of them are pushed at once."""
 ROUNDS = 24
+"""Times that columns may push each other on. More of them means that they do so through the whole drawing."""
 BANDS = (1 << 40, 64, 16, 4, 1)
-"""Rows after which all columns end, for the case that longer ones push each other too far."""
-STRETCH = 3
-"""How much wider than its widest row a drawing may be for its columns' sake."""
-ROOM = 1_000
-"""Px that it may be wider in any case."""
+"""Rows after which all columns end: the first band with which `ROUNDS` suffice is taken."""
 NEAR = 24
 """Px that a column moves to become straight."""
 
@@ -74,10 +72,6 @@ class _Field:
         right = self.push(np.full(len(self.bounds), int(left.max(initial=0)), np.int64), -1)
         return None if right is None else (left + right) // 2
 
-    def width(self, x: Ints) -> int:
-        """Return the largest distance between the first and the last vertex of any rows."""
-        return int(x.max() - x.min())
-
     def slide(self, x: Ints, move: Ints, direction: int) -> Ints:
         """Move columns in one direction as far as they want to and the gap to the next ones allows."""
         at = x[self.column]
@@ -108,14 +102,14 @@ def coordinates(rows: Rows, place: Ints, alignment: Alignment, widths: Ints) -> 
     for band in BANDS:
         field = _field(rows, place, alignment.strict(band), widths)
         start = field.compact()
-        if start is not None and field.width(start) <= STRETCH * int(field.least.max()) + ROOM * FINE:
+        if start is not None:
             break
     assert start is not None  # the last band has columns of one vertex: nothing pushes on
     x = _relaxed(rows, field, start, turns)
     at = x[field.column]
     joined = _field(rows, place, alignment.joined(x[field.at_vertex()], NEAR * FINE), widths)
     again = joined.settle(np.bincount(joined.column, at) / np.bincount(joined.column))
-    if again is not None and joined.width(again) <= STRETCH * field.width(x) + ROOM * FINE:
+    if again is not None:
         at = _relaxed(rows, joined, again, turns)[joined.column]
     found = np.empty(len(place), np.int64)
     found[field.sequence] = field.spread(at, 1) // FINE

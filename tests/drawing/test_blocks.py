@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -166,6 +167,17 @@ def test_positions_of_a_group_are_next_to_each_other() -> None:
     for one in range(3):
         inside = whole.order[whole.start[one] : whole.start[one] + whole.size[one]]
         assert sorted(inside.tolist()) == list(range(1 + 7 * one, 8 + 7 * one))
+
+
+def test_alike_is_not_a_matter_of_hashes() -> None:
+    # Were all hashes the same, kinds, edges and inner groups would still tell groups apart.
+    drawing = stacked(5)
+    drawing.kinds[1 + 7] = 99
+    drawing.edges.append((1 + 14, 4 + 14, 0, 1))
+    drawing.group[3 + 21] = drawing.open(3)
+    whole = hierarchy(*(np.array(one, np.int64) for one in drawing.arguments()))
+    blind = replace(whole, digest=np.zeros_like(whole.digest))
+    assert [blind.same(0, other) for other in range(5)] == [True, False, False, False, True]
 
 
 def test_empty_groups_and_empty_graphs() -> None:
