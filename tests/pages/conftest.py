@@ -9,10 +9,18 @@ from typing import Any
 import pytest
 from support.viewer_page import viewer_page
 
-_FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --font-render-hinting=none --force-color-profile=srgb"
-).split()
+_FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--font-render-hinting=none",
+    "--force-color-profile=srgb",
+]
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 Open = Callable[..., Any]

@@ -1,5 +1,6 @@
 """The viewer in Chromium: what is drawn, what can be opened, found and reached, and what stands in the details."""
 
+import itertools
 import json
 from typing import Any
 
@@ -64,7 +65,7 @@ def test_boxes_do_not_overlap_when_groups_are_opened(open_viewer: Any) -> None:
     boxes = page.evaluate("[...view.scene.leaves].map((item) => view.scene.rectangle(item))")
     assert len(boxes) == 1_000
     boxes.sort(key=lambda box: (box[1], box[0]))
-    for box, after in zip(boxes, boxes[1:], strict=False):
+    for box, after in itertools.pairwise(boxes):
         assert after[1] >= box[3] or after[0] >= box[2]
     inside = page.evaluate(
         "[...view.scene.leaves].every((item) => { const frame = view.model.n + view.model.group[item];"
@@ -115,7 +116,7 @@ def test_edges_of_closed_groups_are_drawn_once_and_counted(open_viewer: Any) -> 
 def test_long_edges_pass_boxes_at_a_distance(open_viewer: Any) -> None:
     made = drawings.Maker()
     nodes = [made.node("LayerNormalization", f"n{k}", k, 0, 100) for k in range(6)]
-    for source, target in zip(nodes, nodes[1:], strict=False):
+    for source, target in itertools.pairwise(nodes):
         made.edge(source, target, f"v{source}")
     made.edge(nodes[0], nodes[-1], "skip")
     page = open_viewer(made.document("skip"))
@@ -127,7 +128,9 @@ def test_long_edges_pass_boxes_at_a_distance(open_viewer: Any) -> None:
 
 def test_what_was_removed_and_added_has_marks_of_its_own(open_viewer: Any, browser: Any) -> None:
     page = open_viewer(CHANGED)
-    status = page.evaluate("Object.fromEntries([...view.scene.leaves].map((i) => [view.model.label(i), view.scene.status[i]]))")
+    status = page.evaluate(
+        "Object.fromEntries([...view.scene.leaves].map((i) => [view.model.label(i), view.scene.status[i]]))"
+    )
     assert (status["Gelu"], status["Div"], status["Identity"]) == (2, 4, 4)
     # The head, not the one in the layer, was altered.
     assert page.evaluate(f"view.scene.status[{row('head')}]") == 3
@@ -185,7 +188,16 @@ def test_a_click_selects_and_the_details_say_where_a_node_comes_from(open_viewer
     assert selected(page) == row("layer.0/gelu")
     panel = page.get_by_role("complementary", name="Details")
     text = panel.inner_text()
-    for part in ("Gelu", "Made by fuse-gelu", "step 1", "98.3 k", "120 µs", "1.2e-7 at logits[0, 3]", "Fuse Gelu.", "none"):
+    for part in (
+        "Gelu",
+        "Made by fuse-gelu",
+        "step 1",
+        "98.3 k",
+        "120 µs",
+        "1.2e-7 at logits[0, 3]",
+        "Fuse Gelu.",
+        "none",
+    ):
         assert part in text
     panel.get_by_role("button", name="Erf layer.0/gelu/Erf removed").click()
     assert selected(page) == row("layer.0/gelu/Erf")

@@ -127,7 +127,9 @@ def test_an_address_shows_a_place(open_viewer: Any) -> None:
     assert camera(page) == [40, 50, 2]
 
 
-@pytest.mark.parametrize("fragment", ["#node=99999", "#node=-1", "#state=x", "#at=1,NaN,-3", "#open=7,x", "#steps", "#=&=%"])
+@pytest.mark.parametrize(
+    "fragment", ["#node=99999", "#node=-1", "#state=x", "#at=1,NaN,-3", "#open=7,x", "#steps", "#=&=%"]
+)
 def test_an_address_that_leads_nowhere_shows_all(open_viewer: Any, fragment: str) -> None:
     page = open_viewer(CHANGED, fragment=fragment)
     assert page.evaluate("[view.state, view.selected]") == [2, -1]
@@ -241,9 +243,7 @@ def test_everybody_can_use_it(open_viewer: Any, scheme: str, width: int) -> None
     found = []
     for step in ("1", f"view.go({row('layer.0/gelu')})", "view.showSide(true), view.sidebar.pick('outline')"):
         page.evaluate(step)
-        if step == "1":
-            page.get_by_role("button", name="Legend").click()
-        elif width > 1000:
+        if step == "1" or width > 1000:
             page.get_by_role("button", name="Legend").click()
         result = axe.Axe().run(page).response
         found += [(each["id"], each["nodes"][0]["html"][:200]) for each in result["violations"]]
@@ -281,7 +281,9 @@ def test_forced_colors_are_those_of_the_system(open_viewer: Any) -> None:
 def test_the_theme_of_the_page_is_followed(open_viewer: Any) -> None:
     page = open_viewer(CHANGED)
     light = page.evaluate("view.palette.bg")
-    page.evaluate("document.documentElement.dataset.theme = 'dark', window.dispatchEvent(new CustomEvent('surgery:theme'))")
+    page.evaluate(
+        "document.documentElement.dataset.theme = 'dark', window.dispatchEvent(new CustomEvent('surgery:theme'))"
+    )
     assert page.evaluate("view.palette.isDark") and page.evaluate("view.palette.bg") != light
 
 
@@ -305,7 +307,9 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(open_viewer: Any) -> None:
     "name, width, height, options",
     [("light", 1000, 640, {}), ("dark", 1000, 640, {"color_scheme": "dark"}), ("phone", 360, 640, {})],
 )
-def test_pictures(open_viewer: Any, browser: Any, request: Any, name: str, width: int, height: int, options: Any) -> None:
+def test_pictures(
+    open_viewer: Any, browser: Any, request: Any, name: str, width: int, height: int, options: Any
+) -> None:
     page = open_viewer(CHANGED, width=width, height=height, **options)
     page.evaluate(f"view.go({row('layer.0/gelu')})")
     page.wait_for_timeout(100)
@@ -335,6 +339,7 @@ def test_a_hundred_thousand_nodes(open_viewer: Any, make: Any) -> None:
     page.evaluate("view.setAll(true)")
     times = page.evaluate(
         "[...Array(20)].map((_, at) => { view.camera.zoom(at % 2 ? 1.3 : 0.8); view.camera.pan(40, 30);"
-        " const start = performance.now(); view.paint(start); return performance.now() - start; }).sort((a, b) => a - b)"
+        " const start = performance.now(); view.paint(start);"
+        " return performance.now() - start; }).sort((a, b) => a - b)"
     )
     assert times[10] < 33

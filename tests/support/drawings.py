@@ -1,5 +1,6 @@
 """Drawing documents made up for the tests of the viewer and its benchmark."""
 
+import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -146,7 +147,15 @@ def changed() -> dict[str, Any]:
     made.altered.append((head, 2, made.string("input 0: i -> h")))
     states = [
         {"label": "original", "pass": None, "nodes": 12},
-        {"label": "fuse-gelu", "pass": "fuse-gelu", "nodes": 8, "step": 0, "sites": 2, "verdict": "close", "needed": 1.2e-7},
+        {
+            "label": "fuse-gelu",
+            "pass": "fuse-gelu",
+            "nodes": 8,
+            "step": 0,
+            "sites": 2,
+            "verdict": "close",
+            "needed": 1.2e-7,
+        },
         {"label": "drop-identity", "pass": "drop-identity", "nodes": 7, "step": 1, "sites": 1, "verdict": "equal"},
     ]
     return made.document("changed.onnx", states)
@@ -171,7 +180,7 @@ def hostile() -> dict[str, Any]:
     made = Maker()
     group = made.group(HOSTILE[0], 0)
     nodes = [made.node(text, text, k, 0, 100, group if k % 2 else -1) for k, text in enumerate(HOSTILE)]
-    for k, (source, target) in enumerate(zip(nodes, nodes[1:], strict=False)):
+    for k, (source, target) in enumerate(itertools.pairwise(nodes)):
         made.edge(source, target, HOSTILE[k], HOSTILE[-k - 1])
     for node, text in zip(nodes, HOSTILE, strict=True):
         made.details[node] = {
@@ -179,6 +188,8 @@ def hostile() -> dict[str, Any]:
             "doc": made.string(text),
             "source": made.string(text),
             "rule": made.string(text),
-            "inputs": [[made.string(text), made.string(text), {"dims": [1], "type": text, "values": [text], "bytes": 4}]],
+            "inputs": [
+                [made.string(text), made.string(text), {"dims": [1], "type": text, "values": [text], "bytes": 4}]
+            ],
         }
     return made.document(HOSTILE[0])

@@ -92,7 +92,7 @@
       const isNear = scene.routes.grid.touches(edge, x0, y0, x1, y1);
       if (only ? !(only.has(scene.edges.from[edge]) && only.has(scene.edges.to[edge])) : !isNear) continue;
       const [color, dash] = styles[scene.edges.kind[edge]];
-      yield `<path d="${curve(path)}" fill="none" stroke="${color}" stroke-width="1.2"${scene.edges.kind[edge] === 1 ? ' stroke-opacity=".45"' : ""}${dash ? ` stroke-dasharray="${dash}"` : ""} marker-end="url(#arrow)"/>`;
+      yield `<path d="${curve(path)}" fill="none" stroke="${color}" stroke-width="1.2"${scene.edges.kind[edge] === 1 ? ' stroke-opacity=".45"' : ""}${dash ? ` stroke-dasharray="${dash}"` : ""}${scene.edges.kind[edge] === 4 ? "" : ' marker-end="url(#arrow)"'}/>`;
     }
   }
 

@@ -142,7 +142,10 @@
     sizeItem(item) {
       const { n } = this.model;
       if (item >= n && this.open[item - n]) {
-        this.width[item] = Math.max(this.closedWidth[item] + 60, this.roomWidth[item - n + 1] + 2 * sv.PADDING);
+        this.width[item] = Math.max(
+          this.closedWidth[item] + (this.model.isRepeat[item - n] ? 110 : 60),
+          this.roomWidth[item - n + 1] + 2 * sv.PADDING,
+        );
         this.height[item] = this.roomHeight[item - n + 1] + sv.HEADER + sv.PADDING;
         return true;
       }

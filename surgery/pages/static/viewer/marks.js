@@ -186,7 +186,7 @@
     const text = sv.timesOf(painter.scene, item).trim();
     if (!text) return;
     context.font = `600 ${size}px ${palette.sans}`;
-    const width = painter.measure(text, size) * 1.08 + size * 0.9;
+    const width = painter.measure(text, size) * 1.13 + size * 0.9;
     const x = painter.right - width * 0.7;
     context.beginPath();
     context.roundRect(x, painter.top - size * 0.7, width, size * 1.4, size * 0.7);

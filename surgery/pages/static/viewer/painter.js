@@ -231,7 +231,7 @@
 
     drawArrows(count, styles) {
       const { context, scene, foundEdges } = this;
-      for (let kind = 1; kind < KINDS; kind++) {
+      for (let kind = 1; kind < KINDS - 1; kind++) {
         context.beginPath();
         for (let at = 0; at < count; at++) {
           if (scene.edges.kind[foundEdges[at]] === kind) this.arrow(foundEdges[at], 1);
@@ -326,7 +326,7 @@
       context.beginPath();
       for (let at = first; at < end; at++) {
         this.locate(this.byStyle[at]);
-        context.rect(this.left + 2 * k, this.top + 5 * k, 2.2 * k, this.bottom - this.top - 10 * k);
+        context.rect(this.left + (k < 0.75 ? 0.5 : 2 * k), this.top + 5 * k, 2.2 * k, this.bottom - this.top - 10 * k);
       }
       context.fillStyle = family.strong;
       context.fill();
@@ -347,14 +347,14 @@
           const item = this.byStyle[at];
           if (item >= scene.model.n || scene.status[item] === sv.REMOVED) continue;
           this.locate(item);
-          this.label(item, size, 7 * k);
+          this.label(item, size, 5.5 * k);
         }
         context.fillStyle = palette.removed;
         for (let at = 0; at < count; at++) {
           const item = this.byStyle[at];
           if (item >= scene.model.n || scene.status[item] !== sv.REMOVED) continue;
           this.locate(item);
-          this.label(item, size, 7 * k);
+          this.label(item, size, 5.5 * k);
           const lift = k >= TWO_LINES ? 4.5 * k : 0;
           context.fillRect(
             this.left + 8 * k,
@@ -422,7 +422,7 @@
 
     /** Return as much of a text as fits into `width` px. */
     fit(text, width, size, isBold) {
-      const scale = isBold ? 1.08 : 1;
+      const scale = isBold ? 1.13 : 1;
       if (this.measure(text, size) * scale <= width) return text;
       let low = 0;
       let high = text.length;

@@ -212,14 +212,17 @@
       this.section("Made from", this.links(origins));
       if (gone) {
         const became = model.descendants(node);
-        this.section(
-          "Became",
-          this.links(became) || element("p", { class: "sv-muted", text: "Nothing takes its place." }),
-        );
+        this.section("Became", this.links(became) || this.fate(details));
       }
       const passes = (details.passes || []).map((pass) => this.text(pass));
       if (passes.length > 1)
         this.section("Passes", element("p", { text: passes.map((pass) => sv.cut(pass, 60)).join(", ") }));
+    }
+
+    /** Say what stands for a node that became no other one. */
+    fate(details) {
+      const fate = this.text(details.fate || "");
+      return fate ? this.long(fate, 300) : element("p", { class: "sv-muted", text: "Nothing takes its place." });
     }
 
     passText(pass, state) {

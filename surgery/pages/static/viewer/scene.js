@@ -170,8 +170,10 @@
         if (owner < 0 || model.strings[model.groupKind[group]] !== "subgraph") continue;
         const [a, b] = [rep[owner], rep[model.n + group]];
         if (a === b || !this.shown[a] || !this.shown[b]) continue;
-        from.push(a);
-        to.push(b);
+        // Its results flow to the node, so it may stand above.
+        const isAbove = this.y[b] < this.y[a];
+        from.push(isAbove ? b : a);
+        to.push(isAbove ? a : b);
         many.push(1);
         kind.push(4);
         first.push(-1);

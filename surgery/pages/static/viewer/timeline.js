@@ -66,8 +66,7 @@
       const parts = [sv.plural(state.nodes ?? 0, "node")];
       if (state.sites) parts.push(sv.plural(state.sites, "site"));
       if (state.verdict) parts.push(sv.cut(state.verdict, 30));
-      if (typeof state.needed === "number")
-        parts.push("needs " + sv.number(100 * state.needed) + " % of the tolerance");
+      if (state.needed > 0) parts.push("needs " + sv.number(100 * state.needed) + " % of the tolerance");
       this.note.textContent = parts.join(" · ");
       this.note.title = state.message ? sv.cut(state.message, 400) : "";
       this.slider.setAttribute("aria-valuetext", this.title.textContent + ", " + this.note.textContent);

@@ -78,9 +78,9 @@
           .filter((item) => item >= model.n)
           .map((item) => item - model.n);
         rooms.push(...groups.filter((group) => layout.open[group]).map((group) => group + 1));
-        const closed = groups.filter(
-          (group) => !layout.open[group] && !rejected.has(group) && scene.counts[4 * group] > 0,
-        );
+        // Where the largest group has to stay closed, more of the small ones would only take its room.
+        if (groups.some((group) => rejected.has(group))) continue;
+        const closed = groups.filter((group) => !layout.open[group] && scene.counts[4 * group] > 0);
         if (!closed.length) continue;
         const most = closed.reduce((a, b) => (scene.counts[4 * b] > scene.counts[4 * a] ? b : a));
         return [most, groups.length === 1 && items.length < 12];
