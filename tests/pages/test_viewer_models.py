@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from surgery import recipe
-from surgery.drawing import History, document
 from surgery.engine import runner
 
 ROOT = Path(__file__).parents[2]
@@ -16,13 +15,15 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Returns the drawing document of a run of `default` on a bundled model."""
+    from surgery import drawing as drawings
+
     known: dict[str, Any] = {}
 
     def of(model: str) -> Any:
         if model not in known:
-            history = History()
+            history = drawings.History()
             runner.apply(ROOT / "models" / model, recipe.load("default"), history=history)
-            known[model] = json.loads(json.dumps(document(history)))
+            known[model] = json.loads(json.dumps(drawings.document(history)))
         return known[model]
 
     return of

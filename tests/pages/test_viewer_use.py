@@ -235,8 +235,15 @@ def test_names_are_quoted_for_the_shell(open_viewer: Any) -> None:
     assert command[-2:] == ["-o", "region.onnx"]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize(
+    "width, scheme",
+    [
+        (1280, "light"),
+        (360, "dark"),
+        pytest.param(1280, "dark", marks=pytest.mark.slow),
+        pytest.param(360, "light", marks=pytest.mark.slow),
+    ],
+)
 def test_everybody_can_use_it(open_viewer: Any, scheme: str, width: int) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     page = open_viewer(CHANGED, color_scheme=scheme, width=width)

@@ -57,10 +57,9 @@
       for (let tries = 0; tries < FIRST_TRIES; tries++) {
         const [group, isOnly] = this.nextToOpen(rejected);
         if (group < 0) break;
-        const before = scale();
         this.setOpen(group, true);
         layout.layUpFrom(group);
-        if (scale() >= Math.min(before, READABLE) || (isOnly && layout.rows[group + 1].items.length < 400)) continue;
+        if (scale() >= READABLE || (isOnly && layout.rows[group + 1].items.length < 400)) continue;
         this.setOpen(group, false);
         layout.layUpFrom(group);
         rejected.add(group);
