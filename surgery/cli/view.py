@@ -5,6 +5,8 @@ groups are collapsed: click one to look inside, or a node for its shapes, attrib
 
 Without -o the file is named after the model and lies in the current folder; with --open and without -o it is a
 temporary file. No weights are read but constants of at most 16 elements.
+
+With --with, another viewer that is installed opens the model instead, and no page is written.
 """
 
 from __future__ import annotations
@@ -12,17 +14,23 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from surgery.cli import _output, _pages
+from surgery.cli import _output, _pages, _viewers
+from surgery.errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `view`."""
     parser.add_argument("model", metavar="MODEL", help="an .onnx file")
     _pages.added(parser, what="the page")
+    parser.add_argument("--with", dest="viewer", choices=_viewers.VIEWERS, help="open the model in another viewer")
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Write the page of a model, and open it if asked."""
+    """Write the page of a model, and open it if asked; or open the model in another viewer."""
+    if arguments.viewer is not None:
+        if arguments.output is not None:
+            raise UsageError("--with writes no page", todo="leave out -o, or leave out --with")
+        return _viewers.open_with(arguments.viewer, Path(arguments.model))
     from surgery import storage
     from surgery.drawing import History, document
     from surgery.inspection.inspect import inspect_stored

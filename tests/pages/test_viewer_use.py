@@ -324,29 +324,42 @@ def test_pictures(
     compare(browser, page.screenshot(), PICTURES / f"viewer-{name}.png", request.config.getoption("--bless"), 0.08)
 
 
-def test_ten_thousand_nodes_are_drawn_at_once_and_move_smoothly(open_viewer: Any) -> None:
-    page = open_viewer(drawings.flat(10_000))
-    assert page.evaluate("marks.painted - marks.start") < 3_000
-    # The work of a frame, not the time until the next one, which others on this machine may take.
-    for zoom in (0.02, 0.15, 0.6, 1.5):
-        times = page.evaluate(
-            "(k) => { const times = []; view.camera.set(view.scene.width / 2, view.scene.height / 2, k);"
-            " for (let at = 0; at < 30; at++) { view.camera.pan(13, 17); const start = performance.now();"
-            " view.paint(start); times.push(performance.now() - start); } return times.sort((a, b) => a - b); }",
-            zoom,
-        )
-        assert times[15] < 33, zoom
+COUNTED = """
+(zooms) => {
+    const names = [
+        ...["arc", "bezierCurveTo", "fill", "fillRect", "fillText"],
+        ...["lineTo", "quadraticCurveTo", "rect", "roundRect", "stroke"],
+    ];
+    let calls = 0;
+    for (const name of names) {
+        const original = CanvasRenderingContext2D.prototype[name];
+        CanvasRenderingContext2D.prototype[name] = function (...given) { calls++; return original.apply(this, given); };
+    }
+    return zooms.map((zoom) => {
+        view.camera.set(view.scene.width / 2, view.scene.height / 2, zoom);
+        calls = 0;
+        view.paint(performance.now());
+        return calls;
+    });
+}
+"""
+"""How often the canvas is called to paint one frame, at several zooms."""
+
+
+def work(page: Any) -> list[int]:
+    return list(page.evaluate(COUNTED, [0.02, 0.15, 0.6, 1.5]))
+
+
+def test_the_work_of_a_frame_follows_what_is_visible(open_viewer: Any) -> None:
+    some, many = (work(open_viewer(drawings.flat(count))) for count in (10_000, 20_000))
+    assert max(some) < 10_000
+    assert max(many) < 1.1 * max(some)
+    assert many[-1] < 600  # a screen of legible boxes
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [drawings.flat, drawings.grouped])
-def test_a_hundred_thousand_nodes(open_viewer: Any, make: Any) -> None:
+def test_a_frame_of_a_hundred_thousand_nodes(open_viewer: Any, make: Any) -> None:
     page = open_viewer(make(100_000))
-    assert page.evaluate("marks.painted - marks.start") < 6_000
     page.evaluate("view.setAll(true)")
-    times = page.evaluate(
-        "[...Array(20)].map((_, at) => { view.camera.zoom(at % 2 ? 1.3 : 0.8); view.camera.pan(40, 30);"
-        " const start = performance.now(); view.paint(start);"
-        " return performance.now() - start; }).sort((a, b) => a - b)"
-    )
-    assert times[10] < 33
+    assert max(work(page)) < 10_000
