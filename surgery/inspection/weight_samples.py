@@ -1,4 +1,4 @@
-"""The constant tensors of a model before and after a change, from samples: how many bytes are read is bounded."""
+"""The constant tensors of a model before and after a change: which are the same, and histograms of samples."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 SAMPLED = 1 << 16
 """Elements of a tensor that are read at most for its histogram."""
 
-_BLOCK, _PROBES, _PROBE = 1 << 10, 8, 64
+_BLOCK = 1 << 10
+_PIECE = 1 << 20
+"""Bytes that are compared at once."""
+
 _BINS = 48
 _LARGEST = 24
 _PACKED = 1 << 20
@@ -29,7 +32,7 @@ _PACKED = 1 << 20
 def compare_weights(before: StoredModel, after: StoredModel) -> dict[str, Any]:
     """Compare the constant tensors of two models by name, as plain values.
 
-    Two tensors count as the same if their type, dims and some bytes in eight places are. `largest` has the largest of
+    Only tensors that a run has moved or made are read to compare them. `largest` has the largest of
     the second model, each with its `state` ("same", "changed" or "new") and a histogram of a sample of its `values`.
     """
     old = {tensor.name: tensor for tensor in storage.all_tensors(before.proto) if tensor.name}
@@ -73,22 +76,27 @@ def _state(old: onnx.TensorProto | None, before: StoredModel, new: onnx.TensorPr
     if old.data_type != new.data_type or list(old.dims) != list(new.dims):
         return "changed"
     where = [storage.external_reference(one) if storage.is_external(one) else None for one in (old, new)]
-    same = where[0] is not None and where[0] == where[1]
-    return "same" if same or _probes(old, before) == _probes(new, after) else "changed"
+    same = where[0] is not None and where[0] == where[1] and before.weights is after.weights
+    return "same" if same or _same_bytes(old, before, new, after) else "changed"
 
 
-def _probes(tensor: onnx.TensorProto, model: StoredModel) -> bytes | None:
-    """Return some bytes of a tensor; None where it cannot be read."""
+def _same_bytes(old: onnx.TensorProto, before: StoredModel, new: onnx.TensorProto, after: StoredModel) -> bool:
+    """Return whether two tensors have the same bytes, read piece by piece up to the first difference."""
+    one, other = _bytes(old, before), _bytes(new, after)
+    if one is None or other is None or one.size != other.size:
+        return one is None and other is None
+    pieces = range(0, one.size, _PIECE)
+    return all(np.array_equal(one[at : at + _PIECE], other[at : at + _PIECE]) for at in pieces)
+
+
+def _bytes(tensor: onnx.TensorProto, model: StoredModel) -> np.ndarray[Any, Any] | None:
+    """Return the bytes of a tensor, mapped where it is external; None where it cannot be read."""
     try:
-        view: Any = (
-            model.weights.view(storage.external_reference(tensor))
-            if storage.is_external(tensor)
-            else storage.bytes_of(tensor)
-        )
+        if storage.is_external(tensor):
+            return np.frombuffer(model.weights.view(storage.external_reference(tensor)), np.uint8)
+        return np.frombuffer(storage.bytes_of(tensor), np.uint8)
     except (SurgeryError, ValueError):
         return None
-    last = max(0, len(view) - _PROBE)
-    return b"".join(bytes(view[at : at + _PROBE]) for at in (last * n // (_PROBES - 1) for n in range(_PROBES)))
 
 
 def _entry(tensor: onnx.TensorProto, state: str, model: StoredModel) -> dict[str, Any]:

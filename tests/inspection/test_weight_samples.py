@@ -77,3 +77,11 @@ def test_packed_tensors(tmp_path: Path) -> None:
 def test_a_constant_has_one_bar(tmp_path: Path) -> None:
     (one,) = compare_weights(*[stored(tmp_path, name, w=np.full(9, 2.5, np.float32)) for name in "ab"])["largest"]
     assert one["values"]["counts"] == [9]
+
+
+def test_one_other_element_makes_a_tensor_another(tmp_path: Path) -> None:
+    array = np.zeros(3_000_000, np.float32)
+    before = stored(tmp_path, "a", w=array)
+    array[1_234_567] = 1
+    after = stored(tmp_path, "b", w=array)
+    assert [compare_weights(before, other)["largest"][0]["state"] for other in (before, after)] == ["same", "changed"]
