@@ -49,6 +49,7 @@ class Details:
             "passes": [self.intern(name) for name in (lineage.passes if lineage is not None else ())],
             "origins": self._origins(row),
             "macs": self._macs(one),
+            "error": self._error(one),
             "rule": self.intern(
                 _rule(one.maker or one.killer or (lineage.passes[-1] if lineage is not None and lineage.passes else ""))
             ),
@@ -88,6 +89,13 @@ class Details:
         names = row.node.outputs[:1]
         facts = self.facts[:1] if row.died != -1 else self.facts[::-1]
         return next((macs for name in names for known in facts if (macs := known.macs_of(function, name))), None)
+
+    def _error(self, row: Row) -> dict[str, Any] | None:
+        """Return what share of the tolerance the step needed that made a node, if its results are not the same bits."""
+        made = self.found.states[row.born] if row.born > 0 else None
+        if made is None or not made.needed:
+            return None
+        return {"needed": made.needed, "where": self.intern(made.by or made.label)}
 
     def _origins(self, row: int) -> list[int | str]:
         """List the original nodes of a row that passes made or edited: rows where they are known, else names."""

@@ -12,8 +12,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, parser
 
-from surgery import diff
+from surgery import diff, recipe
 from surgery.drawing import History, document
+from surgery.engine import runner
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -125,6 +126,17 @@ def test_types_attributes_constants_and_costs_are_told() -> None:
     assert detail["inputs"][1][2]["values"] == [*range(1, 13)]
     assert detail["macs"] == "12*batch"
     assert drawing.texts("edges", "type") == ["float[batch,4]", "float[4,3]", "float[batch,3]", "float[batch,3]"]
+
+
+def test_what_a_step_needed_of_the_tolerance_stands_at_the_nodes_that_it_made() -> None:
+    history = History()
+    runner.apply(ROOT / "models" / "resnet-tiny.onnx", recipe.load("default"), history=history)
+    drawing = Drawing(history)
+    (state,) = [one for one in drawing.document["states"] if one["label"] == "fuse-conv-bn"]
+    details, born = drawing.document["details"], drawing.document["nodes"]["born"]
+    told = {op: details[row].get("error") for row, op in enumerate(drawing.ops) if op in ("Conv", "Relu") and born[row]}
+    assert told == {"Conv": {"needed": state["needed"], "where": drawing.strings.index("fuse-conv-bn")}}
+    assert all("error" not in (details[row] or {}) for row, state in enumerate(born) if state == 0)
 
 
 def test_no_more_than_sixteen_elements_of_a_constant_are_written() -> None:

@@ -175,7 +175,8 @@
 
     error(error) {
       const where = this.text(error.where);
-      return element("span", { text: sv.number(error.needed) + (where ? " at " + sv.cut(where, 80) : "") });
+      const share = sv.number(100 * error.needed) + " % of the tolerance";
+      return element("span", { text: share + (where ? ", in the step " + sv.cut(where, 80) : "") });
     }
 
     macs(macs) {
