@@ -194,7 +194,7 @@ def test_a_click_selects_and_the_details_say_where_a_node_comes_from(open_viewer
         "step 1",
         "98.3 k",
         "120 µs",
-        "1.2e-7 at logits[0, 3]",
+        "1.2 % of the tolerance, in the step fuse-gelu",
         "Fuse Gelu.",
         "none",
     ):
