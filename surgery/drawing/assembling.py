@@ -11,6 +11,7 @@ from surgery.drawing.groups import Group, Tree, tree
 from surgery.drawing.hierarchy import with_repeats
 from surgery.drawing.history import History
 from surgery.drawing.rows import INPUT, Rows, State
+from surgery.storage.collection import collection_paused
 
 FORMAT_VERSION = 1
 
@@ -34,6 +35,7 @@ class Strings:
         return [text.encode("utf-8", "replace").decode() for text in self._numbers]
 
 
+@collection_paused()
 def document(history: History, title: str | None = None) -> dict[str, Any]:
     """Return the document of a history, ready for JSON; docs/reference/json.md describes it.
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from itertools import chain
+
 import onnx_ir as ir
 
 from surgery.graph.graph import Graph
@@ -47,13 +50,13 @@ class Facts:
 
     def _read(self, graph: Graph, function: str, scope: ir.Graph) -> None:
         assert self._types is not None
-        for value in (value for inner in nested([scope]) for value in inner.inputs):
+        inputs = (value for inner in nested([scope]) for value in inner.inputs)
+        outputs = (value for inner in nested([scope]) for node in inner for value in node.outputs)
+        for value in chain(inputs, outputs):
             self._types.setdefault((function, value.name or ""), _typed(Value(graph, value)))
         for node in (node for inner in nested([scope]) for node in inner):
-            for value in node.outputs:
-                self._types.setdefault((function, value.name or ""), _typed(Value(graph, value)))
-            counted = macs(Node(graph, node))
-            if counted is not None and counted.rough and node.outputs:
+            counted = macs(Node(graph, node)) if node.outputs else None
+            if counted is not None and counted.rough:
                 self._macs[function, node.outputs[0].name or ""] = counted.plain()
 
 
@@ -62,9 +65,15 @@ def _typed(value: Value) -> str:
     kind = value.dtype
     if kind is None:
         return "" if value.type is None else str(value.type)
-    if value.shape is None:
-        return f"{kind.name.lower()}[...]"
-    return f"{kind.name.lower()}[{','.join(map(_dim, value.shape))}]" if value.shape else kind.name.lower()
+    return _written(kind, value.shape)
+
+
+@lru_cache(maxsize=4096)
+def _written(kind: ir.DataType, shape: tuple[Dim, ...] | None) -> str:
+    name = kind.name.lower()
+    if shape is None:
+        return f"{name}[...]"
+    return f"{name}[{','.join(map(_dim, shape))}]" if shape else name
 
 
 def _dim(dim: Dim) -> str:

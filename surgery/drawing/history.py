@@ -15,6 +15,7 @@ from surgery.drawing.descent import explain
 from surgery.drawing.rows import Rows, State
 from surgery.drawing.tracking import Tracker
 from surgery.proto.summary import operators
+from surgery.storage.collection import collection_paused
 
 if TYPE_CHECKING:
     import onnx
@@ -47,6 +48,7 @@ class History:
         return self._tracker.looked_at
 
     @classmethod
+    @collection_paused()
     def of(cls, model: Model) -> History:
         """Return the history of one model, which has one state. ModelFileError when it is no model."""
         stored, history = _load(model), cls()
@@ -54,6 +56,7 @@ class History:
         return history
 
     @classmethod
+    @collection_paused()
     def between(cls, found: Difference, before: Model, after: Model) -> History:
         """Return the history of two models that were compared, which has two states.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import graphlib
 from collections import Counter
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +13,7 @@ from surgery import storage
 from surgery.graph.entries import function_name
 from surgery.operators.subgraphs import nodes, reads, subgraphs
 from surgery.proto.summary import data_files, operators
+from surgery.storage.collection import collection_paused
 
 if TYPE_CHECKING:
     import onnx
@@ -98,6 +101,7 @@ def inspect(model: str | Path | onnx.ModelProto) -> Inspection:
     return inspect_stored(storage.load(Path(model)) if isinstance(model, str | Path) else storage.from_proto(model))
 
 
+@collection_paused()
 def inspect_stored(stored: storage.StoredModel) -> Inspection:
     """Look at a model that is loaded already."""
     proto = stored.proto
@@ -175,14 +179,19 @@ def describe_type(proto: onnx.TypeProto) -> tuple[str, tuple[int | str | None, .
 
 def _depth(graph: onnx.GraphProto) -> int:
     """Return the number of nodes on the longest path through a graph, 0 when it has a cycle."""
-    import graphlib
-
     makers = {name: number for number, node in enumerate(graph.node) for name in node.output if name}
-    above = {number: {makers[name] for name in reads(node) if name in makers} for number, node in enumerate(graph.node)}
+    above = [{makers[name] for name in reads(node) if name in makers} for node in graph.node]
     depths: dict[int, int] = {}
     try:
-        for number in graphlib.TopologicalSorter(above).static_order():
+        for number in _sorted(above):
             depths[number] = 1 + max((depths[other] for other in above[number]), default=0)
     except graphlib.CycleError:
         return 0
     return max(depths.values(), default=0)
+
+
+def _sorted(above: Sequence[Set[int]]) -> Iterable[int]:
+    """Return numbers so that each comes after those above it. CycleError when there is no such order."""
+    if all(max(others, default=-1) < number for number, others in enumerate(above)):
+        return range(len(above))  # as ONNX wants it
+    return graphlib.TopologicalSorter(dict(enumerate(above))).static_order()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from onnx_ir import serde
 from surgery.errors import ModelFileError
 from surgery.storage.adapt import Adapter
 from surgery.storage.attach import Attacher
+from surgery.storage.collection import collection_paused
 from surgery.storage.export import Exporter
 from surgery.storage.skeleton import INLINE_LIMIT
 from surgery.storage.spill import rewrite_tensors, spill_large_tensors
@@ -36,7 +36,7 @@ def ir_from_proto(proto: onnx.ModelProto, weights: Weights | None = None) -> ir.
     """
     copy = deepcopy(proto)
     adapter = Adapter()
-    with _quiet(), _no_collection(), _named_errors("the graph cannot be edited"):
+    with _quiet(), collection_paused(), _named_errors("the graph cannot be edited"):
         adapter.before(copy)
         model = serde.deserialize_model(copy)
         rewrite_tensors(model, lambda tensor: adapter.tensor(tensor, weights), adapter.attribute)
@@ -53,7 +53,7 @@ def proto_from_ir(model: ir.Model, weights: Weights, *, limit: int = INLINE_LIMI
     the model cannot be written as ONNX.
     """
     spill_large_tensors(model, weights, limit)
-    with _quiet(), _no_collection(), _named_errors("the model cannot be written as ONNX"):
+    with _quiet(), collection_paused(), _named_errors("the model cannot be written as ONNX"):
         return Exporter(model.ir_version).model(model)
 
 
@@ -75,18 +75,6 @@ def _reason(error: BaseException) -> str:
         # protobuf gives bytes for text that it cannot decode, and onnx_ir wants names to be str.
         return f"a name or another text in it is not UTF-8 ({text})"
     return text or type(error).__name__
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Pause garbage collection: a third of the time would go into looking at a graph that is being built."""
-    before = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if before:
-            gc.enable()
 
 
 @contextmanager
