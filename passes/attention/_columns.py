@@ -159,7 +159,7 @@ def biased(parts: Sequence[Columns]) -> dict[Value, Biased]:
         for product, bias in (node.inputs, node.inputs[::-1]):
             inner = None if product is None else product.producer
             constant = None if bias is None or bias.is_output else bias.constant
-            if product is None or inner is None or inner.op != "MatMul" or constant is None:
+            if product is None or inner is None or not _is_product(inner) or constant is None:
                 continue
             if (
                 constant.shape[-1:] == (part.total,)
@@ -168,6 +168,12 @@ def biased(parts: Sequence[Columns]) -> dict[Value, Biased]:
             ):
                 found[flat] = Biased(product, constant.reshape(-1))
     return found
+
+
+def _is_product(node: Node) -> bool:
+    """Return whether a node gives out a product, or a part of one that others are split from."""
+    source = node if node.op != "Split" else node.required_input(0).producer
+    return source is not None and source.op == "MatMul"
 
 
 def on_products(parts: Sequence[Columns], sums: dict[Value, Biased]) -> list[Columns]:

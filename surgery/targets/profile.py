@@ -94,12 +94,8 @@ class Limit(_Section):
 
 
 class Preferred(_Section):
-    """The form in which something is best, where several can be run. Passes and recipes ask for it."""
+    """The form in which something is best, where several can be run. The passes that make it ask for it."""
 
-    attention: Literal["com.microsoft", "standard", "written-out", ""] = Field("", description="Attention.")
-    gelu: Literal["com.microsoft", "standard", "written-out", ""] = Field("", description="Gelu.")
-    linear: Literal["Gemm", "MatMul", ""] = Field("", description="A product with a constant matrix and a bias.")
-    batch_normalization: Literal["folded", "kept", ""] = Field("", description="BatchNormalization after Conv.")
     skip_normalization: Literal["fused", "separate", ""] = Field("", description="A sum and the norm over it.")
 
 
@@ -141,7 +137,6 @@ class Profile(_Section):
         False, description="Whether an operator that the standard defines by others is run as those, without a kernel."
     )
     widens: dict[str, str] = Field({}, description="Element types that are computed in a wider one, such as float16.")
-    layout: Literal["NCHW", "NHWC", ""] = Field("", description="The order of the dims that convolutions compute in.")
     prefers: Preferred = Field(
         Preferred.model_validate({}), description="The form in which something is best, where several can be run."
     )
@@ -160,7 +155,6 @@ class Profile(_Section):
             limits=Limits(**dict(self.limits)),
             expands=self.expands,
             widens=self.widens,
-            layout=self.layout,
             prefers=prefers,
         )
 

@@ -56,7 +56,6 @@ class Target:
     limits: Limits = Limits()
     expands: bool = False
     widens: Mapping[str, str] = field(default_factory=dict)
-    layout: str = ""
     prefers: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property

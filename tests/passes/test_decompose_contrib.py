@@ -287,6 +287,21 @@ def test_an_operator_is_what_its_parts_compute(name: str, opset: int) -> None:
         np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64), rtol=2e-6, atol=atol)
 
 
+def test_a_constant_that_the_first_site_dropped_is_made_again_by_the_second() -> None:
+    # Opset 17 has the axis of ReduceMean as an attribute: the constant -1 of the norm is made, and read by nothing.
+    model = parsed(
+        "g (float[N,3,4] x, float[4] s, int64[N,3] p, float[9,2] c, float[9,2] z) => (float[N,3,4] y) {"
+        " h = com.microsoft.BranchwiseRMSNorm<num_branches = 1>(x, s)"
+        " y = com.microsoft.RotaryEmbedding<num_heads = 1>(h, p, c, z) }"
+    )
+    feeds = _fed(model, "")
+    made, reasons = decomposed(model, "com.microsoft::BranchwiseRMSNorm", "com.microsoft::RotaryEmbedding")
+    assert reasons == []
+    onnx.checker.check_model(made, full_check=True)
+    assert {node.op_type for node in made.graph.node} >= {"ReduceMean", "Slice"}
+    np.testing.assert_allclose(run(made, feeds)[0], run(model, feeds)[0], rtol=2e-6, atol=2e-6)
+
+
 def _fed(model: onnx.ModelProto, name: str) -> dict[str, np.ndarray[Any, Any]]:
     rng = np.random.default_rng(1)
     feeds = {value.name: _drawn(rng, value) for value in model.graph.input}

@@ -146,7 +146,14 @@ excluded: {Looop: no}
         ("target: a\ntarget: b\n", '2:1: found duplicate key "target" with value "b" (original value: "a")'),
         ("target: a\noperators: {Add: {types: [float}\n", "2:32: expected ',' or ']', but got '}'"),
         ("target: a\ntypes: float\n", "2:8: 'types': takes a list"),
-        ("target: a\nlayout: NCWH\n", "2:9: 'layout': input should be 'NCHW', 'NHWC' or ''"),
+        (
+            "target: a\nprefers: {skip_normalization: apart}\n",
+            "2:31: 'skip_normalization': input should be 'fused', 'separate' or ''",
+        ),
+        (
+            "target: a\nprefers: {skip_normalisation: fused}\n",
+            "2:11: no key 'skip_normalisation' here; did you mean 'skip_normalization'?",
+        ),
     ],
 )
 def test_a_text_that_is_no_profile(tmp_path: Path, text: str, expected: str) -> None:

@@ -1,5 +1,6 @@
 """Real exports that a target does not run, and the recipe that makes them fit, verified."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,9 @@ from surgery.targets import shipped
 
 QNN = "steps: [{set-dims: {rebatch: 1}}, {upgrade-opset: {to: 20}}, {use: default}, decompose]"
 PLAIN = "steps: [{use: default}, decompose]"
+BERT_ON_QNN = (
+    "steps: [{set-dims: {dims: {batch: 1, sequence: 16}}}, {upgrade-opset: {to: 20}}, {use: default}, decompose]"
+)
 
 
 def off(model: Path | Result, target: str) -> dict[str, int]:
@@ -62,16 +66,37 @@ def test_a_vision_transformer_on_qnn_has_to_have_gelus(short_models: Path) -> No
     assert "Gelu" in {node.op_type for node in result.proto.graph.node}
 
 
+@dataclass(frozen=True)
+class Export:
+    """An export, an operator in it that the target does not run, and the steps that make it fit."""
+
+    target: str
+    name: str
+    lacks: str
+    steps: str = PLAIN
+
+
+EXPORTS = [
+    Export("openvino", "t5-enc-tiny", "Sqrt"),
+    Export("tensorrt", "gpt2-tiny", "SplitToSequence"),
+    Export("ort-cuda", "gpt2-tiny", "SplitToSequence", "steps: [sequences-to-split]"),
+    Export("coreml", "mobilenet-tiny", "BatchNormalization"),
+    Export("qnn", "bert-tiny.dy", "Erf", BERT_ON_QNN),
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("target", "name", "lacks"),
-    [
-        ("openvino", "t5-enc-tiny", "Sqrt"),
-        ("tensorrt", "gpt2-tiny", "SplitToSequence"),
-        ("ort-cuda", "gpt2-tiny", "SplitToSequence"),
-    ],
-)
-def test_other_runtimes(short_models: Path, target: str, name: str, lacks: str) -> None:
-    model = short_models / f"{name}.onnx"
-    assert lacks in off(model, target)
-    assert off(made(model, target, PLAIN), target) == {}
+@pytest.mark.parametrize("export", EXPORTS, ids=lambda export: f"{export.target}-{export.name}")
+def test_an_export_fits_after_a_recipe(short_models: Path, export: Export) -> None:
+    short = short_models / f"{export.name}.onnx"
+    model = short if short.is_file() else ROOT / "models" / short.name
+    assert export.lacks in off(model, export.target)
+    assert off(made(model, export.target, export.steps), export.target) == {}
+
+
+@pytest.mark.slow
+def test_a_mask_looked_up_by_several_indices_stays_for_an_npu() -> None:
+    model = ROOT / "models" / "bert-tiny.dy.onnx"
+    assert {"Range", "CastLike", "LayerNormalization", "GatherND"} <= set(off(model, "rknn-like"))
+    text = "target: rknn-like\nsteps: [{set-dims: {dims: {batch: 1, sequence: 16}}}, {use: npu}]\n"
+    assert off(surgery.apply(model, recipes.parse(text)), "rknn-like") == {"GatherND": 1}
