@@ -132,7 +132,7 @@ def execute(
     recipe = _targets.aimed(replace(recipe, inputs=inputs, verify=verify), arguments)
     console, shows = _output.messages(), _output.is_interactive()
     progress = Progress(console, verbose=arguments.verbose > 0, agenda=Agenda(recipe), interactive=shows)
-    with _report_file.RunReport(arguments) as page, progress as observer:
+    with _report_file.RunReport(arguments, recipe.name) as page, progress as observer:
         result = runner.apply(
             model,
             recipe,
