@@ -174,6 +174,11 @@ def test_a_lossy_run(run: Run) -> None:
     assert banner(page) == ("info", "The result is less accurate on purpose, within its budget.")
     assert "Metrics" in page.by_id("errors").text and "snr" in page.by_id("errors").text
     assert "Budget" in page.by_id("errors").text and "bit-identical" not in page.by_id("errors").text
+    (output,) = data["steps"][0]["details"]["outputs"]
+    assert output["unit"] == "rms" and sum(output["shares"]["counts"]) + output["equal"] == output["elements"]
+    # An error of a root mean square of the output is no limit, and the shares are no shares of a tolerance.
+    assert "root mean squares of the output" in page.by_id("errors").text
+    assert "Tolerance used" not in page.by_id("errors").text
 
 
 def test_errors_are_spread_over_the_outputs(run: Run) -> None:
