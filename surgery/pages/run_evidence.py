@@ -92,13 +92,15 @@ def operators(run: Mapping[str, Any]) -> Markup:
     return render("run/operators.html.jinja", moved=moved, same=same)
 
 
-def costs(run: Mapping[str, Any]) -> Markup:
-    """Return what each operator computes and moves, before and after."""
+_TITLES = {"before": "The original", "after": "The result"}
+
+
+def costs(run: Mapping[str, Any], titles: Mapping[str, str] = _TITLES) -> Markup:
+    """Return what each operator computes and moves, in each of the models that have a title."""
     found = run.get("costs")
     if not found:
         return Markup("")
-    sides = [(name, found[name]) for name in ("before", "after") if found.get(name)]
-    titles = {"before": "The original", "after": "The result"}
+    sides = [(name, found[name]) for name in titles if found.get(name)]
     axes = _cost_axes([one for _, side in sides for one in _drawable(side)])
     drawn = [(titles[name], cost_chart(f"cost-{name}", titles[name], side, axes), side) for name, side in sides]
     return render("run/costs.html.jinja", sides=drawn, sizes=found.get("sizes") or {})
