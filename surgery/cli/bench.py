@@ -12,7 +12,6 @@ import argparse
 from pathlib import Path
 
 from surgery.cli import _measuring, _output, _report_file, _verification
-from surgery.errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
