@@ -29,6 +29,7 @@ from surgery.cli import (
     externalize,
     extract,
     inspect,
+    lock,
     new,
     opset,
     passes,
@@ -68,7 +69,7 @@ _COMMANDS = (
         externalize,
         embed,
     ),
-    *(why, recipe, schema, new, test),
+    *(why, recipe, lock, schema, new, test),
 )
 _MISTAKEN = 2
 _BROKEN = 3

@@ -56,6 +56,10 @@ def add_output_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs"
         "--strict", action="store_true", help="write no file and exit with 1 if any part of a step was undone"
     )
     parser.add_argument(
+        "--locked", action="store_true", help="refuse to run if something changed since 'surgery lock' was run"
+    )
+    parser.add_argument("--lock", metavar="FILE", help="the lock file for --locked, which this implies")
+    parser.add_argument(
         "--trust", action="store_true", help="allow the recipe to run local code and to choose where to write"
     )
     _plugins.add_argument(parser)
@@ -145,6 +149,7 @@ def execute(
             on_failure=arguments.on_failure,
             strict=arguments.strict,
             history=page.history,
+            lock=arguments.lock or arguments.locked,
         )
     more = {**(more or {}), **page.evidence(result)}
     report(result, recipe, output, arguments, more)

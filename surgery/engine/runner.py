@@ -140,16 +140,23 @@ def apply(
     strict: bool = False,
     target: str | Path | None = None,
     history: Recorder | None = None,
+    lock: str | Path | bool = False,
 ) -> Result:
     """Run a recipe over a model, and write the result to `output` if the run is ok.
 
     `model` is a path or a message in memory, `recipe` a path, the name of a shipped recipe, or a loaded one.
     `target` is the runtime that the model is made for, a name or the path of a profile, in the place of the recipe's.
-    For `reference`, `on_failure`, `strict` and `history` see `run`. Raises a `SurgeryError` for bad input. A negative
-    verdict does not raise: look at `Result.ok`.
+    For `reference`, `on_failure`, `strict` and `history` see `run`. With `lock`, the path of a lock or True for that
+    next to the recipe, nothing runs if something changed since the lock was made. Raises a `SurgeryError` for bad
+    input. A negative verdict does not raise: look at `Result.ok`.
     """
     loaded = recipe if isinstance(recipe, Recipe) else _recipe(recipe, trust, contained)
     loaded = loaded if target is None else replace(loaded, target=str(target))
+    if lock:
+        from surgery.identity.lock import require
+
+        pinned = replace(loaded, on_failure=on_failure or loaded.on_failure)
+        require(pinned, Path(lock) if not isinstance(lock, bool) else None)
     stored = reference.stored if reference is not None else _load(model)
     if output is not None:
         storage.check_target(Path(output), force=force)

@@ -15,6 +15,7 @@ from surgery.recipe.schema import PassStep, Recipe, RepeatStep, Step, UseStep
 from surgery.registry.passes import Pass
 from surgery.targets import STANDARD
 from surgery.targets import shipped as targets
+from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 
 IN_MEMORY: Final = "<recipe>"
 """The label of a recipe without a file: its digest is that of its steps and settings."""
@@ -46,6 +47,15 @@ def closure_of(recipe: Recipe) -> Closure:
     found = _Files(recipe.path.parent if recipe.path is not None else Path())
     found.recipe(recipe)
     return Closure(dict(sorted(found.digests.items())))
+
+
+def settings_of(recipe: Recipe) -> dict[str, Any]:
+    """Return what a recipe says on inputs, verification, target and failures, where that is not the default.
+
+    Keys are those of `InputsSpec` and `VerifySpec`. Paths start at the folder of the recipe.
+    """
+    files = _Files(recipe.path.parent if recipe.path is not None else Path())
+    return files.settings(recipe)
 
 
 def passes_of(recipe: Recipe) -> list[Pass]:
@@ -92,6 +102,17 @@ class _Files:
             self._target(target)
         self._walk(recipe.steps)
 
+    def settings(self, recipe: Recipe) -> dict[str, Any]:
+        """Return the settings of a recipe that are not defaults."""
+        found = {
+            "inputs": _other(self._plain(recipe.inputs), self._plain(InputsSpec())),
+            "verify": _other(self._plain(recipe.verify), self._plain(VerifySpec())),
+            "on_failure": recipe.on_failure,
+            "target": self._plain(Path(recipe.target)) if _is_profile(recipe.target) else recipe.target,
+        }
+        usual: dict[str, Any] = {"inputs": {}, "verify": {}, "on_failure": None, "target": STANDARD.name}
+        return {name: value for name, value in found.items() if value != usual[name]}
+
     def _walk(self, steps: tuple[Step, ...]) -> None:
         for step in steps:
             match step:
@@ -110,7 +131,7 @@ class _Files:
         self._add(self._label(path), path)
 
     def _target(self, name: str) -> None:
-        if name.endswith(targets.SUFFIXES):
+        if _is_profile(name):
             self.file(Path(name))
         elif name != STANDARD.name:
             self._add(f"target:{name}", targets.folder() / f"{name}.yaml")
@@ -143,6 +164,17 @@ class _Files:
             compared = (one for one in fields(value) if one.compare)
             return {one.name: self._plain(getattr(value, one.name)) for one in compared}
         return repr(value)
+
+
+def _is_profile(target: str) -> bool:
+    return target.endswith(targets.SUFFIXES)
+
+
+def _other(value: Any, usual: Any) -> Any:
+    """Return the entries of a mapping that are not as usual, within mappings too."""
+    if not isinstance(value, dict) or not isinstance(usual, dict):
+        return value
+    return {name: _other(one, usual.get(name)) for name, one in value.items() if one != usual.get(name)}
 
 
 def _paths(value: Any) -> Iterator[Path]:
