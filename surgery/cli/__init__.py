@@ -33,6 +33,7 @@ from surgery.cli import (
     new,
     opset,
     passes,
+    provenance,
     recipe,
     report,
     run,
@@ -69,7 +70,7 @@ _COMMANDS = (
         externalize,
         embed,
     ),
-    *(why, recipe, lock, schema, new, test),
+    *(why, recipe, lock, provenance, schema, new, test),
 )
 _MISTAKEN = 2
 _BROKEN = 3

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surgery.cli import _formats, _output, _plugins, _report_file, _targets, _verification
+from surgery.cli import _formats, _output, _plugins, _provenance, _report_file, _targets, _verification
 from surgery.errors import SurgeryError, UsageError
 from surgery.recipe.schema import ON_FAILURE
 
@@ -66,6 +66,7 @@ def add_output_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs"
     parser.add_argument(
         "--in-process", action="store_true", help="run all passes in this process, for debugging; a crash ends the run"
     )
+    _provenance.add_arguments(parser)
     _verification.add_arguments(parser, sets)
     _verification.add_accuracy_arguments(parser)
 
@@ -150,6 +151,7 @@ def execute(
             strict=arguments.strict,
             history=page.history,
             lock=arguments.lock or arguments.locked,
+            provenance=_provenance.sidecar(arguments),
         )
     more = {**(more or {}), **page.evidence(result)}
     report(result, recipe, output, arguments, more)

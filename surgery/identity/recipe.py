@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
@@ -25,8 +24,9 @@ IN_MEMORY: Final = "<recipe>"
 class Closure:
     """The files that a recipe consists of, each with its digest.
 
-    The label of a file is its path from the folder of the recipe, `shipped:NAME` for a shipped recipe, `target:NAME`
-    for a shipped target, and `<recipe>` for a recipe in memory; so it does not depend on where the folder is.
+    The label of a file is its path from the folder of the recipe, its name if it lies elsewhere, `shipped:NAME` for a
+    shipped recipe, `target:NAME` for a shipped target, and `<recipe>` for a recipe in memory; so it does not depend on
+    where the folder is.
     """
 
     files: Mapping[str, str]
@@ -80,6 +80,7 @@ class _Files:
 
     def __init__(self, base: Path) -> None:
         self.digests: dict[str, str] = {}
+        self._labels: dict[Path, str] = {}
         self._base = base
         self._seen: set[int] = set()
 
@@ -141,9 +142,21 @@ class _Files:
             self.digests[label] = file_or_folder(path)
 
     def _label(self, path: Path) -> str:
-        if path.resolve().parent == shipped.folder().resolve():
+        real = path.resolve()
+        if real not in self._labels:
+            label = self._named(path, real)
+            taken = set(self._labels.values())
+            numbers = (f"{label} ({number})" for number in range(2, len(taken) + 3))
+            self._labels[real] = label if label not in taken else next(one for one in numbers if one not in taken)
+        return self._labels[real]
+
+    def _named(self, path: Path, real: Path) -> str:
+        home = shipped.folder().resolve()
+        if real.parent == home:
             return f"shipped:{path.stem}"
-        return Path(os.path.relpath(path, self._base)).as_posix()
+        base = self._base.resolve()
+        inside = base != home and real.is_relative_to(base)
+        return real.relative_to(base).as_posix() if inside else path.name
 
     def _plain(self, value: Any) -> Any:
         """Return an immutable value of a recipe as plain data, without the places in messages."""
