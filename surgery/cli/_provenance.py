@@ -33,6 +33,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--timestamp", action="store_true", help="state when the model was written")
 
 
+def written(arguments: argparse.Namespace, output: Path) -> Path | None:
+    """Return the file of the longer statement, if one is asked for."""
+    asked = sidecar(arguments)
+    return asked.target(output) if not isinstance(asked, bool) and asked.written else None
+
+
 def sidecar(arguments: argparse.Namespace) -> bool | Sidecar:
     """Return what is stated, as `Result.save` takes it."""
     asked = arguments.provenance is not None or arguments.sign is not None

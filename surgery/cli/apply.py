@@ -211,7 +211,8 @@ def report(
         wrote = (
             f"wrote {terminal.summary(result.output)}" if output else "no file written; use -o FILE to save the result"
         )
-        _output.messages().print(wrote, soft_wrap=True)
+        stated = _provenance.written(arguments, output) if output else None
+        _output.messages().print(f"{wrote}, {stated}" if stated else wrote, soft_wrap=True)
 
 
 def _outcome(result: Result, recipe: Recipe, arguments: argparse.Namespace) -> Outcome:

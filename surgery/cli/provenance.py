@@ -77,17 +77,18 @@ def _tell(model: Path, found: Checked, arguments: argparse.Namespace) -> None:
 def _facts(statement: dict[str, Any] | Any) -> list[str]:
     """Say in a few lines how a model was made."""
     predicate = statement["predicate"]
-    definition, details = predicate["buildDefinition"], predicate.get("runDetails", {})
-    steps = predicate.get("surgery_steps", [])
-    version = details.get("builder", {}).get("version", {}).get("onnx-surgery", "?")
+    definition, details = predicate["buildDefinition"], predicate["runDetails"]
+    steps = predicate["surgery_steps"]
+    versions = details["builder"].get("version")
+    version = versions.get("onnx-surgery") if isinstance(versions, dict) else versions
     packages = [one["uri"].removeprefix("pkg:pypi/") for one in definition["resolvedDependencies"] if "uri" in one]
     lines = [
-        f"recipe:   {definition.get('externalParameters', {}).get('recipe')}, by surgery {version}",
+        f"recipe:   {definition['externalParameters'].get('recipe')}, by surgery {version}",
         f"steps:    {', '.join(_step(step) for step in steps) or 'none changed it'}",
         f"packages: {', '.join(packages)}",
     ]
-    written = details.get("metadata", {}).get("finishedOn")
-    return [*lines, f"written:  {written}"] if written else lines
+    times = details.get("metadata")
+    return [*lines, f"written:  {times.get('finishedOn')}"] if isinstance(times, dict) else lines
 
 
 def _step(step: dict[str, Any]) -> str:

@@ -3,7 +3,9 @@
     format_version: 1
     recipe: bert
     files: {bert.yaml: 1f0c..., "shipped:tidy": 88b1...}
-    settings: {verify: {seed: 3}}
+    target: standard
+    seed: 0
+    settings: {verify: {mode: end}}
     passes: {drop-dropout: 5b0e..., their-pass: {from: theirs 1.2, source: 77d0...}}
     packages: {numpy: 2.4.6, onnx: 1.23.2, ...}
     engine: 2fde...
@@ -58,11 +60,16 @@ def pins(recipe: Recipe) -> dict[str, Any]:
     """Return what the result of a recipe depends on besides the model, as plain values. Raises UsageError."""
     named = passes_of(recipe)
     found = sources.sources(named)
+    settings = settings_of(recipe)
+    target = settings.pop("target", recipe.target)
+    settings.get("verify", {}).pop("seed", None)
     return {
         "format_version": FORMAT_VERSION,
         "recipe": recipe.name,
         "files": dict(closure_of(recipe).files),
-        "settings": settings_of(recipe),
+        "target": target,
+        "seed": recipe.verify.seed,
+        "settings": {name: value for name, value in settings.items() if value != {}},
         "passes": {name: _source(one) for name, one in found.items()},
         "packages": dict(packages.packages(one.requires for one in named if one.requires)),
         "engine": sources.engine(),
@@ -162,7 +169,10 @@ def _flat(value: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
         yield place, value
 
 
-_ORDER: Final = ("format_version", "recipe", "files", "settings", "passes", "packages", "engine", "python", "processor")
+_ORDER: Final = (
+    *("format_version", "recipe", "files", "target", "seed", "settings"),
+    *("passes", "packages", "engine", "python", "processor"),
+)
 
 
 def _rank(section: str) -> int:

@@ -26,6 +26,7 @@ from surgery.provenance.statement import (
     MODEL,
     RECIPE,
     SEAL,
+    STEPS,
     carried,
     entries,
     index,
@@ -99,7 +100,7 @@ def read(path: Path) -> Document:
         ) from error
     except OSError as error:
         raise UsageError(f"the statement cannot be read: {error.strerror}", where=str(path)) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"this is no statement of provenance: {error}", where=str(path)) from error
     if not signing.is_envelope(value):
         return Document(_stated(value, str(path)))
@@ -149,18 +150,29 @@ def check(
 def _parsed(text: str | bytes, where: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"the statement of provenance is no JSON: {error}", where=where) from error
 
 
 def _stated(value: Any, where: str) -> Mapping[str, Any]:
     """Return a statement whose fields are where they should be. Raises UsageError."""
+    wrong = UsageError("this is no statement of provenance by surgery", where=where)
     try:
-        if value["predicate"]["buildDefinition"]["buildType"] != BUILD_TYPE:
-            raise UsageError("this is a statement of another tool", where=where)
-        _ = value["subject"][0]["digest"], value["predicate"]["buildDefinition"]["resolvedDependencies"][0]["digest"]
-    except (KeyError, TypeError, IndexError) as error:
-        raise UsageError("this is no statement of provenance by surgery", where=where) from error
+        predicate = value["predicate"]
+        definition, details = predicate["buildDefinition"], predicate["runDetails"]
+        described = [*value["subject"], *definition["resolvedDependencies"]]
+        texts = [one for item in described for one in (item.get("name", ""), item.get("uri", ""))]
+        texts += [item["name"] for item in value["subject"]]
+        texts += [digest for item in described for digest in item.get("digest", {}).values()]
+        tables = [definition["externalParameters"], details["builder"], *predicate[STEPS], *described]
+        lists = [value["subject"], definition["resolvedDependencies"], predicate[STEPS]]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise wrong from error
+    if definition["buildType"] != BUILD_TYPE:
+        raise UsageError("this is a statement of another tool", where=where)
+    is_sound = all(isinstance(one, list) for one in lists) and all(isinstance(one, dict) for one in tables)
+    if not is_sound or not all(isinstance(one, str) for one in texts):
+        raise wrong
     return dict(value)
 
 
@@ -243,7 +255,7 @@ def _model(
     result: Checked,
 ) -> None:
     subjects = {one["name"]: one["digest"] for one in statement["subject"]}
-    if subjects.get(MODEL, {}).get(ALGORITHM) == found.whole:
+    if _of_content(statement["subject"], MODEL) == found.whole:
         result.checked.append(f"{len(found.parts)} parts of the model, {len(found.tensors)} tensors")
         _files(statement, stored, result)
         return
@@ -257,6 +269,12 @@ def _model(
         result.found("model", "it is not the one that the statement is about")
 
 
+def _of_content(described: Any, name: str) -> str | None:
+    """Return the digest of a whole model among what a statement describes; a file may have its name."""
+    found = (one.get("digest", {}).get(ALGORITHM) for one in described if one.get("name") == name)
+    return next(filter(None, found), None)
+
+
 def _changed(text: Any, parts: Sequence[Part]) -> Iterator[tuple[str, str]]:
     try:
         old = entries(text)
@@ -267,7 +285,7 @@ def _changed(text: Any, parts: Sequence[Part]) -> Iterator[tuple[str, str]]:
 
 def _tensors(prefix: str, digests: Mapping[str, Any], found: ModelIdentity) -> Iterator[tuple[str, str]]:
     """Yield the tensors that are not what a longer statement says."""
-    known = {name.removeprefix(prefix): one["sha256"] for name, one in digests.items() if name.startswith(prefix)}
+    known = {name.removeprefix(prefix): one.get("sha256") for name, one in digests.items() if name.startswith(prefix)}
     if not known:
         return
     for place in {**known, **found.tensors}:
@@ -281,12 +299,13 @@ def _tensors(prefix: str, digests: Mapping[str, Any], found: ModelIdentity) -> I
 
 def _files(statement: Mapping[str, Any], stored: storage.StoredModel, result: Checked) -> None:
     """Compare the bytes of files with a longer statement; another layout of the same model is only a remark."""
-    listed = [one["digest"].get("sha256") for one in statement["subject"] if "#" not in one["name"]]
+    named = [one for one in statement["subject"] if not one["name"].startswith(f"{MODEL}#")]
+    listed = [one["digest"].get("sha256") for one in named]
     wanted = [digest for digest in listed if digest is not None]
     if not wanted or stored.path is None:
         return
     files = data_files(stored.proto, stored.path)
-    if [file_digest(path) for path in files] == wanted:
+    if sorted(file_digest(path) for path in files) == sorted(wanted):
         result.checked.append(f"the bytes of {len(files)} {'file' if len(files) == 1 else 'files'}")
     else:
         result.remarks.append("the same model is stored in other bytes than when it was written")
@@ -299,7 +318,7 @@ def _input(statement: Mapping[str, Any], source: storage.StoredModel | None, res
     listed = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
     digests = {one["name"]: one["digest"] for one in listed if "name" in one and "digest" in one}
     found = identity_of(source)
-    if digests.get(INPUT, {}).get(ALGORITHM) == found.whole:
+    if _of_content(listed, INPUT) == found.whole:
         result.checked.append("the input")
         return
     changed = [*_tensors(f"{INPUT}#", digests, found)]
@@ -315,7 +334,7 @@ def _recipe(statement: Mapping[str, Any], recipe: Recipe | None, result: Checked
         return
     listed = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
     known = {
-        one["name"].removeprefix(RECIPE): one["digest"]["sha256"]
+        one["name"].removeprefix(RECIPE): one.get("digest", {}).get("sha256")
         for one in listed
         if str(one.get("name")).startswith(RECIPE)
     }

@@ -165,16 +165,20 @@ def sealed(statement: Mapping[str, Any]) -> dict[str, Any]:
     return {**plain, "predicate": {**predicate, SEAL: {"sha256": digest_of_text(text_of(plain)), "fields": fields}}}
 
 
-def leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the places and values of all fields that hold no others, in the order of their names."""
-    if isinstance(value, Mapping) and value:
-        for name in sorted(value):
-            yield from leaves(value[name], f"{place}.{name}" if place else str(name))
-    elif isinstance(value, list) and value:
-        for number, one in enumerate(value):
-            yield from leaves(one, f"{place}[{number}]")
-    else:
-        yield place, value
+    pending = [("", value)]
+    while pending:
+        place, one = pending.pop()
+        inner: list[tuple[str, Any]] = []
+        if isinstance(one, Mapping):
+            inner = [(f"{place}.{name}" if place else str(name), one[name]) for name in sorted(one)]
+        elif isinstance(one, list):
+            inner = [(f"{place}[{number}]", item) for number, item in enumerate(one)]
+        if inner:
+            pending += reversed(inner)
+        else:
+            yield place, one
 
 
 def _statement(subjects: list[dict[str, Any]], predicate: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,9 @@ from pathlib import Path
 import pytest
 from support import ROOT
 
+from surgery import storage
+from surgery.provenance.checking import check, read
+
 SURGERY = Path(sys.executable).parent / "surgery"
 
 
@@ -109,3 +112,6 @@ def test_shipped_recipes(recipe: str, model: str, tmp_path: Path) -> None:
     one, other = Circumstances({"PYTHONHASHSEED": "1"}, cores=1), Circumstances({"PYTHONHASHSEED": "2"})
     path = ROOT / "models" / f"{model}.onnx"
     assert apply(tmp_path / "a", recipe, path, one) == apply(tmp_path / "b", recipe, path, other)
+    written = tmp_path / "a" / "out.onnx"
+    found = check(storage.load(written), read(written.with_name("out.onnx.intoto.json")), source=storage.load(path))
+    assert found.findings == []

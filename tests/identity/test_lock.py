@@ -60,9 +60,9 @@ def test_the_closure_of_a_recipe(folder: Path) -> None:
     assert list(found["passes"]) == ["drop-dropout", "drop-identity", "from-plugin"]  # type: ignore[call-overload]
     assert found["settings"] == {
         "inputs": {"data": [{"path": "sets.npz", "found": False}]},
-        "verify": {"seed": 3, "mode": "off"},
-        "target": "mine.yaml",
+        "verify": {"mode": "off"},
     }
+    assert (found["target"], found["seed"]) == ("mine.yaml", 3)
 
 
 def test_a_lock_holds_in_another_folder(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -130,7 +130,10 @@ def test_another_change_is_named(
 def test_a_setting_is_named_with_both_values(folder: Path) -> None:
     recipe = recipes.load(folder / "outer.yaml", trust=True)
     other = replace(recipe, verify=replace(recipe.verify, seed=4))
-    assert list(map(str, lock.changes(lock.pins(recipe), lock.pins(other)))) == ["setting 'verify.seed': 3 -> 4"]
+    assert list(map(str, lock.changes(lock.pins(recipe), lock.pins(other)))) == ["seed: 3 -> 4"]
+    accepting = replace(recipe, verify=replace(recipe.verify, unverified="accept"))
+    found = lock.changes(lock.pins(recipe), lock.pins(accepting))
+    assert list(map(str, found)) == ["setting 'verify.unverified': nothing -> accept"]
 
 
 def test_the_processor_may_be_taken_out(folder: Path) -> None:
@@ -162,7 +165,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert "surgery: r.lock: 1 thing changed since the lock was made:\n  package onnx-ir: 0.9.0 -> " in message
     assert not Path("out.onnx").exists()
     assert main(["apply", "r.yaml", str(MODEL), "--target", "ort-cpu", "--lock", "r.lock"]) == 2
-    assert "setting 'target': nothing -> ort-cpu" in capsys.readouterr().err
+    assert "target: standard -> ort-cpu" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ from surgery import cli, storage
 from surgery.errors import UsageError
 from surgery.identity.model import ALGORITHM, STATEMENT_KEY, identity_of
 from surgery.provenance import checking, signing, statement
+from surgery.provenance.writing import Made, save
+from surgery.recipe import single_step
 
 MODELS = Path(__file__).parents[2] / "models"
 INPUT = MODELS / "bert-dropout-tiny.onnx"
@@ -380,3 +382,45 @@ def test_diff_leaves_statements_out(folder: Path, capsys: pytest.CaptureFixture[
     assert cli.main(["apply", str(folder / "n.yaml"), str(once), "-o", str(twice), "--quiet"]) == 0
     assert once.read_bytes() != twice.read_bytes()
     assert cli.main(["diff", str(once), str(twice), "--exit-code"]) == 0
+
+
+def _places(value: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [place, *(found for key, one in inner for found in _places(one, (*place, key)))]
+
+
+WRONG: list[Any] = [None, {}, "text", 0, 1.5, True, "", [], [[]], [None], {"name": 1}, {"sha256": 3}, "é\ud800"]
+
+
+QUICK = 3
+
+
+@pytest.mark.parametrize(
+    "wrong", [*WRONG[:QUICK], *(pytest.param(one, marks=pytest.mark.slow) for one in WRONG[QUICK:])], ids=repr
+)
+def test_no_damage_to_a_statement_is_a_breakdown(
+    tmp_path: Path, wrong: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]> g (float[2] x) => (float[2] y) { y = Relu(x) }'
+    )
+    stored = storage.from_proto(model)
+    made = Made(single_step("drop-identity"), [{"pass": "drop-identity", "sites": 2, "verdict": "equal"}], "equal")
+    save(stored.proto, tmp_path / "out.onnx", stored, made)
+    text = str(statement.carried(onnx.load(tmp_path / "out.onnx")))
+    folder = tmp_path
+    places = [place for place in _places(json.loads(text)) if place]
+    side = folder / "damaged.json"
+    for place in places:
+        found = json.loads(text)
+        _at(found, place[:-1])[place[-1]] = wrong
+        side.write_text(json.dumps(found))
+        code = cli.main(["provenance", str(folder / "out.onnx"), "--statement", str(side)])
+        assert code in ((0,) if _at(json.loads(text), place) == wrong else (1, 2)), (place, capsys.readouterr().err)
+
+
+def test_a_statement_that_nests_too_deeply(folder: Path) -> None:
+    side = folder / "deep.json"
+    side.write_text('{"a":' * 100_000 + "1" + "}" * 100_000)
+    with pytest.raises(UsageError, match="this is no statement of provenance"):
+        checking.read(side)
