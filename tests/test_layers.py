@@ -29,6 +29,8 @@ FOLDERS = [
         "verification",
         "benchmarking",
         "recipe",
+        "identity",
+        "provenance",
         "why",
         "engine",
         "bisection",

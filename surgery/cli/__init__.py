@@ -29,9 +29,11 @@ from surgery.cli import (
     externalize,
     extract,
     inspect,
+    lock,
     new,
     opset,
     passes,
+    provenance,
     recipe,
     report,
     run,
@@ -68,7 +70,7 @@ _COMMANDS = (
         externalize,
         embed,
     ),
-    *(why, recipe, schema, new, test),
+    *(why, recipe, lock, provenance, schema, new, test),
 )
 _MISTAKEN = 2
 _BROKEN = 3

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surgery.cli import _formats, _output, _plugins, _report_file, _targets, _verification
+from surgery.cli import _formats, _output, _plugins, _provenance, _report_file, _targets, _verification
 from surgery.errors import SurgeryError, UsageError
 from surgery.recipe.schema import ON_FAILURE
 
@@ -56,12 +56,17 @@ def add_output_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs"
         "--strict", action="store_true", help="write no file and exit with 1 if any part of a step was undone"
     )
     parser.add_argument(
+        "--locked", action="store_true", help="refuse to run if something changed since 'surgery lock' was run"
+    )
+    parser.add_argument("--lock", metavar="FILE", help="the lock file for --locked, which this implies")
+    parser.add_argument(
         "--trust", action="store_true", help="allow the recipe to run local code and to choose where to write"
     )
     _plugins.add_argument(parser)
     parser.add_argument(
         "--in-process", action="store_true", help="run all passes in this process, for debugging; a crash ends the run"
     )
+    _provenance.add_arguments(parser)
     _verification.add_arguments(parser, sets)
     _verification.add_accuracy_arguments(parser)
 
@@ -145,6 +150,8 @@ def execute(
             on_failure=arguments.on_failure,
             strict=arguments.strict,
             history=page.history,
+            lock=arguments.lock or arguments.locked,
+            provenance=_provenance.sidecar(arguments),
         )
     more = {**(more or {}), **page.evidence(result)}
     report(result, recipe, output, arguments, more)
@@ -204,7 +211,8 @@ def report(
         wrote = (
             f"wrote {terminal.summary(result.output)}" if output else "no file written; use -o FILE to save the result"
         )
-        _output.messages().print(wrote, soft_wrap=True)
+        stated = _provenance.written(arguments, output) if output else None
+        _output.messages().print(f"{wrote}, {stated}" if stated else wrote, soft_wrap=True)
 
 
 def _outcome(result: Result, recipe: Recipe, arguments: argparse.Namespace) -> Outcome:
