@@ -32,6 +32,7 @@ from surgery.cli import (
     new,
     opset,
     passes,
+    plan,
     recipe,
     report,
     run,
@@ -49,6 +50,7 @@ from surgery.errors import RecipeError, SurgeryError
 _COMMANDS = (
     *(
         apply,
+        plan,
         inspect,
         view,
         check,

@@ -17,8 +17,9 @@ from surgery.engine.committed import CommittedModel
 from surgery.engine.delta_debugging import MOST_RUNS, Guilts, Search
 from surgery.engine.expectations import comparisons, expectations, fits, speed
 from surgery.engine.judging import Judge, Trusting, Verifying
-from surgery.engine.records import Expectation, Journal, Observer, Recorder, StepRecord
+from surgery.engine.records import END, Expectation, Journal, Observer, Recorder, StepRecord
 from surgery.engine.reference_start import ReferenceStart, begin
+from surgery.engine.site_choice import SiteChoice
 from surgery.engine.speculation import Speculation
 from surgery.engine.transaction import Transaction, Workbench, account
 from surgery.errors import PassError
@@ -49,7 +50,7 @@ class Pipeline:
 
     Steps are verified as the recipe says, unless they are `trusted`. The pipeline raises `Arrived` before the first run
     of the pass `until`. `failed` is the last candidate that was refused. `recorder` is told of each committed step,
-    whose record is numbered after the `earlier` ones.
+    whose record is numbered after the `earlier` ones. `choice` says which sites are left out, if any.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Pipeline:
         until: str | None = None,
         recorder: Recorder | None = None,
         earlier: int = 0,
+        choice: SiteChoice | None = None,
     ) -> None:
         self.journal = Journal(observer)
         self.failed: Candidate | None = None
@@ -87,7 +89,7 @@ class Pipeline:
         if reference is not None:
             judge = self.judge = Verifying(reference, recipe.verify, self.journal, self.model.state)
             self._speculation = Speculation(judge) if speculation.pays(stored, judge) else None
-        self.bench = Workbench(self.model, recipe.verify, self.judge, self.journal, Guilts(), contained)
+        self.bench = Workbench(self.model, recipe.verify, self.judge, self.journal, Guilts(), contained, choice)
 
     @property
     def verifying(self) -> Verifying:
@@ -265,7 +267,7 @@ class Pipeline:
 
     def finish(self) -> None:
         """Verify the end result as a whole, unless each step was; raise `RefusedEndError` if it is wrong."""
-        self.bench.verify_committed("(end)")
+        self.bench.verify_committed(END)
 
     def expect(self, expected: Expect, prefix: str = "", before: State | None = None) -> None:
         """Record which expectations the committed model meets; signature and speed are compared with `before`."""

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 StepStatus = Literal["committed", "unchanged", "rolled_back", "skipped", "failed"]
 
 
+END = "(end)"
+"""What the record is called that says whether the result verifies as a whole."""
+
 _NO_VERDICT = {
     "verdict": None,
     "reason": None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     import onnx
 
     from surgery.engine.reference_start import ReferenceStart
+    from surgery.engine.site_choice import SiteChoice
 
 
 @contextmanager
-def _rare_collections() -> Iterator[None]:
+def rare_collections() -> Iterator[None]:
     """Run the garbage collector less often: it visits each of the many objects of a graph, all of which stay."""
     before = gc.get_threshold()
     gc.set_threshold(max(before[0], 50_000), max(before[1], 20), max(before[2], 100))
@@ -46,6 +47,7 @@ def run(
     on_failure: OnFailure | None = None,
     strict: bool = False,
     history: Recorder | None = None,
+    choice: SiteChoice | None = None,
 ) -> Result:
     """Run a recipe over a loaded model. Nothing is written; see `Result.save`.
 
@@ -53,6 +55,7 @@ def run(
     of this model, started early, with the inputs and the verification of the recipe. `on_failure` overrides what the
     recipe does about a step that fails. With `strict`, a run that keeps only what holds is not ok.
     `history` is told of each committed step, as `surgery.drawing.History` wants to be, and is then in the result.
+    `choice` says which sites are left out.
     """
     started = time.perf_counter()
     recipe = decided(recipe, on_failure)
@@ -61,7 +64,7 @@ def run(
     each = replace(recipe, verify=replace(recipe.verify, mode="each", compare="whole"))
     for attempt in (recipe, each):
         with (
-            _rare_collections(),
+            rare_collections(),
             closing(
                 Pipeline(
                     *(stored, attempt, observer),
@@ -69,6 +72,7 @@ def run(
                     reference=reference,
                     recorder=history,
                     earlier=len(refused),
+                    choice=choice,
                 )
             ) as steps,
         ):
@@ -140,13 +144,16 @@ def apply(
     strict: bool = False,
     target: str | Path | None = None,
     history: Recorder | None = None,
+    choice: SiteChoice | None = None,
+    accept: Callable[[Result], object] | None = None,
 ) -> Result:
     """Run a recipe over a model, and write the result to `output` if the run is ok.
 
     `model` is a path or a message in memory, `recipe` a path, the name of a shipped recipe, or a loaded one.
     `target` is the runtime that the model is made for, a name or the path of a profile, in the place of the recipe's.
-    For `reference`, `on_failure`, `strict` and `history` see `run`. Raises a `SurgeryError` for bad input. A negative
-    verdict does not raise: look at `Result.ok`.
+    For `reference`, `on_failure`, `strict`, `history` and `choice` see `run`. `accept` is called with the result before
+    it is written, and may raise. Raises a `SurgeryError` for bad input. A negative verdict does not raise: look at
+    `Result.ok`.
     """
     loaded = recipe if isinstance(recipe, Recipe) else _recipe(recipe, trust, contained)
     loaded = loaded if target is None else replace(loaded, target=str(target))
@@ -162,7 +169,10 @@ def apply(
         on_failure=on_failure,
         strict=strict,
         history=history,
+        choice=choice,
     )
+    if accept is not None:
+        accept(result)
     return result.save(output, layout=layout, force=force) if output is not None and result.ok else result
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from surgery.storage.saving import check_target as check_target
     from surgery.storage.saving import resolve as resolve
     from surgery.storage.saving import save as save
+    from surgery.storage.saving import saved_size as saved_size
     from surgery.storage.skeleton import INLINE_LIMIT as INLINE_LIMIT
     from surgery.storage.skeleton import StoredModel as StoredModel
     from surgery.storage.skeleton import from_proto as from_proto
@@ -59,6 +60,7 @@ _HOMES = {
     "check_target": "saving",
     "resolve": "saving",
     "save": "saving",
+    "saved_size": "saving",
     "INLINE_LIMIT": "skeleton",
     "StoredModel": "skeleton",
     "from_proto": "skeleton",

@@ -98,6 +98,13 @@ def save(
     return written
 
 
+def saved_size(proto: onnx.ModelProto, weights: Weights, *, layout: Layout = "keep") -> int:
+    """Return the bytes of the files that `save` would write; no weight is read."""
+    plan = _Plan(_serialize(proto, None), weights, layout, External(), Path("model.onnx"))
+    pieces, files = plan.make(lambda number: f"model.onnx.data_{number}" if number else "model.onnx.data")
+    return pieces.size + sum(file.end for file in files)
+
+
 def resolve(proto: onnx.ModelProto, weights: Weights | None = None) -> onnx.ModelProto:
     """Return the whole model in memory, weights included.
 
