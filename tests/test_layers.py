@@ -30,6 +30,7 @@ FOLDERS = [
         "benchmarking",
         "recipe",
         "identity",
+        "provenance",
         "why",
         "engine",
         "bisection",

@@ -29,10 +29,12 @@ from surgery.cli import (
     externalize,
     extract,
     inspect,
+    lock,
     new,
     opset,
     passes,
     plan,
+    provenance,
     recipe,
     report,
     run,
@@ -70,7 +72,7 @@ _COMMANDS = (
         externalize,
         embed,
     ),
-    *(why, recipe, schema, new, test),
+    *(why, recipe, lock, provenance, schema, new, test),
 )
 _MISTAKEN = 2
 _BROKEN = 3

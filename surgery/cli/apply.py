@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surgery.cli import _formats, _output, _plan_file, _plugins, _report_file, _targets, _verification
+from surgery.cli import _formats, _output, _plan_file, _plugins, _provenance, _report_file, _targets, _verification
 from surgery.errors import SurgeryError, UsageError
 from surgery.recipe.schema import ON_FAILURE
 
@@ -73,12 +73,17 @@ def add_output_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs"
         "--strict", action="store_true", help="write no file and exit with 1 if any part of a step was undone"
     )
     parser.add_argument(
+        "--locked", action="store_true", help="refuse to run if something changed since 'surgery lock' was run"
+    )
+    parser.add_argument("--lock", metavar="FILE", help="the lock file for --locked, which this implies")
+    parser.add_argument(
         "--trust", action="store_true", help="allow the recipe to run local code and to choose where to write"
     )
     _plugins.add_argument(parser)
     parser.add_argument(
         "--in-process", action="store_true", help="run all passes in this process, for debugging; a crash ends the run"
     )
+    _provenance.add_arguments(parser)
     _verification.add_arguments(parser, sets)
     _verification.add_accuracy_arguments(parser)
 
@@ -104,7 +109,7 @@ def _apply_plan(arguments: argparse.Namespace) -> int:
     where = Path(arguments.recipe)
     plan = follow.skipping(document.read(where), arguments.skip)
     _plan_file.restore(plan, arguments, where)
-    arguments.recipe = _plan_file.found(plan.basis.recipe.given, where)
+    arguments.recipe = _plan_file.found(plan.basis.recipe, where)
     if arguments.model is None and plan.basis.model.path is not None:
         arguments.model = str(where.parent / plan.basis.model.path)
     recipe, model = recipe_and_model(arguments, "apply")
@@ -178,7 +183,6 @@ def execute(
     inputs, verify = _verification.combined(arguments, model, recipe.inputs, recipe.verify)
     recipe = _targets.aimed(replace(recipe, inputs=inputs, verify=verify), arguments)
     follower = following(recipe) if following is not None else None
-    recipe = follower.recipe if follower is not None else recipe
     console, shows = _output.messages(), _output.is_interactive()
     progress = Progress(console, verbose=arguments.verbose > 0, agenda=Agenda(recipe), interactive=shows)
     with _report_file.RunReport(arguments) as page, progress as observer:
@@ -196,6 +200,8 @@ def execute(
             history=page.history,
             choice=follower,
             accept=follower.accept if follower is not None else None,
+            lock=arguments.lock or arguments.locked,
+            provenance=_provenance.sidecar(arguments),
         )
     more = {**(more or {}), **page.evidence(result), **({"plan": follower.to_json()} if follower is not None else {})}
     if follower is not None and result.failure is None:

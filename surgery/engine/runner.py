@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from surgery.engine.reference_start import ReferenceStart
     from surgery.engine.site_choice import SiteChoice
+    from surgery.provenance.writing import Sidecar
 
 
 @contextmanager
@@ -58,6 +59,7 @@ def run(
     `choice` says which sites are left out.
     """
     started = time.perf_counter()
+    asked = replace(recipe, on_failure=on_failure or recipe.on_failure)
     recipe = decided(recipe, on_failure)
     refused: list[StepRecord] = []
     # Where the end result is wrong, verifying each step on the whole model finds the step to blame.
@@ -89,7 +91,8 @@ def run(
                 pass
             else:
                 steps.expect(attempt.expect)
-            return replace(_result(steps, attempt, tuple(refused), started, strict), history=history)
+            found = _result(steps, attempt, tuple(refused), started, strict)
+            return replace(found, history=history, made_by=asked)
     raise AssertionError("each step was verified on the whole")
 
 
@@ -146,20 +149,30 @@ def apply(
     history: Recorder | None = None,
     choice: SiteChoice | None = None,
     accept: Callable[[Result], object] | None = None,
+    lock: str | Path | bool = False,
+    provenance: bool | Sidecar = True,
 ) -> Result:
     """Run a recipe over a model, and write the result to `output` if the run is ok.
 
     `model` is a path or a message in memory, `recipe` a path, the name of a shipped recipe, or a loaded one.
     `target` is the runtime that the model is made for, a name or the path of a profile, in the place of the recipe's.
-    For `reference`, `on_failure`, `strict`, `history` and `choice` see `run`. `accept` is called with the result before
-    it is written, and may raise. Raises a `SurgeryError` for bad input. A negative verdict does not raise: look at
-    `Result.ok`.
+    For `reference`, `on_failure`, `strict`, `history` and `choice` see `run`. With `lock`, the path of a lock or True
+    for that next to the recipe, nothing runs if something changed since the lock was made. `accept` is called with the
+    result before it is written, and may raise. For `provenance` see `Result.save`.
+    Raises a `SurgeryError` for bad input. A negative verdict does not raise: look at `Result.ok`.
     """
     loaded = recipe if isinstance(recipe, Recipe) else _recipe(recipe, trust, contained)
     loaded = loaded if target is None else replace(loaded, target=str(target))
+    if lock:
+        from surgery.identity.lock import require
+
+        pinned = replace(loaded, on_failure=on_failure or loaded.on_failure)
+        require(pinned, Path(lock) if not isinstance(lock, bool) else None)
     stored = reference.stored if reference is not None else _load(model)
     if output is not None:
         storage.check_target(Path(output), force=force)
+        if not isinstance(provenance, bool):
+            provenance.check(Path(output), force=force)
     result = run(
         stored,
         loaded,
@@ -173,7 +186,14 @@ def apply(
     )
     if accept is not None:
         accept(result)
-    return result.save(output, layout=layout, force=force) if output is not None and result.ok else result
+    if output is None or not result.ok:
+        return result
+    return result.save(output, layout=layout, force=force, provenance=_stated(loaded, provenance))
+
+
+def _stated(recipe: Recipe, asked: bool | Sidecar) -> bool | Sidecar:
+    """Return what is stated: what was asked for, unless the recipe switches it off."""
+    return asked if recipe.provenance or not isinstance(asked, bool) else False
 
 
 def _recipe(recipe: str | Path, trust: bool, contained: bool) -> Recipe:

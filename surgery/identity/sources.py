@@ -43,6 +43,11 @@ def sources(passes: Iterable[Pass]) -> Mapping[str, PassSource]:
     return {one.name: source_of(one) for one in sorted(passes, key=lambda one: one.name)}
 
 
+def combined(passes: Iterable[Pass]) -> str:
+    """Return one digest of the sources of passes."""
+    return digest_of({name: one.digest for name, one in sources(passes).items()})
+
+
 def source_of(one: Pass) -> PassSource:
     """Return the source of a pass.
 

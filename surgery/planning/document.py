@@ -79,29 +79,16 @@ class ModelBasis(_Entry):
     parts: Mapping[str, str] = {}
 
 
-class RecipeBasis(_Entry):
-    """The recipe of a plan: how it was named, and the digests of all files that it consists of."""
-
-    given: str
-    name: str
-    files: Mapping[str, str]
-
-
-class PassBasis(_Entry):
-    """Where a pass comes from, and the digest of its source."""
-
-    origin: str
-    digest: str
-
-
 class Basis(_Entry):
-    """What a plan rests on. `settings` are the flags that it was made with."""
+    """What a plan rests on.
+
+    `recipe` is the name of a shipped recipe, or the path of a recipe from the folder of the plan. `pins` are those of a
+    lock, see `surgery.identity.lock`; `settings` are the flags that the plan was made with.
+    """
 
     model: ModelBasis
-    recipe: RecipeBasis
-    passes: Mapping[str, PassBasis]
-    engine: str
-    packages: Mapping[str, str]
+    recipe: str
+    pins: Mapping[str, Any]
     settings: Mapping[str, Any]
 
 
@@ -121,12 +108,16 @@ class PlannedExpectation(_Entry):
 
 
 class Plan(_Entry):
-    """What a recipe does to a model. With `whole`, verification compares each step on the whole model."""
+    """What a recipe does to a model.
+
+    With `again`, the result did not verify as a whole, so that the steps are those of a second run in which each was
+    compared on the whole model.
+    """
 
     format: Literal["surgery-plan"] = FORMAT
     format_version: Literal[1] = FORMAT_VERSION
     verified: Checks
-    whole: bool = False
+    again: bool = False
     basis: Basis
     before: Totals
     after: Totals

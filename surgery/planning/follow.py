@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -69,7 +68,7 @@ def require_unchanged(plan: Plan, stored: storage.StoredModel, recipe: Recipe, w
 
     `where` is the file of the plan.
     """
-    now = basis(stored, recipe, plan.basis.recipe.given, where.parent, plan.basis.settings)
+    now = basis(stored, recipe, plan.basis.recipe, where.parent, plan.basis.settings)
     found = changes(plan.basis, now)
     if found:
         raise PlanError("what the plan rests on has changed", found, where=str(where), todo=_AGAIN)
@@ -82,15 +81,14 @@ class Follower:
     may not arise that were built on them, and others may arise in their place: the latter are left out, so that nothing
     is done that the plan does not have. Raises PlanError where a step comes out otherwise.
 
-    `recipe` is what to run, with the verification by which the plan came about; `where` is the file of the plan.
+    `where` is the file of the plan.
     """
 
     def __init__(self, plan: Plan, recipe: Recipe, where: Path) -> None:
-        if plan.whole:  # so the plan came about
-            recipe = replace(recipe, verify=replace(recipe.verify, mode="each", compare="whole"))
-        self.recipe = recipe
+        self._recipe = recipe
         self._plan, self._where = plan, str(where)
         self._observer: Observer = Silent()
+        self._begun = not plan.again
         self._next = 0
         self._applied: Counter[_Identity] = Counter()
         self._left_out: dict[_Identity, None] = {}
@@ -103,7 +101,7 @@ class Follower:
         """Return whether a site of a step is left out: skipped, or not in a plan that skips others."""
         if not self._plan.is_edited:
             return False
-        where = place(f"{step.path}:{step.line}" if step.path else "", self.recipe)
+        where = place(f"{step.path}:{step.line}" if step.path else "", self._recipe)
         found = step.name, where, site.anchor, site.removed
         if found in self._wanted:
             return False
@@ -127,10 +125,12 @@ class Follower:
 
     def done(self, record: StepRecord) -> None:
         """Compare a step with the plan, then pass it on."""
-        if record.status == "failed":
+        refused = record.name == END and record.status == "rolled_back"
+        if record.status == "failed" or not self._begun:
+            self._begun = self._begun or refused
             self._observer.done(record)
             return
-        if record.name == END and record.status == "rolled_back":
+        if refused:
             self._refuse(f"the planned result does not verify: {record.message}", "make the plan with --verify each")
         if record.status == "committed" and record.applied:
             self._compare(record)
@@ -170,7 +170,7 @@ class Follower:
         raise PlanError(what, where=self._where, todo=todo)
 
     def _place(self, record: StepRecord) -> str:
-        return place(record.where, self.recipe)
+        return place(record.where, self._recipe)
 
     # As what accepts the result
 

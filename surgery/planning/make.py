@@ -74,7 +74,7 @@ def make(
         outcome = _verified(stored, checked, steps, observer, contained, on_failure)
     plan = Plan(
         verified=verify,
-        whole=outcome.whole,
+        again=outcome.again,
         basis=basis(stored, recipe, given, folder or Path(), settings),
         before=steps.before,
         after=steps.after,
@@ -88,7 +88,7 @@ def make(
 class _Outcome:
     expectations: Sequence[Expectation]
     failure: StepRecord | None
-    whole: bool = False
+    again: bool = False
 
 
 def _trusted(
@@ -117,8 +117,8 @@ def _verified(
     on_failure: OnFailure | None,
 ) -> _Outcome:
     result = runner.run(stored, recipe, observer=observer, contained=contained, on_failure=on_failure, history=steps)
-    whole = any(step.name == END and step.status == "rolled_back" for step in result.steps)
-    return _Outcome(result.expectations, result.failure, whole)
+    again = any(step.name == END and step.status == "rolled_back" for step in result.steps)
+    return _Outcome(result.expectations, result.failure, again)
 
 
 class _Steps:

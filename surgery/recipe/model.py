@@ -26,6 +26,7 @@ from surgery.recipe import schema, steps
 from surgery.recipe.draft import Draft, NotedError, PassUse, TakesError
 from surgery.recipe.fields import (
     Count,
+    Flag,
     Frozen,
     Line,
     OneOrMore,
@@ -305,6 +306,7 @@ class Recipe(Section):
     )
     steps: Steps = needed("The steps, in order.")
     expect: Expect = key("Expectations of the resulting model.")
+    provenance: Flag = key("Whether the output carries a statement of provenance in its metadata. The default is true.")
 
     def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> schema.Recipe:
         """Make the recipe, called after its file if it has no name."""

@@ -135,7 +135,7 @@ class Recipe:
     """One recipe. Relative paths in it were resolved against its folder; `path` is None when it has no file.
 
     `on_failure` holds for the steps that say nothing of it; None leaves it to the recipe that uses this one. `target`
-    is the name of a shipped target, or the path of a profile.
+    is the name of a shipped target, or the path of a profile. With `provenance`, outputs carry a statement of it.
     """
 
     name: str
@@ -151,3 +151,4 @@ class Recipe:
     on_failure: OnFailure | None = None
     expect: Expect = field(default_factory=Expect)
     target: str = "standard"
+    provenance: bool = True

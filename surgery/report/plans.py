@@ -51,7 +51,7 @@ def conclusion(planning: Planning) -> Text:
 def markdown(planning: Planning) -> str:
     """Return the plan for a pull request: a table of the steps, and the sites of each below a fold."""
     made = planning.plan
-    lines = [f"### surgery plan: {code(made.basis.recipe.name)}", "", code(conclusion(planning).plain, 500), ""]
+    lines = [f"### surgery plan: {code(made.basis.pins['recipe'])}", "", code(conclusion(planning).plain, 500), ""]
     lines += [f"- {'met' if one.ok else 'not met'}: {code(one.what)}" for one in made.expectations]
     if made.steps:
         lines += ["", "| step | pass | sites | nodes | bytes | operations |", "|---:|---|---:|---:|---:|---:|"]
