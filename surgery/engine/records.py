@@ -266,7 +266,8 @@ class Result:
         origin = self.origin() if provenance and self.made_by is not None else None
         sidecar = None if isinstance(provenance, bool) else provenance
         files = save(self.proto, path, self.stored, origin, sidecar, layout=layout, force=force)
-        return replace(self, output=summarize(self.proto, [Path(path), *files[1:]]))
+        written = Path(path).with_name(files[0].name) if storage.is_by_content(Path(path)) else Path(path)
+        return replace(self, output=summarize(self.proto, [written, *files[1:]]))
 
     def origin(self) -> Made:
         """Return what a statement of provenance says of this run, without digests of models."""

@@ -260,10 +260,15 @@ Repeat.model_rebuild()
 
 
 def _output(name: str) -> str:
-    wrong = next((found for found in re.findall(r"\{[^{}]*\}", name) if found[1:-1] not in schema.OUTPUT_FIELDS), None)
+    found = re.findall(r"\{[^{}]*\}", name)
+    wrong = next((field for field in found if not re.fullmatch(schema.OUTPUT_FIELD, field[1:-1])), None)
     if wrong is not None:
+        if wrong.startswith("{sha256:"):
+            raise ValueError(f"'output' has {quoted(wrong)}; a digest has 8 to 64 digits, such as '{{sha256:12}}'")
         near = nearest(wrong[1:-1], schema.OUTPUT_FIELDS) or schema.OUTPUT_FIELDS[0]
         raise ValueError(f"'output' knows no {quoted(wrong)}; did you mean '{{{near}}}'?")
+    if "{sha256" in name.replace("\\", "/").rpartition("/")[0]:
+        raise ValueError("'output' names a folder by content; '{sha256:12}' is for the name of the file")
     return name
 
 
@@ -284,8 +289,11 @@ class Recipe(Section):
         str,
         AfterValidator(_output),
         text("a file name such as '{stem}.opt.onnx'"),
-        pattern(rf"^(?!.*\{{(?!({'|'.join(schema.OUTPUT_FIELDS)})\}})[^{{}}]*\}}).*\S"),
-    ] = key("The output file, relative to the current folder; {stem} is the model's file name without its suffix.")
+        pattern(rf"^(?!.*\{{(?!({schema.OUTPUT_FIELD})\}})[^{{}}]*\}}).*\S"),
+    ] = key(
+        "The output file, relative to the current folder; {stem} is the model's file name without its suffix, and "
+        "{sha256:12} so many digits of the digest of what is written, so that the same content has the same name."
+    )
     plugins: Annotated[tuple[Annotated[Any, reads(read_plugin), pattern(PATTERN)], ...], OneOrMore()] = key(
         "Modules (by name) and .py files (by path) that declare passes. A file that is not installed needs trust."
     )

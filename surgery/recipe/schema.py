@@ -27,8 +27,9 @@ WORDS = (*KINDS, *STEP_KEYS, "steps")
 """What cannot be the name of a pass in a step."""
 UNTIL_STABLE = "until-stable"
 
-OUTPUT_FIELDS = ("stem",)
-"""The names that may stand in braces in `output`: the model's file name without its suffix."""
+OUTPUT_FIELDS = ("stem", "sha256:12")
+"""What may stand in braces in `output`: the model's file name without its suffix, and so many digits of its digest."""
+OUTPUT_FIELD = r"stem|sha256(:(8|9|[1-5][0-9]|6[0-4]))?"
 
 
 @dataclass(frozen=True)
