@@ -23,9 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--provenance",
         metavar="FILE",
-        help="write a longer statement, with the digest of each tensor, to FILE; '-' stands for OUT.intoto.json",
+        help="write a longer statement, with the digest of each tensor, to FILE, such as OUT.intoto.json",
     )
-    group.add_argument("--sign", metavar="KEY", help="sign that statement with a private key (.pem)")
+    group.add_argument(
+        "--sign",
+        metavar="KEY",
+        help="sign the longer statement with a private key (.pem); without --provenance it goes to OUT.intoto.json",
+    )
     group.add_argument("--timestamp", action="store_true", help="state when the model was written")
 
 
@@ -40,9 +44,8 @@ def sidecar(arguments: argparse.Namespace) -> bool | Sidecar:
         return True
     from surgery.provenance.writing import Sidecar
 
-    given = arguments.provenance
     return Sidecar(
-        Path(given) if given not in (None, "-") else None,
+        Path(arguments.provenance) if arguments.provenance is not None else None,
         Path(arguments.sign) if arguments.sign is not None else None,
         arguments.timestamp,
         written=asked,

@@ -60,8 +60,6 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _tell(model: Path, found: Checked, arguments: argparse.Namespace) -> None:
-    for one in found.findings:
-        _output.write(str(one), wrap=False)
     if not arguments.quiet:
         for line in _facts(found.statement):
             _output.write(line, wrap=False)
@@ -69,6 +67,8 @@ def _tell(model: Path, found: Checked, arguments: argparse.Namespace) -> None:
             _output.write(f"checked: {line}", wrap=False)
         for remark in found.remarks:
             _output.messages().print(f"note: {remark}", soft_wrap=True)
+    for one in found.findings:
+        _output.write(str(one), wrap=False)
     problems = len(found.findings)
     end = f"{problems} {'thing does' if problems == 1 else 'things do'} not fit" if problems else "everything fits"
     _output.write(f"{model}: {end}", wrap=False)

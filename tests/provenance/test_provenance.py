@@ -45,7 +45,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, keys: Path) -> Path:
     apply = ["apply", str(folder / "r.yaml"), str(INPUT), "--quiet", "-o"]
     assert cli.main([*apply, str(folder / "out.onnx")]) == 0
     assert cli.main([*apply, str(folder / "signed.onnx"), "--sign", str(keys / "mine.pem")]) == 0
-    assert cli.main([*apply, str(folder / "long.onnx"), "--provenance", "-"]) == 0
+    assert cli.main([*apply, str(folder / "long.onnx"), "--provenance", str(folder / "long.onnx.intoto.json")]) == 0
     return folder
 
 
