@@ -36,6 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="leave out a site of a plan, by the numbers of the step and of the site; may be repeated",
     )
+    parser.add_argument(
+        "--no-baseline", action="store_true", help="do not compare with the baseline that the recipe names"
+    )
     add_output_arguments(parser)
 
 
@@ -97,8 +100,14 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.skip:
         raise UsageError("--skip is for plans", todo="make one: surgery plan RECIPE MODEL -o plan.json")
     with _Original(arguments) as original:
-        recipe, model = recipe_and_model(arguments, "apply", original.begin)
+        recipe, model = _subject(arguments, original.begin)
         return execute(recipe, model, arguments, reference=original.reference)
+
+
+def _subject(arguments: argparse.Namespace, on_read: Callable[[Recipe], object] | None = None) -> tuple[Recipe, Path]:
+    """Return the recipe, without its baseline if the command line says so, and the model."""
+    recipe, model = recipe_and_model(arguments, "apply", on_read)
+    return (replace(recipe, baseline=None) if arguments.no_baseline else recipe), model
 
 
 def _apply_plan(arguments: argparse.Namespace) -> int:
@@ -112,7 +121,7 @@ def _apply_plan(arguments: argparse.Namespace) -> int:
     arguments.recipe = _plan_file.found(plan.basis.recipe, where)
     if arguments.model is None and plan.basis.model.path is not None:
         arguments.model = str(where.parent / plan.basis.model.path)
-    recipe, model = recipe_and_model(arguments, "apply")
+    recipe, model = _subject(arguments)
 
     def follower(recipe: Recipe) -> Follower:
         follow.require_unchanged(plan, storage.load(model), recipe, where)

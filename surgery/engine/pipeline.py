@@ -49,8 +49,9 @@ class Pipeline:
     """Transactions on one model, one after the other.
 
     Steps are verified as the recipe says, unless they are `trusted`. The pipeline raises `Arrived` before the first run
-    of the pass `until`. `failed` is the last candidate that was refused. `recorder` is told of each committed step,
-    whose record is numbered after the `earlier` ones. `choice` says which sites are left out, if any.
+    of the pass `until`. `failed` is the last candidate that was refused, `speed` that relative to the original where
+    the recipe expects one. `recorder` is told of each committed step, whose record is numbered after the `earlier`
+    ones. `choice` says which sites are left out, if any.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Pipeline:
     ) -> None:
         self.journal = Journal(observer)
         self.failed: Candidate | None = None
+        self.speed: float | None = None
         self._until = until
         self._changes = 0  # committed, and not rolled back
         self._speculation: Speculation | None = None
@@ -287,8 +289,11 @@ class Pipeline:
         if expected.speed is not None and not self.judge.trusts:
             self.journal.stage("(expect)", "speed")
             inputs, models = self._recipe.inputs, (before.proto, state.proto)
-            what, ok = speed(expected.speed, self.model.stored, models, inputs, self._recipe.verify)
-            noted.append(Expectation(prefix + what, ok, expected.where(what)))
+            found_speed = speed(expected.speed, self.model.stored, models, inputs, self._recipe.verify)
+            what = f"speed: >= {expected.speed:g} ({found_speed.found})"
+            noted.append(Expectation(prefix + what, found_speed.ok, expected.where(what)))
+            # Of a recipe that this one uses, the speed is relative to the model before it.
+            self.speed = found_speed.ratio if not prefix else self.speed
 
 
 def _is_among(state: State, others: Sequence[State]) -> bool:

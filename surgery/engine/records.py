@@ -145,6 +145,24 @@ class Expectation:
 
 
 @dataclass(frozen=True)
+class Figures:
+    """What is held to the last release. `bytes` are those of the files without their statement of provenance.
+
+    `tolerance` is the largest share of the tolerance that a step, or the whole, needed; `speed` that relative to the
+    original. None for what is not known.
+    """
+
+    nodes: int | None = None
+    bytes: int | None = None
+    tolerance: float | None = None
+    speed: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields of the JSON report."""
+        return {"nodes": self.nodes, "bytes": self.bytes, "tolerance": self.tolerance, "speed": self.speed}
+
+
+@dataclass(frozen=True)
 class Result:
     """The outcome of a recipe. `proto` is the result without weights, whether it was written or not."""
 
@@ -169,6 +187,8 @@ class Result:
     """Why the original cannot be run, where nothing could be verified and the recipe does not accept that."""
     providers: tuple[str, ...] = ()
     """The execution providers that ran the models; none means the CPU."""
+    figures: Figures = Figures()
+    """What a later run can be held to, see `surgery.engine.baseline`."""
     history: Recorder | None = field(default=None, repr=False, compare=False)
     """What was told of each committed step, where that was asked for."""
     made_by: Recipe | None = field(default=None, repr=False, compare=False)
@@ -217,6 +237,7 @@ class Result:
             "steps": [step.to_json() for step in self.steps],
             "expectations": [{"what": item.what, "ok": item.ok} for item in self.expectations],
             "end": self.end.to_json() if self.end is not None else None,
+            "figures": self.figures.to_json(),
             "bindings": [dict(binding) for binding in self.bindings],
             "providers": list(self.providers),
             "seconds": round(self.seconds, 4),

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from surgery import storage
+from surgery.engine import baseline
 from surgery.engine.pipeline import Abort, Pipeline
-from surgery.engine.records import Observer, Recorder, Result, StepRecord
+from surgery.engine.records import Figures, Observer, Recorder, Result, StepRecord
 from surgery.engine.transaction import RefusedEndError
 from surgery.proto.summary import data_files, summarize
 from surgery.recipe.failing import decided
@@ -116,6 +117,23 @@ def _result(steps: Pipeline, recipe: Recipe, refused: tuple[StepRecord, ...], st
         validity=found,
         unverifiable=_unverifiable(steps, found) if found is not None else "",
         providers=recipe.verify.providers,
+        figures=_figures(steps),
+    )
+
+
+def _figures(pipeline: Pipeline) -> Figures:
+    """Return the figures of the committed model and of its verification."""
+    from surgery.provenance import statement
+
+    model, judge = pipeline.model, pipeline.verifying
+    kept = [record.verdict for record in pipeline.journal.records if record.status == "committed"]
+    needed = [verdict.needed.get("factor") for verdict in (*kept, judge.end) if verdict is not None and verdict.needed]
+    known = [factor for factor in needed if factor is not None]
+    return Figures(
+        nodes=model.nodes,
+        bytes=storage.saved_size(statement.embed(model.proto, None), model.stored.weights),
+        tolerance=max(known, default=None if kept else 0.0),
+        speed=pipeline.speed,
     )
 
 
@@ -169,6 +187,7 @@ def apply(
         pinned = replace(loaded, on_failure=on_failure or loaded.on_failure)
         require(pinned, Path(lock) if not isinstance(lock, bool) else None)
     stored = reference.stored if reference is not None else _load(model)
+    last = baseline.read(loaded.baseline, stored.path) if loaded.baseline is not None else None
     if output is not None:
         storage.check_target(Path(output), force=force)
         if not isinstance(provenance, bool):
@@ -184,6 +203,8 @@ def apply(
         history=history,
         choice=choice,
     )
+    if last is not None:
+        result = baseline.held(result, loaded, last)
     if accept is not None:
         accept(result)
     if output is None or not result.ok:

@@ -10,7 +10,7 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import (
     AfterValidator,
@@ -135,6 +135,63 @@ class ExpectStep(_Expected):
     sites: Count = key("The number of sites that the pass rewrote.")
     signature: _Signature = key(_SIGNATURE)
     target: _Target = key(_FITS)
+
+
+_SHARE = r"^\s*(<=|<|>=|>)\s*([0-9]*\.?[0-9]+)\s*x?\s*$"
+
+
+def _share(node: Node, upper: bool) -> schema.Share:
+    """Read a bound such as `<= 1.1x`."""
+    value = value_of(node)
+    found = re.fullmatch(_SHARE, value) if isinstance(value, str) else None
+    if found is None:
+        raise TakesError(f"a multiple of the last figure such as '{'<= 1.1x' if upper else '>= 0.9x'}'")
+    operator, factor = found.groups()
+    if (operator[0] == "<") != upper:
+        what = (
+            "what may grow has an upper bound, such as '<= 1.1x'"
+            if upper
+            else "a speed has a lower bound, such as '>= 0.9x'"
+        )
+        raise ValueError(f"{quoted(value)}: {what}")
+    return schema.Share(cast(schema.Bound, operator), float(factor))
+
+
+_Share = Annotated[
+    Any,
+    reads(lambda node, _: _share(node, True)),
+    WithJsonSchema({"type": "string", "pattern": _SHARE.replace("|>=|>", "")}),
+]
+
+
+class Baseline(Section):
+    """The figures of an earlier run, such as that of the last release, and how far those of this one may be from it."""
+
+    makes = schema.Baseline
+    wanted = "a mapping such as {report: last.json}"
+    needs: ClassVar = {"report": "'baseline' needs 'report', the JSON report of an earlier run"}
+
+    report: Annotated[
+        Line, AfterValidator(lambda name, info: below(info.context.folder, name)), text("the path of a JSON report")
+    ] = needed(
+        "The JSON report of an earlier run (`surgery apply --format json`), or the results of a batch (.jsonl) with a "
+        "line for the model."
+    )
+    nodes: _Share = key(
+        "How many nodes the result may have, as a multiple of the last: `<= 1x`. The default is `< 2x`."
+    )
+    bytes: _Share = key("The size of the written files, as a multiple of the last. The default is `< 2x`.")
+    tolerance: _Share = key("The largest share of the tolerance that a step needed, as a multiple of the last.")
+    speed: Annotated[
+        Any,
+        reads(lambda node, _: _share(node, False)),
+        WithJsonSchema({"type": "string", "pattern": _SHARE.replace("<=|<|", "")}),
+    ] = key("The least speed relative to the original, as a multiple of the last: `>= 0.9x`. Measured as for `expect`.")
+
+    def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> schema.Baseline:
+        """Make a baseline that knows the places of its bounds."""
+        places = {str(key_text(key)): f"{draft.path}:{key.line}:{key.column}" for key, _ in node.pairs}
+        return schema.Baseline(**given, places=FrozenDict(places))
 
 
 # Steps
@@ -314,6 +371,9 @@ class Recipe(Section):
     )
     steps: Steps = needed("The steps, in order.")
     expect: Expect = key("Expectations of the resulting model.")
+    baseline: Baseline = key(
+        "The figures of the last release, to which those of this run are held: nodes, bytes, tolerance, speed."
+    )
     provenance: Flag = key("Whether the output carries a statement of provenance in its metadata. The default is true.")
 
     def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> schema.Recipe:
