@@ -33,6 +33,7 @@ from surgery.cli import (
     new,
     opset,
     passes,
+    plan,
     provenance,
     recipe,
     report,
@@ -51,6 +52,7 @@ from surgery.errors import RecipeError, SurgeryError
 _COMMANDS = (
     *(
         apply,
+        plan,
         inspect,
         view,
         check,

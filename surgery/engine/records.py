@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 StepStatus = Literal["committed", "unchanged", "rolled_back", "skipped", "failed"]
 
 
+END = "(end)"
+"""What the record is called that says whether the result verifies as a whole."""
+
 _NO_VERDICT = {
     "verdict": None,
     "reason": None,
@@ -142,6 +145,24 @@ class Expectation:
 
 
 @dataclass(frozen=True)
+class Figures:
+    """What is held to the last release. `bytes` are those of the files without their statement of provenance.
+
+    `tolerance` is the largest share of the tolerance that a step, or the whole, needed; `speed` that relative to the
+    original. None for what is not known.
+    """
+
+    nodes: int | None = None
+    bytes: int | None = None
+    tolerance: float | None = None
+    speed: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields of the JSON report."""
+        return {"nodes": self.nodes, "bytes": self.bytes, "tolerance": self.tolerance, "speed": self.speed}
+
+
+@dataclass(frozen=True)
 class Result:
     """The outcome of a recipe. `proto` is the result without weights, whether it was written or not."""
 
@@ -166,6 +187,8 @@ class Result:
     """Why the original cannot be run, where nothing could be verified and the recipe does not accept that."""
     providers: tuple[str, ...] = ()
     """The execution providers that ran the models; none means the CPU."""
+    figures: Figures = Figures()
+    """What a later run can be held to, see `surgery.engine.baseline`."""
     history: Recorder | None = field(default=None, repr=False, compare=False)
     """What was told of each committed step, where that was asked for."""
     made_by: Recipe | None = field(default=None, repr=False, compare=False)
@@ -214,6 +237,7 @@ class Result:
             "steps": [step.to_json() for step in self.steps],
             "expectations": [{"what": item.what, "ok": item.ok} for item in self.expectations],
             "end": self.end.to_json() if self.end is not None else None,
+            "figures": self.figures.to_json(),
             "bindings": [dict(binding) for binding in self.bindings],
             "providers": list(self.providers),
             "seconds": round(self.seconds, 4),
@@ -263,7 +287,8 @@ class Result:
         origin = self.origin() if provenance and self.made_by is not None else None
         sidecar = None if isinstance(provenance, bool) else provenance
         files = save(self.proto, path, self.stored, origin, sidecar, layout=layout, force=force)
-        return replace(self, output=summarize(self.proto, [Path(path), *files[1:]]))
+        written = Path(path).with_name(files[0].name) if storage.is_by_content(Path(path)) else Path(path)
+        return replace(self, output=summarize(self.proto, [written, *files[1:]]))
 
     def origin(self) -> Made:
         """Return what a statement of provenance says of this run, without digests of models."""
