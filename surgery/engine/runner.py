@@ -164,8 +164,8 @@ def apply(
     stored = reference.stored if reference is not None else _load(model)
     if output is not None:
         storage.check_target(Path(output), force=force)
-        if not isinstance(provenance, bool):
-            provenance.check(Path(output), force=force)
+    if not isinstance(provenance, bool):
+        provenance.check(Path(output) if output is not None else None, stored.weights, force=force)
     result = run(
         stored,
         loaded,
