@@ -33,7 +33,7 @@ _EXPORTED: Final = Foreign(
     "an exported program of PyTorch", "export torch.export.load(FILE) with torch.onnx.export(program, dynamo=True)"
 )
 _PICKLE: Final = Foreign("a Python pickle, perhaps a PyTorch checkpoint or a scikit-learn model", "export it to ONNX")
-_WEIGHTS: Final = "export the model that it belongs to; 'surgery passes load-weights' shows how to put them into one"
+_WEIGHTS: Final = "export the model that it belongs to; 'surgery passes import-weights' shows how to put them into one"
 _SAFETENSORS: Final = Foreign("a safetensors file, which holds weights and no graph", _WEIGHTS)
 _GGUF: Final = Foreign("a GGUF file, which holds weights and no graph", "export the original model to ONNX")
 _OPENVINO: Final = Foreign("an OpenVINO model", "export the model it was converted from to ONNX")

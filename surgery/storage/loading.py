@@ -95,6 +95,13 @@ def _fetch_data(path: Path, url_of: Callable[[str], str]) -> None:
             remote.fetch(url_of(location), target)
 
 
+def opens_in_runtime(path: Path) -> bool:
+    """Return whether ONNX Runtime opens a model file by its path: protobuf and the ORT format, and no text."""
+    if ort_format.is_ort(path):
+        return path.suffix == ort_format.SUFFIX
+    return text_formats.of(path) is None or not text_formats.is_text(read_head(path))
+
+
 def external_locations(path: Path) -> list[str]:
     """Return where a model file says that its external data lies, without looking for it. Raises ModelFileError."""
     format_name = text_formats.of(path)

@@ -28,7 +28,7 @@ COREML: Final = Foreign(
     "a Core ML model", "there is no converter back that keeps all; export the original model to ONNX"
 )
 PADDLE: Final = Foreign("a PaddlePaddle model", "convert its folder with 'paddle2onnx --model_dir FOLDER'")
-TENSOR: Final = Foreign("an ONNX tensor, not a model", "name the model; pass test inputs with --inputs")
+TENSOR: Final = Foreign("an ONNX tensor, not an ONNX model", "name the model; pass test inputs with --inputs")
 
 _MOST: Final = 10_000
 """Fields of a message that are looked at."""
