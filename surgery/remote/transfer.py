@@ -70,7 +70,14 @@ def _require_size(files: AbstractFileSystem, path: str, part: Path, url: str) ->
 def check_writable(url: str, *, force: bool = False) -> None:
     """Raise OutputError if an object cannot be written: its protocol is read-only, or it exists and `force` is off."""
     _require_writing(url)
-    if not force and exists(url, output=True):
+    try:
+        found = exists(url, output=True)
+    except OutputError as error:
+        # Who may write need not be allowed to read.
+        if not force or not isinstance(error.__cause__, PermissionError):
+            raise
+        found = False
+    if found and not force:
         raise OutputError("the object exists", where=shown(url), todo="name another one, or use --force")
 
 
