@@ -26,7 +26,7 @@ _DEFERRING: Final = ("s3", "s3a", "gs", "gcs", "memory")
 """Protocols with files that are uploaded first, and appear when they are committed."""
 
 _READ_ONLY: Final = ("http", "https", "zip", "tar", "libarchive", "github", "gist", "git", "data", "reference")
-_STEP: Final = 1 << 24
+_STEP: Final = 1 << 22
 
 
 def exists(url: str, *, output: bool = False) -> bool:
