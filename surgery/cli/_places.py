@@ -125,6 +125,10 @@ def _model(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
 
 def _recipe(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
     # Whoever loads recipes reads standard input: relative paths in it start at the current folder.
+    from surgery import remote
+
+    if text != STREAM and remote.name_of(text).endswith(".onnx"):
+        return _model(text, arguments, copies)
     return text if text == STREAM else _data(text, arguments, copies)
 
 
