@@ -33,6 +33,7 @@ FOLDERS = [
         "engine",
         "bisection",
         "inspection",
+        "checkpoints",
     ),
     *("differences", "drawing", "opsets", "splitting", "testing", "scaffold", "report", "cli", "docsgen", "__main__"),
 ]
