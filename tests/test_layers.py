@@ -34,6 +34,7 @@ FOLDERS = [
         "bisection",
         "inspection",
         "checkpoints",
+        "exporting",
     ),
     *("differences", "drawing", "opsets", "splitting", "testing", "scaffold", "report", "cli", "docsgen", "__main__"),
 ]
