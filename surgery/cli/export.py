@@ -1,8 +1,8 @@
 """Export a PyTorch module or program to ONNX, verify it against PyTorch, and clean it up with a recipe.
 
 MODULE:CALLABLE is imported and called in a process of its own; it gives a torch.nn.Module, or a module with example
-inputs. Both run on several sets of inputs, at several sizes of each dynamic dim, so that a branch or a size that tracing
-froze is found and named. Nothing is written if they differ. Needs PyTorch: pip install 'onnx-surgery[torch]'.
+inputs. Both run on several sets of inputs, at several sizes of each dynamic dim, so that a branch or a size that
+tracing froze is found and named. Nothing is written if they differ. Needs PyTorch: pip install 'onnx-surgery[torch]'.
 """
 
 from __future__ import annotations

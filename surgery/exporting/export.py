@@ -74,8 +74,9 @@ class Exported:
         """Return plain values.
 
         `stages` name what was done, with seconds. `exported` and `result` are verdicts as `surgery verify` has them,
-        with `turned`: the lines that decide by the value of a tensor and went another way than in the export; `unturned`:
-        those that never did; `left_out`: inputs that the module refuses. `cleanup` is the report of the recipe.
+        with `turned`: the lines that decide by the value of a tensor and went another way than in the export;
+        `unturned`: those that never did; `left_out`: inputs that the module refuses. `cleanup` is the report of the
+        recipe.
         """
         return {
             "format_version": FORMAT_VERSION,

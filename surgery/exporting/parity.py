@@ -1,8 +1,8 @@
 """Does an exported model compute what the module computes?
 
 The module is the original, and the model is judged as any changed one: on inputs drawn for its graph, at several sizes
-of each dynamic dim, with the same tolerances, and with the module in float64 where rounding is in doubt. Three things are
-looked for that only an export has:
+of each dynamic dim, with the same tolerances, and with the module in float64 where rounding is in doubt. Three things
+are looked for that only an export has:
 
 - a size that the module takes and the model refuses: a dim that tracing froze;
 - a branch that went another way in the example: the values that the module reads from tensors are noted, run by run,
@@ -210,6 +210,7 @@ def _turning(side: TorchSide, example: Mapping[str, Any], decisions: Sequence[De
         "zeros": np.zeros_like,
         "example inputs times 100": lambda array: array * np.array(100, array.dtype),
         "example inputs times -100": lambda array: array * np.array(-100, array.dtype),
+        "example inputs times 10000": lambda array: array * np.array(10000, array.dtype),
         "example inputs over 1000": lambda array: array / np.array(1000, array.dtype),
         "absolute example inputs": np.abs,
         "negative example inputs": lambda array: -np.abs(array),

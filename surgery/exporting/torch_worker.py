@@ -10,6 +10,7 @@ import importlib.util
 import inspect
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -57,6 +58,8 @@ def load(target: str, folder: str, inputs: Sequence[Mapping[str, Any]], data: Ma
         import torch
     except ImportError as error:
         raise ExportError("export needs PyTorch: pip install 'onnx-surgery[torch]'") from error
+    # One run follows the other, and the threads of both processes would wait for each other.
+    torch.set_num_threads(1)
     os.chdir(folder)
     stage(f"loading {target}")
     loaded = _program(target) if target.endswith(".pt2") else _module(target)
@@ -288,16 +291,25 @@ def _reason(error: BaseException) -> str:
     while here is not None and here not in chain:
         chain.append(here)
         here = here.__cause__ or here.__context__
-    words = ""
+    texts = [line.strip() for one in chain for line in str(one).splitlines() if line.strip()]
+    guards = [line for line in texts if line.startswith("Could not") and "data-dependent" in line]
+    plain = [line for line in texts if "Failed to export" not in line and not line.startswith("<class")]
+    words = (guards or plain or [type(error).__name__])[0]
+    place = _last_own_line(chain)
+    return f"{words[:300]}{f', at {place}' if place else ''}"
+
+
+def _last_own_line(chain: Sequence[BaseException]) -> str:
+    """Return the innermost line outside of PyTorch and of this package that an error passed through."""
+    import torch
+
+    homes = str(Path(torch.__file__).parent), str(Path(__file__).parents[1]), "<"
     for one in chain:
-        text = [line.strip() for line in str(one).splitlines() if line.strip()]
-        guard = [line for line in text if "data-dependent" in line or "Caused by" in line or line.startswith("File ")]
-        if guard:
-            words = " ".join(dict.fromkeys(guard[:2]))
-            break
-        if text and "Failed to export" not in text[0]:
-            words = text[0]
-    return (words or type(error).__name__)[:400]
+        frames = traceback.extract_tb(one.__traceback__)
+        for frame in reversed(frames):
+            if not frame.filename.startswith(homes) and "site-packages" not in frame.filename:
+                return f"{Path(frame.filename).name}:{frame.lineno} `{frame.line}`"
+    return ""
 
 
 def _told(caught: Sequence[warnings.WarningMessage]) -> list[dict[str, Any]]:

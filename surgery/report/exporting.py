@@ -31,7 +31,9 @@ def report(made: Exported, *, every: bool = False) -> RenderableType:
 
 def _decisions(found: Compared) -> list[RenderableType]:
     """Show which branches depend on values, and whether both of their sides were seen."""
-    turned: list[RenderableType] = [Text(f"value-dependent: {one}", style="yellow") for one in found.turned]
+    # A number that is another one each time is no branch, and where the outputs agree it was not frozen.
+    shown = [one for one in found.turned if isinstance(one.before, bool) or found.verdict.is_different]
+    turned: list[RenderableType] = [Text(f"value-dependent: {one}", style="yellow") for one in shown]
     for one in found.unturned:
         text = f"value-dependent: {one.place} was {one.value} on all inputs; the other way is not verified"
         turned.append(Text(text, style="yellow"))
@@ -49,4 +51,4 @@ def conclusion(made: Exported) -> RenderableType:
     if found.verdict.is_unverified:
         return Text(f"unverified: {found.verdict.message}", style="yellow")
     nodes = "" if made.cleanup is None else f", {made.cleanup.input.nodes} -> {made.cleanup.output.nodes} nodes"
-    return Text(f"ok: exported with {made.exporter}{nodes}; as PyTorch computes it", style="green")
+    return Text(f"ok: exported with {made.exporter}{nodes}, verified against PyTorch", style="green")
