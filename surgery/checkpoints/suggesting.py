@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -64,28 +64,22 @@ def suggest(plan: Plan, targets: Mapping[str, Target], entries: Mapping[str, Ent
 
 def _prefixes(wanted: Iterable[str], free: Iterable[str]) -> tuple[dict[str, tuple[str, int]], dict[str, str]]:
     """Find the prefix that brings most names together, and the names that it does."""
-    ends: dict[str, list[str]] = defaultdict(list)
-    for name in free:
-        for end in _ends(name):
-            ends[end].append(name)
-    count: Counter[tuple[str, str]] = Counter()
+    initializers, tensors = dict.fromkeys(wanted), dict.fromkeys(free)
+    longer = [(name, end) for name in initializers for end in _ends(name) if end in tensors]
+    shorter = [(end, name) for name in tensors for end in _ends(name) if end in initializers]
     pairs: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
-    for name in wanted:
-        for end in _ends(name):
-            for other in ends.get(end, ()):
-                if name == end or other == end:
-                    change = name.removesuffix(end), other.removesuffix(end)
-                    count[change] += 1
-                    pairs[change][name] = other
-    if not count:
+    for name, tensor in (*longer, *shorter):
+        common = min(name, tensor, key=len)
+        pairs[name.removesuffix(common), tensor.removesuffix(common)][name] = tensor
+    if not pairs:
         return {}, {}
-    (new, old), hits = count.most_common(1)[0]
-    return {f"{new}*": (f"{old}*", hits)}, pairs[new, old]
+    (new, old), found = max(pairs.items(), key=lambda item: len(item[1]))
+    return {f"{new}*": (f"{old}*", len(found))}, found
 
 
 def _ends(name: str) -> list[str]:
     parts = name.split(".")
-    return [".".join(parts[index:]) for index in range(len(parts)) if len(parts) - index > 1 or index == 0]
+    return [".".join(parts[index:]) for index in range(1, len(parts))]
 
 
 def _by_path(target: Target, free: Iterable[str], entries: Mapping[str, Entry]) -> str | None:

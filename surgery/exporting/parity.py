@@ -202,8 +202,10 @@ def _sizes(binding: Binding) -> str:
 
 
 def _turning(side: TorchSide, example: Mapping[str, Any], decisions: Sequence[Decision]) -> tuple[DataSpec, ...]:
-    """Look for inputs at which the module decides otherwise: the example, turned, scaled and shifted."""
-    floats = [name for name, array in example.items() if np.asarray(array).dtype.kind == "f"]
+    """Look for inputs at which the module decides otherwise: the example, turned, scaled and shifted; all ones."""
+    kinds = {name: np.asarray(array).dtype.kind for name, array in example.items()}
+    floats = [name for name, kind in kinds.items() if kind == "f"]
+    counts = [name for name, kind in kinds.items() if kind in "iub"]
     found: list[DataSpec] = []
     changes: dict[str, Callable[[Any], Any]] = {
         "negated example inputs": lambda array: -array,
@@ -216,9 +218,11 @@ def _turning(side: TorchSide, example: Mapping[str, Any], decisions: Sequence[De
         "negative example inputs": lambda array: -np.abs(array),
         "example inputs plus 10": lambda array: array + np.array(10, array.dtype),
     }
+    tried = [(title, change, floats) for title, change in changes.items()]
+    tried += [(title, change, counts) for title, change in (("ones", np.ones_like), ("zeros", np.zeros_like))]
     before = [one.value for one in decisions]
-    for title, change in changes.items():
-        for names in [floats] if len(floats) == 1 else [floats, *([name] for name in floats)]:
+    for title, change, chosen in tried:
+        for names in [chosen, *([name] for name in chosen)] if len(chosen) > 1 else [chosen]:
             feed = {name: change(array) if name in names else array for name, array in example.items()}
             ran = side.run([feed])[0]
             if ran.refused is None and [one.value for one in ran.decisions] != before:
