@@ -127,6 +127,7 @@ def make(
         source = said or Source((name,))
         if mapping.keep and keep.fit(name):
             plan.kept.append(name)
+            used.update(tensor for tensor in source.tensors if tensor in entries)
         elif any(tensor not in entries for tensor in source.tensors):
             _lacking(plan, target, source if said else None, entries)
         else:

@@ -222,7 +222,7 @@ def _turning(side: TorchSide, example: Mapping[str, Any], decisions: Sequence[De
     tried += [(title, change, counts) for title, change in (("ones", np.ones_like), ("zeros", np.zeros_like))]
     before = [one.value for one in decisions]
     for title, change, chosen in tried:
-        for names in [chosen, *([name] for name in chosen)] if len(chosen) > 1 else [chosen]:
+        for names in [chosen, *([name] for name in chosen)] if len(chosen) > 1 else [chosen] * len(chosen):
             feed = {name: change(array) if name in names else array for name, array in example.items()}
             ran = side.run([feed])[0]
             if ran.refused is None and [one.value for one in ran.decisions] != before:
