@@ -53,6 +53,7 @@ class Exported:
     warnings: tuple[str, ...] = ()
     exported: Compared | None = None
     cleanup: Result | None = None
+    cleanup_report: dict[str, Any] | None = None
     result: Compared | None = None
     accepts: bool = False
     written: Path | None = None
@@ -87,7 +88,7 @@ class Exported:
             "stages": [stage.to_json() for stage in self.stages],
             "warnings": list(self.warnings),
             "exported": None if self.exported is None else self.exported.to_json(),
-            "cleanup": None if self.cleanup is None else self.cleanup.to_json(),
+            "cleanup": self.cleanup_report,
             "result": None if self.result is None else self.result.to_json(),
         }
 
@@ -171,6 +172,8 @@ def _finish(
         inputs = replace(recipe.inputs, dims=known.dims, tensors=known.tensors)
         made.cleanup = runner.run(stored, replace(recipe, inputs=inputs, verify=_joined(recipe, spec)))
         result = made.cleanup
+        # It has the hash of the file that the exporter wrote, which is gone when the export is over.
+        made.cleanup_report = result.to_json()
         said.append(f"{recipe.name}: {result.input.nodes} -> {result.output.nodes} nodes")
     with made.stage("compare the result", show) as said:
         model = storage.without_alias(made.cleanup.proto).SerializeToString(deterministic=True)

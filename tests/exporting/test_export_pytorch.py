@@ -104,10 +104,10 @@ def test_a_frozen_branch_is_found_and_named(export: Any, tmp_path: Path) -> None
     code, found, _ = export("branch")
     assert code == 1 and found["exported"]["verdict"] == "different" and not (tmp_path / "out.onnx").exists()
     message = found["exported"]["message"]
-    assert "tracing froze nets.py:19 `if y.sum() > 0:` was" in message and "data)" in message
+    assert "tracing froze nets.py:20 `if y.sum() > 0:` was" in message and "data)" in message
     worst = found["exported"]["details"]["worst"]
     assert worst["output"] and worst["index"] and worst["binding"]["character"]
-    assert any("nets.py:19" in warning for warning in found["warnings"])
+    assert any("nets.py:20" in warning for warning in found["warnings"])
 
 
 def test_a_branch_that_nothing_turned_is_told(export: Any) -> None:
@@ -147,7 +147,7 @@ def test_what_dynamo_cannot_do_has_a_line(export: Any, tmp_path: Path, capsys: p
     target = f"{tmp_path / 'nets.py'}:branch"
     assert cli.main(["export", target, "--trust", "--exporter", "dynamo"]) == 2
     said = capsys.readouterr().err
-    assert "nets.py:19 `if y.sum() > 0:`" in said and "try --exporter auto" in said and said.count("\n") == 1
+    assert "nets.py:20 `if y.sum() > 0:`" in said and "try --exporter auto" in said and said.count("\n") == 1
 
 
 def test_a_program(export: Any, tmp_path: Path) -> None:
