@@ -29,6 +29,8 @@ FOLDERS = [
         "verification",
         "benchmarking",
         "recipe",
+        "identity",
+        "provenance",
         "why",
         "engine",
         "bisection",
@@ -36,7 +38,19 @@ FOLDERS = [
         "checkpoints",
         "exporting",
     ),
-    *("differences", "drawing", "opsets", "splitting", "testing", "scaffold", "report", "cli", "docsgen", "__main__"),
+    *(
+        "planning",
+        "differences",
+        "drawing",
+        "opsets",
+        "splitting",
+        "testing",
+        "scaffold",
+        "report",
+        "cli",
+        "docsgen",
+        "__main__",
+    ),
 ]
 RANK = {name: rank for rank, name in enumerate(FOLDERS)}
 ENGINE = sorted((ROOT / "surgery").rglob("*.py"))

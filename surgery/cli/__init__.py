@@ -31,9 +31,12 @@ from surgery.cli import (
     extract,
     import_weights,
     inspect,
+    lock,
     new,
     opset,
     passes,
+    plan,
+    provenance,
     recipe,
     report,
     run,
@@ -51,6 +54,7 @@ from surgery.errors import RecipeError, SurgeryError
 _COMMANDS = (
     *(
         apply,
+        plan,
         inspect,
         view,
         check,
@@ -72,7 +76,7 @@ _COMMANDS = (
         externalize,
         embed,
     ),
-    *(why, recipe, schema, new, test),
+    *(why, recipe, lock, provenance, schema, new, test),
 )
 _MISTAKEN = 2
 _BROKEN = 3
