@@ -36,6 +36,8 @@ FOLDERS = [
         "engine",
         "bisection",
         "inspection",
+        "checkpoints",
+        "exporting",
     ),
     *(
         "planning",
