@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from surgery import __version__
 from surgery.cli import (
     _output,
+    _parsing,
     _signals,
     apply,
     bench,
@@ -175,7 +176,7 @@ def _trace(arguments: argparse.Namespace) -> None:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
-    parser = argparse.ArgumentParser(
+    parser = _parsing.Parser(
         prog="surgery",
         description="Optimize and edit ONNX models with recipes of passes, each step verified against the original.",
         epilog="exit codes: 0 success, 1 negative verdict, 2 invalid input, 3 internal failure, 130 interrupted",
