@@ -41,6 +41,8 @@ _ALSO = {
     "autocomplete": "completion",
 }
 
+_MISSING = re.compile(r"(?:the following arguments are|one of the arguments (.*) is) required(?:: (.*))?")
+
 
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line each, with what was probably meant; the exit code is 2."""
@@ -49,12 +51,12 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the message and end the process."""
-        missing = re.fullmatch(r"the following arguments are required: (.*)", message)
+        missing = _MISSING.fullmatch(message)
         if missing is not None:
+            names = " or ".join((missing[1] or "").split()) or str(missing[2])
             unknown = [text for text in self._given if self._is_unknown(text)]
-            verb = "are" if "," in missing[1] else "is"
             # What looks missing is often there, under a misspelt name.
-            message = self._unknown(unknown) if unknown else f"{missing[1]} {verb} missing"
+            message = self._unknown(unknown) if unknown else f"{names} {'are' if ',' in names else 'is'} missing"
         remedy = "" if "; " in message else f"; see '{self.prog} --help'"
         _output.say(f"{self.prog}: {message}{remedy}")
         self.exit(_MISTAKEN)
