@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, TextIO
 
+from surgery.cli import _log
 from surgery.errors import OutputError
 from surgery.report.visible import OBEYED, visible
 
@@ -74,13 +75,15 @@ def erase_sign() -> None:
 
 
 def say(text: str) -> None:
-    """Write text to stderr, and end the line."""
+    """Write text to stderr, and end the line. It is a warning, or else the error that ends the command."""
     erase_sign()
+    _log.note(text, "WARNING" if text.startswith("surgery: warning: ") else "ERROR")
     sys.stderr.write(f"{visible(text)}\n")
 
 
 def write_text(text: str) -> None:
     """Write text to stdout as it is, but for what a terminal would obey."""
+    _log.note(text)
     with _full():
         sys.stdout.write(visible(text))
 
@@ -127,20 +130,30 @@ def write(renderable: RenderableType, *, wrap: bool = True) -> None:
     with _full():
         if sys.stdout.isatty() and console.is_terminal:
             console.print(renderable, soft_wrap=not wrap)
+            _log.note(_plain(renderable, wrap=wrap))
             return
         forced = console.is_terminal  # FORCE_COLOR is set
         console = _console()(highlight=False, markup=False, width=160, file=io.StringIO(), force_terminal=forced)
         with console.capture() as captured:
             console.print(renderable, soft_wrap=not wrap)
         sys.stdout.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+        _log.note(_plain(renderable, wrap=wrap) if forced else captured.get())
+
+
+def _plain(renderable: RenderableType, *, wrap: bool) -> str:
+    """Return what is printed as text without colors."""
+    console = _console()(highlight=False, markup=False, width=160, file=io.StringIO(), force_terminal=False)
+    with console.capture() as captured:
+        console.print(renderable, soft_wrap=not wrap)
+    return captured.get()
 
 
 def messages() -> Console:
     """Return the console for progress and remarks, on stderr; with `--quiet` it shows nothing."""
     erase_sign()
     if _State.quiet:
-        return _console()(file=io.StringIO(), force_terminal=False, highlight=False, markup=False)
-    return _console()(stderr=True, highlight=False, markup=False)
+        return _telling()(file=io.StringIO(), force_terminal=False, highlight=False, markup=False)
+    return _telling()(stderr=True, highlight=False, markup=False)
 
 
 @cache
@@ -157,3 +170,15 @@ def _console() -> type[Console]:
                 yield part if part.control else segment.Segment(visible(part.text), part.style)
 
     return Showing
+
+
+@cache
+def _telling() -> type[Console]:
+    """Return the class of consoles of which the log has all text."""
+
+    class Telling(_console()):  # type: ignore[misc]
+        def print(self, *objects: Any, **options: Any) -> None:
+            _log.note(" ".join(one for one in objects if isinstance(one, str)))
+            super().print(*objects, **options)
+
+    return Telling

@@ -48,6 +48,8 @@ class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line each, with what was probably meant; the exit code is 2."""
 
     _given: Sequence[str] = ()
+    seen: set[str]
+    """The attributes that the arguments of the last call set, without defaults."""
 
     def error(self, message: str) -> NoReturn:
         """Print the message and end the process."""
@@ -66,10 +68,19 @@ class Parser(argparse.ArgumentParser):
     ) -> tuple[argparse.Namespace, list[str]]:
         """Parse all arguments. What is left over is an error here already, where it is known which command it is."""
         self._given = sys.argv[1:] if args is None else list(args)
+        self.seen = set()
         found, left = super().parse_known_args(args, namespace)
+        # The innermost parser comes first: it is the one of the command.
+        found.parser = getattr(found, "parser", self)
         if left:
             self.error(self._unknown(left))
         return found, left
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """Note which options are given."""
+        if action.option_strings:
+            self.seen.add(action.dest)
+        return super()._get_values(action, arg_strings)
 
     def _is_unknown(self, text: str) -> bool:
         name = text.partition("=")[0]
