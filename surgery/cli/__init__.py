@@ -26,8 +26,10 @@ from surgery.cli import (
     bench,
     bisect,
     check,
+    completion,
     config,
     diff,
+    doctor,
     embed,
     export_weights,
     externalize,
@@ -72,7 +74,7 @@ _COMMANDS = (
         externalize,
         embed,
     ),
-    *(why, recipe, schema, config, new, test),
+    *(why, recipe, schema, config, completion, doctor, new, test),
 )
 _MISTAKEN = 2
 _BROKEN = 3

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, TextIO
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 PLAIN = ("text", "json")
 REPORTS = (*PLAIN, "github", "junit", "sarif", "markdown")
 """The formats of a command whose result other tools have to show; such a command has it as `FORMATS`."""
+
+FORMAT_VERSION = 1
+"""The version of JSON reports. It changes when a key is removed, renamed or gets another meaning, not for new keys."""
 
 _DUMB = ("", "dumb", "unknown")
 """Kinds of terminals that cannot erase what they show."""
@@ -111,8 +114,13 @@ def add_format(parser: argparse.ArgumentParser, formats: Sequence[str] = PLAIN) 
     parser.add_argument("--format", choices=formats, default="text", help="output format (default: text)")
 
 
-def write_json(data: Any) -> None:
-    """Write one JSON document to stdout."""
+def write_json(data: Mapping[str, Any]) -> None:
+    """Write a report as a JSON document to stdout; it begins with the version of its format."""
+    write_document({"format_version": FORMAT_VERSION, **data})
+
+
+def write_document(data: Any) -> None:
+    """Write a JSON document to stdout whose format is not surgery's own, or that is a recipe or a schema."""
     plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
     text = json.dumps(data, indent=2, ensure_ascii=plain)
     # Within a string, which is where such characters are, this is how JSON writes them.

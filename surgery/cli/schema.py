@@ -31,7 +31,7 @@ def main(arguments: argparse.Namespace) -> int:
     _plugins.load(arguments)
     schema = jsonschema.of_profiles() if arguments.targets else jsonschema.schema()
     if arguments.output is None:
-        _output.write_json(schema)
+        _output.write_document(schema)
         return 0
     path = Path(arguments.output)
     if path.exists() and not arguments.force and not _is_ours(path, schema["title"]):
