@@ -34,6 +34,7 @@ from surgery.cli import (
     export_weights,
     externalize,
     extract,
+    init,
     inspect,
     new,
     opset,
@@ -74,7 +75,7 @@ _COMMANDS = (
         externalize,
         embed,
     ),
-    *(why, recipe, schema, config, completion, doctor, new, test),
+    *(why, recipe, schema, config, completion, doctor, init, new, test),
 )
 _MISTAKEN = 2
 _BROKEN = 3

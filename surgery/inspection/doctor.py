@@ -319,7 +319,7 @@ def _files() -> _Found:
 
 def _space() -> _Found:
     """Look at the folders that runs write to."""
-    for folder in dict.fromkeys((tempfile.gettempdir(), "/dev/shm", os.getcwd())):
+    for folder in dict.fromkeys((tempfile.gettempdir(), "/dev/shm", str(Path.cwd()))):
         problem = _unwritable(Path(folder))
         if problem:
             level: Level = "broken" if folder == tempfile.gettempdir() else "note"
