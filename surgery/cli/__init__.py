@@ -36,9 +36,12 @@ from surgery.cli import (
     extract,
     init,
     inspect,
+    lock,
     new,
     opset,
     passes,
+    plan,
+    provenance,
     recipe,
     report,
     run,
@@ -56,6 +59,7 @@ from surgery.errors import RecipeError, SurgeryError
 _COMMANDS = (
     *(
         apply,
+        plan,
         inspect,
         view,
         check,
@@ -75,7 +79,7 @@ _COMMANDS = (
         externalize,
         embed,
     ),
-    *(why, recipe, schema, config, completion, doctor, init, new, test),
+    *(why, recipe, lock, provenance, schema, config, completion, doctor, init, new, test),
 )
 _MISTAKEN = 2
 _BROKEN = 3
