@@ -238,6 +238,30 @@ SHAPES: Mapping[str, tuple[Mapping[str, Any], ...]] = {
             ]
         },
     ),
+    "plan": (
+        {
+            "format": "string",
+            "verified": "string",
+            "again": "boolean",
+            "basis": "object",
+            "before": "object",
+            "after": "object",
+            "expectations": "array",
+            "steps": ["object"],
+            "ok": "boolean",
+            "failure": "string?",
+        },
+    ),
+    "provenance": (
+        {
+            "model": "string",
+            "ok": "boolean",
+            "findings": "array",
+            "checked": "array",
+            "remarks": "array",
+            "statement": "object",
+        },
+    ),
     "lock": ({"lock": "string", "changes": _CHANGES, "ok?": "boolean", "pins?": "object"},),
     "config-show": (
         {

@@ -36,6 +36,8 @@ RUNS = {
     "embed": ["embed m.onnx -o y.onnx"],
     "why": ["why fuse-gelu m.onnx"],
     "recipe-check": ["recipe check tidy bad.yaml"],
+    "plan": ["plan tidy m.onnx"],
+    "provenance": ["provenance made.onnx"],
     "lock": ["lock tidy -o l.lock"],
     "config-show": ["config show", "config show apply"],
     "completion": ["completion bash"],
@@ -48,7 +50,7 @@ SLOW = {
     "init": ["init m.onnx --recipe tidy"],
 }
 OWN_FORMAT = {"recipe-show": "a recipe", "schema": "a JSON schema"}
-WITHOUT = {"plan", "provenance", "sensitivity", "tune"}
+WITHOUT = {"sensitivity", "tune", "batch", "corpus", "export", "import-weights", "cache-info", "cache-prune"}
 """Commands whose reports have a version, and no schema yet."""
 
 
@@ -72,6 +74,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_report_is_what_the_schema_says(name: str, folder: Path) -> None:
     if name == "report":
         Path("run.json").write_text(json.dumps(run("apply tidy m.onnx")))
+    if name == "provenance":
+        run("apply tidy m.onnx -o made.onnx")
     if name == "test":
         Path("project").mkdir()
         run("new pass my-pass --dir project")
