@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from surgery import Builder, Graph, Node, Parity, Value, data_type, graph_pass
+from surgery import Builder, Graph, Node, Parity, Value, data_type, graph_pass, is_finite
 
 from ._causal import Hidden, hidden
 from ._core import core
 from ._decoder import Decoder, decoder, flattened, fresh_columns
 from ._dependence import Dependence
-from ._mask import clamped, fits, is_finite
+from ._mask import clamped, fits
 from ._shared import hand_on_flat, ints
 from ._written import explain
 
@@ -39,6 +39,8 @@ def fuse_group_query_attention(graph: Graph) -> None:
     - Without keys of earlier runs, or with one query or one element of the batch, `causal` is 0 and the mask is the
       bias alone, whatever it hides. A row that is masked whole is uniform in both; infinities are refused, and the
       lowest number of the type is halved, as in fuse-attention.
+    - A mask that is minus infinity for keys to come, and adds a bias to the other scores, is `causal` with that bias:
+      each query sees itself at least, so that no row is masked whole.
     - With keys of earlier runs, several queries and a batch the kernel wants `query_seqlens`, all of the length of
       this run, and `causal`. The mask must hide keys to come by a comparison of positions (Range) that is in the
       graph; where that is all it hides, there is no bias. A sliding window is `local_window_size`.
@@ -138,10 +140,10 @@ def _form(read: Decoder, ready: Ready, dependence: Dependence, opset: int, new: 
     new.require(fits(mask, *wanted), "the mask is not known to fit the scores")
     states = {read.keys.whole, read.values.whole}
     new.require(not dependence.any_on([mask], states), "the mask is computed from keys or values")
-    new.require(is_finite(mask), "the mask may hold infinities")
     found = hidden(mask, read.past)
     if found is not None and found.is_causal and not found.others:
-        return Form(_window(found), None, needs_lengths=not read.takes_any_bias, restores_rows=False)
+        return Form(_window(found), *_also(found, read, ready, opset, new), restores_rows=False)
+    new.require(is_finite(mask), "the mask may hold infinities")
     if read.takes_any_bias:
         return Form(
             {"causal": 0}, _bias(mask, read, ready, opset, new, lowest=True), needs_lengths=False, restores_rows=False
@@ -151,6 +153,16 @@ def _form(read: Decoder, ready: Ready, dependence: Dependence, opset: int, new: 
     new.require(_swallows(found, mask), "scores count next to what the mask adds, and a row may be masked whole")
     bias = _bias(mask, read, ready, opset, new, lowest=False)
     return Form(_window(found), bias, needs_lengths=True, restores_rows=True)
+
+
+def _also(found: Hidden, read: Decoder, ready: Ready, opset: int, new: Builder) -> tuple[Value | None, bool]:
+    """Return what is added to scores that a causal mask or a window does not hide, and if there have to be lengths."""
+    if found.bias is None:
+        return None, not read.takes_any_bias
+    wanted = read.batch, read.count * read.keys.times, read.length, read.total
+    new.require(fits(found.bias, *wanted), "the mask is not known to fit the scores")
+    new.require(is_finite(found.bias), "the mask may hold infinities")
+    return _bias(found.bias, read, ready, opset, new, lowest=False), not read.takes_any_bias
 
 
 def _window(found: Hidden) -> dict[str, int]:
