@@ -8,9 +8,13 @@ import numpy as np
 from surgery import Builder, Graph, Node, Value
 
 from ._core import only_reader, scalar_factor
+from ._shared import split
 
 _STEPS = 8
 """How many nodes are followed from cos or sin to the Concat that repeats its halves."""
+
+
+Dims = tuple[int | str | None, ...]
 
 
 @dataclass(frozen=True)
@@ -18,7 +22,8 @@ class Rotation:
     """A tensor of heads, the factors, the nodes that turn it, and what they make.
 
     Where the rotation `is_halved`, the factors have half of the columns that are turned. With a `width`, so many first
-    columns of each head are turned.
+    columns of each head are turned. Where there are `pieces`, the heads are these two parts of `data`, one after the
+    other, which a Split gives out.
     """
 
     data: Value
@@ -28,11 +33,20 @@ class Rotation:
     end: Value
     is_halved: bool = False
     width: int | None = None
+    pieces: tuple[Value, Value] | None = None
 
     @property
-    def angles_shape(self) -> tuple[int | str | None, ...]:
+    def shape(self) -> Dims | None:
+        """The dims of the heads."""
+        shape = self.data.shape
+        if shape is None or not self.pieces:
+            return shape
+        return (*shape[:-1], sum(_width(piece) for piece in self.pieces))
+
+    @property
+    def angles_shape(self) -> Dims:
         """The dims of cos or sin of their own for each element of the batch and head."""
-        *outer, size = self.data.shape or (None,)
+        *outer, size = self.shape or (None,)
         assert isinstance(size, int)
         turned = size if self.width is None else self.width
         return (*outer, turned // 2 if self.is_halved else turned)
@@ -124,22 +138,48 @@ def _of_halves(
     return replace(found, width=None) if width == size else None
 
 
+def gathered(found: Rotation, opset: int, new: Builder) -> Value:
+    """Return the heads of which columns are turned, where need be from a Split that leaves them in one piece."""
+    node = None if found.pieces is None else found.pieces[0].producer
+    if node is None or found.pieces is None:
+        return found.data
+    first, widths = found.pieces[0].output_index or 0, [_width(value) for value in node.outputs]
+    joined = [*widths[:first], sum(widths[first : first + 2]), *widths[first + 2 :]]
+    parts = split(found.data, len(found.shape or ()) - 1, joined, new, opset)
+    others = [*node.outputs[:first], *node.outputs[first + 2 :]]
+    for old, value in zip(others, [*parts[:first], *parts[first + 1 :]]):
+        if old.is_used:
+            new.replace(old, value)
+    return parts[first]
+
+
+def _width(value: Value) -> int:
+    """Return the last dim, which is known."""
+    last = (value.shape or (None,))[-1]
+    assert isinstance(last, int)
+    return last
+
+
 def _with_rest(found: Rotation, rest: Value) -> Rotation | None:
     """Return a rotation after which the columns that are not turned stand, of the same heads."""
     assert found.width is not None
-    cut, data, nodes = rest.producer, found.data, found.nodes
+    cut, data = rest.producer, found.data
     whole = None if cut is None else cut.input(0)
     if cut is None or whole is None or whole.shape is None or not isinstance(whole.shape[-1], int):
         return None
-    rank, size = len(whole.shape), whole.shape[-1]
+    rank, size, nodes = len(whole.shape), whole.shape[-1], found.nodes | {cut}
+    stays = last_range(rest, rank, size)
     if data != whole:
         inner = data.producer
-        if inner is None or inner.input(0) != whole or last_range(data, rank, size) != (0, found.width):
+        if inner is None or inner.input(0) != whole or stays is None:
+            return None
+        bounds = last_range(data, rank, size)
+        if inner == cut and len(cut.outputs) > 2 and bounds == (stays[0] - found.width, stays[0]):
+            return replace(found, data=whole, nodes=nodes, pieces=(data, rest))
+        if bounds != (0, found.width):
             return None
         nodes |= {inner}
-    if last_range(rest, rank, size) != (found.width, size):
-        return None
-    return replace(found, data=whole, nodes=nodes | {cut})
+    return replace(found, data=whole, nodes=nodes) if stays == (found.width, size) else None
 
 
 def _half_turn(value: Value) -> tuple[Value, list[Node]] | None:

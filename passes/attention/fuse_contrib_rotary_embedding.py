@@ -8,7 +8,7 @@ import numpy as np
 from surgery import Builder, Graph, Node, Parity, Value, graph_pass
 
 from ._core import Side, heads
-from ._rotation import Rotation, fits, half, repeats, rotations, widened
+from ._rotation import Rotation, fits, gathered, half, repeats, rotations, widened
 from ._shared import ints
 
 OPERATOR = "com.microsoft::RotaryEmbedding"
@@ -56,13 +56,13 @@ def fuse_contrib_rotary_embedding(graph: Graph) -> None:
         scope = node.scope
         tables = dict(prepared[scope])
         with graph.site(node) as new:
-            _fuse(found, tables, new)
+            _fuse(found, node, tables, new)
         if node.is_removed:
             prepared[scope] = tables
 
 
-def _fuse(found: Rotation, tables: Tables, new: Builder) -> None:
-    shape = found.data.shape
+def _fuse(found: Rotation, add: Node, tables: Tables, new: Builder) -> None:
+    shape = found.shape
     new.require(shape is not None and len(shape) == 4, "the rotated tensor is not of rank 4")
     assert shape is not None
     new.require_operator(OPERATOR, found.data)
@@ -75,19 +75,22 @@ def _fuse(found: Rotation, tables: Tables, new: Builder) -> None:
     cos, sin = (_table(factors, found, tables, new) for factors in (found.cos, found.sin))
     positions = _positions(found, tables, new)
     whole = widened(found)
+    data, size = gathered(whole, add.opset, new), (whole.shape or ())[-1]
     attributes = {"num_heads": shape[1], "rotary_embedding_dim": whole.width}
+    assert isinstance(size, int) and isinstance(shape[1], int)
 
     def turned(value: Value) -> Value:
         return new.node(OPERATOR, value, positions, cos, sin, attributes=attributes)
 
-    rows = _rows(whole.data, whole.nodes)
-    if rows is None:
-        new.replace(whole.end, turned(whole.data))
-        return
-    size = (whole.data.shape or ())[-1]
-    assert isinstance(size, int) and isinstance(shape[1], int)
-    again = new.node("Reshape", turned(_flat(rows, new)), ints(new, 0, 0, shape[1], size))
-    new.replace(whole.end, new.node("Transpose", again, perm=[0, 2, 1, 3]))
+    rows = _rows(data, whole.nodes)
+    if rows is not None:
+        again = new.node("Reshape", turned(_flat(rows, new)), ints(new, 0, 0, shape[1], size))
+        new.replace(whole.end, new.node("Transpose", again, perm=[0, 2, 1, 3]))
+    elif shape[1] == 1 and data.producer is not None and data.producer.op == "Reshape":
+        flat = turned(new.node("Reshape", data, ints(new, 0, -1, size)))  # one head is where a Transpose would put it
+        new.replace(whole.end, new.node("Reshape", flat, ints(new, 0, 1, -1, size)))
+    else:
+        new.replace(whole.end, turned(data))
 
 
 def _table(factors: Value, found: Rotation, tables: Tables, new: Builder) -> Value:

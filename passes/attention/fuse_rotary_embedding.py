@@ -6,7 +6,7 @@ from typing import Any
 from surgery import Builder, Graph, Node, Parity, Value, graph_pass
 
 from ._core import Side, heads
-from ._rotation import Rotation, fits, repeats, rotations
+from ._rotation import Rotation, fits, gathered, repeats, rotations
 from ._shared import ints
 
 
@@ -51,7 +51,7 @@ def fuse_rotary_embedding(graph: Graph) -> None:
 
 
 def _fuse(found: Rotation, add: Node, caches: dict[Value, Value], new: Builder) -> dict[Value, Value]:
-    shape, dtype = found.data.shape, found.data.dtype
+    shape, dtype = found.shape, found.data.dtype
     new.require(shape is not None and len(shape) == 4, "the rotated tensor is not of rank 4")
     assert shape is not None
     new.require(new.target.computes("RotaryEmbedding", dtype, add.opset), "no runtime has the operator for this type")
@@ -68,7 +68,7 @@ def _fuse(found: Rotation, add: Node, caches: dict[Value, Value], new: Builder) 
 
 def _cache(factors: Value, found: Rotation, new: Builder) -> Value:
     """Return one half of cos or sin as [batch, sequence, size / 2]."""
-    data, extents, shape = found.data, factors.shape, found.data.shape
+    data, extents, shape = found.data, factors.shape, found.shape
     assert extents is not None and shape is not None and isinstance(shape[-1], int)
     unsqueeze = factors.producer
     is_lifted = unsqueeze is not None and unsqueeze.op == "Unsqueeze" and _axes(unsqueeze) == (1,)
@@ -93,9 +93,11 @@ def _axes(unsqueeze: Node) -> tuple[int | str, ...] | None:
 def _rotated(found: Rotation, cos: Value, sin: Value, new: Builder) -> Value:
     cut, turn = heads(Side(found.data)), found.data.producer
     attributes = {"rotary_embedding_dim": found.width}
-    if cut is None or turn is None or not set(found.data.consumers) <= found.nodes or found.data.is_output:
-        count = (found.data.shape or ())[1] if found.width is not None else None
-        return new.node("RotaryEmbedding", found.data, cos, sin, attributes={**attributes, "num_heads": count})
+    is_read = found.data.is_output or not set(found.data.consumers) <= found.nodes
+    if cut is None or turn is None or is_read or found.pieces:
+        count = (found.shape or ())[1] if found.width is not None else None
+        data = gathered(found, 23, new)
+        return new.node("RotaryEmbedding", data, cos, sin, attributes={**attributes, "num_heads": count})
     reshape = turn.required_input(0).producer
     assert reshape is not None
     flat = new.node("RotaryEmbedding", cut.flat, cos, sin, attributes={**attributes, "num_heads": cut.count})
