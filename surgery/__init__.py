@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from surgery.graph.attributes import typed_attribute as typed_attribute
     from surgery.graph.builder import Builder as Builder
     from surgery.graph.evaluate import compute as compute
+    from surgery.graph.extents import sum_of_dims as sum_of_dims
+    from surgery.graph.finiteness import is_finite as is_finite
     from surgery.graph.graph import Graph as Graph
     from surgery.graph.literals import data_type as data_type
     from surgery.graph.literals import literal_tensor as literal_tensor
@@ -103,6 +105,7 @@ _HOMES = {
     "data_type": "graph.literals",
     "graph_pass": "registry.declare",
     "is_computed": "operators.kernels",
+    "is_finite": "graph.finiteness",
     "literal_tensor": "graph.literals",
     "misfit": "graph.misfits",
     "narrowing": "graph.narrowing",
@@ -110,6 +113,7 @@ _HOMES = {
     "pattern_pass": "registry.declare",
     "require_form": "graph.attributes",
     "saturates": "runtime.integer_products",
+    "sum_of_dims": "graph.extents",
     "typed_attribute": "graph.attributes",
     "unpacked_codes": "graph.literals",
 }
