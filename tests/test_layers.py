@@ -14,6 +14,7 @@ FOLDERS = [
         "pages",
         "workers",
         "operators",
+        "remote",
         "storage",
         "proto",
         "shapes",
@@ -35,8 +36,22 @@ FOLDERS = [
         "engine",
         "bisection",
         "inspection",
+        "checkpoints",
+        "exporting",
     ),
-    *("differences", "drawing", "opsets", "splitting", "testing", "scaffold", "report", "cli", "docsgen", "__main__"),
+    *(
+        "planning",
+        "differences",
+        "drawing",
+        "opsets",
+        "splitting",
+        "testing",
+        "scaffold",
+        "report",
+        "cli",
+        "docsgen",
+        "__main__",
+    ),
 ]
 RANK = {name: rank for rank, name in enumerate(FOLDERS)}
 ENGINE = sorted((ROOT / "surgery").rglob("*.py"))

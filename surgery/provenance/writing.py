@@ -98,11 +98,12 @@ def save(
     output = identify(proto, stored.weights, known)
     model = statement.embed(proto, statement.brief(origin, output))
     files = storage.save(model, path, stored.weights, layout=layout, force=force)
+    written = Path(path).with_name(files[0].name) if storage.is_by_content(Path(path)) else Path(path)
     if sidecar is not None and sidecar.written:
         found = statement.full(origin, output, files)
         text = json.dumps(found, indent=2, ensure_ascii=True) + "\n"
         signed = text if sidecar.key is None else signing.sign(text, sidecar.key)
-        storage.write_texts({sidecar.target(Path(path)): signed})
+        storage.write_texts({sidecar.target(written): signed})
     return files
 
 
