@@ -30,8 +30,11 @@ def marks(head: bytes) -> bool:
 def is_ort(path: Path) -> bool:
     """Return whether a file is a model in ORT format; False if it cannot be read."""
     try:
+        # Opening a pipe would wait for its writer.
+        if not path.is_file():
+            return False
         with path.open("rb") as file:
-            return path.is_file() and marks(file.read(8))
+            return marks(file.read(8))
     except (OSError, ValueError):
         return False
 
