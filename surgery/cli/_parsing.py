@@ -107,7 +107,7 @@ class Parser(argparse.ArgumentParser):
         near = closest(str(value), choices)
         if isinstance(action, argparse._SubParsersAction):
             known = near or _ALSO.get(str(value).lower())
-            hint = f"{self.prog} {known}" if known in choices else self._other(str(value), choices)
+            hint = self._other(str(value), choices) or (f"{self.prog} {known}" if known in choices else "")
             self.error(f"no {str(action.metavar).lower()} '{value}'{_meant(hint)}")
         listed = f"choose from {', '.join(choices)}" if len(choices) <= _FEW or near is None else ""
         hint = f"did you mean '{near}'?" if near else listed
