@@ -107,11 +107,11 @@ class Parser(argparse.ArgumentParser):
         near = closest(str(value), choices)
         if isinstance(action, argparse._SubParsersAction):
             known = near or _ALSO.get(str(value).lower())
-            hint = f"{self.prog} {known}" if known in choices else self._other(str(value), choices)
+            hint = self._other(str(value), choices) or (f"{self.prog} {known}" if known in choices else "")
             self.error(f"no {str(action.metavar).lower()} '{value}'{_meant(hint)}")
         listed = f"choose from {', '.join(choices)}" if len(choices) <= _FEW or near is None else ""
         hint = f"did you mean '{near}'?" if near else listed
-        raise argparse.ArgumentError(action, f"no choice '{value}'; {hint}")
+        raise argparse.ArgumentError(action, f"invalid choice: '{value}'; {hint}")
 
     def _other(self, value: str, commands: Collection[str]) -> str:
         """Return the command for a word that is no command but a recipe, a pass or a file; else nothing."""

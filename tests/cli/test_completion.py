@@ -134,5 +134,5 @@ def test_the_command_prints_the_script(capsys: pytest.CaptureFixture[str], scrip
     with pytest.raises(SystemExit):
         cli.main(["completion", "powershel"])
     assert capsys.readouterr().err == (
-        "surgery completion: argument SHELL: no choice 'powershel'; choose from bash, zsh, fish\n"
+        "surgery completion: argument SHELL: invalid choice: 'powershel'; choose from bash, zsh, fish\n"
     )

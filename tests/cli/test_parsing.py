@@ -46,10 +46,10 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ("diff a b --verfy", "surgery diff: unknown option --verfy; did you mean --verify?"),
         ("apply tidy m.onnx --ouput=o", "surgery apply: unknown option --ouput; did you mean --output?"),
         ("apply a b c", "surgery apply: unexpected argument 'c'; see 'surgery apply --help'"),
-        ("check m --format jsno", "surgery check: argument --format: no choice 'jsno'; did you mean 'json'?"),
+        ("check m --format jsno", "surgery check: argument --format: invalid choice: 'jsno'; did you mean 'json'?"),
         (
             "apply a b --layout X",
-            "surgery apply: argument --layout: no choice 'X'; choose from keep, single, external",
+            "surgery apply: argument --layout: invalid choice: 'X'; choose from keep, single, external",
         ),
         ("--strict apply", "surgery apply: RECIPE is missing; see 'surgery apply --help'"),
         (
