@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from surgery.bridges.objects import add_pass as add_pass
     from surgery.bridges.tools.installed import OptimizerPass as OptimizerPass
     from surgery.bridges.tools.running import run_tool as run_tool
+    from surgery.checkpoints.importing import import_weights as import_weights
     from surgery.differences.diff import diff as diff
     from surgery.engine.records import Result as Result
     from surgery.engine.runner import apply as apply
     from surgery.errors import BlockedError as BlockedError
     from surgery.errors import UsageError as UsageError
     from surgery.errors import WorkerError as WorkerError
+    from surgery.exporting.export import export as export
     from surgery.graph.attributes import require_form as require_form
     from surgery.graph.attributes import typed_attribute as typed_attribute
     from surgery.graph.builder import Builder as Builder
@@ -68,7 +70,9 @@ _HOMES = {
     "bench": "benchmarking.bench",
     "bisect": "bisection.bisect",
     "diff": "differences.diff",
+    "export": "exporting.export",
     "export_weights": "storage.export_weights",
+    "import_weights": "checkpoints.importing",
     "inspect": "inspection.inspect",
     "load": "storage",
     "save": "storage",
@@ -144,8 +148,10 @@ __all__ = [
     "compute",
     "data_type",
     "diff",
+    "export",
     "export_weights",
     "graph_pass",
+    "import_weights",
     "inspect",
     "is_computed",
     "literal_tensor",

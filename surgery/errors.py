@@ -6,8 +6,9 @@ negative verdict, 2 when the caller must fix something, 3 when something broke.
 
 from __future__ import annotations
 
+import difflib
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -46,6 +47,13 @@ class OutputError(SurgeryError):
     code = "output"
 
 
+class TransferError(SurgeryError):
+    """A connection to a URL broke, or its server failed."""
+
+    code = "transfer"
+    exit_code = 3
+
+
 class UsageError(SurgeryError):
     """The caller asked for something that does not exist: a pass, an option, a value."""
 
@@ -76,6 +84,21 @@ class RecipeError(SurgeryError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = sorted(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class PlanError(SurgeryError):
+    """A plan that cannot be applied, since something is not as it was planned; `reasons` are shown on lines below."""
+
+    code = "plan"
+
+    def __init__(
+        self, what: str, reasons: Sequence[str] = (), *, where: str | None = None, todo: str | None = None
+    ) -> None:
+        super().__init__(what, where=where, todo=todo)
+        self.reasons = tuple(reasons)
+
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), *(f"  {reason}" for reason in self.reasons)])
 
 
 class PatternError(SurgeryError):
@@ -159,3 +182,20 @@ def internal(error: Exception) -> str:
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     text = " ".join(str(error).split())
     return f"internal error: {type(error).__name__}{f': {text}' if text else ''}{place}"
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is most like this one, or None; capitals do not count."""
+    names = {one.lower(): one for one in known}
+    near = difflib.get_close_matches(name.lower(), names, n=1)
+    return names[near[0]] if near else None
+
+
+def neighbour(path: Path) -> str | None:
+    """Return the path of the file whose name is most like that of a missing one, in the same folder; None for none."""
+    try:
+        known = [one.name for one in path.parent.iterdir() if one.suffix]
+    except OSError:
+        return None
+    near = closest(path.name, known)
+    return str(path.parent / near) if near is not None else None

@@ -1,7 +1,7 @@
 """Differences between two models: operators, nodes, constants, signature, sizes, opsets, metadata.
 
 What has no influence on what a model computes is not compared: names of nodes and inner values, their order, declared
-types of inner values, doc strings, metadata of nodes, and how the weights are stored.
+types of inner values, doc strings, metadata of nodes, statements of provenance, and how the weights are stored.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def correspond(before: Model, after: Model) -> Correspondence:
 
 
 def _load(model: Model) -> storage.StoredModel:
-    return storage.load(Path(model)) if isinstance(model, str | Path) else storage.from_proto(model)
+    return storage.load(model) if isinstance(model, str | Path) else storage.from_proto(model)
 
 
 def _matching(before: storage.StoredModel, after: storage.StoredModel) -> Matching:
