@@ -31,6 +31,7 @@ FOLDERS = [
         "recipe",
         "why",
         "engine",
+        "batching",
         "bisection",
         "inspection",
     ),

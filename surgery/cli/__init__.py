@@ -20,6 +20,7 @@ from surgery.cli import (
     _output,
     _signals,
     apply,
+    batch,
     bench,
     bisect,
     check,
@@ -49,6 +50,7 @@ from surgery.errors import RecipeError, SurgeryError
 _COMMANDS = (
     *(
         apply,
+        batch,
         inspect,
         view,
         check,

@@ -1,0 +1,151 @@
+"""From the arguments of a batch to its models: files, folders, globs, manifests."""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from surgery.batching import manifest
+from surgery.batching.entry import Entry
+from surgery.errors import UsageError
+
+SUFFIX: Final = ".onnx"
+_WILD: Final = frozenset("*?[")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which files of folders and globs are taken: paths from the folder on that fit one of `include`, if there are any,
+    and none of `exclude`. `output` is the folder that results go to, whose files are never taken.
+    """
+
+    recipe: str
+    output: Path
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+    def takes(self, path: str) -> bool:
+        """Return whether a file is taken, by its path from the folder on."""
+        fits = [fnmatch.fnmatchcase(path, text) for text in self.include]
+        return (any(fits) or not fits) and not any(fnmatch.fnmatchcase(path, text) for text in self.exclude)
+
+
+def entries(sources: Sequence[str], choice: Choice) -> list[Entry]:
+    """Return the models that sources name, in the order of their names. UsageError for what is no source.
+
+    The results of a folder have the paths below it, those of a glob the paths below its part without wildcards, and
+    those of single files the paths below the folder that they share. A file that is named twice, also by a link, is
+    `skipped` the second time.
+    """
+    found: list[Entry] = []
+    single = [Path(source) for source in sources if _is_single(source)]
+    shared = _shared(single)
+    for source in sources:
+        if Path(source).suffix.lower() in manifest.SUFFIXES:
+            found += manifest.read(Path(source), choice.recipe)
+        elif _is_single(source):
+            found.append(_entry(Path(source), shared, choice))
+        else:
+            found += _listed(source, choice)
+    if not found:
+        raise UsageError("the sources name no model", todo="name .onnx files, folders with such files, or a manifest")
+    _refuse_clashes(found)
+    return sorted(_skipping_repeats(found), key=lambda entry: entry.name)
+
+
+def _is_single(source: str) -> bool:
+    """Return whether a source is a path of one file: it exists, or it is no glob."""
+    path = Path(source)
+    return not path.is_dir() and path.suffix.lower() not in manifest.SUFFIXES and not _is_glob(source)
+
+
+def _is_glob(source: str) -> bool:
+    return bool(_WILD.intersection(source)) and not Path(source).exists()
+
+
+def _shared(paths: Sequence[Path]) -> Path:
+    """Return the deepest folder that all paths are below."""
+    return Path(os.path.commonpath([Path(os.path.abspath(path)).parent for path in paths])) if paths else Path()
+
+
+def _entry(path: Path, folder: Path, choice: Choice) -> Entry:
+    if not path.exists():
+        raise UsageError("no such file or folder", where=str(path))
+    name = Path(os.path.abspath(path)).relative_to(folder).as_posix()
+    return Entry(name if name.endswith(SUFFIX) else f"{name}{SUFFIX}", str(path), choice.recipe)
+
+
+def _listed(source: str, choice: Choice) -> list[Entry]:
+    """Return the models of a folder, with its folders, or of a glob, in which `**` stands for any folders."""
+    folder, paths = (Path(source), _below(Path(source))) if Path(source).is_dir() else _matches(source)
+    own = choice.output.resolve()
+    found = []
+    for path in paths:
+        name = PurePosixPath(os.path.relpath(path, folder))
+        if choice.takes(str(name)) and not path.resolve().is_relative_to(own):
+            found.append(Entry(str(name), str(path), choice.recipe))
+    if not found:
+        some = " that --include and --exclude leave" if choice.include or choice.exclude else ""
+        raise UsageError(f"there is no {SUFFIX} file{some}", where=source, todo="name another folder, or a manifest")
+    return found
+
+
+def _below(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob(f"*{SUFFIX}") if path.is_file())
+
+
+def _matches(source: str) -> tuple[Path, list[Path]]:
+    """Return the folder that a glob begins in, and the files that it matches; those of the folders it matches, too."""
+    fixed = []
+    for part in Path(source).parts:
+        if _WILD.intersection(part):
+            break
+        fixed.append(part)
+    found: list[Path] = []
+    for text in sorted(glob.glob(source, recursive=True)):
+        path = Path(text)
+        found += _below(path) if path.is_dir() and "**" not in source else [path] if path.suffix == SUFFIX else []
+    return Path(*fixed), found
+
+
+def _refuse_clashes(found: Sequence[Entry]) -> None:
+    """Raise UsageError where two models would be written to one file."""
+    places: dict[str, Entry] = {}
+    for entry in found:
+        _check_name(entry)
+        other = places.setdefault(entry.name, entry)
+        if other is not entry and (other.model, other.recipe, other.inputs) != (entry.model, entry.recipe, entry.inputs):
+            raise UsageError(
+                f"'{other.model}' and '{entry.model}' would both be written to '{entry.name}'",
+                where=entry.where or None,
+                todo="name the folder that they share, or name the outputs in a manifest",
+            )
+
+
+def _check_name(entry: Entry) -> None:
+    """Raise UsageError for an output that leads out of the folder."""
+    path = PurePosixPath(entry.name)
+    if path.is_absolute() or ".." in path.parts or not entry.name or "\0" in entry.name:
+        raise UsageError(
+            f"the output '{entry.name}' is not inside of the output folder",
+            where=entry.where or None,
+            todo="name a path relative to --out",
+        )
+
+
+def _skipping_repeats(found: Sequence[Entry]) -> Iterator[Entry]:
+    """Yield each output once; a model that was named before, with the same recipe and inputs, is skipped."""
+    names: set[str] = set()
+    seen: dict[tuple[object, ...], str] = {}
+    for entry in found:
+        if entry.name in names:
+            continue
+        names.add(entry.name)
+        same = os.path.realpath(entry.model), entry.recipe, entry.inputs
+        first = seen.setdefault(same, entry.name)
+        yield entry if first == entry.name or entry.skip else replace(entry, skip=f"the same file as '{first}'")
