@@ -12,7 +12,7 @@ from surgery.errors import WorkerError
 from surgery.workers import OUT_OF_MEMORY, TIMEOUT, Worker, WorkerRaised, shorten
 from surgery.workers.memory import private_bytes
 
-_PRELOAD = ("surgery.batching.job", "surgery.passes")
+_PRELOAD = ("surgery.batching.warm",)
 _KEEP = 1 << 30
 """The private memory, in bytes, above which a process is replaced after a model."""
 
