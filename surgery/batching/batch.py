@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from surgery.batching import causes, resume, sources
-from surgery.batching.entry import Entry, Limits, Settings
+from surgery.batching.entry import Entry, Limits, Settings, absolute
 from surgery.batching.executors import executor as executor_of
 from surgery.batching.fingerprints import environment, recipe_digest
 from surgery.batching.ledger import STATES, Ledger, Row
@@ -97,7 +97,7 @@ def batch(given: Batch, watcher: Watcher) -> BatchResult:
     A model that fails does not raise: look at `BatchResult.ok`.
     """
     started = time.monotonic()
-    folder = Path(os.path.abspath(given.output))
+    folder = absolute(given.output)
     choice = sources.Choice(given.recipe, folder, given.include, given.exclude)
     entries = sources.entries(given.sources, choice)
     recipes = _digests(entries, given.settings)

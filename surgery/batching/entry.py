@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,8 +14,8 @@ from typing import Any
 class Entry:
     """A model of a batch. `name` is its output below the output folder, in the form of POSIX, and identifies it.
 
-    `model` and `inputs` are paths, `recipe` is a path or the name of a shipped recipe. `skip` says why the model is not
-    to be run; it is empty otherwise. `where` is the place in a manifest, `path:line`.
+    `model` and `inputs` are whole paths, `recipe` is a whole path or the name of a shipped recipe. `skip` says why the
+    model is not to be run; it is empty otherwise. `where` is the place in a manifest, `path:line`.
     """
 
     name: str
@@ -65,6 +66,16 @@ class Limits:
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
         return {"timeout": self.timeout, "memory": self.memory, "total_memory": self.total_memory}
+
+
+def absolute(path: str | Path) -> Path:
+    """Return a path from the root on, without `..`; links stay what they are."""
+    return Path(os.path.normpath(Path(path).absolute()))
+
+
+def named_recipe(text: str, folder: Path = Path()) -> str:
+    """Return a recipe as workers find it: the whole path of a file, or else the name of a shipped recipe."""
+    return str(absolute(folder / text)) if (folder / text).is_file() else text
 
 
 def sizes(paths: Sequence[str | Path]) -> list[list[Any]]:

@@ -2,48 +2,41 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from surgery.batching.entry import Settings
+from surgery.identity.files import digest_of
+from surgery.storage.digests import file_digest
 
 
 def digest_of_files(paths: Sequence[Path]) -> str:
     """Return the SHA-256 of a file; of several, that of the list of theirs in this order."""
-    found = [_digest(path) for path in paths]
+    found = [file_digest(path) for path in paths]
     return found[0] if len(found) == 1 else digest_of(found)
 
 
-def digest_of(value: Mapping[str, Any] | Iterable[str]) -> str:
-    """Return the SHA-256 of plain values."""
-    plain = value if isinstance(value, Mapping) else list(value)
-    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def recipe_digest(recipe: str, settings: Settings) -> str:
-    """Load a recipe and return the digest of all files that it consists of. RecipeError and UsageError as for loading.
+    """Load a recipe and return the digest of all that it consists of. RecipeError and UsageError as for loading.
 
-    It covers the recipes that it uses, its plugins, the files that it names, and the passes of installed packages.
+    It covers the recipes that it uses, the files that it names, and the source of its passes.
     """
+    from surgery.identity.recipe import closure_of, passes_of
+    from surgery.identity.sources import sources
     from surgery.recipe import loader
     from surgery.registry.catalog import catalog
 
     for plugin in settings.plugins:
         catalog.load_plugin(plugin)
     found = loader.load(recipe, trust=settings.trust)
-    return digest_of({"recipe": repr(found)})
+    passes = {name: asdict(source) for name, source in sources(passes_of(found)).items()}
+    return digest_of({"files": dict(closure_of(found).files), "passes": passes})
 
 
-def environment() -> dict[str, str]:
-    """Return the versions of the packages that results depend on."""
-    from importlib.metadata import version
+def environment() -> Mapping[str, str]:
+    """Return the versions of the packages that results depend on, and the digest of the source of surgery."""
+    from surgery.identity.packages import packages
+    from surgery.identity.sources import engine
 
-    return {name: version(name) for name in ("onnx-surgery", "onnx", "onnxruntime", "onnx-ir", "numpy")}
+    return {**packages(), "source": engine()}

@@ -34,8 +34,8 @@ class Row:
 
     `name` identifies it. `kind` is a word for what failed ("verdict", "crash", "time", ...), `reason` a line, `stage`
     where the run was. Sizes are in bytes; `rtol`, `atol` and `tolerance` (the share of what is allowed) are what the
-    verdict needed. `input_files` are path, size and time of change of each file, `output_files` name and size. `plan_sha256`
-    stands for all that the result depends on but the model: recipe, settings, inputs, versions of packages.
+    verdict needed. `input_files` are path, size and time of change of each file, `output_files` name and size.
+    `plan_sha256` stands for all that the result depends on but the model: recipe, settings, inputs, versions.
     `attempts` counts how often the model was started, more than once when a worker was lost.
     """
 

@@ -11,11 +11,8 @@ from typing import Any
 
 from surgery.batching.entry import Limits
 from surgery.batching.executors import Event
-from surgery.batching.slot import LostError, Slot
+from surgery.batching.slot import INTERVAL, LostError, Slot, mib
 from surgery.workers.memory import private_bytes_below
-
-_INTERVAL = 0.1
-"""Seconds between two looks at the memory of all jobs."""
 
 
 @dataclass
@@ -34,9 +31,8 @@ class _Place:
 class LocalExecutor:
     """Runs jobs in processes of this machine, one process for each job that runs at a time.
 
-    Memory is that of a process and of all that it has started, as long as it is private and in use; it is looked at ten
-    times a second, and each process has the limit for one model as a hard one besides. A job that exceeds its limit
-    fails. When all together exceed theirs, the one that was started last is returned, and runs alone later.
+    When all together exceed the memory that they may take, the job that was started last is returned, and runs alone
+    later.
     """
 
     def __init__(self, jobs: int, limits: Limits) -> None:
@@ -46,7 +42,7 @@ class LocalExecutor:
         self._places = [self._place() for _ in range(jobs)]
         self._closed = threading.Event()
         self._watcher: threading.Thread | None = None
-        if limits.memory is not None or limits.total_memory is not None:
+        if limits.total_memory is not None:
             self._watcher = threading.Thread(target=self._watch, daemon=True)
             self._watcher.start()
 
@@ -101,7 +97,7 @@ class LocalExecutor:
         place.slot.close()
 
     def _watch(self) -> None:
-        while not self._closed.wait(_INTERVAL):
+        while not self._closed.wait(INTERVAL):
             sizes = {}
             for number, place in enumerate(self._places):
                 pid = place.slot.pid
@@ -110,19 +106,11 @@ class LocalExecutor:
             self._hold(sizes)
 
     def _hold(self, sizes: Mapping[int, int]) -> None:
-        """Kill what exceeds its limit, and the job that was started last where all together exceed theirs."""
-        most, total = self._limits.memory, self._limits.total_memory
-        for number, size in sizes.items():
-            if most is not None and size > most:
-                self._places[number].slot.kill(f"took {_mib(size)}, more than the {_mib(most)} of --memory")
-                return
+        """Kill the job that was started last where all together exceed their memory."""
+        total = self._limits.total_memory
         if total is None or sum(sizes.values()) <= total:
             return
         last = max(sizes, key=lambda number: self._places[number].since)
         place = self._places[last]
         place.returned = not place.alone and len(sizes) > 1
-        place.slot.kill(f"took {_mib(sizes[last])}, more than the {_mib(total)} of --total-memory")
-
-
-def _mib(size: int) -> str:
-    return f"{size / (1 << 20):,.0f} MiB"
+        place.slot.kill(f"took {mib(sizes[last])}, more than the {mib(total)} of --total-memory")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from surgery.batching.entry import Entry
+from surgery.batching.entry import Entry, absolute, named_recipe
 from surgery.errors import UsageError
 from surgery.storage.globs import did_you_mean
 
@@ -88,7 +88,7 @@ def _entry(item: Mapping[str, Any], where: str, folder: Path, recipe: str) -> En
     return Entry(
         output or _output(path, folder, where),
         path,
-        _recipe(own, folder) if own else recipe,
+        named_recipe(own, folder) if own else recipe,
         tuple(_placed(text, folder) for text in listed),
         skip,
         where,
@@ -96,17 +96,12 @@ def _entry(item: Mapping[str, Any], where: str, folder: Path, recipe: str) -> En
 
 
 def _placed(text: str, folder: Path) -> str:
-    return str(folder / text)
-
-
-def _recipe(text: str, folder: Path) -> str:
-    """Return a recipe: a path from the manifest on, or else the name of a shipped one."""
-    return str(folder / text) if (folder / text).is_file() else text
+    return str(absolute(folder / text))
 
 
 def _output(model: str, folder: Path, where: str) -> str:
     """Return the path of a model from the manifest on."""
-    found = Path(os.path.relpath(os.path.abspath(model), os.path.abspath(folder)))
+    found = Path(os.path.relpath(model, absolute(folder)))
     if ".." in found.parts:
         raise UsageError(
             f"'{model}' is not below the folder of the manifest", where=where, todo="name an 'output' for it"

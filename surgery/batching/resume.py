@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from surgery.batching.entry import Entry, Limits, Settings, sizes
-from surgery.batching.fingerprints import digest_of, digest_of_files
+from surgery.batching.fingerprints import digest_of_files
 from surgery.batching.ledger import Row
+from surgery.identity.files import digest_of
 
 _OF_THE_MACHINE: Final = ("lost", "output")
 """Kinds of failures that say nothing of the model: it runs again."""
@@ -62,9 +63,7 @@ def _files(path: Path) -> list[Path]:
     return sorted(found for found in path.rglob("*") if found.is_file()) if path.is_dir() else [path]
 
 
-def plan(
-    entries: Sequence[Entry], known: Mapping[str, Row], wanted: Wanted, is_there: Callable[[Row], bool]
-) -> Plan:
+def plan(entries: Sequence[Entry], known: Mapping[str, Row], wanted: Wanted, is_there: Callable[[Row], bool]) -> Plan:
     """Compare entries with the ledger. `is_there` returns whether the output of a finished model is still in place."""
     rows, todo = {}, []
     for entry in entries:
@@ -88,9 +87,7 @@ def _holds(old: Row, fresh: Row, wanted: Wanted, is_there: Callable[[Row], bool]
     if fresh.state == "skipped" or old.state not in ("done", "failed"):
         return False
     if old.state == "failed" and (
-        wanted.retry_failed
-        or old.kind in _OF_THE_MACHINE
-        or (old.kind in _OF_LIMITS and old.limits != fresh.limits)
+        wanted.retry_failed or old.kind in _OF_THE_MACHINE or (old.kind in _OF_LIMITS and old.limits != fresh.limits)
     ):
         return False
     return _is_same_input(old) and (old.state == "failed" or is_there(old))

@@ -117,6 +117,10 @@ class Schedule:
         if event.kind == "stage":
             self._stage(event.name, event.text)
             return
+        if event.kind == "restarted":
+            row = self._rows[event.name] = replace(self._rows[event.name], attempts=self._rows[event.name].attempts + 1)
+            self._ledger.update(event.name, attempts=row.attempts)
+            return
         self._running.discard(event.name)
         if event.kind == "returned":
             # It had begun, and did nothing wrong: this is not what attempts count.

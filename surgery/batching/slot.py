@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from surgery.batching.entry import Limits
 from surgery.batching.job import FUNCTION
 from surgery.errors import WorkerError
 from surgery.workers import OUT_OF_MEMORY, TIMEOUT, Worker, WorkerRaised, shorten
-from surgery.workers.memory import private_bytes
+from surgery.workers.memory import private_bytes, private_bytes_below
 
 _PRELOAD = ("surgery.batching.warm",)
 _KEEP = 1 << 30
 """The private memory, in bytes, above which a process is replaced after a model."""
+
+
+INTERVAL = 0.1
+"""Seconds between two looks at the memory of a process."""
 
 
 class LostError(Exception):
@@ -24,11 +29,13 @@ class LostError(Exception):
 class Slot:
     """Runs one model after the other in a process of its own; the processes that this one starts end with it.
 
-    `kill` may be called by another thread: the call of `run` then says so with the reason that was given.
+    Memory is what is private to the process and to all that it has started, as far as it is in use; it is looked at ten
+    times a second, and the limit is a hard one for each single process besides. `kill` may be called by another thread:
+    the call of `run` then says so with the reason that was given.
     """
 
     def __init__(self, limits: Limits, on_stage: Callable[[str], object] | None = None) -> None:
-        self._limits = limits
+        self.limits = limits
         self._worker = Worker(
             timeout=limits.timeout,
             memory=limits.memory,
@@ -53,7 +60,8 @@ class Slot:
         with self._lock:
             self._killed = ""
         try:
-            found: dict[str, Any] = self._worker.call(FUNCTION, job=dict(job))
+            with self._watched():
+                found: dict[str, Any] = self._worker.call(FUNCTION, job=dict(job))
         except WorkerRaised as error:
             return self._failed("memory" if error.signal == OUT_OF_MEMORY else "internal", str(error))
         except WorkerError as error:
@@ -61,6 +69,30 @@ class Slot:
         if (pid := self.pid) is not None and _size(pid) > _KEEP:
             self._worker.close()
         return found
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Kill the model that runs when it and all that it has started take more memory than one model may."""
+        most = self.limits.memory
+        if most is None:
+            yield
+            return
+        ended = threading.Event()
+
+        def watch(most: int) -> None:
+            while not ended.wait(INTERVAL):
+                pid = self.pid
+                if pid is not None and (size := private_bytes_below(pid)) > most:
+                    self.kill(f"took {mib(size)}, more than the {mib(most)} of --memory")
+                    return
+
+        watcher = threading.Thread(target=watch, args=(most,), daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watcher.join()
 
     def kill(self, reason: str) -> None:
         """End the model that runs, for a reason."""
@@ -88,13 +120,18 @@ class Slot:
         if self.killed:
             return self._failed("memory", self.killed)
         if error.signal == TIMEOUT:
-            return self._failed("time", f"took more than {self._limits.timeout or 0:g} s")
+            return self._failed("time", f"took more than {self.limits.timeout or 0:g} s")
         if error.killed or error.stage == "start":
             raise LostError("its process was killed" if error.killed else str(error)) from error
         return self._failed("memory" if error.signal == OUT_OF_MEMORY else "crash", error.what)
 
     def _failed(self, kind: str, reason: str) -> dict[str, Any]:
         return {"state": "failed", "stage": self._stage, "kind": kind, "reason": shorten(reason)}
+
+
+def mib(size: int) -> str:
+    """Return a number of bytes in MiB, as limits are told."""
+    return f"{size / (1 << 20):,.0f} MiB"
 
 
 def _size(pid: int) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import glob
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from surgery.batching import manifest
-from surgery.batching.entry import Entry
+from surgery.batching.entry import Entry, absolute, named_recipe
 from surgery.errors import UsageError
 
 SUFFIX: Final = ".onnx"
@@ -42,6 +41,7 @@ def entries(sources: Sequence[str], choice: Choice) -> list[Entry]:
     those of single files the paths below the folder that they share. A file that is named twice, also by a link, is
     `skipped` the second time.
     """
+    choice = replace(choice, recipe=named_recipe(choice.recipe))
     found: list[Entry] = []
     single = [Path(source) for source in sources if _is_single(source)]
     shared = _shared(single)
@@ -70,14 +70,14 @@ def _is_glob(source: str) -> bool:
 
 def _shared(paths: Sequence[Path]) -> Path:
     """Return the deepest folder that all paths are below."""
-    return Path(os.path.commonpath([Path(os.path.abspath(path)).parent for path in paths])) if paths else Path()
+    return Path(os.path.commonpath([absolute(path).parent for path in paths])) if paths else Path()
 
 
 def _entry(path: Path, folder: Path, choice: Choice) -> Entry:
     if not path.exists():
         raise UsageError("no such file or folder", where=str(path))
-    name = Path(os.path.abspath(path)).relative_to(folder).as_posix()
-    return Entry(name if name.endswith(SUFFIX) else f"{name}{SUFFIX}", str(path), choice.recipe)
+    name = absolute(path).relative_to(folder).as_posix()
+    return Entry(name if name.endswith(SUFFIX) else f"{name}{SUFFIX}", str(absolute(path)), choice.recipe)
 
 
 def _listed(source: str, choice: Choice) -> list[Entry]:
@@ -88,7 +88,7 @@ def _listed(source: str, choice: Choice) -> list[Entry]:
     for path in paths:
         name = PurePosixPath(os.path.relpath(path, folder))
         if choice.takes(str(name)) and not path.resolve().is_relative_to(own):
-            found.append(Entry(str(name), str(path), choice.recipe))
+            found.append(Entry(str(name), str(absolute(path)), choice.recipe))
     if not found:
         some = " that --include and --exclude leave" if choice.include or choice.exclude else ""
         raise UsageError(f"there is no {SUFFIX} file{some}", where=source, todo="name another folder, or a manifest")
@@ -101,16 +101,13 @@ def _below(folder: Path) -> list[Path]:
 
 def _matches(source: str) -> tuple[Path, list[Path]]:
     """Return the folder that a glob begins in, and the files that it matches; those of the folders it matches, too."""
-    fixed = []
-    for part in Path(source).parts:
-        if _WILD.intersection(part):
-            break
-        fixed.append(part)
+    parts = Path(source).parts
+    number = next(number for number, part in enumerate(parts) if _WILD.intersection(part))
+    folder = Path(*parts[:number])
     found: list[Path] = []
-    for text in sorted(glob.glob(source, recursive=True)):
-        path = Path(text)
+    for path in sorted(folder.glob(str(Path(*parts[number:])))):
         found += _below(path) if path.is_dir() and "**" not in source else [path] if path.suffix == SUFFIX else []
-    return Path(*fixed), found
+    return folder, found
 
 
 def _refuse_clashes(found: Sequence[Entry]) -> None:
@@ -119,7 +116,11 @@ def _refuse_clashes(found: Sequence[Entry]) -> None:
     for entry in found:
         _check_name(entry)
         other = places.setdefault(entry.name, entry)
-        if other is not entry and (other.model, other.recipe, other.inputs) != (entry.model, entry.recipe, entry.inputs):
+        if other is not entry and (other.model, other.recipe, other.inputs) != (
+            entry.model,
+            entry.recipe,
+            entry.inputs,
+        ):
             raise UsageError(
                 f"'{other.model}' and '{entry.model}' would both be written to '{entry.name}'",
                 where=entry.where or None,

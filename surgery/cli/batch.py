@@ -100,9 +100,7 @@ def main(arguments: argparse.Namespace) -> int:
     from surgery.batching.batch import batch
     from surgery.report.batch import BatchProgress
 
-    progress = BatchProgress(
-        _output.messages(), verbose=arguments.verbose > 0, interactive=_output.is_interactive()
-    )
+    progress = BatchProgress(_output.messages(), verbose=arguments.verbose > 0, interactive=_output.is_interactive())
     try:
         with progress:
             result = batch(given, progress)
@@ -130,8 +128,8 @@ def _given(arguments: argparse.Namespace) -> Batch:
         Path(arguments.out),
         Settings(
             trust=arguments.trust,
-            plugins=tuple(arguments.plugin),
-            target=arguments.target,
+            plugins=tuple(_whole(plugin) for plugin in arguments.plugin),
+            target=_whole(arguments.target) if arguments.target is not None else None,
             layout=arguments.layout,
             on_failure=arguments.on_failure,
             strict=arguments.strict,
@@ -152,6 +150,11 @@ def _given(arguments: argparse.Namespace) -> Batch:
         arguments.retry_failed,
         arguments.force,
     )
+
+
+def _whole(text: str) -> str:
+    """Return a name, or the whole path of a file: workers run in other folders."""
+    return str(Path(text).absolute()) if Path(text).is_file() else text
 
 
 def _report(result: BatchResult, arguments: argparse.Namespace) -> None:
