@@ -12,9 +12,10 @@ from surgery.batching.ledger import Row
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
 _PATH = re.compile(r"(?<![\w.])(?:~|\.{1,2})?/[^\s,;:]+")
 _HEX = re.compile(r"\b0x[0-9a-fA-F]+\b")
-_NUMBER = re.compile(r"(?<![A-Za-z_])[-+]?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?(?![A-Za-z_])")
+_NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:,\d{3})*(?:\.\d+)?(?:[eE][-+]?\d+)?(?!\w)")
+_NUMBERED = re.compile(r"(?<![\w.])[A-Za-z]\w*_\d+(?!\w)")
 _NODE = re.compile(r"\b(node|name|Name|input|output|tensor|value)(\s*[:=]\s*)[^\s,;:'\"()]+")
-_SHAPE = re.compile(r"[\[({](?:\s*(?:N|\w+)?\s*,)*\s*(?:N|\w+)?\s*[\])}]")
+_SHAPE = re.compile(r"[\[{](?:[\s,]|N|\w+)*[\]}]|\((?:\s*\w+\s*,)+\s*\w*\s*\)")
 _RUN = re.compile(r"(…)(?:[\s,]+(?:and\s+)?…)+")
 
 
@@ -46,7 +47,7 @@ def cause(reason: str) -> str:
     """Return a reason with "…" in the place of quoted names, paths and addresses, and N for numbers."""
     text = _QUOTED.sub("…", " ".join(reason.split()))
     text = _PATH.sub("…", text)
-    text = _NODE.sub(r"\1\2…", text)
+    text = _NUMBERED.sub("…", _NODE.sub(r"\1\2…", text))
     text = _NUMBER.sub("N", _HEX.sub("…", text))
     text = _SHAPE.sub("[…]", text)
     return _RUN.sub(r"\1", text)

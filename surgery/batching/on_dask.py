@@ -90,7 +90,8 @@ class DaskExecutor:
 
     def _ended(self, name: str, future: Any) -> None:
         """Note the end of a task. This runs in a thread of dask."""
-        if self._futures.get(name) is not future:
+        current = self._futures.get(name) is future
+        if not current:
             return
         try:
             found = future.result(timeout=30) if future.status == "finished" else None

@@ -24,6 +24,7 @@ from surgery.cli import (
     bench,
     bisect,
     check,
+    corpus,
     diff,
     embed,
     export_weights,
@@ -51,6 +52,7 @@ _COMMANDS = (
     *(
         apply,
         batch,
+        corpus,
         inspect,
         view,
         check,
