@@ -23,7 +23,7 @@ _KNOWN: Final = {field.name: str(field.type) for field in fields(Row)}
 _FILES: Final = ("input_files", "output_files")
 
 
-def check(path: Path, *, force: bool) -> None:
+def check(path: Path) -> None:
     """Raise UsageError or OutputError if results could not be written to a file, before there are any."""
     if path.suffix.lower() not in (*LINES, PARQUET):
         raise UsageError(
@@ -33,7 +33,7 @@ def check(path: Path, *, force: bool) -> None:
         )
     if path.suffix.lower() == PARQUET:
         _pyarrow(path)
-    storage.check_target(path, force=force)
+    storage.check_target(path, force=True)
 
 
 def write(path: Path, rows: Sequence[Row]) -> None:

@@ -20,7 +20,7 @@ _WILD: Final = frozenset("*?[")
 @dataclass(frozen=True)
 class Choice:
     """Which files of folders and globs are taken: paths from the folder on that fit one of `include`, if there are any,
-    and none of `exclude`. `output` is the folder that results go to, whose files are never taken.
+    and none of `exclude`. `output` is the folder that results go to, whose files are not taken.
     """
 
     recipe: str
@@ -55,6 +55,7 @@ def entries(sources: Sequence[str], choice: Choice) -> list[Entry]:
     if not found:
         raise UsageError("the sources name no model", todo="name .onnx files, folders with such files, or a manifest")
     _refuse_clashes(found)
+    _spare_models(found, choice.output)
     return sorted(_skipping_repeats(found), key=lambda entry: entry.name)
 
 
@@ -84,10 +85,12 @@ def _listed(source: str, choice: Choice) -> list[Entry]:
     """Return the models of a folder, with its folders, or of a glob, in which `**` stands for any folders."""
     folder, paths = (Path(source), _below(Path(source))) if Path(source).is_dir() else _matches(source)
     own = choice.output.resolve()
+    # Where the output folder is around the source, its other contents are no results.
+    holds_source = folder.resolve().is_relative_to(own)
     found = []
     for path in paths:
         name = PurePosixPath(os.path.relpath(path, folder))
-        if choice.takes(str(name)) and not path.resolve().is_relative_to(own):
+        if choice.takes(str(name)) and (holds_source or not path.resolve().is_relative_to(own)):
             found.append(Entry(str(name), str(absolute(path)), choice.recipe))
     if not found:
         some = " that --include and --exclude leave" if choice.include or choice.exclude else ""
@@ -125,6 +128,16 @@ def _refuse_clashes(found: Sequence[Entry]) -> None:
                 f"'{other.model}' and '{entry.model}' would both be written to '{entry.name}'",
                 where=entry.where or None,
                 todo="name the folder that they share, or name the outputs in a manifest",
+            )
+
+
+def _spare_models(found: Sequence[Entry], output: Path) -> None:
+    """Raise UsageError where a result would be written over one of the models."""
+    models = {os.path.realpath(entry.model) for entry in found}
+    for entry in found:
+        if not entry.skip and os.path.realpath(output / entry.name) in models:
+            raise UsageError(
+                f"the result of '{entry.model}' would be written over a model", todo="name another folder with --out"
             )
 
 

@@ -93,6 +93,7 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Run a batch."""
     given = _given(arguments)
+    _check_files(arguments)
     from surgery import workers
 
     if given.executor == "local":
@@ -108,8 +109,42 @@ def main(arguments: argparse.Namespace) -> int:
         _, code = _signals.account(error)
         _output.say(f"surgery: interrupted; {progress.account()}; the same command goes on from here")
         return code
+    _write_files(result, arguments)
     _report(result, arguments)
     return result.exit_code
+
+
+def _check_files(arguments: argparse.Namespace) -> None:
+    """Raise UsageError or OutputError if results or the report could not be written, before anything runs.
+
+    Both are replaced where they exist: the same command goes on with a batch, and finds those of its last run.
+    """
+    if arguments.results is not None:
+        from surgery.batching import results
+
+        results.check(Path(arguments.results))
+    if arguments.report is not None:
+        from surgery import storage
+
+        storage.check_target(arguments.report, force=True)
+    if arguments.results is not None and arguments.results == arguments.report:
+        raise UsageError(f"'{arguments.report}' cannot be both results and report", todo="name another file")
+
+
+def _write_files(result: BatchResult, arguments: argparse.Namespace) -> None:
+    """Write the files that were asked for."""
+    if arguments.results is not None:
+        from surgery.batching import results
+
+        results.write(Path(arguments.results), result.rows)
+    if arguments.report is not None:
+        from surgery import storage
+        from surgery.pages import batches
+
+        title = f"{Path(arguments.recipe).name} on {len(result.rows)} models"
+        storage.write_texts({Path(arguments.report): batches.report(result.to_json(), title)})
+    for path in filter(None, (arguments.results, arguments.report)):
+        _output.messages().print(f"wrote {path}", soft_wrap=True)
 
 
 def _given(arguments: argparse.Namespace) -> Batch:
