@@ -135,14 +135,14 @@ def kills(arguments: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         source = sources(arguments, work)
-        started = time.monotonic()
         reference = undisturbed(arguments, source, work)
-        whole = time.monotonic() - started
         out, in_flight = work / "killed", Counter[str]()
-        for number in range(arguments.kills):
+        # Moments by how many models have ended: by the clock, most would fall into the few models that take longest.
+        moments = sorted(chance.uniform(0, len(rows(reference))) for _ in range(arguments.kills))
+        for number, moment in enumerate(moments):
             run = subprocess.Popen(command(arguments, source, out, "--jobs", str(arguments.jobs)))
-            _begun(run, out)
-            time.sleep(chance.uniform(0, 2 * whole / (arguments.kills + 1)))
+            _begun(run, out, moment)
+            time.sleep(chance.uniform(0, 1))
             run.send_signal(signal.SIGKILL)
             code = run.wait()
             found = rows(out)
@@ -153,14 +153,15 @@ def kills(arguments: argparse.Namespace) -> int:
         return compared(reference, out, in_flight)
 
 
-def _begun(run: subprocess.Popen[bytes], out: Path) -> None:
-    """Wait until a run has written to the ledger that a model runs, or has ended."""
+def _begun(run: subprocess.Popen[bytes], out: Path, ended: float) -> None:
+    """Wait until a model runs and so many have ended, or the command itself has."""
     while run.poll() is None:
         try:
-            if any(row["state"] == "running" for row in rows(out).values()):
-                return
+            states = Counter(row["state"] for row in rows(out).values())
         except sqlite3.Error:
-            pass
+            states = Counter()
+        if states["running"] and states["done"] + states["failed"] + states["skipped"] >= ended:
+            return
         time.sleep(0.05)
 
 

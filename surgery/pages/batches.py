@@ -67,7 +67,7 @@ def _outcome(found: Mapping[str, Any]) -> Outcome:
         return Outcome("bad", f"{text.plural(failed, 'model')} of {text.integer(len(found['models']))} failed.")
     if left:
         return Outcome("warn", f"{text.plural(left, 'model')} of {text.integer(len(found['models']))} did not run.")
-    return Outcome("ok", f"All of {text.plural(len(found['models']), 'model')} are done.")
+    return Outcome("ok", "All models are done.")
 
 
 def _facts(found: Mapping[str, Any], done: Sequence[Mapping[str, Any]]) -> list[Fact]:
