@@ -46,6 +46,13 @@ class OutputError(SurgeryError):
     code = "output"
 
 
+class TransferError(SurgeryError):
+    """A connection to a URL broke, or its server failed."""
+
+    code = "transfer"
+    exit_code = 3
+
+
 class UsageError(SurgeryError):
     """The caller asked for something that does not exist: a pass, an option, a value."""
 

@@ -14,6 +14,7 @@ FOLDERS = [
         "pages",
         "workers",
         "operators",
+        "remote",
         "storage",
         "proto",
         "shapes",

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from surgery import __version__
 from surgery.cli import (
     _output,
+    _places,
     _signals,
     apply,
     batch,
@@ -127,8 +128,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(given, argparse.Namespace(given=given))
     _output.begin(quiet=arguments.quiet)
     try:
-        code = int(arguments.command(arguments))
-        _output.flush()
+        with _places.localized(arguments):
+            code = int(arguments.command(arguments))
+            _output.flush()
         return code
     except Exception as error:
         interrupt = _signals.received()

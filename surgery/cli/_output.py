@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, TextIO
@@ -76,13 +76,19 @@ def erase_sign() -> None:
 def say(text: str) -> None:
     """Write text to stderr, and end the line."""
     erase_sign()
-    sys.stderr.write(f"{visible(text)}\n")
+    sys.stderr.write(f"{visible(_renamed(text))}\n")
 
 
 def write_text(text: str) -> None:
     """Write text to stdout as it is, but for what a terminal would obey."""
     with _full():
-        sys.stdout.write(visible(text))
+        sys.stdout.write(visible(_renamed(text)))
+
+
+def _renamed(text: str, escaped: Callable[[str], str] = str) -> str:
+    """Call local copies of URLs and of standard input by what was given."""
+    staging = sys.modules.get("surgery.storage.staging")
+    return text if staging is None else str(staging.shown(text, escaped))
 
 
 @contextmanager
@@ -112,6 +118,7 @@ def write_json(data: Any) -> None:
     """Write one JSON document to stdout."""
     plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
     text = json.dumps(data, indent=2, ensure_ascii=plain)
+    text = _renamed(text, lambda name: json.dumps(name, ensure_ascii=plain)[1:-1])
     # Within a string, which is where such characters are, this is how JSON writes them.
     with _full():
         sys.stdout.write(OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
@@ -132,7 +139,7 @@ def write(renderable: RenderableType, *, wrap: bool = True) -> None:
         console = _console()(highlight=False, markup=False, width=160, file=io.StringIO(), force_terminal=forced)
         with console.capture() as captured:
             console.print(renderable, soft_wrap=not wrap)
-        sys.stdout.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+        sys.stdout.writelines(f"{line.rstrip()}\n" for line in _renamed(captured.get()).splitlines())
 
 
 def messages() -> Console:
@@ -154,6 +161,6 @@ def _console() -> type[Console]:
         ) -> Iterator[segment.Segment]:
             for part in super().render(renderable, options):
                 # What rich itself says to a terminal is marked as such.
-                yield part if part.control else segment.Segment(visible(part.text), part.style)
+                yield part if part.control else segment.Segment(visible(_renamed(part.text)), part.style)
 
     return Showing

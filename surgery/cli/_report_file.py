@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from surgery.cli import _output
+from surgery.cli import _output, _places
 from surgery.errors import UsageError, internal
 
 if TYPE_CHECKING:
@@ -24,13 +24,16 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--report",
         metavar="FILE",
+        type=_places.page,
         help="write a report of the run to FILE: one .html file that needs no network; also for a run that fails",
     )
 
 
 def add_page_argument(parser: argparse.ArgumentParser) -> None:
     """Add the flags for showing a measurement as a page."""
-    parser.add_argument("--html", metavar="FILE", help="write what was found, with charts, to one .html file")
+    parser.add_argument(
+        "--html", metavar="FILE", type=_places.page, help="write what was found, with charts, to one .html file"
+    )
     parser.add_argument("--force", action="store_true", help="overwrite an existing file")
 
 

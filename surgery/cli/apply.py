@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surgery.cli import _formats, _output, _plugins, _report_file, _targets, _verification
+from surgery.cli import _formats, _output, _places, _plugins, _report_file, _targets, _verification
 from surgery.errors import SurgeryError, UsageError
 from surgery.recipe.schema import ON_FAILURE
 
@@ -27,16 +27,22 @@ FORMATS = _output.REPORTS
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `apply`."""
-    parser.add_argument("recipe", metavar="RECIPE", help="a recipe file, or the name of a shipped recipe")
     parser.add_argument(
-        "model", metavar="MODEL", nargs="?", help="an .onnx file (default: the model named in the recipe)"
+        "recipe", metavar="RECIPE", type=_places.recipe, help="a recipe file, or the name of a shipped recipe"
+    )
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        type=_places.model,
+        nargs="?",
+        help="an .onnx file (default: the model named in the recipe)",
     )
     add_output_arguments(parser)
 
 
 def add_output_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs") -> None:
     """Add the arguments for writing a changed model; `sets` is the name of the flag for input sets."""
-    parser.add_argument("-o", "--output", metavar="FILE", help="write the result to FILE")
+    parser.add_argument("-o", "--output", metavar="FILE", type=_places.output, help="write the result to FILE")
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
     _report_file.add_argument(parser)
     _targets.add_argument(parser)

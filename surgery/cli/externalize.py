@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from surgery.cli import _output, _settings
+from surgery.cli import _output, _places, _settings
 
 if TYPE_CHECKING:
     from surgery.storage import External, Layout
@@ -34,9 +34,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_files(parser: argparse.ArgumentParser) -> None:
     """Add the arguments for the model and the output."""
-    parser.add_argument("model", metavar="MODEL", help="an .onnx file")
+    parser.add_argument("model", metavar="MODEL", type=_places.model, help="an .onnx file")
     parser.add_argument(
-        "-o", "--output", metavar="FILE", required=True, help="write the model to FILE; may be MODEL itself"
+        "-o",
+        "--output",
+        metavar="FILE",
+        type=_places.output,
+        required=True,
+        help="write the model to FILE; may be MODEL itself",
     )
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
 

@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surgery.cli import _formats, _output, _plugins
+from surgery.cli import _formats, _output, _places, _plugins
 from surgery.errors import Problem, RecipeError, UsageError
 
 if TYPE_CHECKING:
@@ -26,9 +26,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `recipe`."""
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     check = actions.add_parser("check", help=_CHECK, description=_CHECK)
-    check.add_argument("recipes", metavar="RECIPE", nargs="+", help="a recipe file, or the name of a shipped recipe")
+    check.add_argument(
+        "recipes",
+        metavar="RECIPE",
+        type=_places.recipe,
+        nargs="+",
+        help="a recipe file, or the name of a shipped recipe",
+    )
     show = actions.add_parser("show", help=_SHOW, description=_SHOW)
-    show.add_argument("recipe", metavar="RECIPE", help="a recipe file, or the name of a shipped recipe")
+    show.add_argument(
+        "recipe", metavar="RECIPE", type=_places.recipe, help="a recipe file, or the name of a shipped recipe"
+    )
     for action, run in ((check, _check), (show, _show)):
         action.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
         formats = FORMATS if action is check else _output.PLAIN

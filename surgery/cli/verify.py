@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from surgery.cli import _formats, _output, _verification
+from surgery.cli import _formats, _output, _places, _verification
 
 if TYPE_CHECKING:
     from surgery.verification.inputs.spec import InputsSpec, VerifySpec
@@ -22,15 +22,17 @@ FORMATS = _output.REPORTS
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `verify`."""
-    parser.add_argument("original", metavar="A", help="the reference, an .onnx file")
-    parser.add_argument("candidate", metavar="B", help="the .onnx file to compare with it")
+    parser.add_argument("original", metavar="A", type=_places.model, help="the reference, an .onnx file")
+    parser.add_argument("candidate", metavar="B", type=_places.model, help="the .onnx file to compare with it")
     parser.add_argument(
         "--by",
         choices=["name", "position"],
         default="name",
         help="how to pair the inputs and outputs of A and B (default: name)",
     )
-    parser.add_argument("--recipe", metavar="RECIPE", help="use the sections 'inputs' and 'verify' of a recipe")
+    parser.add_argument(
+        "--recipe", metavar="RECIPE", type=_places.recipe, help="use the sections 'inputs' and 'verify' of a recipe"
+    )
     parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
     parser.add_argument("--rtol", type=_tolerance, help="relative tolerance (default: depends on the type)")
     parser.add_argument("--atol", type=_tolerance, help="absolute tolerance (default: depends on the type)")

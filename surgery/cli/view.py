@@ -14,13 +14,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from surgery.cli import _output, _pages, _viewers
+from surgery.cli import _output, _pages, _places, _viewers
 from surgery.errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `view`."""
-    parser.add_argument("model", metavar="MODEL", help="an .onnx file")
+    parser.add_argument("model", metavar="MODEL", type=_places.model, help="an .onnx file")
     _pages.added(parser, what="the page")
     parser.add_argument("--with", dest="viewer", choices=_viewers.VIEWERS, help="open the model in another viewer")
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from surgery import storage
+from surgery import remote, storage
 from surgery.graph.state import Refused, Site
 from surgery.proto.summary import Summary, summarize
 from surgery.targets import STANDARD
@@ -231,9 +232,16 @@ class Result:
         )
 
     def save(self, path: str | Path, *, layout: storage.Layout = "keep", force: bool = False) -> Result:
-        """Write the model atomically; return the result with the written file in it."""
-        files = storage.save(self.proto, path, self.stored.weights, layout=layout, force=force)
-        return replace(self, output=summarize(self.proto, [Path(path), *files[1:]]))
+        """Write the model atomically, to a path or a URL; return the result with the written file in it."""
+        if not isinstance(path, str) or not remote.is_url(path):
+            files = storage.save(self.proto, path, self.stored.weights, layout=layout, force=force)
+            return replace(self, output=summarize(self.proto, [Path(path), *files[1:]]))
+        copies = storage.Staging()
+        local = storage.output_path(path, copies, force=force)
+        saved = self.save(local, layout=layout, force=force)
+        # The summary reads the file when it is asked for a hash.
+        weakref.finalize(saved.output, copies.close)
+        return saved
 
 
 class Observer(Protocol):

@@ -91,7 +91,7 @@ def run(
 
 def _result(steps: Pipeline, recipe: Recipe, refused: tuple[StepRecord, ...], started: float, strict: bool) -> Result:
     judge, stored = steps.verifying, steps.model.stored
-    files = data_files(stored.proto, stored.path) if stored.path is not None else []
+    files = data_files(stored)
     found = judge.validity(stored) if recipe.verify.mode != "off" else None
     return Result(
         recipe=recipe.name,
@@ -143,8 +143,9 @@ def apply(
 ) -> Result:
     """Run a recipe over a model, and write the result to `output` if the run is ok.
 
-    `model` is a path or a message in memory, `recipe` a path, the name of a shipped recipe, or a loaded one.
-    `target` is the runtime that the model is made for, a name or the path of a profile, in the place of the recipe's.
+    `model` is a path, a URL or a message in memory, `output` a path or a URL, `recipe` a path, the name of a shipped
+    recipe, or a loaded one. `target` is the runtime that the model is made for, a name or the path of a profile, in
+    the place of the recipe's.
     For `reference`, `on_failure`, `strict` and `history` see `run`. Raises a `SurgeryError` for bad input. A negative
     verdict does not raise: look at `Result.ok`.
     """
@@ -152,7 +153,7 @@ def apply(
     loaded = loaded if target is None else replace(loaded, target=str(target))
     stored = reference.stored if reference is not None else _load(model)
     if output is not None:
-        storage.check_target(Path(output), force=force)
+        storage.check_target(output, force=force)
     result = run(
         stored,
         loaded,
@@ -178,4 +179,4 @@ def _recipe(recipe: str | Path, trust: bool, contained: bool) -> Recipe:
 
 
 def _load(model: str | Path | onnx.ModelProto) -> storage.StoredModel:
-    return storage.load(Path(model)) if isinstance(model, str | Path) else storage.from_proto(model)
+    return storage.load(model) if isinstance(model, str | Path) else storage.from_proto(model)

@@ -6,6 +6,7 @@ import importlib.resources
 import re
 import stat
 from pathlib import Path
+from typing import BinaryIO
 
 from surgery.errors import UsageError
 from surgery.recipe.nodes import quoted
@@ -65,9 +66,14 @@ def read(path: Path) -> bytes:
         raise UsageError(f"'{path}' is a model, not a recipe", todo="the recipe comes first, then the model")
     try:
         with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+            return read_stream(file, f"'{path}'")
     except OSError as error:
         raise UsageError(f"recipe '{path}' cannot be read: {error.strerror}") from error
+
+
+def read_stream(file: BinaryIO, name: str) -> bytes:
+    """Read a recipe from an open file; UsageError if it is too large to be one."""
+    data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
-        raise UsageError(f"'{path}' is too large for a recipe (more than {MAX_BYTES // 1024} KiB)")
+        raise UsageError(f"{name} is too large for a recipe (more than {MAX_BYTES // 1024} KiB)")
     return data

@@ -273,6 +273,10 @@ class Weights:
         """Return whether tensor data lies in the file at this path."""
         return str(path.resolve()).lstrip("/") in self._sources
 
+    def is_scratch(self, location: str) -> bool:
+        """Return whether a location is that of the scratch file, which is none of the user's."""
+        return self._scratch is not None and location == self._scratch.source.location
+
     def view(self, reference: Reference) -> memoryview:
         """Return the bytes of a reference, mapped and not read. Raises ModelFileError."""
         return self.source(reference.location).view(reference.offset, reference.length)
