@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from surgery import remote
 from surgery.batching import causes, resume, sources
-from surgery.batching.entry import Entry, Limits, Settings, absolute
+from surgery.batching.entry import Entry, Limits, Settings
 from surgery.batching.executors import executor as executor_of
 from surgery.batching.fingerprints import environment, recipe_digest
 from surgery.batching.ledger import STATES, Ledger, Row
+from surgery.batching.places import Output, absolute
 from surgery.batching.schedule import Rules, Schedule, Watcher
 from surgery.errors import OutputError, UsageError
 
@@ -24,14 +26,19 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True)
 class Batch:
-    """What to run, and how. `jobs` None means one for each processor."""
+    """What to run, and how.
+
+    `output` is a folder or the URL of one, `ledger` the folder of the ledger, if it is another one. `jobs` None means
+    one for each processor.
+    """
 
     recipe: str
     sources: tuple[str, ...]
-    output: Path
+    output: str
     settings: Settings = field(default_factory=Settings)
     limits: Limits = field(default_factory=Limits)
     rules: Rules = field(default_factory=Rules)
+    ledger: Path | None = None
     jobs: int | None = None
     executor: str = "local"
     include: tuple[str, ...] = ()
@@ -97,8 +104,9 @@ def batch(given: Batch, watcher: Watcher) -> BatchResult:
     A model that fails does not raise: look at `BatchResult.ok`.
     """
     started = time.monotonic()
-    folder = absolute(given.output)
-    choice = sources.Choice(given.recipe, folder, given.include, given.exclude)
+    output = Output(given.output)
+    folder = _ledger_folder(given, output)
+    choice = sources.Choice(given.recipe, None if output.is_remote else Path(output.text), given.include, given.exclude)
     entries = sources.entries(given.sources, choice)
     recipes = _digests(entries, given.settings)
     wanted = resume.Wanted(
@@ -108,18 +116,25 @@ def batch(given: Batch, watcher: Watcher) -> BatchResult:
     with Ledger(folder) as ledger:
         ledger.requeue()
         known = ledger.rows()
-        plan = resume.plan(entries, known, wanted, lambda row: resume.is_in_place(row, folder / row.name))
+        plan = resume.plan(entries, known, wanted, lambda row: resume.is_in_place(row, output))
         if not given.force:
-            _spare(resume.foreign(plan.todo, known, lambda name: folder / name))
+            _spare(resume.foreign(plan.todo, known, output))
         ledger.put(row for name, row in plan.rows.items() if known.get(name) != row)
         todo = {name: plan.rows[name] for name in plan.todo}
         watcher.begin(len(entries), [row for name, row in plan.rows.items() if name not in todo])
         if todo:
             who = executor_of(given.executor, given.jobs or os.cpu_count() or 1, given.limits)
-            Schedule(ledger, entries, todo, str(folder), given.settings, given.rules, watcher).run(who)
+            Schedule(ledger, entries, todo, output, given.settings, given.rules, watcher).run(who)
         rows = ledger.rows()
         found = tuple(rows[name] for name in plan.rows)
         return BatchResult(found, plan.todo, ledger.path, time.monotonic() - started)
+
+
+def _ledger_folder(given: Batch, output: Output) -> Path:
+    """Return the folder of the ledger. UsageError where there is none: SQLite needs a local file."""
+    if given.ledger is None and output.is_remote:
+        raise UsageError("the ledger is a local file, and --out is a URL", todo="name a folder for it: --ledger DIR")
+    return absolute(given.ledger) if given.ledger is not None else Path(output.text)
 
 
 def _digests(entries: Sequence[Entry], settings: Settings) -> Mapping[str, str]:
@@ -141,13 +156,13 @@ def _make(folder: Path) -> None:
         raise OutputError(f"the folder cannot be made: {error.strerror}", where=str(folder)) from error
 
 
-def _spare(paths: Sequence[Path]) -> None:
+def _spare(paths: Sequence[str]) -> None:
     """Raise OutputError where files would be replaced that no batch has written."""
     if paths:
         more = f" and {len(paths) - 1} more of the outputs" if len(paths) > 1 else ""
         verb = "exist" if more else "exists"
         raise OutputError(
             f"the file{more} {verb}, and the ledger does not know it",
-            where=str(paths[0]),
+            where=remote.shown(paths[0]) if remote.is_url(paths[0]) else paths[0],
             todo="name another folder, or use --force",
         )

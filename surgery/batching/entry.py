@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 
@@ -14,8 +10,9 @@ from typing import Any
 class Entry:
     """A model of a batch. `name` is its output below the output folder, in the form of POSIX, and identifies it.
 
-    `model` and `inputs` are whole paths, `recipe` is a whole path or the name of a shipped recipe. `skip` says why the
-    model is not to be run; it is empty otherwise. `where` is the place in a manifest, `path:line`.
+    `model` is a whole path or a URL, `inputs` are whole paths, `recipe` is a whole path or the name of a shipped
+    recipe. `skip` says why the model is not to be run; it is empty otherwise. `where` is the place in a manifest,
+    `path:line`.
     """
 
     name: str
@@ -24,6 +21,8 @@ class Entry:
     inputs: tuple[str, ...] = ()
     skip: str = ""
     where: str = field(default="", compare=False)
+    version: str = field(default="", compare=False)
+    """What changes when the object behind the URL does, as far as it was listed."""
 
 
 @dataclass(frozen=True)
@@ -66,29 +65,3 @@ class Limits:
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
         return {"timeout": self.timeout, "memory": self.memory, "total_memory": self.total_memory}
-
-
-def absolute(path: str | Path) -> Path:
-    """Return a path from the root on, without `..`; links stay what they are."""
-    return Path(os.path.normpath(Path(path).absolute()))
-
-
-def named_recipe(text: str, folder: Path = Path()) -> str:
-    """Return a recipe as workers find it: the whole path of a file, or else the name of a shipped recipe."""
-    return str(absolute(folder / text)) if (folder / text).is_file() else text
-
-
-def sizes(paths: Sequence[str | Path]) -> list[list[Any]]:
-    """Return path, size and time of change of files: while they are the same, the files are not read again.
-
-    A file that is not there has the size -1.
-    """
-    return [list(_size(Path(path))) for path in paths]
-
-
-def _size(path: Path) -> Iterator[Any]:
-    yield str(path)
-    found = None
-    with suppress(OSError):
-        found = path.stat()
-    yield from (-1, 0) if found is None else (found.st_size, found.st_mtime_ns)

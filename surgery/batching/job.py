@@ -10,13 +10,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surgery import storage, workers
-from surgery.batching.entry import sizes
+from surgery import remote, storage, workers
+from surgery.batching import places
 from surgery.batching.fingerprints import digest_of_files
 from surgery.engine import runner
 from surgery.errors import SurgeryError, WorkerError, internal
 from surgery.proto.summary import data_files
 from surgery.recipe import loader
+from surgery.storage import staging
 from surgery.verification.inputs.spec import DataSpec
 
 if TYPE_CHECKING:
@@ -45,16 +46,22 @@ def run(job: Mapping[str, Any]) -> dict[str, Any]:
 
 def _run(job: Mapping[str, Any], stages: _Stages) -> dict[str, Any]:
     stages.stage("reading", "")
-    model, output = Path(job["model"]), Path(job["output"])
+    with places.local_copies(job["model"], job["output"]) as (model, output):
+        try:
+            return _run_on(model, output, job, stages)
+        except SurgeryError as error:
+            # It is told with the URLs, which nothing knows any more after this.
+            raise staging.explained(error) from error
+
+
+def _run_on(model: Path, output: Path, job: Mapping[str, Any], stages: _Stages) -> dict[str, Any]:
+    """Run the recipe over local files, and deliver the result."""
     stored = storage.load(model)
-    files = data_files(stored.proto, model)
-    source = {"input_sha256": digest_of_files(files), "input_files": sizes(files)}
+    source = _source(job, model, data_files(stored))
     try:
-        recipe = _recipe(job)
-        output.parent.mkdir(parents=True, exist_ok=True)
         result = runner.apply(
             model,
-            recipe,
+            _recipe(job),
             output=output,
             force=True,
             layout=job["layout"],
@@ -63,12 +70,13 @@ def _run(job: Mapping[str, Any], stages: _Stages) -> dict[str, Any]:
             strict=job["strict"],
         )
     except SurgeryError as error:
-        return {**source, **_problem(error), "stage": stages.current}
+        return {**source, **_problem(staging.explained(error)), "stage": stages.current}
     found = {**source, **_figures(result)}
     if not result.ok:
         return {**found, "state": "failed", **_negative(result)}
     stages.stage("output", "")
-    written = data_files(storage.load(output).proto, output)
+    written = data_files(storage.load(output))
+    places.delivered(written, job["output"])
     return {
         **found,
         "state": "done",
@@ -76,6 +84,15 @@ def _run(job: Mapping[str, Any], stages: _Stages) -> dict[str, Any]:
         "output_sha256": digest_of_files(written),
         "output_files": [[path.name, path.stat().st_size] for path in written],
     }
+
+
+def _source(job: Mapping[str, Any], model: Path, files: Sequence[Path]) -> dict[str, Any]:
+    """Return the columns about the files of the model."""
+    if remote.is_url(job["model"]):
+        noted = places.versions(job["model"], places.data_locations(model, files), job["version"])
+    else:
+        noted = places.sizes(files)
+    return {"input_sha256": digest_of_files(files), "input_files": noted}
 
 
 def _recipe(job: Mapping[str, Any]) -> Recipe:

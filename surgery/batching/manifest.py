@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from surgery.batching.entry import Entry, absolute, named_recipe
+from surgery import remote
+from surgery.batching.entry import Entry
+from surgery.batching.places import absolute, named_recipe, placed
 from surgery.errors import UsageError
 from surgery.storage.globs import did_you_mean
 
@@ -22,9 +24,9 @@ def read(path: Path, recipe: str) -> list[Entry]:
     """Return the entries of a manifest; `recipe` is for those that name none. UsageError for what is wrong in it.
 
     A text file has one model on each line; empty lines and lines that begin with `#` are left out. JSON lines and CSV
-    have the keys `model`, and if wanted `recipe`, `output` (below the output folder), `inputs` (a file or folder of
-    input sets, or a list of them) and `skip` (why the model is not to be run). Without `output`, a result has the path
-    of its model from the manifest on.
+    have the keys `model` (a path or a URL), and if wanted `recipe`, `output` (below the output folder), `inputs` (a
+    file or folder of input sets, or a list of them) and `skip` (why the model is not to be run). Without `output`, a
+    result has the path of its model from the manifest on; that of a URL has its last name.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -81,26 +83,24 @@ def _entry(item: Mapping[str, Any], where: str, folder: Path, recipe: str) -> En
     model, own, output, skip = texts
     if not model:
         raise UsageError("the key 'model' is missing", where=where)
-    path = _placed(model, folder)
-    for given in (path, *(_placed(text, folder) for text in listed)):
-        if not skip and not Path(given).exists():
+    path = placed(model, folder)
+    for given in (path, *(placed(text, folder) for text in listed)):
+        if not (skip or remote.is_url(given) or Path(given).exists()):
             raise UsageError(f"there is no file '{given}'", where=where)
     return Entry(
         output or _output(path, folder, where),
         path,
         named_recipe(own, folder) if own else recipe,
-        tuple(_placed(text, folder) for text in listed),
+        tuple(placed(text, folder) for text in listed),
         skip,
         where,
     )
 
 
-def _placed(text: str, folder: Path) -> str:
-    return str(absolute(folder / text))
-
-
 def _output(model: str, folder: Path, where: str) -> str:
-    """Return the path of a model from the manifest on."""
+    """Return the path of a model from the manifest on, and of a URL its last name."""
+    if remote.is_url(model):
+        return remote.name_of(model)
     found = Path(os.path.relpath(model, absolute(folder)))
     if ".." in found.parts:
         raise UsageError(

@@ -6,14 +6,17 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from surgery.batching.entry import Entry, Limits, Settings, sizes
+from surgery import remote
+from surgery.batching.entry import Entry, Limits, Settings
 from surgery.batching.fingerprints import digest_of_files
 from surgery.batching.ledger import Row
+from surgery.batching.places import Output, sizes, versions
+from surgery.errors import SurgeryError
 from surgery.identity.files import digest_of
 
-_OF_THE_MACHINE: Final = ("lost", "output")
+_OF_THE_MACHINE: Final = ("lost", "output", "transfer")
 """Kinds of failures that say nothing of the model: it runs again."""
 _OF_LIMITS: Final = ("time", "memory")
 
@@ -48,7 +51,7 @@ class Wanted:
         }
         return Row(
             entry.name,
-            entry.model,
+            remote.shown(entry.model) if remote.is_url(entry.model) else entry.model,
             entry.recipe,
             state="skipped" if entry.skip else "queued",
             kind="skipped" if entry.skip else "",
@@ -69,8 +72,8 @@ def plan(entries: Sequence[Entry], known: Mapping[str, Row], wanted: Wanted, is_
     for entry in entries:
         fresh = wanted.row(entry)
         old = known.get(entry.name)
-        if old is not None and not wanted.force and _holds(old, fresh, wanted, is_there):
-            rows[entry.name] = _refreshed(old)
+        if old is not None and not wanted.force and _holds(old, fresh, entry, wanted, is_there):
+            rows[entry.name] = _refreshed(old, entry)
             continue
         # A model that was in flight is started once more; one that ended starts to count anew.
         begun = old is not None and old.state in ("queued", "running") and old.plan_sha256 == fresh.plan_sha256
@@ -80,7 +83,7 @@ def plan(entries: Sequence[Entry], known: Mapping[str, Row], wanted: Wanted, is_
     return Plan(rows, tuple(todo))
 
 
-def _holds(old: Row, fresh: Row, wanted: Wanted, is_there: Callable[[Row], bool]) -> bool:
+def _holds(old: Row, fresh: Row, entry: Entry, wanted: Wanted, is_there: Callable[[Row], bool]) -> bool:
     """Return whether what the ledger says is what a run would find again."""
     if (old.model, old.recipe, old.plan_sha256) != (fresh.model, fresh.recipe, fresh.plan_sha256):
         return False
@@ -90,15 +93,17 @@ def _holds(old: Row, fresh: Row, wanted: Wanted, is_there: Callable[[Row], bool]
         wanted.retry_failed or old.kind in _OF_THE_MACHINE or (old.kind in _OF_LIMITS and old.limits != fresh.limits)
     ):
         return False
-    return _is_same_input(old) and (old.state == "failed" or is_there(old))
+    return _is_same_input(old, entry) and (old.state == "failed" or is_there(old))
 
 
-def _is_same_input(row: Row) -> bool:
+def _is_same_input(row: Row, entry: Entry) -> bool:
     """Return whether the files of a model have not changed: by size and time, else by their contents."""
     noted = json.loads(row.input_files)
     if not noted:
         # It could not be read. Whether it can be read now, only a run says.
         return False
+    if remote.is_url(entry.model):
+        return _is_same_object(noted, entry)
     paths = [path for path, *_ in noted]
     if sizes(paths) == noted:
         return True
@@ -108,18 +113,27 @@ def _is_same_input(row: Row) -> bool:
         return False
 
 
-def _refreshed(row: Row) -> Row:
+def _is_same_object(noted: list[list[Any]], entry: Entry) -> bool:
+    """Return whether the objects of a model have the versions that were noted."""
+    try:
+        return versions(entry.model, [location for location, *_ in noted[1:]], entry.version) == noted
+    except SurgeryError:
+        return False
+
+
+def _refreshed(row: Row, entry: Entry) -> Row:
     """Return the row with the times of files as they are now, so that they need not be read the next time."""
+    if remote.is_url(entry.model):
+        return row
     return replace(row, input_files=json.dumps(sizes([path for path, *_ in json.loads(row.input_files)])))
 
 
-def is_in_place(row: Row, output: Path) -> bool:
+def is_in_place(row: Row, output: Output) -> bool:
     """Return whether the files of an output are there, with the sizes that were written."""
     noted = json.loads(row.output_files)
-    now = sizes([output.with_name(name) for name, _ in noted])
-    return bool(noted) and [size for _, size, _ in now] == [size for _, size in noted]
+    return bool(noted) and output.sizes(row.name, [name for name, _ in noted]) == [size for _, size in noted]
 
 
-def foreign(todo: Iterable[str], known: Mapping[str, Row], output_of: Callable[[str], Path]) -> list[Path]:
+def foreign(todo: Iterable[str], known: Mapping[str, Row], output: Output) -> list[str]:
     """Return the outputs to be written that exist, and that the ledger does not know."""
-    return [path for name in todo if name not in known and (path := output_of(name)).exists()]
+    return [output.place(name) for name in todo if name not in known and output.exists(name)]

@@ -7,12 +7,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 from surgery.batching.entry import Entry, Settings
 from surgery.batching.executors import Event, Executor
 from surgery.batching.ledger import Ledger, Row, outcome_of
+from surgery.batching.places import Output
 
 _WAIT: Final = 0.25
 """Seconds to wait for an event."""
@@ -55,14 +55,14 @@ class Schedule:
         ledger: Ledger,
         entries: Sequence[Entry],
         rows: Mapping[str, Row],
-        folder: str,
+        output: Output,
         settings: Settings,
         rules: Rules,
         watcher: Watcher,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ledger = ledger
-        self._folder = folder
+        self._output = output
         self._settings = settings
         self._rules = rules
         self._watcher = watcher
@@ -111,7 +111,7 @@ class Schedule:
         self._rows[name] = row
         self._running.add(name)
         self._ledger.update(name, state="running", stage="", attempts=row.attempts)
-        executor.submit(name, job_of(self._entries[name], row, self._folder, self._settings), alone=alone)
+        executor.submit(name, job_of(self._entries[name], row, self._output, self._settings), alone=alone)
 
     def _take(self, event: Event) -> None:
         if event.kind == "stage":
@@ -162,18 +162,14 @@ class Schedule:
         self._watcher.done(row)
 
 
-def job_of(entry: Entry, row: Row, folder: str, settings: Settings) -> dict[str, Any]:
+def job_of(entry: Entry, row: Row, output: Output, settings: Settings) -> dict[str, Any]:
     """Return what a worker is to do, as plain data."""
     return {
         **settings.to_json(),
         "model": entry.model,
-        "output": output_of(folder, entry.name),
+        "version": entry.version,
+        "output": output.place(entry.name),
         "recipe": entry.recipe,
         "recipe_sha256": row.recipe_sha256,
         "inputs": list(entry.inputs),
     }
-
-
-def output_of(folder: str, name: str) -> str:
-    """Return where the result of a model goes."""
-    return str(Path(folder, name))

@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from surgery import remote
 from surgery.batching import manifest
-from surgery.batching.entry import Entry, absolute, named_recipe
+from surgery.batching.entry import Entry
+from surgery.batching.places import absolute, named_recipe, placed
 from surgery.errors import UsageError
 
 SUFFIX: Final = ".onnx"
@@ -20,11 +22,12 @@ _WILD: Final = frozenset("*?[")
 @dataclass(frozen=True)
 class Choice:
     """Which files of folders and globs are taken: paths from the folder on that fit one of `include`, if there are any,
-    and none of `exclude`. `output` is the folder that results go to, whose files are not taken.
+    and none of `exclude`. `output` is the local folder that results go to, whose files are not
+    taken.
     """
 
     recipe: str
-    output: Path
+    output: Path | None
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
 
@@ -42,11 +45,14 @@ def entries(sources: Sequence[str], choice: Choice) -> list[Entry]:
     `skipped` the second time.
     """
     choice = replace(choice, recipe=named_recipe(choice.recipe))
+    sources = [placed(source) if remote.is_url(source) else source for source in sources]
     found: list[Entry] = []
     single = [Path(source) for source in sources if _is_single(source)]
     shared = _shared(single)
     for source in sources:
-        if Path(source).suffix.lower() in manifest.SUFFIXES:
+        if remote.is_url(source):
+            found += _objects(source, choice)
+        elif Path(source).suffix.lower() in manifest.SUFFIXES:
             found += manifest.read(Path(source), choice.recipe)
         elif _is_single(source):
             found.append(_entry(Path(source), shared, choice))
@@ -55,13 +61,16 @@ def entries(sources: Sequence[str], choice: Choice) -> list[Entry]:
     if not found:
         raise UsageError("the sources name no model", todo="name .onnx files, folders with such files, or a manifest")
     _refuse_clashes(found)
-    _spare_models(found, choice.output)
+    if choice.output is not None:
+        _spare_models(found, choice.output)
     return sorted(_skipping_repeats(found), key=lambda entry: entry.name)
 
 
 def _is_single(source: str) -> bool:
     """Return whether a source is a path of one file: it exists, or it is no glob."""
     path = Path(source)
+    if remote.is_url(source):
+        return False
     return not path.is_dir() and path.suffix.lower() not in manifest.SUFFIXES and not _is_glob(source)
 
 
@@ -84,18 +93,45 @@ def _entry(path: Path, folder: Path, choice: Choice) -> Entry:
 def _listed(source: str, choice: Choice) -> list[Entry]:
     """Return the models of a folder, with its folders, or of a glob, in which `**` stands for any folders."""
     folder, paths = (Path(source), _below(Path(source))) if Path(source).is_dir() else _matches(source)
-    own = choice.output.resolve()
+    own = choice.output.resolve() if choice.output is not None else None
     # Where the output folder is around the source, its other contents are no results.
-    holds_source = folder.resolve().is_relative_to(own)
+    holds_source = own is None or folder.resolve().is_relative_to(own)
     found = []
     for path in paths:
         name = PurePosixPath(os.path.relpath(path, folder))
-        if choice.takes(str(name)) and (holds_source or not path.resolve().is_relative_to(own)):
+        if choice.takes(str(name)) and (own is None or holds_source or not path.resolve().is_relative_to(own)):
             found.append(Entry(str(name), str(absolute(path)), choice.recipe))
     if not found:
         some = " that --include and --exclude leave" if choice.include or choice.exclude else ""
         raise UsageError(f"there is no {SUFFIX} file{some}", where=source, todo="name another folder, or a manifest")
     return found
+
+
+def _objects(source: str, choice: Choice) -> list[Entry]:
+    """Return the models behind a URL: of an object, a folder or a glob."""
+    found = []
+    base = _base(source)
+    for listed in remote.list_files(source):
+        path = listed.url.split("::")[0]
+        name = path[len(base) :].lstrip("/") if path.startswith(base) else ""
+        name = name or remote.name_of(listed.url)
+        if choice.takes(name) and (name.endswith(SUFFIX) or listed.url == source):
+            name = name if name.endswith(SUFFIX) else f"{name}{SUFFIX}"
+            found.append(Entry(name, listed.url, choice.recipe, version=listed.version))
+    if not found:
+        raise UsageError(f"there is no {SUFFIX} file", where=remote.shown(source), todo="name another folder")
+    return found
+
+
+def _base(url: str) -> str:
+    """Return the folder that names begin at: what precedes wildcards, or else the URL itself."""
+    head, mark, path = url.split("::")[0].partition("://")
+    kept = []
+    for part in path.split("/"):
+        if _WILD.intersection(part):
+            break
+        kept.append(part)
+    return f"{head}{mark}{'/'.join(kept).rstrip('/')}"
 
 
 def _below(folder: Path) -> list[Path]:
@@ -124,8 +160,11 @@ def _refuse_clashes(found: Sequence[Entry]) -> None:
             entry.recipe,
             entry.inputs,
         ):
+            first, second = (
+                remote.shown(one.model) if remote.is_url(one.model) else one.model for one in (other, entry)
+            )
             raise UsageError(
-                f"'{other.model}' and '{entry.model}' would both be written to '{entry.name}'",
+                f"'{first}' and '{second}' would both be written to '{entry.name}'",
                 where=entry.where or None,
                 todo="name the folder that they share, or name the outputs in a manifest",
             )
@@ -133,7 +172,7 @@ def _refuse_clashes(found: Sequence[Entry]) -> None:
 
 def _spare_models(found: Sequence[Entry], output: Path) -> None:
     """Raise UsageError where a result would be written over one of the models."""
-    models = {os.path.realpath(entry.model) for entry in found}
+    models = {os.path.realpath(entry.model) for entry in found if not remote.is_url(entry.model)}
     for entry in found:
         if not entry.skip and os.path.realpath(output / entry.name) in models:
             raise UsageError(
@@ -160,6 +199,7 @@ def _skipping_repeats(found: Sequence[Entry]) -> Iterator[Entry]:
         if entry.name in names:
             continue
         names.add(entry.name)
-        same = os.path.realpath(entry.model), entry.recipe, entry.inputs
+        file = entry.model if remote.is_url(entry.model) else os.path.realpath(entry.model)
+        same = file, entry.recipe, entry.inputs
         first = seen.setdefault(same, entry.name)
         yield entry if first == entry.name or entry.skip else replace(entry, skip=f"the same file as '{first}'")

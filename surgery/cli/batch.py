@@ -2,6 +2,7 @@
 
 SOURCE is an .onnx file, a folder (with all folders below it), a glob, or a manifest: a .txt file with one path on each
 line, or .jsonl or .csv with the keys model, recipe, output, inputs and skip. Results have the same paths below --out.
+Sources, models of manifests and --out may be URLs, such as s3://bucket/zoo/.
 
 The same command again goes on where it was interrupted, and runs again what has changed: models, recipes, settings and
 versions of packages. Exit code 1 if any model failed.
@@ -27,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recipe", metavar="RECIPE", help="a recipe file, or the name of a shipped recipe")
     parser.add_argument("sources", metavar="SOURCE", nargs="+", help="a file, a folder, a glob or a manifest")
     parser.add_argument("--out", metavar="DIR", required=True, help="write results and the ledger below this folder")
+    parser.add_argument("--ledger", metavar="DIR", help="keep the ledger in this folder, if --out is a URL")
     parser.add_argument(
         "--include", metavar="GLOB", action="append", default=[], help="of folders, take these files; may be repeated"
     )
@@ -160,7 +162,7 @@ def _given(arguments: argparse.Namespace) -> Batch:
     return Batch(
         arguments.recipe,
         tuple(arguments.sources),
-        Path(arguments.out),
+        arguments.out,
         Settings(
             trust=arguments.trust,
             plugins=tuple(_whole(plugin) for plugin in arguments.plugin),
@@ -178,6 +180,7 @@ def _given(arguments: argparse.Namespace) -> Batch:
             _settings.size("total-memory", arguments.total_memory),
         ),
         Rules(arguments.retries, arguments.max_failures),
+        Path(arguments.ledger) if arguments.ledger is not None else None,
         arguments.jobs,
         arguments.executor,
         tuple(arguments.include),

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from surgery.batching.entry import Entry, Limits, Settings, sizes
+from surgery.batching.entry import Entry, Limits, Settings
 from surgery.batching.fingerprints import digest_of_files, environment, recipe_digest
 from surgery.batching.ledger import Row
+from surgery.batching.places import Output, sizes
 from surgery.batching.resume import Plan, Wanted, foreign, is_in_place, plan
 
 WANTED = Wanted(Settings(), Limits(), {"r": "digest of r", "other": "digest of other"}, {"onnx": "1.0"})
@@ -99,15 +100,16 @@ def test_a_changed_model_runs_again_and_a_touched_one_does_not(entry: Entry) -> 
 def test_a_lost_output_is_made_again(entry: Entry, tmp_path: Path) -> None:
     assert planned(entry, finished(entry), is_there=False).todo
     row = finished(entry, output_files=json.dumps([["a.onnx", 3], ["a.onnx.data", 2]]))
+    out = Output(str(tmp_path / "out"))
     output = tmp_path / "out" / "a.onnx"
     output.parent.mkdir()
-    assert not is_in_place(row, output)
+    assert not is_in_place(row, out)
     output.write_bytes(b"123")
     output.with_name("a.onnx.data").write_bytes(b"12")
-    assert is_in_place(row, output)
+    assert is_in_place(row, out)
     output.write_bytes(b"1234")
-    assert not is_in_place(row, output)
-    assert not is_in_place(finished(entry), output)
+    assert not is_in_place(row, out)
+    assert not is_in_place(finished(entry), out)
 
 
 def test_failures_of_the_machine_run_again(entry: Entry) -> None:
@@ -131,9 +133,8 @@ def test_a_model_to_skip_is_not_run(entry: Entry) -> None:
 
 def test_files_that_no_batch_has_written(tmp_path: Path, entry: Entry) -> None:
     (tmp_path / "b.onnx").write_bytes(b"")
-    assert foreign(["a.onnx", "b.onnx", "c.onnx"], {"a.onnx": finished(entry)}, lambda name: tmp_path / name) == [
-        tmp_path / "b.onnx"
-    ]
+    known = {"a.onnx": finished(entry)}
+    assert foreign(["a.onnx", "b.onnx", "c.onnx"], known, Output(str(tmp_path))) == [str(tmp_path / "b.onnx")]
 
 
 def test_the_digest_of_a_recipe_covers_what_it_uses(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from support.batches import Watching, entry
 from surgery.batching.entry import Settings
 from surgery.batching.executors import Event
 from surgery.batching.ledger import Ledger, Row
+from surgery.batching.places import Output
 from surgery.batching.schedule import Rules, Schedule
 
 DONE = {"state": "done", "nodes_after": 1}
@@ -65,7 +66,9 @@ def run(
     rows = {one.name: Row(one.name, one.model, one.recipe, recipe_sha256="r") for one in entries}
     with Ledger(folder) as ledger:
         ledger.put(rows.values())
-        Schedule(ledger, entries, rows, str(folder), Settings(), rules or Rules(), watching, Clock()).run(executor)
+        Schedule(ledger, entries, rows, Output(str(folder)), Settings(), rules or Rules(), watching, Clock()).run(
+            executor
+        )
         assert executor.closed
         return executor, watching, ledger.rows()
 
@@ -124,7 +127,9 @@ def test_a_restart_by_the_executor_counts(tmp_path: Path) -> None:
         rows = {"a": Row("a", "a", "r")}
         ledger.put(rows.values())
         executor = Restarting(lambda name, _: Event("ended", name))
-        Schedule(ledger, [entry("a")], rows, str(tmp_path), Settings(), Rules(), Watching(), Clock()).run(executor)
+        Schedule(ledger, [entry("a")], rows, Output(str(tmp_path)), Settings(), Rules(), Watching(), Clock()).run(
+            executor
+        )
         assert ledger.rows()["a"].attempts == 2
 
 
@@ -162,7 +167,9 @@ def test_stages_are_noted(tmp_path: Path) -> None:
         rows = {"a": Row("a", "a", "r")}
         ledger.put(rows.values())
         watching, executor = Watching(), Staging(lambda name, _: Event("ended", name, outcome=DONE))
-        Schedule(ledger, [entry("a")], rows, str(tmp_path), Settings(), Rules(), watching, Clock()).run(executor)
+        Schedule(ledger, [entry("a")], rows, Output(str(tmp_path)), Settings(), Rules(), watching, Clock()).run(
+            executor
+        )
         assert seen == ["stage", "fold-constants: parity"]
         assert ledger.rows()["a"].stage == ""
     assert watching.stages == [("a", "fold-constants: parity")]
