@@ -85,6 +85,16 @@ def family(count: int, size: int) -> None:
         child.wait()
 
 
+def nested(memory: int) -> object:
+    """Start a worker from this one, and a fork, with so much memory each; return what comes back from both."""
+    from surgery.workers import Worker
+    from surgery.workers.fork import call_in_fork
+
+    with Worker(memory=memory) as inner:
+        called = inner.call("surgery.workers.drill:echo", value="called")
+    return [called, call_in_fork(lambda: "forked", stage="nested", timeout=60, memory=memory)[0]]
+
+
 def spawn() -> int:
     """Start a process of its own and leave it behind; return its process id."""
     return subprocess.Popen(["sleep", "1000"]).pid
