@@ -31,13 +31,26 @@ FOLDERS = [
         "benchmarking",
         "recipe",
         "identity",
+        "provenance",
         "why",
         "engine",
         "batching",
         "bisection",
         "inspection",
     ),
-    *("differences", "drawing", "opsets", "splitting", "testing", "scaffold", "report", "cli", "docsgen", "__main__"),
+    *(
+        "planning",
+        "differences",
+        "drawing",
+        "opsets",
+        "splitting",
+        "testing",
+        "scaffold",
+        "report",
+        "cli",
+        "docsgen",
+        "__main__",
+    ),
 ]
 RANK = {name: rank for rank, name in enumerate(FOLDERS)}
 ENGINE = sorted((ROOT / "surgery").rglob("*.py"))

@@ -32,9 +32,12 @@ from surgery.cli import (
     externalize,
     extract,
     inspect,
+    lock,
     new,
     opset,
     passes,
+    plan,
+    provenance,
     recipe,
     report,
     run,
@@ -54,6 +57,7 @@ _COMMANDS = (
         apply,
         batch,
         corpus,
+        plan,
         inspect,
         view,
         check,
@@ -73,7 +77,7 @@ _COMMANDS = (
         externalize,
         embed,
     ),
-    *(why, recipe, schema, new, test),
+    *(why, recipe, lock, provenance, schema, new, test),
 )
 _MISTAKEN = 2
 _BROKEN = 3

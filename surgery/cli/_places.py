@@ -49,6 +49,11 @@ def output(text: str) -> str | Place:
     return Place(text, _output) if is_url(text) or text == STREAM else text
 
 
+def outputs(text: str) -> str | Place:
+    """Accept where a model with external data goes: a path or a URL. Standard output is refused, as it is one file."""
+    return Place(text, _outputs) if is_url(text) or text == STREAM else text
+
+
 def page(text: str) -> str | Place:
     """Accept where a page or another text goes: a path or a URL."""
     return Place(text, _output) if is_url(text) else text
@@ -98,7 +103,7 @@ def _localized(value: Any, arguments: argparse.Namespace, copies: Staging) -> An
 
 def _require_one_reader(places: list[Place]) -> None:
     """Raise UsageError if two arguments are to be read from standard input, or it is a terminal."""
-    readers = [place for place in places if place.text == STREAM and place.localize is not _output]
+    readers = [place for place in places if place.text == STREAM and place.localize not in (_output, _outputs)]
     if len(readers) > 1:
         raise UsageError("standard input can be read once, and two arguments are '-'", todo="name a file for one")
     if readers and (sys.stdin is None or sys.stdin.isatty()):
@@ -120,6 +125,10 @@ def _model(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
 
 def _recipe(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
     # Whoever loads recipes reads standard input: relative paths in it start at the current folder.
+    from surgery import remote
+
+    if text != STREAM and remote.name_of(text).endswith(".onnx"):
+        return _model(text, arguments, copies)
     return text if text == STREAM else _data(text, arguments, copies)
 
 
@@ -144,6 +153,12 @@ def _output(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
     path = copies.output("stdout.onnx", staging.Stream(sys.stdout.buffer))
     sys.stdout = sys.stderr
     return str(path)
+
+
+def _outputs(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
+    if text == STREAM:
+        raise UsageError("standard output takes one file, and this command writes several", todo="name a file")
+    return _output(text, arguments, copies)
 
 
 def _folder(text: str, arguments: argparse.Namespace, copies: Staging) -> str:

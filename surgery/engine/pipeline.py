@@ -17,8 +17,9 @@ from surgery.engine.committed import CommittedModel
 from surgery.engine.delta_debugging import MOST_RUNS, Guilts, Search
 from surgery.engine.expectations import comparisons, expectations, fits, speed
 from surgery.engine.judging import Judge, Trusting, Verifying
-from surgery.engine.records import Expectation, Journal, Observer, Recorder, StepRecord
+from surgery.engine.records import END, Expectation, Journal, Observer, Recorder, StepRecord
 from surgery.engine.reference_start import ReferenceStart, begin
+from surgery.engine.site_choice import SiteChoice
 from surgery.engine.speculation import Speculation
 from surgery.engine.transaction import Transaction, Workbench, account
 from surgery.errors import PassError
@@ -48,8 +49,9 @@ class Pipeline:
     """Transactions on one model, one after the other.
 
     Steps are verified as the recipe says, unless they are `trusted`. The pipeline raises `Arrived` before the first run
-    of the pass `until`. `failed` is the last candidate that was refused. `recorder` is told of each committed step,
-    whose record is numbered after the `earlier` ones.
+    of the pass `until`. `failed` is the last candidate that was refused, `speed` that relative to the original where
+    the recipe expects one. `recorder` is told of each committed step, whose record is numbered after the `earlier`
+    ones. `choice` says which sites are left out, if any.
     """
 
     def __init__(
@@ -64,9 +66,11 @@ class Pipeline:
         until: str | None = None,
         recorder: Recorder | None = None,
         earlier: int = 0,
+        choice: SiteChoice | None = None,
     ) -> None:
         self.journal = Journal(observer)
         self.failed: Candidate | None = None
+        self.speed: float | None = None
         self._until = until
         self._changes = 0  # committed, and not rolled back
         self._speculation: Speculation | None = None
@@ -87,7 +91,7 @@ class Pipeline:
         if reference is not None:
             judge = self.judge = Verifying(reference, recipe.verify, self.journal, self.model.state)
             self._speculation = Speculation(judge) if speculation.pays(stored, judge) else None
-        self.bench = Workbench(self.model, recipe.verify, self.judge, self.journal, Guilts(), contained)
+        self.bench = Workbench(self.model, recipe.verify, self.judge, self.journal, Guilts(), contained, choice)
 
     @property
     def verifying(self) -> Verifying:
@@ -265,7 +269,7 @@ class Pipeline:
 
     def finish(self) -> None:
         """Verify the end result as a whole, unless each step was; raise `RefusedEndError` if it is wrong."""
-        self.bench.verify_committed("(end)")
+        self.bench.verify_committed(END)
 
     def expect(self, expected: Expect, prefix: str = "", before: State | None = None) -> None:
         """Record which expectations the committed model meets; signature and speed are compared with `before`."""
@@ -285,8 +289,11 @@ class Pipeline:
         if expected.speed is not None and not self.judge.trusts:
             self.journal.stage("(expect)", "speed")
             inputs, models = self._recipe.inputs, (before.proto, state.proto)
-            what, ok = speed(expected.speed, self.model.stored, models, inputs, self._recipe.verify)
-            noted.append(Expectation(prefix + what, ok, expected.where(what)))
+            found_speed = speed(expected.speed, self.model.stored, models, inputs, self._recipe.verify)
+            what = f"speed: >= {expected.speed:g} ({found_speed.found})"
+            noted.append(Expectation(prefix + what, found_speed.ok, expected.where(what)))
+            # Of a recipe that this one uses, the speed is relative to the model before it.
+            self.speed = found_speed.ratio if not prefix else self.speed
 
 
 def _is_among(state: State, others: Sequence[State]) -> bool:

@@ -19,6 +19,7 @@ from surgery.engine.expectations import expectations, fits
 from surgery.engine.judging import Judge
 from surgery.engine.records import Expectation, Journal, RefusedSite, StepRecord, StepStatus
 from surgery.engine.sensitivity import Sensitivity, SiteChooser, macs_by_label
+from surgery.engine.site_choice import SiteChoice, chosen
 from surgery.errors import ExpectationError, SurgeryError, internal
 from surgery.graph.state import Calibration, Feed
 from surgery.promises import Parity
@@ -46,7 +47,8 @@ class RefusedEndError(Exception):
 class Workbench:
     """What the transactions of one run share: the committed model, the judge and its spec, and the journal.
 
-    With `contained`, passes that are not standard run in a fork. `guilts` are the sites to avoid.
+    With `contained`, passes that are not standard run in a fork. `guilts` are the sites to avoid, and `choice` says
+    which others are left out, if any.
     """
 
     model: CommittedModel
@@ -55,6 +57,7 @@ class Workbench:
     journal: Journal
     guilts: Guilts
     contained: bool
+    choice: SiteChoice | None = None
 
     def verify_committed(self, name: str) -> None:
         """Verify the committed model as a whole where the judge asks for that, and record it under a name.
@@ -107,6 +110,10 @@ class Transaction:
 
     def run(self, skip: frozenset[int] = frozenset()) -> Candidate:
         """Run the pass on the committed model, without the sites to `skip`; return the candidate, not judged yet."""
+        choice = self._bench.choice
+        return self._run(skip) if choice is None else chosen(choice, self.step, self._run, skip)
+
+    def _run(self, skip: frozenset[int]) -> Candidate:
         step, declared, bench = self.step, self.declared, self._bench
         known = bench.model.known(step, declared, skip)
         if known is not None:

@@ -26,7 +26,7 @@ _DEFERRING: Final = ("s3", "s3a", "gs", "gcs", "memory")
 """Protocols with files that are uploaded first, and appear when they are committed."""
 
 _READ_ONLY: Final = ("http", "https", "zip", "tar", "libarchive", "github", "gist", "git", "data", "reference")
-_STEP: Final = 1 << 24
+_STEP: Final = 1 << 22
 
 
 def exists(url: str, *, output: bool = False) -> bool:
@@ -70,7 +70,14 @@ def _require_size(files: AbstractFileSystem, path: str, part: Path, url: str) ->
 def check_writable(url: str, *, force: bool = False) -> None:
     """Raise OutputError if an object cannot be written: its protocol is read-only, or it exists and `force` is off."""
     _require_writing(url)
-    if not force and exists(url, output=True):
+    try:
+        found = exists(url, output=True)
+    except OutputError as error:
+        # Who may write need not be allowed to read.
+        if not force or not isinstance(error.__cause__, PermissionError):
+            raise
+        found = False
+    if found and not force:
         raise OutputError("the object exists", where=shown(url), todo="name another one, or use --force")
 
 

@@ -33,6 +33,9 @@ class Destination(Protocol):
     def send(self, files: Sequence[Path]) -> None:
         """Send files, the model first, and those with its external data after it."""
 
+    def sibling(self, name: str) -> Destination:
+        """Return where a file of another name goes."""
+
 
 class Url:
     """An object, and others next to it for the files of external data."""
@@ -45,6 +48,10 @@ class Url:
     def send(self, files: Sequence[Path]) -> None:
         """Upload the files, the model last. Raises OutputError or TransferError."""
         put_model(files, self._url, force=self._force)
+
+    def sibling(self, name: str) -> Url:
+        """Return the object of another name next to this one."""
+        return Url(remote.sibling(self._url, name), force=self._force)
 
 
 class Stream:
@@ -68,6 +75,10 @@ class Stream:
             raise
         except OSError as error:
             raise OutputError(f"standard output cannot be written: {error.strerror or error}") from error
+
+    def sibling(self, name: str) -> Destination:
+        """Raise OutputError: there is no other stream."""
+        raise OutputError(f"standard output takes the model alone, and '{name}' goes next to it", todo="name a file")
 
 
 _names: dict[str, str] = {}
@@ -167,7 +178,7 @@ def publish(files: Sequence[Path]) -> None:
 
     What cannot be sent is kept in a folder, which the error names. Raises OutputError or TransferError.
     """
-    destination = _destinations.get(files[0]) if _destinations else None
+    destination = _destination(files[0]) if _destinations else None
     if destination is None:
         return
     try:
@@ -176,6 +187,15 @@ def publish(files: Sequence[Path]) -> None:
         error.todo = f"the result is in {_kept(files)}"
         raise
     _sent.add(files[0])
+
+
+def _destination(path: Path) -> Destination | None:
+    """Return where a file goes: one that was staged, or another that was written next to it."""
+    if path in _destinations:
+        return _destinations[path]
+    staged = (found for other, found in _destinations.items() if other.parent == path.parent)
+    first = next(staged, None)
+    return None if first is None else first.sibling(path.name)
 
 
 def _kept(files: Sequence[Path]) -> Path:
