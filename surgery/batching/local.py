@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from surgery.batching.entry import Limits
-from surgery.batching.executors import Event
+from surgery.batching.events import Event
 from surgery.batching.slot import INTERVAL, LostError, Slot, mib
 from surgery.workers.memory import private_bytes_below
 

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from surgery.batching.entry import Limits
-from surgery.batching.executors import Event
+from surgery.batching.events import Event
 from surgery.batching.fingerprints import environment
 from surgery.batching.slot import LostError, Slot
 from surgery.errors import UsageError, WorkerError

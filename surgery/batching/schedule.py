@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from surgery.batching.entry import Entry, Settings
-from surgery.batching.executors import Event, Executor
+from surgery.batching.events import Event, Executor
 from surgery.batching.ledger import Ledger, Row, outcome_of
 from surgery.batching.places import Output
 

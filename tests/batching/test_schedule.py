@@ -10,7 +10,7 @@ import pytest
 from support.batches import Watching, entry
 
 from surgery.batching.entry import Settings
-from surgery.batching.executors import Event
+from surgery.batching.events import Event
 from surgery.batching.ledger import Ledger, Row
 from surgery.batching.places import Output
 from surgery.batching.schedule import Rules, Schedule
