@@ -47,11 +47,7 @@ def run(job: Mapping[str, Any]) -> dict[str, Any]:
 def _run(job: Mapping[str, Any], stages: _Stages) -> dict[str, Any]:
     stages.stage("reading", "")
     with places.local_copies(job["model"], job["output"]) as (model, output):
-        try:
-            return _run_on(model, output, job, stages)
-        except SurgeryError as error:
-            # It is told with the URLs, which nothing knows any more after this.
-            raise staging.explained(error) from error
+        return _run_on(model, output, job, stages)
 
 
 def _run_on(model: Path, output: Path, job: Mapping[str, Any], stages: _Stages) -> dict[str, Any]:

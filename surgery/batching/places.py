@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from surgery import remote, storage
-from surgery.errors import ModelFileError
+from surgery.errors import ModelFileError, SurgeryError
 from surgery.storage import loading, staging
 
 
@@ -101,12 +101,16 @@ def local_copies(model: str, output: str) -> Iterator[tuple[Path, Path]]:
     Messages name the URLs. Raises ModelFileError and TransferError.
     """
     with staging.Staging() as copies:
-        source = loading.fetched(model, copies) if remote.is_url(model) else Path(model)
-        if remote.is_url(output):
-            yield source, copies.path(remote.name_of(output), remote.shown(output))
-        else:
-            Path(output).parent.mkdir(parents=True, exist_ok=True)
-            yield source, Path(output)
+        try:
+            source = loading.fetched(model, copies) if remote.is_url(model) else Path(model)
+            if remote.is_url(output):
+                target = copies.path(remote.name_of(output), remote.shown(output))
+            else:
+                target = Path(output)
+                target.parent.mkdir(parents=True, exist_ok=True)
+            yield source, target
+        except SurgeryError as error:
+            raise staging.explained(error) from error.__cause__
 
 
 def delivered(files: Sequence[Path], output: str) -> None:
