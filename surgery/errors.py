@@ -6,8 +6,9 @@ negative verdict, 2 when the caller must fix something, 3 when something broke.
 
 from __future__ import annotations
 
+import difflib
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -184,3 +185,20 @@ def internal(error: Exception) -> str:
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     text = " ".join(str(error).split())
     return f"internal error: {type(error).__name__}{f': {text}' if text else ''}{place}"
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is most like this one, or None; capitals do not count."""
+    names = {one.lower(): one for one in known}
+    near = difflib.get_close_matches(name.lower(), names, n=1)
+    return names[near[0]] if near else None
+
+
+def neighbour(path: Path) -> str | None:
+    """Return the path of the file whose name is most like that of a missing one, in the same folder; None for none."""
+    try:
+        known = [one.name for one in path.parent.iterdir() if one.suffix]
+    except OSError:
+        return None
+    near = closest(path.name, known)
+    return str(path.parent / near) if near is not None else None

@@ -37,6 +37,8 @@ FOLDERS = [
         "batching",
         "bisection",
         "inspection",
+        "checkpoints",
+        "exporting",
     ),
     *(
         "planning",

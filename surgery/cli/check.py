@@ -42,7 +42,9 @@ def main(arguments: argparse.Namespace) -> int:
         if arguments.format == "text" and not (arguments.quiet and answer["valid"]):
             _output.write(f"{name}: {answer['problem'] or answer['text']}", wrap=False)
     if arguments.format == "json":
-        _output.write_json([{key: answer[key] for key in answer if key not in _NOT_JSON} for answer in answers])
+        _output.write_json(
+            {"models": [{key: answer[key] for key in answer if key not in _NOT_JSON} for answer in answers]}
+        )
     elif arguments.format not in _output.PLAIN:
         from surgery.report.outcomes import of_models
 

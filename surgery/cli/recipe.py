@@ -59,7 +59,7 @@ def _show(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--format {arguments.format} is for 'surgery recipe check'", todo="use text or json")
     recipe = recipes.load(arguments.recipe, trust=arguments.trust)
     if arguments.format == "json":
-        _output.write_json(resolved.data(recipe))
+        _output.write_document(resolved.data(recipe))
     else:
         _output.write_text(resolved.text(recipe))
     return 0
@@ -68,7 +68,7 @@ def _show(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> int:
     checked = [_checked(name, arguments.trust) for name in arguments.recipes]
     if arguments.format == "json":
-        _output.write_json(checked)
+        _output.write_json({"recipes": checked})
     elif arguments.format not in _output.PLAIN:
         from surgery.report.outcomes import of_recipes
 

@@ -34,9 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--recipe", metavar="RECIPE", type=_places.recipe, help="use the sections 'inputs' and 'verify' of a recipe"
     )
     parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
-    parser.add_argument("--rtol", type=_tolerance, help="relative tolerance (default: depends on the type)")
-    parser.add_argument("--atol", type=_tolerance, help="absolute tolerance (default: depends on the type)")
-    parser.add_argument("--seed", type=_seed, help="seed of the random inputs (default: 0)")
+    add_tolerances(parser)
     parser.add_argument("--exact", action="store_true", help="require bit-identical outputs")
     parser.add_argument(
         "--interface",
@@ -45,6 +43,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="whether B may accept less than A: fewer inputs, fixed or tied dims (default: keep)",
     )
     _verification.add_arguments(parser)
+
+
+def add_tolerances(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add the arguments for tolerances and the seed."""
+    parser.add_argument("--rtol", type=_tolerance, help="relative tolerance (default: depends on the type)")
+    parser.add_argument("--atol", type=_tolerance, help="absolute tolerance (default: depends on the type)")
+    parser.add_argument("--seed", type=_seed, help="seed of the random inputs (default: 0)")
 
 
 def _tolerance(text: str) -> float:

@@ -191,8 +191,8 @@ def apply(
     last = baseline.read(loaded.baseline, stored.path) if loaded.baseline is not None else None
     if output is not None:
         storage.check_target(output, force=force)
-        if not isinstance(provenance, bool) and not (isinstance(output, str) and remote.is_url(output)):
-            provenance.check(Path(output), force=force)
+    if not isinstance(provenance, bool) and not (isinstance(output, str) and remote.is_url(output)):
+        provenance.check(Path(output) if output is not None else None, stored.weights, force=force)
     result = run(
         stored,
         loaded,

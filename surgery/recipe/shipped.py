@@ -1,4 +1,4 @@
-"""Where recipes come from: the shipped ones by name, files by path."""
+"""Where recipes come from: the shipped ones and those of installed packages by name, files by path."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from surgery.errors import UsageError
 from surgery.recipe.nodes import quoted
 from surgery.recipe.paths import below, mode
 from surgery.recipe.spelling import nearest
+from surgery.targets import entry_points
 
 MAX_BYTES = 128 * 1024
 SUFFIXES = (".yaml", ".yml")
+ENTRY_POINTS = "surgery.recipes"
+"""The group of entry points by which packages add recipes: each names a package with YAML files."""
 
 
 def folder() -> Path:
@@ -23,8 +26,13 @@ def folder() -> Path:
 
 
 def names() -> tuple[str, ...]:
-    """List the shipped recipes by name."""
-    return tuple(sorted(path.stem for path in folder().glob("*.yaml")))
+    """List the shipped recipes by name, and those that installed packages add."""
+    return tuple(sorted({*_own(), *entry_points.files(ENTRY_POINTS)}))
+
+
+def _own() -> frozenset[str]:
+    """Return the shipped recipes. A package cannot take their names."""
+    return frozenset(path.stem for path in folder().glob("*.yaml"))
 
 
 def locate(text: str, base: Path) -> Path:
@@ -33,7 +41,7 @@ def locate(text: str, base: Path) -> Path:
     A word without dot and slash is a name first; `./tidy` is always a file. UsageError suggests a near one.
     """
     if text in names():
-        return folder() / f"{text}.yaml"
+        return folder() / f"{text}.yaml" if text in _own() else entry_points.files(ENTRY_POINTS)[text]
     path = below(base, text)
     found = mode(path)
     if stat.S_ISDIR(found):

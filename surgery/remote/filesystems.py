@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from surgery.errors import UsageError
 from surgery.remote.errors import EXTRA, PACKAGES, missing, reported
-from surgery.remote.urls import protocol, shown
+from surgery.remote.urls import protocol, scrubbed, shown
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -27,7 +27,10 @@ def opened(url: str, doing: str = "read", *, output: bool = False) -> tuple[Abst
             f"there is no protocol '{name}'", where=shown(url), todo=f"use one that fsspec has, such as {known}"
         )
     with reported(url, doing, output=output):
-        found: tuple[Any, str] = url_to_fs(url)
+        try:
+            found: tuple[Any, str] = url_to_fs(url)
+        except ValueError as error:
+            raise UsageError(f"this is no valid URL: {scrubbed(str(error))}", where=shown(url)) from error
         _require_package(name, url)
         return found
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path, PurePosixPath
 from typing import Final
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
 # Two letters at least, so that a drive of Windows is no protocol.
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(://|::[A-Za-z])")
@@ -25,10 +25,9 @@ def is_url(text: object) -> bool:
 
 def local_path(url: str) -> Path | None:
     """Return the path of a `file://` URL, and None for every other."""
-    parts = urlsplit(url)
-    if _CHAIN in url or parts.scheme not in ("file", "local"):
+    if _CHAIN in url or protocol(url) not in ("file", "local"):
         return None
-    return Path(unquote(parts.path if not parts.netloc else f"{parts.netloc}{parts.path}"))
+    return Path(unquote(url.partition("://")[2]))
 
 
 def protocol(url: str) -> str:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from surgery.storage.skeleton import from_proto as from_proto
     from surgery.storage.spill import spill_tensor as spill_tensor
     from surgery.storage.staging import Staging as Staging
+    from surgery.storage.staging import is_copy as is_copy
     from surgery.storage.staging import output_path as output_path
     from surgery.storage.staging import put_model as put_model
     from surgery.storage.staging import shown as shown
@@ -76,6 +77,7 @@ _HOMES = {
     "load": "loading",
     "opens_in_runtime": "loading",
     "Staging": "staging",
+    "is_copy": "staging",
     "output_path": "staging",
     "put_model": "staging",
     "shown": "staging",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import onnx
 from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
 
-from surgery.errors import ModelFileError
+from surgery.errors import ModelFileError, neighbour
 from surgery.storage import foreign
 from surgery.storage.bounds import fault
 from surgery.storage.split import Splitter
@@ -200,7 +200,9 @@ def open_model(path: Path, weights: Weights) -> Source:
             raise ModelFileError("this is not a regular file", where=str(path), todo="name a .onnx file")
         source = weights.open(path)
     except FileNotFoundError as error:
-        raise ModelFileError("no such file", where=str(path), todo="check the path") from error
+        near = neighbour(path)
+        todo = f"did you mean '{near}'?" if near else "check the path"
+        raise ModelFileError("no such file", where=str(path), todo=todo) from error
     except PermissionError as error:
         raise ModelFileError("no permission to read it", where=str(path), todo="change its mode") from error
     except (OSError, ValueError) as error:

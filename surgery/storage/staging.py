@@ -165,6 +165,11 @@ def shown(text: str, escaped: Callable[[str], str] = str) -> str:
     return text
 
 
+def is_copy(path: Path) -> bool:
+    """Return whether a path is that of a copy, which goes away."""
+    return str(path) in _names
+
+
 def explained(error: SurgeryError) -> SurgeryError:
     """Change an error so that it names no copy, and return it."""
     error.what = shown(error.what)

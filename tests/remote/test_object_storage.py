@@ -132,7 +132,8 @@ def test_an_upload_that_breaks_changes_nothing_and_loses_nothing(
     assert storage.get(f"{bucket}/m.onnx.data") == b"old data"
     assert storage.uploads(bucket) == []
     kept = Path(done.stderr.rpartition("; the result is in ")[2].strip())
-    assert onnx.load(kept) == original
+    weights = [numpy_helper.to_array(one.graph.initializer[0]) for one in (onnx.load(kept), original)]
+    assert np.array_equal(*weights)
     assert left_over(tmp_path) == [kept.parent.name]
 
 

@@ -17,9 +17,9 @@ EXTENSIONS = [".textproto", ".pbtxt", ".txtpb", ".prototxt", ".json", ".onnxjson
 
 
 def model() -> onnx.ModelProto:
-    made = text.parse("g (float[n, 8] x) => (float[n, 4] y) { m = MatMul(x, w) y = Add(m, b) }")
+    made = text.parse("g (float[n, 32] x) => (float[n, 16] y) { m = MatMul(x, w) y = Add(m, b) }")
     values = np.random.default_rng(2)
-    weights = [values.standard_normal((8, 4)).astype(np.float32), values.standard_normal(4).astype(np.float32)]
+    weights = [values.standard_normal((32, 16)).astype(np.float32), values.standard_normal(16).astype(np.float32)]
     weights[1][:2] = [np.inf, 1e-40]
     made.graph.initializer.extend(map(numpy_helper.from_array, weights, "wb"))
     for name, kind in [("half", np.float16), ("long", np.int64), ("bool", np.bool_), ("byte", np.uint8)]:
