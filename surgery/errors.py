@@ -154,7 +154,8 @@ class PassError(SurgeryError):
 class WorkerError(SurgeryError):
     """Native code in a worker process raised, crashed, ran out of time or out of memory.
 
-    `stage` names the call that was running; `signal` the signal that ended it, if one did.
+    `stage` names the call that was running; `signal` the signal that ended it, if one did. `killed` says that the
+    process was killed by another one, or that nobody knows how it ended.
     """
 
     code = "worker"
@@ -168,10 +169,12 @@ class WorkerError(SurgeryError):
         signal: str | None = None,
         where: str | None = None,
         todo: str | None = None,
+        killed: bool = False,
     ) -> None:
         super().__init__(what, where=where, todo=todo)
         self.stage = stage
         self.signal = signal
+        self.killed = killed
 
 
 def internal(error: Exception) -> str:

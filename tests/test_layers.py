@@ -34,6 +34,7 @@ FOLDERS = [
         "provenance",
         "why",
         "engine",
+        "batching",
         "bisection",
         "inspection",
         "checkpoints",

@@ -24,11 +24,13 @@ from surgery.cli import (
     _places,
     _signals,
     apply,
+    batch,
     bench,
     bisect,
     check,
     completion,
     config,
+    corpus,
     diff,
     doctor,
     embed,
@@ -62,6 +64,8 @@ from surgery.errors import RecipeError, SurgeryError
 _COMMANDS = (
     *(
         apply,
+        batch,
+        corpus,
         plan,
         inspect,
         view,
