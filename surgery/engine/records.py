@@ -97,6 +97,8 @@ class StepRecord:
     """The sites that were rewritten."""
     why: Why | None = field(default=None, repr=False)
     """Why the pass has fewer sites than the recipe expects."""
+    cached: bool = False
+    """Whether an earlier run ran and judged it."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields of the JSON report."""
@@ -109,6 +111,7 @@ class StepRecord:
             "nodes_before": self.nodes_before,
             "nodes_after": self.nodes_after,
             "seconds": round(self.seconds, 4),
+            "cached": self.cached,
             "message": self.message,
             "refused_sites": [site.to_json() for site in self.refused_sites],
             "kept": [one.to_json() for one in self.kept],

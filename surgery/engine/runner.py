@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from surgery import storage
 from surgery.engine.pipeline import Abort, Pipeline
 from surgery.engine.records import Observer, Recorder, Result, StepRecord
+from surgery.engine.step_cache import EndFacts, NoCache, StepCache
 from surgery.engine.transaction import RefusedEndError
 from surgery.proto.summary import data_files, summarize
 from surgery.recipe.failing import decided
 from surgery.recipe.schema import OnFailure, Recipe
-from surgery.verification.verdict.validity import Validity
 
 if TYPE_CHECKING:
     import onnx
@@ -46,6 +46,7 @@ def run(
     on_failure: OnFailure | None = None,
     strict: bool = False,
     history: Recorder | None = None,
+    cache: StepCache | None = None,
 ) -> Result:
     """Run a recipe over a loaded model. Nothing is written; see `Result.save`.
 
@@ -53,7 +54,9 @@ def run(
     of this model, started early, with the inputs and the verification of the recipe. `on_failure` overrides what the
     recipe does about a step that fails. With `strict`, a run that keeps only what holds is not ok.
     `history` is told of each committed step, as `surgery.drawing.History` wants to be, and is then in the result.
+    `cache` has the outcomes of steps in earlier runs, and takes those of this one; see `surgery.caching`.
     """
+    cache = cache or NoCache()
     started = time.perf_counter()
     recipe = decided(recipe, on_failure)
     refused: list[StepRecord] = []
@@ -69,6 +72,7 @@ def run(
                     reference=reference,
                     recorder=history,
                     earlier=len(refused),
+                    cache=cache,
                 )
             ) as steps,
         ):
@@ -85,39 +89,62 @@ def run(
                 pass
             else:
                 steps.expect(attempt.expect)
-            return replace(_result(steps, attempt, tuple(refused), started, strict), history=history)
+            return replace(_result(steps, attempt, tuple(refused), started, strict, cache), history=history)
     raise AssertionError("each step was verified on the whole")
 
 
-def _result(steps: Pipeline, recipe: Recipe, refused: tuple[StepRecord, ...], started: float, strict: bool) -> Result:
+def _result(
+    steps: Pipeline,
+    recipe: Recipe,
+    refused: tuple[StepRecord, ...],
+    started: float,
+    strict: bool,
+    cache: StepCache,
+) -> Result:
     judge, stored = steps.verifying, steps.model.stored
     files = data_files(stored.proto, stored.path) if stored.path is not None else []
-    found = judge.validity(stored) if recipe.verify.mode != "off" else None
+    known = cache.find_end(steps.model.state)
+    facts = known or _facts(steps, recipe)
+    unverifiable = _unverifiable(steps, facts) if known is None else ""
+    if known is None and not unverifiable:
+        cache.note_end(steps.model.state, facts)
     return Result(
         recipe=recipe.name,
-        target=steps.model.graph.target.name,
+        target=steps.model.target.name,
         input=summarize(stored.proto, files),
         output=summarize(steps.model.proto),
         steps=(*refused, *steps.journal.records),
         expectations=tuple(steps.journal.expectations),
-        bindings=tuple(judge.tracker.verifier.bindings),
+        bindings=facts.bindings,
         seconds=time.perf_counter() - started,
         proto=steps.model.proto,
         stored=stored,
         strict=strict,
         end=judge.end,
-        validity=found,
-        unverifiable=_unverifiable(steps, found) if found is not None else "",
+        validity=facts.validity,
+        unverifiable=unverifiable,
         providers=recipe.verify.providers,
     )
 
 
-def _unverifiable(pipeline: Pipeline, found: Validity) -> str:
+def _facts(steps: Pipeline, recipe: Recipe) -> EndFacts:
+    """Return what the report says of the original."""
+    judge = steps.verifying
+    if any(record.cached and record.verdict is not None for record in steps.journal.records):
+        # Had the step been verified in this run, the original would have run.
+        judge.tracker.verifier.prepare()
+    found = judge.validity(steps.model.stored) if recipe.verify.mode != "off" else None
+    return EndFacts(tuple(judge.tracker.verifier.bindings), found)
+
+
+def _unverifiable(pipeline: Pipeline, facts: EndFacts) -> str:
     """Return why nothing could be verified, for a model that cannot be run; empty otherwise, or where that is accepted.
 
     An invalid model stays invalid, also where a step that changes nothing passes.
     """
-    judge = pipeline.verifying
+    judge, found = pipeline.verifying, facts.validity
+    if found is None:
+        return ""
     verdicts = [record.verdict for record in pipeline.journal.records if record.verdict is not None]
     invalid = bool(found.refusal) and not found.gap
     if judge.spec.unverified == "accept" or (any(verdict.passed for verdict in verdicts) and not invalid):
@@ -140,13 +167,14 @@ def apply(
     strict: bool = False,
     target: str | Path | None = None,
     history: Recorder | None = None,
+    cache: StepCache | None = None,
 ) -> Result:
     """Run a recipe over a model, and write the result to `output` if the run is ok.
 
     `model` is a path or a message in memory, `recipe` a path, the name of a shipped recipe, or a loaded one.
     `target` is the runtime that the model is made for, a name or the path of a profile, in the place of the recipe's.
-    For `reference`, `on_failure`, `strict` and `history` see `run`. Raises a `SurgeryError` for bad input. A negative
-    verdict does not raise: look at `Result.ok`.
+    For `reference`, `on_failure`, `strict`, `history` and `cache` see `run`. Raises a `SurgeryError` for bad input. A
+    negative verdict does not raise: look at `Result.ok`.
     """
     loaded = recipe if isinstance(recipe, Recipe) else _recipe(recipe, trust, contained)
     loaded = loaded if target is None else replace(loaded, target=str(target))
@@ -162,6 +190,7 @@ def apply(
         on_failure=on_failure,
         strict=strict,
         history=history,
+        cache=cache,
     )
     return result.save(output, layout=layout, force=force) if output is not None and result.ok else result
 
