@@ -29,6 +29,7 @@ FOLDERS = [
         "verification",
         "benchmarking",
         "recipe",
+        "identity",
         "why",
         "engine",
         "bisection",

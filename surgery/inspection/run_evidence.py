@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery.errors import internal
-from surgery.inspection.environment import environment
+from surgery.identity.environment import environment
 
 if TYPE_CHECKING:
     from surgery.storage import StoredModel

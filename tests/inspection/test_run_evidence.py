@@ -10,7 +10,7 @@ import pytest
 
 from surgery import storage
 from surgery.inspection import operator_costs, run_evidence
-from surgery.inspection.environment import environment
+from surgery.identity.environment import environment
 
 
 def test_the_environment() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import platform
 import re
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+from surgery.identity.packages import version_of
 
 _PACKAGES = {"surgery": "onnx-surgery", **{name: name for name in ("onnx", "onnxruntime", "onnx-ir", "numpy")}}
 _CPU = re.compile(r"^(?:model name|Model|Hardware)\s*:\s*(.+)$", re.MULTILINE)
@@ -15,20 +16,13 @@ _CPU = re.compile(r"^(?:model name|Model|Hardware)\s*:\s*(.+)$", re.MULTILINE)
 def environment() -> dict[str, str]:
     """Return what results may depend on: the versions of packages, the system, the processor, its cores, memory."""
     return {
-        **{name: _version(package) for name, package in _PACKAGES.items()},
+        **{name: version_of(package) for name, package in _PACKAGES.items()},
         "python": f"{platform.python_version()} ({platform.python_implementation()})",
         "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
         "processor": _processor(),
         "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or "?"),
         "memory": _memory(),
     }
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def _processor() -> str:

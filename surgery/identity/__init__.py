@@ -1,0 +1,1 @@
+"""Digests of what a result depends on: models, recipes, sources of passes, targets, packages."""

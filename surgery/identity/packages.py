@@ -1,0 +1,60 @@
+"""The packages and the processor that results depend on."""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+
+PACKAGES: Final = (
+    "onnx-surgery",
+    "numpy",
+    "onnx",
+    "onnx-graphsurgeon",
+    "onnx-ir",
+    "onnx-shape-inference",
+    "onnxoptimizer",
+    "onnxruntime",
+    "onnxsim",
+)
+"""The distributions that compute or rewrite what ends up in a model."""
+
+MISSING: Final = "not installed"
+
+# What kernels are chosen by, as /proc/cpuinfo calls it. The last bits of a folded constant may depend on the kernel.
+_FEATURES: Final = frozenset(
+    {
+        *("sse4_1", "avx", "f16c", "fma", "avx2", "avx_vnni", "avx512f", "avx512bw", "avx512dq", "avx512vl"),
+        *("avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16"),
+        *("asimd", "asimddp", "asimdhp", "bf16", "i8mm", "sve", "sve2", "svei8mm", "svebf16"),
+    }
+)
+_LISTED: Final = re.compile(r"^(?:flags|Features)\s*:\s*(.+)$", re.MULTILINE)
+
+
+def version_of(distribution: str) -> str:
+    """Return the version of an installed distribution, or "not installed"."""
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return MISSING
+
+
+def packages(more: Iterable[str] = ()) -> Mapping[str, str]:
+    """Return the versions of the packages that results depend on, and of `more`, by their names in order."""
+    return {name: version_of(name) for name in sorted({*PACKAGES, *more})}
+
+
+@cache
+def processor() -> str:
+    """Return the architecture and the features of the processor that kernels are chosen by, in one line."""
+    try:
+        found = _LISTED.search(Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        found = None
+    listed = _FEATURES & set(found.group(1).split()) if found is not None else set()
+    return " ".join([platform.machine(), *sorted(listed)])

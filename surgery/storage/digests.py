@@ -1,0 +1,61 @@
+"""SHA-256 digests of files and of the elements of tensors, in hexadecimal digits. Memory use is constant."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from surgery.storage.elements import bytes_of
+from surgery.storage.tensors import STRING, external_reference, is_external
+from surgery.storage.wire import Reference
+
+if TYPE_CHECKING:
+    import onnx
+
+    from surgery.storage.weights import Weights
+
+Known = MutableMapping[Reference, str]
+"""Digests of ranges of files, so that a range is read once."""
+
+_PIECE: Final = 8 << 20
+
+
+def file_digest(path: Path) -> str:
+    """Return the digest of the bytes of a file. Raises OSError."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def elements_digest(tensor: onnx.TensorProto, weights: Weights, known: Known | None = None) -> str:
+    """Return the digest of the elements of a tensor, as `raw_data` has them: little-endian, narrow types packed.
+
+    It does not depend on which field or file they are stored in. Raises ModelFileError when the file is gone.
+    """
+    if not is_external(tensor):
+        return hashlib.sha256(_raw(tensor)).hexdigest()
+    reference = external_reference(tensor)
+    if known is not None and reference in known:
+        return known[reference]
+    digest = hashlib.sha256()
+    for start in range(0, reference.length, _PIECE):
+        length = min(_PIECE, reference.length - start)
+        digest.update(weights.view(Reference(reference.location, reference.offset + start, length)))
+    found = digest.hexdigest()
+    if known is not None:
+        known[reference] = found
+    return found
+
+
+def _raw(tensor: onnx.TensorProto) -> bytes:
+    """Return the elements of a tensor that lies in its message."""
+    if tensor.data_type == STRING or tensor.HasField("raw_data"):
+        return bytes_of(tensor)
+    from onnx_ir import serde
+
+    try:
+        return bytes(serde.deserialize_tensor(tensor).tobytes())
+    except (TypeError, ValueError):
+        # A broken tensor, with fewer elements than its dims say, still differs from others.
+        return bytes(tensor.SerializeToString(deterministic=True))
