@@ -32,6 +32,7 @@ FOLDERS = [
         "identity",
         "why",
         "engine",
+        "caching",
         "bisection",
         "inspection",
     ),

@@ -10,14 +10,15 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from surgery.cli import _formats, _output, _plugins, _report_file, _targets, _verification
+from surgery.cli import _caching, _formats, _output, _plugins, _report_file, _targets, _verification
 from surgery.errors import SurgeryError, UsageError
 from surgery.recipe.schema import ON_FAILURE
 
 if TYPE_CHECKING:
-    from surgery.engine.records import Result
+    from surgery.caching import Steps
+    from surgery.engine.records import Observer, Result
     from surgery.engine.reference_start import ReferenceStart
     from surgery.recipe import Recipe
     from surgery.report.outcome import Outcome
@@ -64,22 +65,25 @@ def add_output_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs"
     )
     _verification.add_arguments(parser, sets)
     _verification.add_accuracy_arguments(parser)
+    _caching.add_arguments(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Apply a recipe."""
     _verification.start()
-    with _Original(arguments) as original:
+    cache = _caching.steps(arguments)
+    with _Original(arguments, cache) as original:
         recipe, model = recipe_and_model(arguments, "apply", original.begin)
-        return execute(recipe, model, arguments, reference=original.reference)
+        return execute(recipe, model, arguments, reference=original.reference, cache=cache)
 
 
 class _Original:
     """The run of the original, started before the passes of the recipe are imported."""
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
+    def __init__(self, arguments: argparse.Namespace, cache: Steps | None) -> None:
         self.reference: ReferenceStart | None = None
         self._arguments = arguments
+        self._cache = cache
 
     def __enter__(self) -> _Original:
         return self
@@ -98,7 +102,9 @@ class _Original:
             model = Path(named)
             with suppress(SurgeryError):
                 specs = _verification.combined(self._arguments, model, recipe.inputs, recipe.verify)
-                self.reference = begin(storage.load(model), *specs)
+                stored = storage.load(model)
+                early = self._cache is None or not self._cache.expects(stored)
+                self.reference = begin(stored, *specs, early=early)
 
 
 def recipe_and_model(
@@ -121,8 +127,10 @@ def execute(
     arguments: argparse.Namespace,
     more: Mapping[str, Any] | None = None,
     reference: ReferenceStart | None = None,
+    cache: Steps | None = None,
 ) -> int:
     """Run a loaded recipe, write the result and print the report; `more` is added to a JSON report."""
+    cache = cache or _caching.steps(arguments)
     from surgery.engine import runner
     from surgery.engine.agenda import Agenda
     from surgery.report.progress import Progress
@@ -133,18 +141,22 @@ def execute(
     console, shows = _output.messages(), _output.is_interactive()
     progress = Progress(console, verbose=arguments.verbose > 0, agenda=Agenda(recipe), interactive=shows)
     with _report_file.RunReport(arguments) as page, progress as observer:
+        watching = page.observed(observer)
+        if cache is not None and arguments.resume:
+            watching = cast("Observer", _caching.Resuming(watching, cache, Agenda(recipe)))
         result = runner.apply(
             model,
             recipe,
             output=output,
             force=arguments.force,
             layout=arguments.layout,
-            observer=page.observed(observer),
+            observer=watching,
             contained=not arguments.in_process,
             reference=reference,
             on_failure=arguments.on_failure,
             strict=arguments.strict,
             history=page.history,
+            cache=cache,
         )
     more = {**(more or {}), **page.evidence(result)}
     report(result, recipe, output, arguments, more)

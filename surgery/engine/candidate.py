@@ -98,7 +98,9 @@ class Candidate:
         verdict = self.verdict
         if self.ok:
             return verdict is None or verdict.status.accepted
-        return verdict is not None and (verdict.reason == VACUOUS or (verdict.is_different and verdict.details is not None))
+        if verdict is None:
+            return False
+        return verdict.reason == VACUOUS or (verdict.is_different and verdict.details is not None)
 
     @property
     def is_unverified(self) -> bool:
