@@ -15,7 +15,7 @@ import hashlib
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -209,9 +209,9 @@ class CacheFolder:
 
     # Digests of large files
 
-    def knows(self, source: Source) -> bool:
-        """Return whether the digest of an open file is remembered."""
-        return self.remembered(_place(source)) is not None
+    def expects(self, files: Sequence[Source]) -> bool:
+        """Return whether the digests of open files, those of a model, are remembered: an earlier run had them."""
+        return bool(files) and all(self.remembered(_place(source)) is not None for source in files)
 
     def digest_of(self, source: Source) -> str:
         """Return the digest of an open file, which is read once for as long as its place, times and inode stay."""

@@ -57,8 +57,7 @@ class Steps:
 
     def expects(self, stored: storage.StoredModel) -> bool:
         """Return whether an earlier run had this model."""
-        files = stored.weights.files()
-        return bool(files) and all(map(self.folder.knows, files))
+        return self.folder.expects(stored.weights.files())
 
     def begin(self, run: RunStart) -> None:
         """Start a run."""

@@ -10,7 +10,8 @@ from surgery.cli import _output
 from surgery.errors import UsageError
 
 if TYPE_CHECKING:
-    from surgery.caching import CacheFolder, Steps
+    from surgery.caching.folder import CacheFolder
+    from surgery.caching.steps import Steps
     from surgery.engine.agenda import Agenda
     from surgery.engine.records import Observer, StepRecord
 
@@ -40,21 +41,28 @@ def add_folder(parser: argparse._ActionsContainer) -> None:
 
 def folder(arguments: argparse.Namespace) -> CacheFolder:
     """Open the folder of the cache; damage is reported on stderr."""
-    from surgery.caching import CacheFolder, default_folder
+    from surgery.caching.folder import CacheFolder, default_folder
 
     path = Path(arguments.cache_dir) if arguments.cache_dir else default_folder()
     return CacheFolder(path, lambda text: _output.say(f"surgery: warning: {text}"))
 
 
-def steps(arguments: argparse.Namespace) -> Steps | None:
-    """Return the cache that the flags ask for, None if they ask for none."""
+def asked(arguments: argparse.Namespace) -> CacheFolder | None:
+    """Return the folder of the cache that the flags ask for, None if they ask for none."""
     if arguments.cache is False and arguments.resume:
         raise UsageError("--no-cache does not go with --resume", todo="leave one of them out")
     if arguments.cache is False or not (arguments.cache or arguments.cache_dir or arguments.resume):
         return None
-    from surgery.caching import Steps
+    return folder(arguments)
 
-    return Steps(folder(arguments))
+
+def steps(found: CacheFolder | None) -> Steps | None:
+    """Return the cache of steps in a folder. It takes long to import."""
+    if found is None:
+        return None
+    from surgery.caching.steps import Steps
+
+    return Steps(found)
 
 
 class Resuming:

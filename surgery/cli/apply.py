@@ -17,7 +17,7 @@ from surgery.errors import SurgeryError, UsageError
 from surgery.recipe.schema import ON_FAILURE
 
 if TYPE_CHECKING:
-    from surgery.caching import Steps
+    from surgery.caching.folder import CacheFolder
     from surgery.engine.records import Observer, Result
     from surgery.engine.reference_start import ReferenceStart
     from surgery.recipe import Recipe
@@ -71,16 +71,16 @@ def add_output_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs"
 def main(arguments: argparse.Namespace) -> int:
     """Apply a recipe."""
     _verification.start()
-    cache = _caching.steps(arguments)
+    cache = _caching.asked(arguments)
     with _Original(arguments, cache) as original:
         recipe, model = recipe_and_model(arguments, "apply", original.begin)
-        return execute(recipe, model, arguments, reference=original.reference, cache=cache)
+        return execute(recipe, model, arguments, reference=original.reference, folder=cache)
 
 
 class _Original:
     """The run of the original, started before the passes of the recipe are imported."""
 
-    def __init__(self, arguments: argparse.Namespace, cache: Steps | None) -> None:
+    def __init__(self, arguments: argparse.Namespace, cache: CacheFolder | None) -> None:
         self.reference: ReferenceStart | None = None
         self._arguments = arguments
         self._cache = cache
@@ -103,7 +103,7 @@ class _Original:
             with suppress(SurgeryError):
                 specs = _verification.combined(self._arguments, model, recipe.inputs, recipe.verify)
                 stored = storage.load(model)
-                early = self._cache is None or not self._cache.expects(stored)
+                early = self._cache is None or not self._cache.expects(stored.weights.files())
                 self.reference = begin(stored, *specs, early=early)
 
 
@@ -127,10 +127,10 @@ def execute(
     arguments: argparse.Namespace,
     more: Mapping[str, Any] | None = None,
     reference: ReferenceStart | None = None,
-    cache: Steps | None = None,
+    folder: CacheFolder | None = None,
 ) -> int:
     """Run a loaded recipe, write the result and print the report; `more` is added to a JSON report."""
-    cache = cache or _caching.steps(arguments)
+    cache = _caching.steps(folder or _caching.asked(arguments))
     from surgery.engine import runner
     from surgery.engine.agenda import Agenda
     from surgery.report.progress import Progress

@@ -176,6 +176,11 @@ class Result:
         return tuple({(step.name, step.where, step.message): step for step in found}.values())
 
     @property
+    def cached(self) -> tuple[int, bool]:
+        """How many steps an earlier run ran and judged, and whether it found the verdict on the whole model."""
+        return sum(step.cached for step in self.steps), self.end is not None and self.end.cached
+
+    @property
     def ok(self) -> bool:
         """Whether no step ended the run, every expectation holds, and the model can be run.
 
@@ -202,6 +207,7 @@ class Result:
             "steps": [step.to_json() for step in self.steps],
             "expectations": [{"what": item.what, "ok": item.ok} for item in self.expectations],
             "end": self.end.to_json() if self.end is not None else None,
+            "cached": dict(zip(("steps", "end"), self.cached)),
             "bindings": [dict(binding) for binding in self.bindings],
             "providers": list(self.providers),
             "seconds": round(self.seconds, 4),

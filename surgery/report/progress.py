@@ -112,8 +112,9 @@ class Progress:
             verdict = f", {record.verdict.status} {needed(record.verdict)}" if record.verdict is not None else ""
             sites = f", {record.sites} sites" if record.sites else ""
             nodes = f"{record.nodes_before} -> {record.nodes_after} nodes"
+            time = "cached" if record.cached else f"{record.seconds:.2f} s"
             self._console.print(
-                f"{record.name}: {record.status}, {nodes}{sites}{verdict.rstrip()}, {record.seconds:.2f} s",
+                f"{record.name}: {record.status}, {nodes}{sites}{verdict.rstrip()}, {time}",
                 style="dim",
                 highlight=False,
             )
