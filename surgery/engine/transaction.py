@@ -119,7 +119,7 @@ class Transaction:
         step, declared, bench = self.step, self.declared, self._bench
         known = bench.model.known(step, declared, skip)
         if known is not None:
-            return known
+            return replace(known, step=step)  # it may have been another step with the same pass
         if declared.is_standard:
             bench.judge.prepare()
         else:
