@@ -32,6 +32,7 @@ _MAGIC: Final = b"surgery cache entry %d\n" % VERSION
 _DIGEST: Final = hashlib.sha256().digest_size
 _PIECE: Final = 4 << 20
 _SETTLED: Final = 2_000_000_000  # nanoseconds after which a file that changes gets another time
+_TRIES: Final = 8
 PASSING: Final = ".passing-"
 """How the names of files begin that are not in place yet."""
 
@@ -59,7 +60,8 @@ class CacheFolder:
     def __init__(self, path: Path, warn: Callable[[str], object]) -> None:
         self.path = path
         self.warn = warn
-        self._own = path / f"v{VERSION}"
+        self.root = path / f"v{VERSION}"
+        """The folder of this version."""
         self._writes = True
         try:
             for folder in (self.runs, self.tensors, self.digests):
@@ -74,22 +76,22 @@ class CacheFolder:
     @property
     def runs(self) -> Path:
         """The folder with a folder for each set of runs that share their entries."""
-        return self._own / "runs"
+        return self.root / "runs"
 
     @property
     def tensors(self) -> Path:
         """The folder of the tensors."""
-        return self._own / "tensors"
+        return self.root / "tensors"
 
     @property
     def digests(self) -> Path:
         """The folder of the digests of large files."""
-        return self._own / "digests"
+        return self.root / "digests"
 
     @property
     def uses(self) -> Path:
         """The file with a line for each run."""
-        return self._own / "uses"
+        return self.root / "uses"
 
     # Entries
 
@@ -129,12 +131,11 @@ class CacheFolder:
         if not self._writes:
             return
         with self._refusals():
-            path.parent.mkdir(exist_ok=True)
-            fd, passing = tempfile.mkstemp(prefix=PASSING, dir=path.parent)
+            fd, passing = tempfile.mkstemp(prefix=PASSING, dir=self.root)
             try:
                 with os.fdopen(fd, "wb") as file:
                     file.writelines(parts)
-                Path(passing).replace(path)
+                _put_in_place(Path(passing), path)
             except BaseException:
                 with suppress(OSError):
                     Path(passing).unlink()
@@ -163,7 +164,7 @@ class CacheFolder:
         fd, passing = -1, ""
         with self._refusals():
             if self._writes:
-                fd, passing = tempfile.mkstemp(prefix=PASSING, dir=self.tensors)
+                fd, passing = tempfile.mkstemp(prefix=PASSING, dir=self.root)
         for piece in _pieces(source, offset, length):
             digest.update(piece)
             if fd >= 0 and self._writes:
@@ -175,8 +176,7 @@ class CacheFolder:
             with self._refusals():
                 path = self._tensor(found)
                 if self._writes and not path.exists():
-                    path.parent.mkdir(exist_ok=True)
-                    Path(passing).replace(path)
+                    _put_in_place(Path(passing), path)
                 else:
                     Path(passing).unlink()
                     os.utime(path)
@@ -245,6 +245,18 @@ class CacheFolder:
             self.drop(path)
             return None
         return text
+
+
+def _put_in_place(passing: Path, path: Path) -> None:
+    """Rename a file. Its folder is made, again if another process removes it for being empty meanwhile."""
+    for _ in range(_TRIES):
+        path.parent.mkdir(exist_ok=True)
+        try:
+            passing.replace(path)
+        except FileNotFoundError:
+            continue
+        return
+    passing.replace(path)
 
 
 class _Refusals:

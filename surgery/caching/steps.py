@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from surgery.caching import keys, values
+from surgery.caching import housekeeping, keys, values
 from surgery.caching.folder import CacheFolder, key_of
 from surgery.caching.tensors import MissingTensorError, TensorNames, digest
 from surgery.engine.candidate import Candidate, State
@@ -127,6 +127,8 @@ class Steps:
             found, missed = self._counted
             self.folder.used(self.found - found, self.missed - missed)
             self._counted = self.found, self.missed
+            if self.missed > missed:
+                housekeeping.bound(self.folder)
             self._run, self._known = "", frozenset()
 
     def _stop(self) -> None:

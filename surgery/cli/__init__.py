@@ -22,6 +22,7 @@ from surgery.cli import (
     apply,
     bench,
     bisect,
+    cache,
     check,
     diff,
     embed,
@@ -68,7 +69,7 @@ _COMMANDS = (
         externalize,
         embed,
     ),
-    *(why, recipe, schema, new, test),
+    *(why, recipe, schema, new, test, cache),
 )
 _MISTAKEN = 2
 _BROKEN = 3

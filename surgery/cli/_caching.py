@@ -41,8 +41,10 @@ def add_folder(parser: argparse._ActionsContainer) -> None:
 
 def folder(arguments: argparse.Namespace) -> CacheFolder:
     """Open the folder of the cache; damage is reported on stderr."""
+    from surgery.caching import housekeeping
     from surgery.caching.folder import CacheFolder, default_folder
 
+    housekeeping.limit()  # what is wrong with it is said before a run
     path = Path(arguments.cache_dir) if arguments.cache_dir else default_folder()
     return CacheFolder(path, lambda text: _output.say(f"surgery: warning: {text}"))
 
