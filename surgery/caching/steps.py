@@ -264,10 +264,9 @@ class Steps:
             return None
         status = verdict.status.value if verdict is not None else ""
         region = verdict is not None and verdict.region is not None
-        promise, refused = candidate.promise.value, [site.number for site in judged.refused]
-        return key_of(
-            self._history, step.name, self._step_key(step), record.status, promise, status, region, refused, model, said
-        )
+        # Which sites are avoided from now on is a matter of the pass and its options.
+        guilty = (step.name, repr(step.options)) if judged.guilty else ""
+        return key_of(self._history, guilty, record.status, candidate.promise.value, status, region, model, said)
 
     def _store(self, entry: str, judged: Judged) -> None:
         candidate = judged.candidate
