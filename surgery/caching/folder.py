@@ -174,12 +174,11 @@ class CacheFolder:
         if fd >= 0:
             os.close(fd)
             with self._refusals():
-                path = self._tensor(found)
-                if self._writes and not path.exists():
-                    _put_in_place(Path(passing), path)
+                if self._writes:
+                    # In the place of one that is there already, too: that one may be damaged.
+                    _put_in_place(Path(passing), self._tensor(found))
                 else:
                     Path(passing).unlink()
-                    os.utime(path)
         return found
 
     def _tensor(self, digest: str) -> Path:

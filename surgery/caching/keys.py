@@ -109,7 +109,9 @@ def step_key(step: PassStep) -> str | None:
         return None
     if source is None or any(None in contents for _, contents in files):
         return None
-    return digest_of([step.name, source, declared.parity.value, given, step.on_failure, files])
+    # To stop and to undo the step differ in what comes after it.
+    on_failure = step.on_failure if step.on_failure in ("bisect", "keep") else ""
+    return digest_of([step.name, source, declared.parity.value, given, on_failure, files])
 
 
 def _source(declared: Pass) -> Any:

@@ -12,6 +12,7 @@ from surgery.graph import text
 from surgery.identity.sources import PassSource
 from surgery.registry.passes import Pass
 
+RULES = "rules:\n  drop-relu: {match: y = Relu(x), emit: y = x, parity: exact}\n"
 AFTER = ["drop-dropout", "fuse-matmul-add", "merge-transposes"]
 
 
@@ -70,7 +71,8 @@ def test_what_changed_in_a_recipe_runs_again(model: Path, cache: Path, old: str,
     changed = RECIPE.replace(old, new).replace("Relu: 1", "Relu: '>= 1'")
     assert changed != RECIPE
     found, plain = run(model, cache, changed), run(model, None, changed)
-    assert found.watcher.ran == ran
+    # What ran ahead of a step that was undone ran twice.
+    assert list(dict.fromkeys(found.watcher.ran)) == ran
     assert (found.sha256, found.report) == (plain.sha256, plain.report)
 
 
@@ -167,7 +169,7 @@ def test_a_wrong_step_is_known_too(model: Path, cache: Path) -> None:
     first, second = run(model, cache, recipe), run(model, cache, recipe)
     assert second.watcher.ran == [] and first.report == second.report
     assert second.result.steps[2].status == "rolled_back" and second.result.steps[2].cached
-    # With a failure that ends the run, the step is another one: what to do about it is part of it.
+    # To end the run for it is another matter.
     third = run(model, cache, recipe.replace("rollback", "abort"))
     assert (third.result.failure and third.result.failure.name) == "drop-relu"
     assert third.sha256 == ""
@@ -191,7 +193,7 @@ def test_sites_that_were_wrong_are_avoided_in_later_rounds(model: Path, cache: P
 @pytest.mark.parametrize("mode", ["end", "off"])
 def test_other_modes(model: Path, cache: Path, mode: str) -> None:
     recipe = RECIPE.replace("inputs:", f"verify: {{mode: {mode}}}\ninputs:").replace("Relu: 1", "Relu: 3")
-    recipe = recipe.replace("  - pass: drop-relu\n    on_failure: bisect\n", "")
+    recipe = recipe.replace("  - pass: drop-relu\n    on_failure: bisect\n", "").replace(RULES, "")
     plain, first, second = run(model, None, recipe), run(model, cache, recipe), run(model, cache, recipe)
     assert plain.report == first.report == second.report and second.watcher.stages == []
     assert len(second.cached) == len(first.result.steps)
@@ -238,7 +240,7 @@ def test_a_lossy_step_is_known_and_what_follows_is_measured_against_it(model: Pa
     assert plain.report == first.report == second.report and second.watcher.stages == []
     assert [step.verdict and step.verdict.status for step in second.result.steps][1] == "lossy"
     more = LOSSY.replace("drop-no-op", "drop-no-op, common-subexpressions, drop-relu").replace(
-        "steps:", "rules:\n  drop-relu: {match: y = Relu(x), emit: y = x, parity: exact}\non_failure: rollback\nsteps:"
+        "steps:", f"{RULES}on_failure: rollback\nsteps:"
     )
     found, plain = run(model, cache, more), run(model, None, more)
     assert found.watcher.ran == ["common-subexpressions", "drop-relu"]

@@ -82,19 +82,20 @@ class Run:
     watcher: Watcher
     warnings: list[str]
     cache: Steps | None
+    place: Path
 
     @property
     def report(self) -> dict[str, Any]:
-        return comparable(self.result.to_json())
+        return comparable(self.result.to_json(), self.place)
 
     @property
     def cached(self) -> list[str]:
         return [step.name for step in self.result.steps if step.cached]
 
 
-def comparable(report: Any) -> dict[str, Any]:
-    """Return a report without what may differ between two runs: times, where outcomes come from, the output path."""
-    found: dict[str, Any] = json.loads(json.dumps(report))
+def comparable(report: Any, place: Path) -> dict[str, Any]:
+    """Return a report without what may differ between two runs: times, where outcomes come from, paths in `place`."""
+    found: dict[str, Any] = json.loads(json.dumps(report).replace(str(place), ""))
     for key in ("seconds", "cached", "memory", "command"):
         found.pop(key, None)
     found["output"].pop("path")
@@ -111,7 +112,7 @@ def run(model: Path, cache: Path | None, recipe: str = RECIPE, name: str = "out.
     loaded = recipes.parse(recipe, str(model.parent / "test.yaml"))
     result = runner.apply(model, loaded, output=output, force=True, cache=steps, observer=watcher, **options)
     digest = hashlib.sha256(output.read_bytes()).hexdigest() if result.ok else ""
-    return Run(result, digest, watcher, warnings, steps)
+    return Run(result, digest, watcher, warnings, steps, model.parent)
 
 
 def entries(cache: Path) -> list[Path]:
