@@ -9,7 +9,7 @@ import zlib
 from pathlib import Path
 
 import pytest
-from support.cached_runs import Run, entries, run, write_model
+from support.cached_runs import Run, entries, run, without_distances, write_model
 
 from surgery.caching import housekeeping, values
 from surgery.caching.folder import PASSING, CacheFolder, Damaged
@@ -66,7 +66,7 @@ def test_each_file_may_be_damaged_alone(filled: tuple[Path, Run], copy: Path, nu
     path.write_bytes(data[: chance.randrange(len(data))])
     found = run(copy / "model.onnx", copy / "cache")
     assert found.sha256 == filled[1].sha256
-    assert found.report == filled[1].report
+    assert without_distances(found.report) == without_distances(filled[1].report)
 
 
 def test_there_are_no_more_files(filled: tuple[Path, Run]) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from support import cached_runs
-from support.cached_runs import MODEL, RECIPE, run, write_model
+from support.cached_runs import MODEL, RECIPE, run, without_distances, write_model
 
 from surgery.caching import folder, keys
 from surgery.drawing import History, document
@@ -73,7 +73,8 @@ def test_what_changed_in_a_recipe_runs_again(model: Path, cache: Path, old: str,
     found, plain = run(model, cache, changed), run(model, None, changed)
     # What ran ahead of a step that was undone ran twice.
     assert list(dict.fromkeys(found.watcher.ran)) == ran
-    assert (found.sha256, found.report) == (plain.sha256, plain.report)
+    assert found.sha256 == plain.sha256
+    assert without_distances(found.report) == without_distances(plain.report)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +187,8 @@ def test_sites_that_were_wrong_are_avoided_in_later_rounds(model: Path, cache: P
     for path in cached_runs.entries(cache)[2::3]:
         path.unlink()
     part = run(model, cache, recipe)
-    assert (part.sha256, part.report) == (plain.sha256, plain.report)
+    assert part.sha256 == plain.sha256
+    assert without_distances(part.report) == without_distances(plain.report)
     assert 0 < len(part.cached) < len(second.cached)
 
 
@@ -244,7 +246,8 @@ def test_a_lossy_step_is_known_and_what_follows_is_measured_against_it(model: Pa
     )
     found, plain = run(model, cache, more), run(model, None, more)
     assert found.watcher.ran == ["common-subexpressions", "drop-relu"]
-    assert (found.sha256, found.report) == (plain.sha256, plain.report)
+    assert found.sha256 == plain.sha256
+    assert without_distances(found.report) == without_distances(plain.report)
 
 
 # What is not cached

@@ -9,8 +9,8 @@ import onnx
 import pytest
 
 from surgery import storage
-from surgery.inspection import operator_costs, run_evidence
 from surgery.identity.environment import environment
+from surgery.inspection import operator_costs, run_evidence
 
 
 def test_the_environment() -> None:
