@@ -78,6 +78,21 @@ class RecipeError(SurgeryError):
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
+class PlanError(SurgeryError):
+    """A plan that cannot be applied, since something is not as it was planned; `reasons` are shown on lines below."""
+
+    code = "plan"
+
+    def __init__(
+        self, what: str, reasons: Sequence[str] = (), *, where: str | None = None, todo: str | None = None
+    ) -> None:
+        super().__init__(what, where=where, todo=todo)
+        self.reasons = tuple(reasons)
+
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), *(f"  {reason}" for reason in self.reasons)])
+
+
 class PatternError(SurgeryError):
     """A pattern text that cannot be understood; the message shows the line with a caret.
 

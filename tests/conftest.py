@@ -1,5 +1,6 @@
 """Options of the test run."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from socket import socket
@@ -24,6 +25,13 @@ def pytest_configure(config: pytest.Config) -> None:
     is_worker = hasattr(config, "workerinput")
     if shown and not is_worker:
         config.pluginmanager.register(Durations(shown))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _interruptible() -> None:
+    """Commands that tests start can be interrupted, also where a shell started the tests in the background."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -30,13 +30,26 @@ FOLDERS = [
         "benchmarking",
         "recipe",
         "identity",
+        "provenance",
         "why",
         "engine",
         "caching",
         "bisection",
         "inspection",
     ),
-    *("differences", "drawing", "opsets", "splitting", "testing", "scaffold", "report", "cli", "docsgen", "__main__"),
+    *(
+        "planning",
+        "differences",
+        "drawing",
+        "opsets",
+        "splitting",
+        "testing",
+        "scaffold",
+        "report",
+        "cli",
+        "docsgen",
+        "__main__",
+    ),
 ]
 RANK = {name: rank for rank, name in enumerate(FOLDERS)}
 ENGINE = sorted((ROOT / "surgery").rglob("*.py"))

@@ -37,6 +37,8 @@ def refusal(run: RunStart) -> str:
     inputs, verify = run.recipe.inputs, run.recipe.verify
     if not run.contained:
         return "passes run in this process, for debugging"
+    if run.chosen:
+        return "a plan says which sites are left out"
     if verify.providers:
         return f"results of {', '.join(verify.providers)} depend on drivers, whose versions are not known"
     if inputs.generator is not None or verify.accuracy.metric is not None:

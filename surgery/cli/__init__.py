@@ -30,9 +30,12 @@ from surgery.cli import (
     externalize,
     extract,
     inspect,
+    lock,
     new,
     opset,
     passes,
+    plan,
+    provenance,
     recipe,
     report,
     run,
@@ -50,6 +53,7 @@ from surgery.errors import RecipeError, SurgeryError
 _COMMANDS = (
     *(
         apply,
+        plan,
         inspect,
         view,
         check,
@@ -69,7 +73,7 @@ _COMMANDS = (
         externalize,
         embed,
     ),
-    *(why, recipe, schema, new, test, cache),
+    *(why, recipe, lock, provenance, schema, new, test, cache),
 )
 _MISTAKEN = 2
 _BROKEN = 3

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +26,8 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--report",
         metavar="FILE",
-        help="write a report of the run to FILE: one .html file that needs no network; also for a run that fails",
+        help="write a report of the run to FILE: one .html file that needs no network; also for a run that fails or is "
+        "interrupted",
     )
 
 
@@ -53,9 +56,12 @@ def write_page(arguments: argparse.Namespace, page: str) -> None:
 class RunReport:
     """Collects what a report needs while a run is under way, if one is asked for; entered around the run."""
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
+    def __init__(self, arguments: argparse.Namespace, recipe: str) -> None:
         self._file = Path(arguments.report) if arguments.report is not None else None
         self._arguments = arguments
+        self._recipe = recipe
+        self._started = time.perf_counter()
+        self._records: list[StepRecord] = []
         self._memory: MemoryTimeline | None = None
         self.history: History | None = None
         """Records the states of the graph, where there will be a page to draw them on."""
@@ -81,10 +87,16 @@ class RunReport:
     ) -> None:
         if self._memory is not None:
             self._memory.__exit__(kind, value, trace)
+        if value is not None and self._file is not None:
+            # What ended the run is what the user hears of, whatever becomes of the report.
+            with suppress(Exception):
+                self._write_ended(value)
 
     def observed(self, observer: Observer) -> Observer:
         """Return an observer that also notes when steps end."""
-        return cast("Observer", _Noting(observer, self._memory)) if self._memory is not None else observer
+        if self._memory is None:
+            return observer
+        return cast("Observer", _Noting(observer, self._memory, self._records))
 
     def evidence(self, result: Result) -> dict[str, Any]:
         """Return the keys that the JSON report has in addition."""
@@ -105,12 +117,39 @@ class RunReport:
             drawing, note = drawn(self.history)
             write(self._file, run, drawing, note)
 
+    def _write_ended(self, error: BaseException) -> None:
+        """Write the report of a run that an error or an interrupt has ended: what was committed until then."""
+        from surgery.engine.records import Result
+        from surgery.inspection.run_evidence import circumstances
+        from surgery.proto.summary import data_files, summarize
+
+        if self.history is None or self.history.first is None or self.history.last is None:
+            return
+        first, last = self.history.first, self.history.last
+        files = data_files(first.proto, first.path) if first.path is not None else []
+        result = Result(
+            recipe=self._recipe,
+            input=summarize(first.proto, files),
+            output=summarize(last.proto),
+            steps=tuple(self._records),
+            expectations=(),
+            bindings=(),
+            seconds=time.perf_counter() - self._started,
+            proto=last.proto,
+            stored=first,
+        )
+        interrupted = isinstance(error, KeyboardInterrupt)
+        why = internal(error) if isinstance(error, Exception) else ""
+        ended = {"ok": False, "ended": {"interrupted": interrupted, "why": why}}
+        places = [step.where for step in result.steps]
+        self.write({**result.to_json(), **circumstances(["surgery", *self._arguments.given], places), **ended})
+
 
 class _Noting:
-    """An observer that notes when steps end, and hands on everything."""
+    """An observer that notes when steps end and their records, and hands on everything."""
 
-    def __init__(self, observer: Observer, memory: MemoryTimeline) -> None:
-        self._observer, self._memory = observer, memory
+    def __init__(self, observer: Observer, memory: MemoryTimeline, records: list[StepRecord]) -> None:
+        self._observer, self._memory, self._records = observer, memory, records
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._observer, name)
@@ -118,6 +157,10 @@ class _Noting:
     def done(self, record: StepRecord) -> None:
         """Note the end of a step."""
         self._memory.note(record.name)
+        if record.name.startswith("(") and record.status == "rolled_back":
+            # The run starts anew after a result that is wrong as a whole, and has this record as its first.
+            self._records.clear()
+        self._records.append(record)
         self._observer.done(record)
 
 

@@ -205,6 +205,15 @@ def dims(arguments: argparse.Namespace) -> dict[str, tuple[int, ...]]:
     return found
 
 
+def sizes(arguments: argparse.Namespace) -> dict[str, int]:
+    """Return the sizes given by `--dims`, one for each dim."""
+    found = dims(arguments)
+    for name, given in found.items():
+        if len(given) > 1:
+            raise UsageError(f"--dims gives '{name}' {len(given)} sizes", todo="pass one")
+    return {name: size for name, (size,) in found.items()}
+
+
 def _sizes(text: str) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield the names and sizes of a flag `--dims`."""
     place = 0

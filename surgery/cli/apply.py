@@ -12,7 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from surgery.cli import _caching, _formats, _output, _plugins, _report_file, _targets, _verification
+from surgery.cli import (
+    _caching,
+    _formats,
+    _output,
+    _plan_file,
+    _plugins,
+    _provenance,
+    _report_file,
+    _targets,
+    _verification,
+)
 from surgery.errors import SurgeryError, UsageError
 from surgery.recipe.schema import ON_FAILURE
 
@@ -20,6 +30,7 @@ if TYPE_CHECKING:
     from surgery.caching.folder import CacheFolder
     from surgery.engine.records import Observer, Result
     from surgery.engine.reference_start import ReferenceStart
+    from surgery.planning.follow import Follower
     from surgery.recipe import Recipe
     from surgery.report.outcome import Outcome
 
@@ -28,11 +39,30 @@ FORMATS = _output.REPORTS
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `apply`."""
-    parser.add_argument("recipe", metavar="RECIPE", help="a recipe file, or the name of a shipped recipe")
+    add_subject_arguments(parser, ", or a plan of 'surgery plan'")
+    parser.add_argument(
+        "--skip",
+        metavar="STEP:SITE",
+        action="append",
+        default=[],
+        help="leave out a site of a plan, by the numbers of the step and of the site; may be repeated",
+    )
+    parser.add_argument(
+        "--no-baseline", action="store_true", help="do not compare with the baseline that the recipe names"
+    )
+    add_output_arguments(parser)
+
+
+def add_subject_arguments(parser: argparse.ArgumentParser, more: str = "") -> None:
+    """Add the arguments for a recipe and a model, of which a model may stand alone."""
+    parser.add_argument(
+        "recipe",
+        metavar="RECIPE",
+        help=f"a recipe file, the name of a shipped recipe{more}; an .onnx file alone means the recipe 'default'",
+    )
     parser.add_argument(
         "model", metavar="MODEL", nargs="?", help="an .onnx file (default: the model named in the recipe)"
     )
-    add_output_arguments(parser)
 
 
 def add_output_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs") -> None:
@@ -57,24 +87,60 @@ def add_output_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs"
         "--strict", action="store_true", help="write no file and exit with 1 if any part of a step was undone"
     )
     parser.add_argument(
+        "--locked", action="store_true", help="refuse to run if something changed since 'surgery lock' was run"
+    )
+    parser.add_argument("--lock", metavar="FILE", help="the lock file for --locked, which this implies")
+    parser.add_argument(
         "--trust", action="store_true", help="allow the recipe to run local code and to choose where to write"
     )
     _plugins.add_argument(parser)
     parser.add_argument(
         "--in-process", action="store_true", help="run all passes in this process, for debugging; a crash ends the run"
     )
+    _provenance.add_arguments(parser)
     _verification.add_arguments(parser, sets)
     _verification.add_accuracy_arguments(parser)
     _caching.add_arguments(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Apply a recipe."""
+    """Apply a recipe, or a plan."""
     _verification.start()
+    _plan_file.use_default_recipe(arguments)
+    if _plan_file.kind(arguments.recipe) == "plan":
+        return _apply_plan(arguments)
+    if arguments.skip:
+        raise UsageError("--skip is for plans", todo="make one: surgery plan RECIPE MODEL -o plan.json")
     cache = _caching.asked(arguments)
     with _Original(arguments, cache) as original:
-        recipe, model = recipe_and_model(arguments, "apply", original.begin)
+        recipe, model = _subject(arguments, original.begin)
         return execute(recipe, model, arguments, reference=original.reference, folder=cache)
+
+
+def _subject(arguments: argparse.Namespace, on_read: Callable[[Recipe], object] | None = None) -> tuple[Recipe, Path]:
+    """Return the recipe, without its baseline if the command line says so, and the model."""
+    recipe, model = recipe_and_model(arguments, "apply", on_read)
+    return (replace(recipe, baseline=None) if arguments.no_baseline else recipe), model
+
+
+def _apply_plan(arguments: argparse.Namespace) -> int:
+    """Do what a plan says, after a look at whether all that it rests on is as it was."""
+    from surgery import storage
+    from surgery.planning import document, follow
+
+    where = Path(arguments.recipe)
+    plan = follow.skipping(document.read(where), arguments.skip)
+    _plan_file.restore(plan, arguments, where)
+    arguments.recipe = _plan_file.found(plan.basis.recipe, where)
+    if arguments.model is None and plan.basis.model.path is not None:
+        arguments.model = str(where.parent / plan.basis.model.path)
+    recipe, model = _subject(arguments)
+
+    def follower(recipe: Recipe) -> Follower:
+        follow.require_unchanged(plan, storage.load(model), recipe, where)
+        return follow.Follower(plan, recipe, where)
+
+    return execute(recipe, model, arguments, following=follower)
 
 
 class _Original:
@@ -113,6 +179,7 @@ def recipe_and_model(
     """Load the plugins and the recipe, and return the recipe with the model that it applies to."""
     from surgery import recipe as recipes
 
+    _plan_file.use_default_recipe(arguments)
     _plugins.load(arguments)
     recipe = recipes.load(arguments.recipe, trust=arguments.trust, on_read=on_read)
     model = arguments.model or recipe.model
@@ -127,9 +194,13 @@ def execute(
     arguments: argparse.Namespace,
     more: Mapping[str, Any] | None = None,
     reference: ReferenceStart | None = None,
+    following: Callable[[Recipe], Follower] | None = None,
     folder: CacheFolder | None = None,
 ) -> int:
-    """Run a loaded recipe, write the result and print the report; `more` is added to a JSON report."""
+    """Run a loaded recipe, write the result and print the report; `more` is added to a JSON report.
+
+    `following` makes what holds the run to a plan, of the recipe with the flags in it. `folder` is that of the cache.
+    """
     cache = _caching.steps(folder or _caching.asked(arguments))
     from surgery.engine import runner
     from surgery.engine.agenda import Agenda
@@ -138,10 +209,12 @@ def execute(
     output = target(recipe, model, arguments.output, trust=arguments.trust)
     inputs, verify = _verification.combined(arguments, model, recipe.inputs, recipe.verify)
     recipe = _targets.aimed(replace(recipe, inputs=inputs, verify=verify), arguments)
+    follower = following(recipe) if following is not None else None
     console, shows = _output.messages(), _output.is_interactive()
     progress = Progress(console, verbose=arguments.verbose > 0, agenda=Agenda(recipe), interactive=shows)
-    with _report_file.RunReport(arguments) as page, progress as observer:
+    with _report_file.RunReport(arguments, recipe.name) as page, progress as observer:
         watching = page.observed(observer)
+        watching = follower.observed(watching) if follower is not None else watching
         if cache is not None and arguments.resume:
             watching = cast("Observer", _caching.Resuming(watching, cache, Agenda(recipe)))
         result = runner.apply(
@@ -157,8 +230,14 @@ def execute(
             strict=arguments.strict,
             history=page.history,
             cache=cache,
+            choice=follower,
+            accept=follower.accept if follower is not None else None,
+            lock=arguments.lock or arguments.locked,
+            provenance=_provenance.sidecar(arguments),
         )
-    more = {**(more or {}), **page.evidence(result)}
+    more = {**(more or {}), **page.evidence(result), **({"plan": follower.to_json()} if follower is not None else {})}
+    if follower is not None and result.failure is None:
+        console.print(follower.summary(), soft_wrap=True)
     report(result, recipe, output, arguments, more)
     page.write({**result.to_json(), **more})
     return result.exit_code
@@ -216,7 +295,8 @@ def report(
         wrote = (
             f"wrote {terminal.summary(result.output)}" if output else "no file written; use -o FILE to save the result"
         )
-        _output.messages().print(wrote, soft_wrap=True)
+        stated = _provenance.written(arguments, output) if output else None
+        _output.messages().print(f"{wrote}, {stated}" if stated else wrote, soft_wrap=True)
 
 
 def _outcome(result: Result, recipe: Recipe, arguments: argparse.Namespace) -> Outcome:

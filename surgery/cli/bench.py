@@ -12,7 +12,6 @@ import argparse
 from pathlib import Path
 
 from surgery.cli import _measuring, _output, _report_file, _verification
-from surgery.errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -98,9 +97,8 @@ def main(arguments: argparse.Namespace) -> int:
         recipe = recipes.load(arguments.recipe, trust=arguments.trust)
         inputs, libraries = recipe.inputs, libraries + recipe.verify.custom_op_library
         providers = providers or recipe.verify.providers
-    for name, sizes in _verification.dims(arguments).items():
-        if len(sizes) > 1:
-            raise UsageError(f"--dims gives '{name}' {len(sizes)} sizes", todo="pass one")
+    # One size each: two sizes would be two measurements.
+    _verification.sizes(arguments)
     arguments.unverified = None
     inputs, _ = _verification.combined(arguments, Path(arguments.model), inputs, VerifySpec())
     spec = BenchSpec(

@@ -60,7 +60,7 @@ def main(arguments: argparse.Namespace) -> int:
     from surgery.verification.inputs.spec import VerifySpec
     from surgery.verification.verdict.validity import validity
 
-    sizes = {name: _one(name, numbers) for name, numbers in _verification.dims(arguments).items()}
+    sizes = _verification.sizes(arguments)
     stored = storage.load(Path(arguments.model))
     facts, analysis = inspect_stored(stored), analyse(stored, sizes)
     found = validity(stored, VerifySpec())
@@ -75,12 +75,6 @@ def main(arguments: argparse.Namespace) -> int:
     _output.write(terminal.inspection(facts))
     _output.write(report.analysis(analysis, max(arguments.top, 0)))
     return 0
-
-
-def _one(name: str, sizes: tuple[int, ...]) -> int:
-    if len(sizes) > 1:
-        raise UsageError(f"--dims gives '{name}' {len(sizes)} sizes", todo="pass one")
-    return sizes[0]
 
 
 def _fit(arguments: argparse.Namespace) -> int:

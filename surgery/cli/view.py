@@ -6,6 +6,9 @@ groups are collapsed: click one to look inside, or a node for its shapes, attrib
 Without -o the file is named after the model and lies in the current folder; with --open and without -o it is a
 temporary file. No weights are read but constants of at most 16 elements.
 
+With --costs the page also has what each operator computes and moves in one run, where every dynamic dim that --dims
+gives no size for has the size 1.
+
 With --with, another viewer that is installed opens the model instead, and no page is written.
 """
 
@@ -13,15 +16,23 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from surgery.cli import _output, _pages, _viewers
+from surgery.cli import _output, _pages, _verification, _viewers
 from surgery.errors import UsageError
+
+if TYPE_CHECKING:
+    from surgery.storage import StoredModel
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `view`."""
     parser.add_argument("model", metavar="MODEL", help="an .onnx file")
     _pages.added(parser, what="the page")
+    parser.add_argument("--costs", action="store_true", help="add what each operator computes and moves")
+    parser.add_argument(
+        "--dims", metavar="NAME=N", action="append", default=[], help="the size of a dynamic dim; may be repeated"
+    )
     parser.add_argument("--with", dest="viewer", choices=_viewers.VIEWERS, help="open the model in another viewer")
 
 
@@ -39,10 +50,11 @@ def main(arguments: argparse.Namespace) -> int:
 
     model = Path(arguments.model)
     stored = storage.load(model)
+    found = {**inspect_stored(stored).to_json(), **_costs(stored, arguments)}
     history = History.of(stored)
     target = _pages.target(arguments, model)
     drawing = document(history)
-    text = page(history.title, model_sections(inspect_stored(stored).to_json()), drawing, kind="Model")
+    text = page(history.title, model_sections(found), drawing, kind="Model")
     _pages.write(target, text)
     if arguments.format == "json":
         nodes, groups = drawing["states"][0]["nodes"], len(drawing["groups"]["name"])
@@ -52,3 +64,22 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.open:
         _pages.show(target)
     return 0
+
+
+def _costs(stored: StoredModel, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return what operators cost, if that was asked for, as the report of a run has it."""
+    from surgery.inspection.binding import dynamic_dims
+
+    sizes, known = _verification.sizes(arguments), dynamic_dims(stored.proto)
+    if sizes and not arguments.costs:
+        raise UsageError("--dims is for --costs", todo="pass --costs, or leave out --dims")
+    unknown = next((name for name in sizes if name not in known), None)
+    if unknown is not None:
+        dims = f"its dynamic dims are {', '.join(known)}" if known else "it has no dynamic dims"
+        raise UsageError(f"the model has no dim '{unknown}'", where=arguments.model, todo=dims)
+    if not arguments.costs:
+        return {}
+    from surgery.inspection.operator_costs import operator_costs
+
+    sizes = {**dict.fromkeys(known, 1), **sizes}
+    return {"costs": {"sizes": sizes, "before": operator_costs(stored, sizes)}}

@@ -1,7 +1,7 @@
 """Differences between two models: operators, nodes, constants, signature, sizes, opsets, metadata.
 
 What has no influence on what a model computes is not compared: names of nodes and inner values, their order, declared
-types of inner values, doc strings, metadata of nodes, and how the weights are stored.
+types of inner values, doc strings, metadata of nodes, statements of provenance, and how the weights are stored.
 """
 
 from __future__ import annotations

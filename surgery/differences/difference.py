@@ -9,6 +9,7 @@ from surgery.differences.changes import Change, of_maps, of_one
 from surgery.differences.constants import Constants
 from surgery.differences.nodes import Correspondence
 from surgery.graph.entries import function_name
+from surgery.identity.model import STATEMENT_KEY
 from surgery.inspection.inspect import Inspection, Port, inspect_stored
 from surgery.proto.summary import OperatorCount, histogram
 
@@ -81,6 +82,11 @@ def _path(side: Inspection) -> str | None:
     return str(side.path) if side.path is not None else None
 
 
+def _metadata(side: Inspection) -> dict[str, str]:
+    """Return the metadata that may differ: statements of provenance of two models always do."""
+    return {key: text for key, text in side.metadata.items() if key != STATEMENT_KEY}
+
+
 def with_costs(found: Difference, before: StoredModel, after: StoredModel) -> Difference:
     """Add what one run of the models computes to their sizes: a number, or an expression in the names of dims."""
     from surgery.inspection.analysis import analyse
@@ -104,7 +110,7 @@ def compare(before: StoredModel, after: StoredModel, nodes: Correspondence, cons
         ),
         opsets=of_maps("opset ", a.opsets, b.opsets) + of_one("IR version", a.ir_version, b.ir_version),
         functions=of_maps("function ", _functions(before.proto), _functions(after.proto)),
-        metadata=(*of_maps("metadata ", a.metadata, b.metadata), *of_one("producer", a.producer, b.producer)),
+        metadata=(*of_maps("metadata ", _metadata(a), _metadata(b)), *of_one("producer", a.producer, b.producer)),
         sizes=tuple(
             change for what, name in _SIZES.items() for change in of_one(what, getattr(a, name), getattr(b, name))
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from surgery.errors import SurgeryError
@@ -58,25 +58,33 @@ def fits(name: str, stored: StoredModel, model: onnx.ModelProto) -> tuple[str, b
 _MOST_MISFITS = 3
 
 
+@dataclass(frozen=True)
+class Speed:
+    """A measured speed: what was found in words, whether it is enough, and the ratio, None if not measurable."""
+
+    found: str
+    ok: bool
+    ratio: float | None
+
+
 def speed(
     least: float,
     stored: StoredModel,
     models: tuple[onnx.ModelProto, onnx.ModelProto],
     inputs: InputsSpec,
     verify: VerifySpec,
-) -> tuple[str, bool]:
-    """Measure the speed of a model relative to the one that it was made of; return it in words, and whether it holds.
+) -> Speed:
+    """Measure the speed of a model relative to the one that it was made of.
 
-    The low end of the interval counts. `stored` has the weights of both `models`, which run by turns on the inputs of
-    the recipe, with one thread. What cannot be measured does not hold.
+    The low end of the interval has to be at least `least`. `stored` has the weights of both `models`, which run by
+    turns on the inputs of the recipe, with one thread. What cannot be measured does not hold.
     """
     from surgery.benchmarking.bench import bench
     from surgery.benchmarking.spec import BenchSpec
     from surgery.benchmarking.subjects import subject
 
-    wanted = f"speed: >= {least:g}"
     if models[0] == models[1]:
-        return f"{wanted} (the same model)", least <= 1.0
+        return Speed("the same model", least <= 1.0, 1.0)
     spec = BenchSpec(
         seed=verify.seed,
         timeout=verify.timeout,
@@ -89,6 +97,6 @@ def speed(
     try:
         found = bench(*subjects, inputs=inputs, spec=spec, decide=least, memory=False).speed
     except SurgeryError as error:
-        return f"{wanted} (cannot be measured: {error})", False
+        return Speed(f"cannot be measured: {error}", False, None)
     between = f"between {found.low:.3f} and {found.high:.3f} with a confidence of {spec.level:.0%}"
-    return f"{wanted} (found {found.ratio:.3f}, {between})", found.holds(least)
+    return Speed(f"found {found.ratio:.3f}, {between}", found.holds(least), found.ratio)

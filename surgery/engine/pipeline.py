@@ -17,8 +17,9 @@ from surgery.engine.committed import CommittedModel
 from surgery.engine.delta_debugging import MOST_RUNS, Guilts, Search
 from surgery.engine.expectations import comparisons, expectations, fits, speed
 from surgery.engine.judging import Judge, Trusting, Verifying
-from surgery.engine.records import Expectation, Journal, Observer, Recorder, StepRecord
+from surgery.engine.records import END, Expectation, Journal, Observer, Recorder, StepRecord
 from surgery.engine.reference_start import ReferenceStart, begin
+from surgery.engine.site_choice import SiteChoice
 from surgery.engine.speculation import Speculation
 from surgery.engine.step_cache import Judged, NoCache, RunStart, StepCache
 from surgery.engine.transaction import Transaction, Workbench, account
@@ -49,8 +50,10 @@ class Pipeline:
     """Transactions on one model, one after the other.
 
     Steps are verified as the recipe says, unless they are `trusted`. The pipeline raises `Arrived` before the first run
-    of the pass `until`. `failed` is the last candidate that was refused. `recorder` is told of each committed step,
-    whose record is numbered after the `earlier` ones. `cache` has outcomes of earlier runs, if the steps are verified.
+    of the pass `until`. `failed` is the last candidate that was refused, `speed` that relative to the original where
+    the recipe expects one. `recorder` is told of each committed step, whose record is numbered after the `earlier`
+    ones. `choice` says which sites are left out, if any. `cache` has outcomes of earlier runs, for steps that are
+    verified.
     """
 
     def __init__(
@@ -65,10 +68,12 @@ class Pipeline:
         until: str | None = None,
         recorder: Recorder | None = None,
         earlier: int = 0,
+        choice: SiteChoice | None = None,
         cache: StepCache | None = None,
     ) -> None:
         self.journal = Journal(observer)
         self.failed: Candidate | None = None
+        self.speed: float | None = None
         self._until = until
         self._changes = 0  # committed, and not rolled back
         self._speculation: Speculation | None = None
@@ -79,7 +84,7 @@ class Pipeline:
         try:
             self.model = CommittedModel(stored, targets.find(recipe.target))
             target = self.model.target
-            self._cache.begin(RunStart(stored, self.model.state, recipe, target, contained))
+            self._cache.begin(RunStart(stored, self.model.state, recipe, target, contained, choice is not None))
         except BaseException:
             if reference is not None:
                 reference.tracker.close()
@@ -93,7 +98,9 @@ class Pipeline:
         if reference is not None:
             judge = self.judge = Verifying(reference, recipe.verify, self.journal, self.model.state)
             self._speculation = Speculation(judge) if speculation.pays(stored, judge) else None
-        self.bench = Workbench(self.model, recipe.verify, self.judge, self.journal, Guilts(), contained, self._cache)
+        self.bench = Workbench(
+            self.model, recipe.verify, self.judge, self.journal, Guilts(), contained, self._cache, choice
+        )
 
     @property
     def verifying(self) -> Verifying:
@@ -281,7 +288,7 @@ class Pipeline:
 
     def finish(self) -> None:
         """Verify the end result as a whole, unless each step was; raise `RefusedEndError` if it is wrong."""
-        self.bench.verify_committed("(end)")
+        self.bench.verify_committed(END)
 
     def expect(self, expected: Expect, prefix: str = "", before: State | None = None) -> None:
         """Record which expectations the committed model meets; signature and speed are compared with `before`."""
@@ -301,8 +308,11 @@ class Pipeline:
         if expected.speed is not None and not self.judge.trusts:
             self.journal.stage("(expect)", "speed")
             inputs, models = self._recipe.inputs, (before.proto, state.proto)
-            what, ok = speed(expected.speed, self.model.stored, models, inputs, self._recipe.verify)
-            noted.append(Expectation(prefix + what, ok, expected.where(what)))
+            found_speed = speed(expected.speed, self.model.stored, models, inputs, self._recipe.verify)
+            what = f"speed: >= {expected.speed:g} ({found_speed.found})"
+            noted.append(Expectation(prefix + what, found_speed.ok, expected.where(what)))
+            # Of a recipe that this one uses, the speed is relative to the model before it.
+            self.speed = found_speed.ratio if not prefix else self.speed
 
 
 def _is_among(state: State, others: Sequence[State]) -> bool:

@@ -20,11 +20,16 @@ if TYPE_CHECKING:
     import onnx
 
     from surgery.engine.sensitivity import Sensitivity
+    from surgery.provenance.writing import Made, Sidecar
+    from surgery.recipe.schema import Recipe
     from surgery.verification.verdict.validity import Validity
     from surgery.why.explain import Why
 
 StepStatus = Literal["committed", "unchanged", "rolled_back", "skipped", "failed"]
 
+
+END = "(end)"
+"""What the record is called that says whether the result verifies as a whole."""
 
 _NO_VERDICT = {
     "verdict": None,
@@ -121,6 +126,17 @@ class StepRecord:
             "declined": _declined(self.refusals),
         }
 
+    def stated(self) -> dict[str, Any]:
+        """Return what a statement of provenance says of the step: nothing that another run would measure otherwise."""
+        found = {
+            "pass": self.name,
+            "sites": self.sites,
+            "verdict": self.verdict.status.value if self.verdict is not None else None,
+            "status": self.status if self.status != "committed" else None,
+            "refused_sites": len(self.refused_sites) or None,
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
 
 @dataclass(frozen=True)
 class Expectation:
@@ -129,6 +145,24 @@ class Expectation:
     what: str
     ok: bool
     where: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What is held to the last release. `bytes` are those of the files without their statement of provenance.
+
+    `tolerance` is the largest share of the tolerance that a step, or the whole, needed; `speed` that relative to the
+    original. None for what is not known.
+    """
+
+    nodes: int | None = None
+    bytes: int | None = None
+    tolerance: float | None = None
+    speed: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields of the JSON report."""
+        return {"nodes": self.nodes, "bytes": self.bytes, "tolerance": self.tolerance, "speed": self.speed}
 
 
 @dataclass(frozen=True)
@@ -156,8 +190,12 @@ class Result:
     """Why the original cannot be run, where nothing could be verified and the recipe does not accept that."""
     providers: tuple[str, ...] = ()
     """The execution providers that ran the models; none means the CPU."""
+    figures: Figures = Figures()
+    """What a later run can be held to, see `surgery.engine.baseline`."""
     history: Recorder | None = field(default=None, repr=False, compare=False)
     """What was told of each committed step, where that was asked for."""
+    made_by: Recipe | None = field(default=None, repr=False, compare=False)
+    """The recipe with the settings that held, for the statement of provenance."""
 
     @property
     def is_targeted(self) -> bool:
@@ -208,6 +246,7 @@ class Result:
             "expectations": [{"what": item.what, "ok": item.ok} for item in self.expectations],
             "end": self.end.to_json() if self.end is not None else None,
             "cached": dict(zip(("steps", "end"), self.cached)),
+            "figures": self.figures.to_json(),
             "bindings": [dict(binding) for binding in self.bindings],
             "providers": list(self.providers),
             "seconds": round(self.seconds, 4),
@@ -239,10 +278,35 @@ class Result:
             }
         )
 
-    def save(self, path: str | Path, *, layout: storage.Layout = "keep", force: bool = False) -> Result:
-        """Write the model atomically; return the result with the written file in it."""
-        files = storage.save(self.proto, path, self.stored.weights, layout=layout, force=force)
-        return replace(self, output=summarize(self.proto, [Path(path), *files[1:]]))
+    def save(
+        self,
+        path: str | Path,
+        *,
+        layout: storage.Layout = "keep",
+        force: bool = False,
+        provenance: bool | Sidecar = True,
+    ) -> Result:
+        """Write the model atomically; return the result with the written file in it.
+
+        The file carries a statement of provenance in its metadata, unless `provenance` is False. A `Sidecar` says where
+        a longer statement goes, and with which key it is signed.
+        """
+        from surgery.provenance.writing import save
+
+        origin = self.origin() if provenance and self.made_by is not None else None
+        sidecar = None if isinstance(provenance, bool) else provenance
+        files = save(self.proto, path, self.stored, origin, sidecar, layout=layout, force=force)
+        written = Path(path).with_name(files[0].name) if storage.is_by_content(Path(path)) else Path(path)
+        return replace(self, output=summarize(self.proto, [written, *files[1:]]))
+
+    def origin(self) -> Made:
+        """Return what a statement of provenance says of this run, without digests of models."""
+        from surgery.provenance.writing import Made
+
+        if self.made_by is None:
+            raise ValueError("this result was made without a recipe")
+        changed = tuple(step.stated() for step in self.steps if step.status not in ("unchanged", "skipped"))
+        return Made(self.made_by, changed, self.end.status.value if self.end is not None else None)
 
 
 class Observer(Protocol):

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from surgery import storage
+from surgery.engine import baseline
 from surgery.engine.pipeline import Abort, Pipeline
-from surgery.engine.records import Observer, Recorder, Result, StepRecord
+from surgery.engine.records import Figures, Observer, Recorder, Result, StepRecord
 from surgery.engine.step_cache import EndFacts, NoCache, StepCache
 from surgery.engine.transaction import RefusedEndError
 from surgery.proto.summary import data_files, summarize
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
     import onnx
 
     from surgery.engine.reference_start import ReferenceStart
+    from surgery.engine.site_choice import SiteChoice
+    from surgery.provenance.writing import Sidecar
 
 
 @contextmanager
-def _rare_collections() -> Iterator[None]:
+def rare_collections() -> Iterator[None]:
     """Run the garbage collector less often: it visits each of the many objects of a graph, all of which stay."""
     before = gc.get_threshold()
     gc.set_threshold(max(before[0], 50_000), max(before[1], 20), max(before[2], 100))
@@ -46,6 +49,7 @@ def run(
     on_failure: OnFailure | None = None,
     strict: bool = False,
     history: Recorder | None = None,
+    choice: SiteChoice | None = None,
     cache: StepCache | None = None,
 ) -> Result:
     """Run a recipe over a loaded model. Nothing is written; see `Result.save`.
@@ -54,17 +58,19 @@ def run(
     of this model, started early, with the inputs and the verification of the recipe. `on_failure` overrides what the
     recipe does about a step that fails. With `strict`, a run that keeps only what holds is not ok.
     `history` is told of each committed step, as `surgery.drawing.History` wants to be, and is then in the result.
-    `cache` has the outcomes of steps in earlier runs, and takes those of this one; see `surgery.caching`.
+    `choice` says which sites are left out. `cache` has the outcomes of steps in earlier runs, and takes those of this
+    one; see `surgery.caching`.
     """
     cache = cache or NoCache()
     started = time.perf_counter()
+    asked = replace(recipe, on_failure=on_failure or recipe.on_failure)
     recipe = decided(recipe, on_failure)
     refused: list[StepRecord] = []
     # Where the end result is wrong, verifying each step on the whole model finds the step to blame.
     each = replace(recipe, verify=replace(recipe.verify, mode="each", compare="whole"))
     for attempt in (recipe, each):
         with (
-            _rare_collections(),
+            rare_collections(),
             closing(
                 Pipeline(
                     *(stored, attempt, observer),
@@ -73,6 +79,7 @@ def run(
                     recorder=history,
                     earlier=len(refused),
                     cache=cache,
+                    choice=choice,
                 )
             ) as steps,
         ):
@@ -89,7 +96,8 @@ def run(
                 pass
             else:
                 steps.expect(attempt.expect)
-            return replace(_result(steps, attempt, tuple(refused), started, strict, cache), history=history)
+            found = _result(steps, attempt, tuple(refused), started, strict, cache)
+            return replace(found, history=history, made_by=asked)
     raise AssertionError("each step was verified on the whole")
 
 
@@ -124,6 +132,23 @@ def _result(
         validity=facts.validity,
         unverifiable=unverifiable,
         providers=recipe.verify.providers,
+        figures=_figures(steps),
+    )
+
+
+def _figures(pipeline: Pipeline) -> Figures:
+    """Return the figures of the committed model and of its verification."""
+    from surgery.provenance import statement
+
+    model, judge = pipeline.model, pipeline.verifying
+    kept = [record.verdict for record in pipeline.journal.records if record.status == "committed"]
+    needed = [verdict.needed.get("factor") for verdict in (*kept, judge.end) if verdict is not None and verdict.needed]
+    known = [factor for factor in needed if factor is not None]
+    return Figures(
+        nodes=model.nodes,
+        bytes=storage.saved_size(statement.embed(model.proto, None), model.stored.weights),
+        tolerance=max(known, default=None if kept else 0.0),
+        speed=pipeline.speed,
     )
 
 
@@ -168,19 +193,33 @@ def apply(
     target: str | Path | None = None,
     history: Recorder | None = None,
     cache: StepCache | None = None,
+    choice: SiteChoice | None = None,
+    accept: Callable[[Result], object] | None = None,
+    lock: str | Path | bool = False,
+    provenance: bool | Sidecar = True,
 ) -> Result:
     """Run a recipe over a model, and write the result to `output` if the run is ok.
 
     `model` is a path or a message in memory, `recipe` a path, the name of a shipped recipe, or a loaded one.
     `target` is the runtime that the model is made for, a name or the path of a profile, in the place of the recipe's.
-    For `reference`, `on_failure`, `strict`, `history` and `cache` see `run`. Raises a `SurgeryError` for bad input. A
-    negative verdict does not raise: look at `Result.ok`.
+    For `reference`, `on_failure`, `strict`, `history`, `choice` and `cache` see `run`. With `lock`, the path of a lock
+    or True for that next to the recipe, nothing runs if something changed since the lock was made. `accept` is called
+    with the result before it is written, and may raise. For `provenance` see `Result.save`.
+    Raises a `SurgeryError` for bad input. A negative verdict does not raise: look at `Result.ok`.
     """
     loaded = recipe if isinstance(recipe, Recipe) else _recipe(recipe, trust, contained)
     loaded = loaded if target is None else replace(loaded, target=str(target))
+    if lock:
+        from surgery.identity.lock import require
+
+        pinned = replace(loaded, on_failure=on_failure or loaded.on_failure)
+        require(pinned, Path(lock) if not isinstance(lock, bool) else None)
     stored = reference.stored if reference is not None else _load(model)
+    last = baseline.read(loaded.baseline, stored.path) if loaded.baseline is not None else None
     if output is not None:
         storage.check_target(Path(output), force=force)
+        if not isinstance(provenance, bool):
+            provenance.check(Path(output), force=force)
     result = run(
         stored,
         loaded,
@@ -191,8 +230,20 @@ def apply(
         strict=strict,
         history=history,
         cache=cache,
+        choice=choice,
     )
-    return result.save(output, layout=layout, force=force) if output is not None and result.ok else result
+    if last is not None:
+        result = baseline.held(result, loaded, last)
+    if accept is not None:
+        accept(result)
+    if output is None or not result.ok:
+        return result
+    return result.save(output, layout=layout, force=force, provenance=_stated(loaded, provenance))
+
+
+def _stated(recipe: Recipe, asked: bool | Sidecar) -> bool | Sidecar:
+    """Return what is stated: what was asked for, unless the recipe switches it off."""
+    return asked if recipe.provenance or not isinstance(asked, bool) else False
 
 
 def _recipe(recipe: str | Path, trust: bool, contained: bool) -> Recipe:

@@ -52,7 +52,8 @@ class EndFacts:
 class RunStart:
     """What a run starts from: the model as it was read and as steps see it, the recipe and the target.
 
-    `contained` says whether passes that are not standard run in a process of their own.
+    `contained` says whether passes that are not standard run in a process of their own, and `chosen` whether something
+    outside of the recipe says which sites are left out.
     """
 
     stored: storage.StoredModel
@@ -60,6 +61,7 @@ class RunStart:
     recipe: Recipe
     target: Target
     contained: bool
+    chosen: bool = False
 
 
 class StepCache(Protocol):

@@ -19,6 +19,7 @@ from surgery.engine.expectations import expectations, fits
 from surgery.engine.judging import Judge
 from surgery.engine.records import Expectation, Journal, RefusedSite, StepRecord, StepStatus
 from surgery.engine.sensitivity import Sensitivity, SiteChooser, macs_by_label
+from surgery.engine.site_choice import SiteChoice, chosen
 from surgery.engine.step_cache import Judged, StepCache
 from surgery.errors import ExpectationError, SurgeryError, internal
 from surgery.graph.state import Calibration, Feed
@@ -47,8 +48,8 @@ class RefusedEndError(Exception):
 class Workbench:
     """What the transactions of one run share: the committed model, the judge and its spec, and the journal.
 
-    With `contained`, passes that are not standard run in a fork. `guilts` are the sites to avoid, and `cache` has the
-    outcomes of earlier runs.
+    With `contained`, passes that are not standard run in a fork. `guilts` are the sites to avoid, `cache` has the
+    outcomes of earlier runs, and `choice` says which other sites are left out, if any.
     """
 
     model: CommittedModel
@@ -58,6 +59,7 @@ class Workbench:
     guilts: Guilts
     contained: bool
     cache: StepCache
+    choice: SiteChoice | None = None
 
     def verify_committed(self, name: str) -> None:
         """Verify the committed model as a whole where the judge asks for that, and record it under a name.
@@ -116,6 +118,10 @@ class Transaction:
 
     def run(self, skip: frozenset[int] = frozenset()) -> Candidate:
         """Run the pass on the committed model, without the sites to `skip`; return the candidate, not judged yet."""
+        choice = self._bench.choice
+        return self._run(skip) if choice is None else chosen(choice, self.step, self._run, skip)
+
+    def _run(self, skip: frozenset[int]) -> Candidate:
         step, declared, bench = self.step, self.declared, self._bench
         known = bench.model.known(step, declared, skip)
         if known is not None:

@@ -11,17 +11,20 @@ from pathlib import Path
 from typing import Final
 
 PACKAGES: Final = (
-    "onnx-surgery",
+    "ml-dtypes",
     "numpy",
     "onnx",
     "onnx-graphsurgeon",
     "onnx-ir",
     "onnx-shape-inference",
     "onnxoptimizer",
+    "onnx-surgery",
     "onnxruntime",
     "onnxsim",
+    "protobuf",
+    "sympy",
 )
-"""The distributions that compute or rewrite what ends up in a model."""
+"""The distributions that compute, rewrite or serialize what ends up in a model."""
 
 MISSING: Final = "not installed"
 
@@ -58,3 +61,8 @@ def processor() -> str:
         found = None
     listed = _FEATURES & set(found.group(1).split()) if found is not None else set()
     return " ".join([platform.machine(), *sorted(listed)])
+
+
+def python() -> str:
+    """Return the implementation of Python and its version without the patch, such as "CPython 3.11"."""
+    return f"{platform.python_implementation()} {'.'.join(platform.python_version_tuple()[:2])}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
@@ -15,6 +14,7 @@ from surgery.recipe.schema import PassStep, Recipe, RepeatStep, Step, UseStep
 from surgery.registry.passes import Pass
 from surgery.targets import STANDARD
 from surgery.targets import shipped as targets
+from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 
 IN_MEMORY: Final = "<recipe>"
 """The label of a recipe without a file: its digest is that of its steps and settings."""
@@ -24,8 +24,9 @@ IN_MEMORY: Final = "<recipe>"
 class Closure:
     """The files that a recipe consists of, each with its digest.
 
-    The label of a file is its path from the folder of the recipe, `shipped:NAME` for a shipped recipe, `target:NAME`
-    for a shipped target, and `<recipe>` for a recipe in memory; so it does not depend on where the folder is.
+    The label of a file is its path from the folder of the recipe, its name if it lies elsewhere, `shipped:NAME` for a
+    shipped recipe, `target:NAME` for a shipped target, and `<recipe>` for a recipe in memory; so it does not depend on
+    where the folder is.
     """
 
     files: Mapping[str, str]
@@ -46,6 +47,15 @@ def closure_of(recipe: Recipe) -> Closure:
     found = _Files(recipe.path.parent if recipe.path is not None else Path())
     found.recipe(recipe)
     return Closure(dict(sorted(found.digests.items())))
+
+
+def settings_of(recipe: Recipe) -> dict[str, Any]:
+    """Return what a recipe says on inputs, verification, target and failures, where that is not the default.
+
+    Keys are those of `InputsSpec` and `VerifySpec`. Paths start at the folder of the recipe.
+    """
+    files = _Files(recipe.path.parent if recipe.path is not None else Path())
+    return files.settings(recipe)
 
 
 def passes_of(recipe: Recipe) -> list[Pass]:
@@ -70,6 +80,7 @@ class _Files:
 
     def __init__(self, base: Path) -> None:
         self.digests: dict[str, str] = {}
+        self._labels: dict[Path, str] = {}
         self._base = base
         self._seen: set[int] = set()
 
@@ -92,6 +103,17 @@ class _Files:
             self._target(target)
         self._walk(recipe.steps)
 
+    def settings(self, recipe: Recipe) -> dict[str, Any]:
+        """Return the settings of a recipe that are not defaults."""
+        found = {
+            "inputs": _other(self._plain(recipe.inputs), self._plain(InputsSpec())),
+            "verify": _other(self._plain(recipe.verify), self._plain(VerifySpec())),
+            "on_failure": recipe.on_failure,
+            "target": self._plain(Path(recipe.target)) if _is_profile(recipe.target) else recipe.target,
+        }
+        usual: dict[str, Any] = {"inputs": {}, "verify": {}, "on_failure": None, "target": STANDARD.name}
+        return {name: value for name, value in found.items() if value != usual[name]}
+
     def _walk(self, steps: tuple[Step, ...]) -> None:
         for step in steps:
             match step:
@@ -110,7 +132,7 @@ class _Files:
         self._add(self._label(path), path)
 
     def _target(self, name: str) -> None:
-        if name.endswith(targets.SUFFIXES):
+        if _is_profile(name):
             self.file(Path(name))
         elif name != STANDARD.name:
             self._add(f"target:{name}", targets.folder() / f"{name}.yaml")
@@ -120,9 +142,21 @@ class _Files:
             self.digests[label] = file_or_folder(path)
 
     def _label(self, path: Path) -> str:
-        if path.resolve().parent == shipped.folder().resolve():
+        real = path.resolve()
+        if real not in self._labels:
+            label = self._named(path, real)
+            taken = set(self._labels.values())
+            numbers = (f"{label} ({number})" for number in range(2, len(taken) + 3))
+            self._labels[real] = label if label not in taken else next(one for one in numbers if one not in taken)
+        return self._labels[real]
+
+    def _named(self, path: Path, real: Path) -> str:
+        home = shipped.folder().resolve()
+        if real.parent == home:
             return f"shipped:{path.stem}"
-        return Path(os.path.relpath(path, self._base)).as_posix()
+        base = self._base.resolve()
+        inside = base != home and real.is_relative_to(base)
+        return real.relative_to(base).as_posix() if inside else path.name
 
     def _plain(self, value: Any) -> Any:
         """Return an immutable value of a recipe as plain data, without the places in messages."""
@@ -143,6 +177,17 @@ class _Files:
             compared = (one for one in fields(value) if one.compare)
             return {one.name: self._plain(getattr(value, one.name)) for one in compared}
         return repr(value)
+
+
+def _is_profile(target: str) -> bool:
+    return target.endswith(targets.SUFFIXES)
+
+
+def _other(value: Any, usual: Any) -> Any:
+    """Return the entries of a mapping that are not as usual, within mappings too."""
+    if not isinstance(value, dict) or not isinstance(usual, dict):
+        return value
+    return {name: _other(one, usual.get(name)) for name, one in value.items() if one != usual.get(name)}
 
 
 def _paths(value: Any) -> Iterator[Path]:

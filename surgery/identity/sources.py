@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
+import marshal
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from surgery.identity.files import digest_of, tree
 from surgery.registry.passes import Pass
@@ -43,18 +46,40 @@ def sources(passes: Iterable[Pass]) -> Mapping[str, PassSource]:
     return {one.name: source_of(one) for one in sorted(passes, key=lambda one: one.name)}
 
 
+def combined(passes: Iterable[Pass]) -> str:
+    """Return one digest of the sources of passes."""
+    return digest_of({name: one.digest for name, one in sources(passes).items()})
+
+
 def source_of(one: Pass) -> PassSource:
     """Return the source of a pass.
 
     Of a standard pass it is its file and the modules of its folder that it uses; of one in a file named by `--plugin`
-    or a recipe, that file; of one in a package, all modules of the package.
+    or a recipe, that file; of one in a package, all modules of the package; of one in no file (declared in a notebook,
+    say), its function.
     """
-    return PassSource(one.origin, _standard(_file(one)) if one.is_standard else _foreign(one.module, _file(one)))
+    if one.is_standard:
+        return PassSource(one.origin, _standard(_file(one)))
+    try:
+        return PassSource(one.origin, _foreign(one.module, _file(one)))
+    except OSError:
+        return PassSource(one.origin, _of_function(one.function))
+
+
+def _of_function(function: Callable[..., Any]) -> str:
+    """Return the digest of the text of a function, of its code where the text is gone."""
+    code = inspect.unwrap(function).__code__
+    try:
+        source = inspect.getsource(code).encode()
+    except (OSError, TypeError):
+        source = marshal.dumps(code)
+    return hashlib.sha256(source).hexdigest()
 
 
 def _file(one: Pass) -> Path:
     module = sys.modules.get(one.module)
-    return Path(str(getattr(module, "__file__", None) or one.place.rpartition(":")[0]))
+    declared = one.declared_at.rpartition(":")[0]
+    return Path(declared or str(getattr(module, "__file__", None) or one.place.rpartition(":")[0]))
 
 
 @cache

@@ -16,11 +16,16 @@ _SIZES = ("weight bytes", "file bytes")
 
 
 def model_sections(found: Mapping[str, Any]) -> list[Section]:
-    """Return the sections on a model; `found` is the JSON report of `surgery inspect`, without its analysis."""
+    """Return the sections on a model; `found` is the JSON report of `surgery inspect`, without its analysis.
+
+    It may have `costs` in addition, as the report of a run, of the one model.
+    """
     operators = sorted(found["ops"].items(), key=lambda item: (-item[1], item[0]))
+    costs = run_evidence.costs(found, {"before": "The model"})
     return [
         Section("summary", "Summary", render("models/summary.html.jinja", found=found)),
         Section("operators", "Operators", render("models/operators.html.jinja", operators=operators)),
+        *([Section("costs", "Cost by operator", costs)] if costs else []),
     ]
 
 

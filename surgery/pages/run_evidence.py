@@ -49,6 +49,7 @@ def errors(run: Mapping[str, Any]) -> Markup:
         found=found,
         details=details,
         outputs=outputs,
+        lossy=not all(map(_in_tolerances, outputs)),
         pictures=[_spread(number, one) for number, one in enumerate(drawn)],
         mark=marks.verdict(found["verdict"]),
         share=share,
@@ -61,9 +62,16 @@ def _spread(number: int, output: Mapping[str, Any]) -> Markup:
     first, counts = output["shares"]["first"], output["shares"]["counts"]
     bins = [(2.0 ** (first + place), 2.0 ** (first + place + 1), count) for place, count in enumerate(counts)]
     low, high = min(2.0**first, 1e-3), max(2.0 ** (first + len(counts)), 4.0)
-    axis = charts.Axis(low, high, "error in tolerances, logarithmic", charts.power, log=True)
+    in_tolerances = _in_tolerances(output)
+    unit = "tolerances" if in_tolerances else "root mean squares of the output"
+    axis = charts.Axis(low, high, f"error in {unit}, logarithmic", charts.power, log=True)
     title = f"{text.clip(output['output'], 80)}: {_moved(output)}"
-    return charts.histogram(f"spread-{number}", title, bins, axis, limit=1.0)
+    return charts.histogram(f"spread-{number}", title, bins, axis, limit=1.0 if in_tolerances else None)
+
+
+def _in_tolerances(output: Mapping[str, Any]) -> bool:
+    """Return whether the errors of an output are in tolerances; reports of older versions have no other."""
+    return bool(output.get("unit", "tolerance") == "tolerance")
 
 
 def _moved(output: Mapping[str, Any]) -> str:
@@ -84,13 +92,15 @@ def operators(run: Mapping[str, Any]) -> Markup:
     return render("run/operators.html.jinja", moved=moved, same=same)
 
 
-def costs(run: Mapping[str, Any]) -> Markup:
-    """Return what each operator computes and moves, before and after."""
+_TITLES = {"before": "The original", "after": "The result"}
+
+
+def costs(run: Mapping[str, Any], titles: Mapping[str, str] = _TITLES) -> Markup:
+    """Return what each operator computes and moves, in each of the models that have a title."""
     found = run.get("costs")
     if not found:
         return Markup("")
-    sides = [(name, found[name]) for name in ("before", "after") if found.get(name)]
-    titles = {"before": "The original", "after": "The result"}
+    sides = [(name, found[name]) for name in titles if found.get(name)]
     axes = _cost_axes([one for _, side in sides for one in _drawable(side)])
     drawn = [(titles[name], cost_chart(f"cost-{name}", titles[name], side, axes), side) for name, side in sides]
     return render("run/costs.html.jinja", sides=drawn, sizes=found.get("sizes") or {})

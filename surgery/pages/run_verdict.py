@@ -65,6 +65,8 @@ def outcome(run: Mapping[str, Any]) -> Outcome:
 
 
 def _negative(run: Mapping[str, Any]) -> Outcome | None:
+    if run.get("ended"):
+        return _ended(run["ended"], len(run["steps"]))
     step = failed(run)
     if step is not None:
         return Outcome("bad", f"The run ended at {step['pass']}. Nothing was written.", (step["message"],))
@@ -79,6 +81,14 @@ def _negative(run: Mapping[str, Any]) -> Outcome | None:
     if not run["ok"]:
         return Outcome("bad", "Parts of the run were refused, which --strict does not allow. Nothing was written.")
     return None
+
+
+def _ended(end: Mapping[str, Any], steps: int) -> Outcome:
+    """Return the outcome of a run that did not come to its end; the model was not written, or not whole."""
+    after = f"after {text.plural(steps, 'step', 'steps')}" if steps else "in its first step"
+    if end.get("interrupted"):
+        return Outcome("bad", f"The run was interrupted {after}. The model was not written.")
+    return Outcome("bad", f"The run ended with an error {after}. The model was not written.", (end["why"],))
 
 
 def _positive(run: Mapping[str, Any]) -> Outcome:

@@ -10,7 +10,7 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import (
     AfterValidator,
@@ -26,6 +26,7 @@ from surgery.recipe import schema, steps
 from surgery.recipe.draft import Draft, NotedError, PassUse, TakesError
 from surgery.recipe.fields import (
     Count,
+    Flag,
     Frozen,
     Line,
     OneOrMore,
@@ -134,6 +135,63 @@ class ExpectStep(_Expected):
     sites: Count = key("The number of sites that the pass rewrote.")
     signature: _Signature = key(_SIGNATURE)
     target: _Target = key(_FITS)
+
+
+_SHARE = r"^\s*(<=|<|>=|>)\s*([0-9]*\.?[0-9]+)\s*x?\s*$"
+
+
+def _share(node: Node, upper: bool) -> schema.Share:
+    """Read a bound such as `<= 1.1x`."""
+    value = value_of(node)
+    found = re.fullmatch(_SHARE, value) if isinstance(value, str) else None
+    if found is None:
+        raise TakesError(f"a multiple of the last figure such as '{'<= 1.1x' if upper else '>= 0.9x'}'")
+    operator, factor = found.groups()
+    if (operator[0] == "<") != upper:
+        what = (
+            "what may grow has an upper bound, such as '<= 1.1x'"
+            if upper
+            else "a speed has a lower bound, such as '>= 0.9x'"
+        )
+        raise ValueError(f"{quoted(value)}: {what}")
+    return schema.Share(cast(schema.Bound, operator), float(factor))
+
+
+_Share = Annotated[
+    Any,
+    reads(lambda node, _: _share(node, True)),
+    WithJsonSchema({"type": "string", "pattern": _SHARE.replace("|>=|>", "")}),
+]
+
+
+class Baseline(Section):
+    """The figures of an earlier run, such as that of the last release, and how far those of this one may be from it."""
+
+    makes = schema.Baseline
+    wanted = "a mapping such as {report: last.json}"
+    needs: ClassVar = {"report": "'baseline' needs 'report', the JSON report of an earlier run"}
+
+    report: Annotated[
+        Line, AfterValidator(lambda name, info: below(info.context.folder, name)), text("the path of a JSON report")
+    ] = needed(
+        "The JSON report of an earlier run (`surgery apply --format json`), or the results of a batch (.jsonl) with a "
+        "line for the model."
+    )
+    nodes: _Share = key(
+        "How many nodes the result may have, as a multiple of the last: `<= 1x`. The default is `< 2x`."
+    )
+    bytes: _Share = key("The size of the written files, as a multiple of the last. The default is `< 2x`.")
+    tolerance: _Share = key("The largest share of the tolerance that a step needed, as a multiple of the last.")
+    speed: Annotated[
+        Any,
+        reads(lambda node, _: _share(node, False)),
+        WithJsonSchema({"type": "string", "pattern": _SHARE.replace("<=|<|", "")}),
+    ] = key("The least speed relative to the original, as a multiple of the last: `>= 0.9x`. Measured as for `expect`.")
+
+    def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> schema.Baseline:
+        """Make a baseline that knows the places of its bounds."""
+        places = {str(key_text(key)): f"{draft.path}:{key.line}:{key.column}" for key, _ in node.pairs}
+        return schema.Baseline(**given, places=FrozenDict(places))
 
 
 # Steps
@@ -259,10 +317,15 @@ Repeat.model_rebuild()
 
 
 def _output(name: str) -> str:
-    wrong = next((found for found in re.findall(r"\{[^{}]*\}", name) if found[1:-1] not in schema.OUTPUT_FIELDS), None)
+    found = re.findall(r"\{[^{}]*\}", name)
+    wrong = next((field for field in found if not re.fullmatch(schema.OUTPUT_FIELD, field[1:-1])), None)
     if wrong is not None:
+        if wrong.startswith("{sha256:"):
+            raise ValueError(f"'output' has {quoted(wrong)}; a digest has 8 to 64 digits, such as '{{sha256:12}}'")
         near = nearest(wrong[1:-1], schema.OUTPUT_FIELDS) or schema.OUTPUT_FIELDS[0]
         raise ValueError(f"'output' knows no {quoted(wrong)}; did you mean '{{{near}}}'?")
+    if "{sha256" in name.replace("\\", "/").rpartition("/")[0]:
+        raise ValueError("'output' names a folder by content; '{sha256:12}' is for the name of the file")
     return name
 
 
@@ -283,8 +346,11 @@ class Recipe(Section):
         str,
         AfterValidator(_output),
         text("a file name such as '{stem}.opt.onnx'"),
-        pattern(rf"^(?!.*\{{(?!({'|'.join(schema.OUTPUT_FIELDS)})\}})[^{{}}]*\}}).*\S"),
-    ] = key("The output file, relative to the current folder; {stem} is the model's file name without its suffix.")
+        pattern(rf"^(?!.*\{{(?!({schema.OUTPUT_FIELD})\}})[^{{}}]*\}}).*\S"),
+    ] = key(
+        "The output file, relative to the current folder; {stem} is the model's file name without its suffix, and "
+        "{sha256:12} so many digits of the digest of what is written, so that the same content has the same name."
+    )
     plugins: Annotated[tuple[Annotated[Any, reads(read_plugin), pattern(PATTERN)], ...], OneOrMore()] = key(
         "Modules (by name) and .py files (by path) that declare passes. A file that is not installed needs trust."
     )
@@ -305,6 +371,10 @@ class Recipe(Section):
     )
     steps: Steps = needed("The steps, in order.")
     expect: Expect = key("Expectations of the resulting model.")
+    baseline: Baseline = key(
+        "The figures of the last release, to which those of this run are held: nodes, bytes, tolerance, speed."
+    )
+    provenance: Flag = key("Whether the output carries a statement of provenance in its metadata. The default is true.")
 
     def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> schema.Recipe:
         """Make the recipe, called after its file if it has no name."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from surgery.recipe import shipped
 from surgery.recipe.rules import RulePass
-from surgery.recipe.schema import UNTIL_STABLE, PassStep, Recipe, RepeatStep, Step, UseStep
+from surgery.recipe.schema import UNTIL_STABLE, Baseline, PassStep, Recipe, RepeatStep, Step, UseStep
 from surgery.recipe.writer import STEPS, Remarked, bare, given, written
 from surgery.targets import STANDARD
 from surgery.verification.accuracy import budget
@@ -58,7 +58,15 @@ def _recipe(recipe: Recipe) -> dict[str, Any]:
         "target": recipe.target if recipe.target != STANDARD.name else None,
         STEPS: [_step(step) for step in recipe.steps],
         "expect": _plain(recipe.expect),
+        "baseline": _baseline(recipe.baseline),
     }
+
+
+def _baseline(spec: Baseline | None) -> dict[str, Any]:
+    if spec is None:
+        return {}
+    bounds = {name: str(bound) for name, bound in spec.bounds().items() if bound is not None}
+    return {"report": spec.report.absolute(), **bounds}
 
 
 def _verify(spec: VerifySpec) -> dict[str, Any]:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,8 +28,9 @@ WORDS = (*KINDS, *STEP_KEYS, "steps")
 """What cannot be the name of a pass in a step."""
 UNTIL_STABLE = "until-stable"
 
-OUTPUT_FIELDS = ("stem",)
-"""The names that may stand in braces in `output`: the model's file name without its suffix."""
+OUTPUT_FIELDS = ("stem", "sha256:12")
+"""What may stand in braces in `output`: the model's file name without its suffix, and so many digits of its digest."""
+OUTPUT_FIELD = r"stem|sha256(:(8|9|[1-5][0-9]|6[0-4]))?"
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,50 @@ class Expect:
     def where(self, what: str) -> str:
         """Return the place of an expectation in words, which begin with its key or operator."""
         return self.places.get(what.partition(":")[0], "")
+
+
+Bound = Literal["<", "<=", ">", ">="]
+
+
+@dataclass(frozen=True)
+class Share:
+    """A bound on a figure as a multiple of an earlier one: an operator and the factor."""
+
+    op: Bound
+    factor: float
+
+    def holds(self, now: float, before: float) -> bool:
+        """Return whether a figure is within the bound."""
+        compare = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}[self.op]
+        return bool(compare(now, self.factor * before))
+
+    def __str__(self) -> str:
+        return f"{self.op} {self.factor:g}x"
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Bounds on the figures of a run by those of an earlier one, whose `report` it is; None for what is not compared.
+
+    Without bounds of one's own, a model of twice the nodes or bytes fails.
+    """
+
+    report: Path
+    nodes: Share | None = Share("<", 2.0)
+    bytes: Share | None = Share("<", 2.0)
+    tolerance: Share | None = None
+    speed: Share | None = None
+    places: Mapping[str, str] = field(default_factory=FrozenDict, compare=False)
+    """The place of each key as `path:line:column`."""
+
+    def bounds(self) -> dict[str, Share | None]:
+        """Return the bounds by the names of the figures."""
+        return {"nodes": self.nodes, "bytes": self.bytes, "tolerance": self.tolerance, "speed": self.speed}
+
+    def where(self, what: str) -> str:
+        """Return the place of a bound in words, which begin with `baseline` and its key."""
+        key = what.partition(":")[0].rpartition(" ")[2]
+        return self.places.get(key) or self.places.get("report", "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +181,7 @@ class Recipe:
     """One recipe. Relative paths in it were resolved against its folder; `path` is None when it has no file.
 
     `on_failure` holds for the steps that say nothing of it; None leaves it to the recipe that uses this one. `target`
-    is the name of a shipped target, or the path of a profile.
+    is the name of a shipped target, or the path of a profile. With `provenance`, outputs carry a statement of it.
     """
 
     name: str
@@ -150,4 +196,6 @@ class Recipe:
     verify: VerifySpec = field(default_factory=VerifySpec)
     on_failure: OnFailure | None = None
     expect: Expect = field(default_factory=Expect)
+    baseline: Baseline | None = None
     target: str = "standard"
+    provenance: bool = True

@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from surgery.identity.model import STATEMENT_KEY
 from surgery.proto.summary import OperatorCount, histogram
 from surgery.report import steps
 from surgery.report.amounts import change, needed, size
@@ -228,7 +229,10 @@ def inspection(facts: Inspection) -> RenderableType:
     for name, count in facts.functions.items():
         head.add_row("function", f"{name}, {count} nodes")
     for key, value in facts.metadata.items():
-        head.add_row("metadata", f"{key}: {' '.join(value.split())[:100]}")
+        if key == STATEMENT_KEY:
+            head.add_row("provenance", "stated; 'surgery provenance' shows and checks it")
+        else:
+            head.add_row("metadata", f"{key}: {' '.join(value.split())[:100]}")
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("operator", no_wrap=True)
     table.add_column("count", justify="right")

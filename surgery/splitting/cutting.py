@@ -12,6 +12,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from surgery.identity.model import STATEMENT_KEY
 from surgery.proto.dataflow import Flow
 from surgery.proto.extract import called
 
@@ -110,8 +111,11 @@ class _Assembly:
 
         proto = onnx.ModelProto()
         for field, content in self.source.model.ListFields():
-            if field.name in ("opset_import", "metadata_props"):
-                getattr(proto, field.name).extend(content)
+            if field.name == "opset_import":
+                proto.opset_import.extend(content)
+            elif field.name == "metadata_props":
+                # A statement of provenance is about the whole.
+                proto.metadata_props.extend(entry for entry in content if entry.key != STATEMENT_KEY)
             elif field.name not in ("graph", "functions", "training_info"):
                 setattr(proto, field.name, content)
         proto.graph.name = self.source.model.graph.name

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from surgery.storage.checkpoints import Named as Named
     from surgery.storage.checkpoints import read_checkpoint as read_checkpoint
     from surgery.storage.checkpoints import write_checkpoint as write_checkpoint
+    from surgery.storage.content_names import is_by_content as is_by_content
     from surgery.storage.convert import ir_from_proto as ir_from_proto
     from surgery.storage.convert import proto_from_ir as proto_from_ir
     from surgery.storage.domains import without_alias as without_alias
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from surgery.storage.saving import check_target as check_target
     from surgery.storage.saving import resolve as resolve
     from surgery.storage.saving import save as save
+    from surgery.storage.saving import saved_size as saved_size
     from surgery.storage.skeleton import INLINE_LIMIT as INLINE_LIMIT
     from surgery.storage.skeleton import StoredModel as StoredModel
     from surgery.storage.skeleton import from_proto as from_proto
@@ -45,6 +47,7 @@ _HOMES = {
     "Named": "checkpoints",
     "read_checkpoint": "checkpoints",
     "write_checkpoint": "checkpoints",
+    "is_by_content": "content_names",
     "ir_from_proto": "convert",
     "proto_from_ir": "convert",
     "bytes_of": "elements",
@@ -59,6 +62,7 @@ _HOMES = {
     "check_target": "saving",
     "resolve": "saving",
     "save": "saving",
+    "saved_size": "saving",
     "INLINE_LIMIT": "skeleton",
     "StoredModel": "skeleton",
     "from_proto": "skeleton",

@@ -13,6 +13,8 @@ import onnx
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
 from surgery.errors import OutputError, UsageError
+from surgery.storage.content_names import content_digest, is_by_content, named, neutral_name
+from surgery.storage.digests import file_digest
 from surgery.storage.files import NewFile, output_errors, sync_folder
 from surgery.storage.join import DataFile, DataFiles, Joiner
 from surgery.storage.leftovers import Journal, sweep
@@ -71,16 +73,23 @@ def save(
     `single` is one file; `external` puts tensors of at least 1,024 bytes into `<name>.data` beside it, or as `External`
     says; `keep` does as the input was, and goes external where one file would pass 2 GiB. Memory use is constant. The
     old file stays whole until the new one takes its place, which may also be the model that `weights` come from. Equal
-    models make equal bytes. Raises OutputError, and ModelFileError when weights are gone.
+    models make equal bytes. A name with `{sha256:12}` is completed by the content, see `surgery.storage.content_names`;
+    files that hold this very content stay as they are. Raises OutputError, and ModelFileError when weights are gone.
     """
     if not isinstance(layout, External) and layout not in ("keep", "single", "external"):
         raise UsageError(f"there is no layout '{layout}'", todo="use keep, single or external")
+    external = layout if isinstance(layout, External) else External()
+    how: Layout = "external" if isinstance(layout, External) else layout
+    if is_by_content(Path(path)):
+        check_target(path, force=force)
+        plan = _Plan(_serialize(proto, Path(path)), weights, how, external, Path(path))
+        path = named(Path(path), plan.digest())
+        if held := _held(Path(os.path.realpath(path)), plan, external.names(Path(path)), weights):
+            return held
     target = check_target(path, force=force)
     if weights.origin != target:
         spare_input(target, weights)
-    external = layout if isinstance(layout, External) else External()
     names = external.names(target)
-    how: Layout = "external" if isinstance(layout, External) else layout
     plan = _Plan(_serialize(proto, target), weights, how, external, target)
     pieces, files = plan.make(names)
     if not files:
@@ -96,6 +105,22 @@ def save(
     # The model that was there may have named files of a run that was killed, and this one does not.
     sweep(target.parent)
     return written
+
+
+def _held(target: Path, plan: _Plan, names: Names, weights: Weights) -> list[Path]:
+    """Return the files of a model that are there with the planned content already; none if one of them is not."""
+    pieces, files = plan.make(names)
+    planned = {target: content_digest(pieces.parts, (), weights)}
+    planned |= {target.with_name(file.name): content_digest((), [file], weights) for file in files}
+    is_there = all(path.is_file() and file_digest(path) == digest for path, digest in planned.items())
+    return list(planned) if is_there else []
+
+
+def saved_size(proto: onnx.ModelProto, weights: Weights, *, layout: Layout = "keep") -> int:
+    """Return the bytes of the files that `save` would write; no weight is read."""
+    plan = _Plan(_serialize(proto, None), weights, layout, External(), Path("model.onnx"))
+    pieces, files = plan.make(neutral_name)
+    return pieces.size + sum(file.end for file in files)
 
 
 def resolve(proto: onnx.ModelProto, weights: Weights | None = None) -> onnx.ModelProto:
@@ -143,6 +168,11 @@ class _Plan:
                 where=str(self._target),
             )
         return pieces, data.files
+
+    def digest(self) -> str:
+        """Return the digest of the content, which the names of the files are no part of. Reads the weights."""
+        pieces, files = self.make(neutral_name)
+        return content_digest(pieces.parts, files, self._weights)
 
     def _join(self, names: Names, layout: Layout) -> tuple[Pieces, DataFiles]:
         how = self._external

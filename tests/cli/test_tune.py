@@ -12,10 +12,11 @@ import numpy as np
 import onnx
 import pytest
 
-from surgery import cli, recipe
+from surgery import cli, recipe, storage
 from surgery.benchmarking.statistics import Interval
 from surgery.engine import tune_recipe
 from surgery.graph import text
+from surgery.identity.model import identity_of
 from surgery.proto.summary import operators
 
 SIZE, EXTRA = 192, 4
@@ -139,7 +140,8 @@ def test_a_real_run(folder: Path, plugin: Path, capsys: pytest.CaptureFixture[st
     assert steps(written) == ["drop-identity", "tune-cut"]
     code, _, err = surgery(capsys, "apply", written, "model.onnx", "-o", "applied.onnx", "--trust")
     assert code == 0, err
-    assert (folder / "applied.onnx").read_bytes() == (folder / "made.onnx").read_bytes()
+    applied, made = (identity_of(storage.load(folder / name)) for name in ("applied.onnx", "made.onnx"))
+    assert applied.parts == made.parts
 
 
 def test_the_table(folder: Path, plugin: Path, timings: list[float], capsys: pytest.CaptureFixture[str]) -> None:

@@ -155,3 +155,23 @@ def test_a_page_that_exists_is_refused_before_models_are_compared(
 def test_there_is_nothing_to_open_without_a_page(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["diff", str(model), str(model), "--open"]) == 2
     assert "--open requires --html" in capsys.readouterr().err
+
+
+def test_costs_of_operators_are_drawn_for_the_sizes_given(
+    short_models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, page = str(short_models / "bert-tiny.onnx"), str(tmp_path / "page.html")
+    assert cli.main(["view", file, "-o", page, "--costs", "--dims", "sequence=64", "--dims", "batch=2"]) == 0
+    text = Path(page).read_text(encoding="utf-8")
+    assert 'id="costs"' in text and "sequence=64" in text and "batch=2" in text
+    assert "The model: operations and bytes moved in one run" in text
+    assert cli.main(["view", file, "-o", page, "--force"]) == 0
+    assert 'id="costs"' not in Path(page).read_text(encoding="utf-8")
+    capsys.readouterr()
+    for flags, said in (
+        (["--dims", "batch=2"], "--dims is for --costs"),
+        (["--costs", "--dims", "batch=1,2"], "gives 'batch' 2 sizes"),
+        (["--costs", "--dims", "length=2"], "the model has no dim 'length'; its dynamic dims are"),
+    ):
+        assert cli.main(["view", file, "-o", page, "--force", *flags]) == 2
+        assert said in capsys.readouterr().err

@@ -29,7 +29,7 @@ PAGES = [
     *("how-to/change-the-opset", "how-to/compare-two-models", "how-to/find-out-why", "how-to/find-the-wrong-step"),
     *("how-to/bench-models", "how-to/measure-a-model", "how-to/quantize-a-model", "how-to/scripts-and-ci"),
     *("how-to/deploy-to-a-runtime", "how-to/see-what-was-done", "how-to/split-a-model", "how-to/tune-a-recipe"),
-    *("how-to/run-again", "how-to/use-in-ci", "how-to/verify-two-models"),
+    *("how-to/prove-what-was-done", "how-to/run-again", "how-to/use-in-ci", "how-to/verify-two-models"),
 ]
 COVERED_ELSEWHERE = {"write-a-pass", "write-a-recipe", "write-a-rule", "edit-a-model"}
 

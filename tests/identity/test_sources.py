@@ -1,12 +1,16 @@
 """Digests of source code, compared with the imports that Python itself finds."""
 
+import hashlib
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.imports import ROOT, imports
 
 from surgery.identity import sources
+from surgery.promises import Parity
+from surgery.registry.passes import Pass
 
 PASSES = sorted((ROOT / "passes").glob("*/[a-z]*.py"))
 
@@ -46,3 +50,22 @@ def test_a_change_of_a_shared_module_changes_the_passes_that_use_it(tmp_path: Pa
         file.write("# changed")
     assert digest("newer", "merge_layouts") != digest("old", "merge_layouts")
     assert digest("newer", "merge_casts") == digest("old", "merge_casts")
+
+
+def test_a_pass_without_a_file_has_the_source_of_its_function() -> None:
+    """As in a notebook."""
+
+    def declared(body: str) -> str:
+        scope: dict[str, Any] = {"__name__": "nowhere"}
+        exec(compile(f"def f(graph):\n    {body}\n", "<cell>", "exec"), scope)
+        return sources.source_of(Pass("nowhere", Parity.EXACT, "graph", scope["f"])).digest
+
+    assert declared("return None") == declared("return None")
+    assert declared("return None") != declared("return graph")
+
+
+def test_a_registered_object_has_the_source_of_the_file_that_declares_it(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("# mine")
+    one = Pass("mine", Parity.EXACT, "graph", test_shared_modules_are_found, declared_at=f"{file}:1")
+    assert sources.source_of(one).digest == hashlib.sha256(b"# mine").hexdigest()

@@ -14,8 +14,8 @@ from onnx import TensorProto, helper
 from support import ROOT, SUPPORT
 from support.html_pages import Page, checked
 
-from surgery import cli
-from surgery.errors import UsageError
+from surgery import cli, storage
+from surgery.errors import OutputError, UsageError
 from surgery.pages.run_report import report
 
 EVIL = "</script><script>alert('x')</script>\u202e\x1b[31m"
@@ -174,6 +174,11 @@ def test_a_lossy_run(run: Run) -> None:
     assert banner(page) == ("info", "The result is less accurate on purpose, within its budget.")
     assert "Metrics" in page.by_id("errors").text and "snr" in page.by_id("errors").text
     assert "Budget" in page.by_id("errors").text and "bit-identical" not in page.by_id("errors").text
+    (output,) = data["steps"][0]["details"]["outputs"]
+    assert output["unit"] == "rms" and sum(output["shares"]["counts"]) + output["equal"] == output["elements"]
+    # An error of a root mean square of the output is no limit, and the shares are no shares of a tolerance.
+    assert "root mean squares of the output" in page.by_id("errors").text
+    assert "Tolerance used" not in page.by_id("errors").text
 
 
 def test_errors_are_spread_over_the_outputs(run: Run) -> None:
@@ -290,3 +295,44 @@ def test_reports_of_bundled_models(name: str, short_models: Path, tmp_path: Path
     for anchor in ("verdict", "steps", "errors", "operators", "costs", "weights", "inputs", "recipe", "environment"):
         assert len(found.by_id(anchor).text.split()) > 10, anchor
     assert str(ROOT / "recipes/default.yaml") in found.text
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "headline", "remark"),
+    [
+        (
+            OutputError("cannot be written: no space is left", where="out.onnx"),
+            2,
+            "The run ended with an error after 2 steps. The model was not written.",
+            "out.onnx: cannot be written: no space is left",
+        ),
+        (KeyboardInterrupt(), 130, "The run was interrupted after 2 steps. The model was not written.", ""),
+    ],
+)
+def test_a_run_that_is_cut_short(
+    error: BaseException,
+    code: int,
+    headline: str,
+    remark: str,
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def end(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(storage, "save", end)
+    recipe, page = tmp_path / "recipe.yaml", tmp_path / "out.html"
+    recipe.write_text("steps: [drop-identity, drop-no-op]\n")
+    argv = ["apply", str(recipe), str(model), "-o", str(tmp_path / "out.onnx"), "--report", str(page)]
+    assert cli.main(argv) == code
+    found = checked(page.read_text(encoding="utf-8"))
+    assert banner(found) == ("bad", headline) and remark in found.text
+    assert {"verdict", "steps", "recipe", "environment", "graph"} <= set(sections(found))
+    assert "drop-identity" in found.by_id("step-1").text
+
+
+def test_an_error_before_the_first_step_leaves_no_report(tmp_path: Path) -> None:
+    page = tmp_path / "out.html"
+    assert cli.main(["apply", "tidy", str(tmp_path / "gone.onnx"), "--report", str(page)]) == 2
+    assert not page.exists()

@@ -227,9 +227,8 @@ def test_search_by_name_operator_pass_shape_and_change(open_viewer: Any, query: 
     page = open_viewer(CHANGED)
     page.keyboard.press("/")
     page.keyboard.type(query)
-    page.wait_for_selector(".sv-result")
-    assert page.locator(".sv-results-note").inner_text() == f"{total} result" + ("s" if total > 1 else "")
     page.keyboard.press("ArrowDown")
+    assert page.locator(".sv-results-note").inner_text() == f"{total} result" + ("s" if total > 1 else "")
     assert page.locator(".sv-result[aria-selected=true]").count() == 1
     page.keyboard.press("Enter")
     assert selected(page) == row(first)

@@ -122,6 +122,15 @@ def test_options_next_to_the_name_are_checked_too() -> None:
         ('model: "a\\0b"', "1:8: 'model' takes the path of a model on one line, without control characters"),
         ("output: [a]", "1:9: 'output' takes a file name such as '{stem}.opt.onnx', not a list"),
         ("output: '{stm}.onnx'", "1:9: 'output' knows no '{stm}'; did you mean '{stem}'?"),
+        ("output: 'm-{sha265:12}.onnx'", "1:9: 'output' knows no '{sha265:12}'; did you mean '{sha256:12}'?"),
+        (
+            "output: 'm-{sha256:4}.onnx'",
+            "1:9: 'output' has '{sha256:4}'; a digest has 8 to 64 digits, such as '{sha256:12}'",
+        ),
+        (
+            "output: '{sha256:12}/m.onnx'",
+            "1:9: 'output' names a folder by content; '{sha256:12}' is for the name of the file",
+        ),
         ("output: '{}.onnx'", "1:9: 'output' knows no '{}'; did you mean '{stem}'?"),
         ("plugins: 5", "1:10: 'plugins' takes the names of modules and the paths of .py files, not 5"),
         ("plugins: [a b]", "1:11: a plugin is an installed module or a .py file, not 'a b'"),

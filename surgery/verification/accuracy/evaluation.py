@@ -22,13 +22,15 @@ from surgery.promises import Parity
 from surgery.proto.randomness import origins
 from surgery.runtime.engine import Engine, Outcome
 from surgery.verification.accuracy.budget import DEFAULT, describe, missing, use
+from surgery.verification.accuracy.errors import add_errors
 from surgery.verification.accuracy.layers import worst_layer
 from surgery.verification.accuracy.metrics import METRICS, SAME, Metrics, measure_value, tell
 from surgery.verification.accuracy.samples import EVALUATION_SEED, Samples, samples
 from surgery.verification.accuracy.user_metric import Score, UserMetric, describe_metric
-from surgery.verification.comparing.details import Details, Status, Verdict
+from surgery.verification.comparing.details import Details, OutputErrors, Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS
 from surgery.verification.comparing.reference_run import ReferenceRun
+from surgery.verification.comparing.spread import Spread, all_errors
 from surgery.verification.comparing.vacuity import Run, vacuous
 from surgery.verification.inputs.spec import AccuracySpec, Limit
 
@@ -54,13 +56,15 @@ class Loss:
     """What the outputs of a changed model lose: their metrics on each set of inputs, by name.
 
     `failure` says why there are none; `unsupported` whether that is a gap of the runtime rather than a wrong model.
-    `score` is the metric of the user's over all sets, if there is one.
+    `score` is the metric of the user's over all sets, if there is one, `errors` how the errors are spread, where that
+    was asked for.
     """
 
     outputs: Mapping[str, Sequence[Metrics]]
     failure: str = ""
     unsupported: bool = False
     score: Score | None = None
+    errors: tuple[OutputErrors, ...] = ()
 
     def uses(self, limits: Sequence[Limit]) -> Iterator[Use]:
         """Yield for each limit how much of it is used by the output that it holds for and that uses most."""
@@ -189,10 +193,13 @@ class Evaluation:
         reasons = [f"'{name}' {self._vacuous[name]}" for name in measured]
         return "; ".join(reasons) or "the original computes all outputs anew in each run"
 
-    def measure(self, candidate: bytes, *, optimized: bool = False, sets: tuple[int, ...] = ()) -> Loss:
+    def measure(
+        self, candidate: bytes, *, optimized: bool = False, sets: tuple[int, ...] = (), spread: bool = False
+    ) -> Loss:
         """Run a changed model on the inputs to measure on, and compare its outputs with those of the original.
 
-        With `sets` it is run on those alone, given by their numbers; a metric of the user's takes all of them.
+        With `sets` it is run on those alone, given by their numbers; a metric of the user's takes all of them. With
+        `spread` it is also found how the errors are spread.
         """
         numbers = sets if sets and self._spec.metric is None else range(len(self._expected))
         expected = [self._expected[number] for number in numbers]
@@ -205,7 +212,21 @@ class Evaluation:
         for before, after in zip(expected, changed):
             for name, found in outputs.items():
                 found.append(measure_value(before[name], after[name]))
-        return Loss(outputs, score=self._score(expected, changed))
+        errors = self._errors(list(outputs), numbers, expected, changed) if spread else ()
+        return Loss(outputs, score=self._score(expected, changed), errors=errors)
+
+    def _errors(
+        self,
+        names: Sequence[str],
+        numbers: Sequence[int],
+        expected: Sequence[Mapping[str, Any]],
+        changed: Sequence[Mapping[str, Any]],
+    ) -> tuple[OutputErrors, ...]:
+        """Return how the errors of outputs are spread over the sets of inputs of these numbers."""
+        spreads = {name: Spread() for name in names}
+        for number, before, after in zip(numbers, expected, changed):
+            add_errors(spreads, before, after, self.samples.bindings[number].as_json())
+        return all_errors(spreads, "rms")
 
     def _score(self, expected: Sequence[Mapping[str, Any]], changed: Sequence[Mapping[str, Any]]) -> Score | None:
         """Return the metric of the user's, if there is one; an error of it that the original shows is the user's."""
@@ -228,7 +249,7 @@ class Evaluation:
         original.prepare()
         if original.problem is not None:
             return Verdict(Status.UNVERIFIED, NOT_RUN, message=original.problem)
-        loss = self.measure(candidate, optimized=True)
+        loss = self.measure(candidate, optimized=True, spread=True)
         if loss.unsupported:
             return Verdict(Status.UNVERIFIED, NOT_RUN, message=loss.failure)
         failure = loss.failure or self._fails_elsewhere(candidate)
@@ -247,7 +268,7 @@ class Evaluation:
             return Verdict(Status.DIFFERENT, message=f"the changed model fails: {loss.failure}")
         uses = list(loss.uses(self.limits))
         score = loss.score
-        details = Details(metrics=loss.worst, accuracy=self._account(uses, score))
+        details = Details(metrics=loss.worst, accuracy=self._account(uses, score), outputs=loss.errors)
         beyond = [self._tell(one) for one in uses if one.guarded > 1.0]
         if score is not None and score.use > 1.0:
             beyond.append(f"{score}, budget {describe_metric(score.spec)}")

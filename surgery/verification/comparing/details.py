@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 
 class Status(StrEnum):
@@ -127,12 +127,17 @@ class Arbitration:
         }
 
 
+ErrorUnit = Literal["tolerance", "rms"]
+"""What the errors of an output are shares of: the tolerance, or the root mean square of the original's output."""
+
+
 @dataclass(frozen=True)
 class OutputErrors:
-    """How the errors of one output are spread, in shares of the tolerance: 1 uses all that is allowed.
+    """How the errors of one output are spread, in shares of the tolerance, 1 of which uses all that is allowed.
 
-    `equal` elements are equal, and no tolerance would cover `endless` ones. `counts[i]` of the others need between
-    `2**(first + i)` and `2**(first + i + 1)` of it. `worst` is the element that needs most, `largest` its share.
+    Those of a lossy step are in shares of the root mean square of the output. `equal` elements are equal, and no share
+    would cover `endless` ones. `counts[i]` of the others have between `2**(first + i)` and `2**(first + i + 1)` of the
+    unit. `worst` is the element with most, `largest` its share.
     """
 
     name: str
@@ -143,6 +148,7 @@ class OutputErrors:
     worst: Element | None
     first: int
     counts: tuple[int, ...]
+    unit: ErrorUnit = "tolerance"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -150,6 +156,7 @@ class OutputErrors:
             "output": self.name,
             "elements": self.elements,
             "equal": self.equal,
+            "unit": self.unit,
             "endless": self.endless,
             "largest": plain(self.largest),
             "worst": self.worst.to_json() if self.worst is not None else None,

@@ -1,4 +1,7 @@
-"""How the errors of an output are spread: how many elements need which share of the tolerance, by powers of two."""
+"""How the errors of an output are spread: how many elements have which share of a unit, by powers of two.
+
+The unit is the tolerance, or the root mean square of the output where a step is lossy.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from surgery.operators.dtypes import Array
-from surgery.verification.comparing.details import Element, OutputErrors
+from surgery.verification.comparing.details import Element, ErrorUnit, OutputErrors
 
 _LEAST, _MOST = -40, 24
 """The powers of two at the ends; what lies beyond is counted with them."""
@@ -17,10 +20,10 @@ _LEAST, _MOST = -40, 24
 
 @dataclass
 class Spread:
-    """The errors of one output so far, in shares of the tolerance: 1 uses all that is allowed.
+    """The errors of one output so far, in shares of a unit.
 
-    `counts[i]` elements need between `2**(_LEAST + i - 1)` and `2**(_LEAST + i)` of it, `equal` ones nothing, and no
-    tolerance would cover `endless` ones.
+    `counts[i]` elements have between `2**(_LEAST + i - 1)` and `2**(_LEAST + i)` of it, `equal` ones nothing, and the
+    errors of `endless` ones have no size.
     """
 
     equal: int = 0
@@ -30,7 +33,7 @@ class Spread:
     counts: Array = field(default_factory=lambda: np.zeros(_MOST - _LEAST + 1, np.int64))
 
     def add(self, shares: Array) -> None:
-        """Count elements by the shares of the tolerance that they need."""
+        """Count elements by the shares of their errors."""
         shares = shares.reshape(-1)
         moved = shares[shares > 0]
         self.equal += shares.size - moved.size
@@ -45,7 +48,7 @@ class Spread:
         if self.worst is None or share > self.largest:
             self.largest, self.worst = share, element
 
-    def errors(self, name: str) -> OutputErrors:
+    def errors(self, name: str, unit: ErrorUnit = "tolerance") -> OutputErrors:
         """Return what was found as plain values."""
         used = np.flatnonzero(self.counts)
         first, last = (int(used[0]), int(used[-1]) + 1) if used.size else (0, 0)
@@ -58,12 +61,13 @@ class Spread:
             self.worst,
             _LEAST + first - 1,
             tuple(int(count) for count in self.counts[first:last]),
+            unit,
         )
 
 
-def all_errors(spreads: Mapping[str, Spread] | None) -> tuple[OutputErrors, ...]:
+def all_errors(spreads: Mapping[str, Spread] | None, unit: ErrorUnit = "tolerance") -> tuple[OutputErrors, ...]:
     """Return what was found of each output, the worst first."""
-    found = [spread.errors(name) for name, spread in (spreads or {}).items()]
+    found = [spread.errors(name, unit) for name, spread in (spreads or {}).items()]
     return tuple(sorted(found, key=_severity))
 
 

@@ -175,6 +175,7 @@
 
     run() {
       clearTimeout(this.timer);
+      this.timer = 0;
       const query = this.input.value.trim();
       const { total, items } = (this.view.finder ??= new sv.Finder(this.view.scene)).find(query, LIMIT);
       this.items = items;
@@ -220,6 +221,8 @@
 
     key(event) {
       const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10 }[event.key];
+      // The keys move in the results of what is written now.
+      if (step && this.timer) this.run();
       if (step && this.items.length) {
         event.preventDefault();
         this.show(true);

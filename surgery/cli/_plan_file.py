@@ -1,0 +1,152 @@
+"""Plans on the command line: the flags that a plan fixes, and what a path to a recipe, a model or a plan is."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from surgery.errors import UsageError
+
+if TYPE_CHECKING:
+    from surgery.planning.document import Plan
+
+Kind = Literal["recipe", "model", "plan"]
+
+_MODELS = (".onnx",)
+_HEAD = 1 << 12
+
+_FLAGS = (
+    *("target", "on_failure", "unverified", "dims", "inputs", "provider", "custom_op_library"),
+    *("accuracy", "metric", "drop", "lower_is_better", "evaluation", "calibration", "plugin"),
+)
+"""The flags that decide what a run does. Those that only say where results go are not fixed."""
+
+_CODE = ("plugin", "custom_op_library", "metric")
+"""The flags that load local code."""
+
+_PATHS = ("inputs", "custom_op_library", "metric", "evaluation", "calibration")
+
+
+def kind(text: str) -> Kind:
+    """Return what an argument is: the name or file of a recipe, an ONNX file, or a plan.
+
+    The content of a file decides, and its suffix where it is a model that may be damaged or missing. Raises UsageError
+    for a file that is none of them.
+    """
+    from surgery.planning.document import is_plan
+    from surgery.recipe import shipped
+
+    path = Path(text)
+    if path.suffix in _MODELS:
+        return "model"
+    if text in shipped.names() or not path.is_file():
+        return "recipe"  # the loader says what is wrong with it
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+    except OSError as error:
+        raise UsageError(f"cannot be read: {error.strerror or error}", where=text) from error
+    if is_plan(head):
+        return "plan"
+    if _is_text(head):
+        return "recipe"
+    from surgery import storage
+    from surgery.errors import ModelFileError
+
+    try:
+        storage.load(path)
+    except ModelFileError as error:
+        what = f"this is neither a recipe (text), nor a plan (JSON), nor an ONNX model ({error.what})"
+        raise UsageError(what, where=text) from error
+    return "model"
+
+
+def _is_text(head: bytes) -> bool:
+    """Return whether the beginning of a file may be text: no NUL or other control characters of binary formats."""
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return True  # UTF-16
+    return not any(byte < 9 or 13 < byte < 32 for byte in head)
+
+
+def use_default_recipe(arguments: argparse.Namespace) -> None:
+    """Let a model that is given alone, in the place of the recipe, mean the recipe `default`."""
+    if arguments.model is None and kind(arguments.recipe) == "model":
+        arguments.recipe, arguments.model = "default", arguments.recipe
+
+
+def given(recipe: str, folder: Path) -> str:
+    """Return how a plan names a recipe: by the name of a shipped one, else by the path from the folder of the plan."""
+    from surgery.recipe import shipped
+
+    return recipe if recipe in shipped.names() else os.path.relpath(recipe, folder)
+
+
+def found(given: str, where: Path) -> str:
+    """Return the recipe that a plan names, whose file is `where`: a name, or a path from the current folder."""
+    from surgery.recipe import shipped
+
+    return given if given in shipped.names() else os.path.normpath(where.parent / given)
+
+
+def settings(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Return the flags that decide what a run does, with paths from the folder of the plan."""
+    found = {name: getattr(arguments, name) for name in _FLAGS}
+    return _moved({name: value for name, value in found.items() if value}, lambda path: os.path.relpath(path, folder))
+
+
+def restore(plan: Plan, arguments: argparse.Namespace, where: Path) -> None:
+    """Set the flags as the plan has them.
+
+    Raises UsageError where the command line says otherwise, and for local code that is neither named again nor trusted.
+    """
+    fixed = _moved(dict(plan.basis.settings), lambda path: os.path.normpath(where.parent / path))
+    unknown = sorted(fixed.keys() - {*_FLAGS})
+    if unknown:
+        raise UsageError(f"basis.settings: there is no setting '{unknown[0]}'", where=str(where))
+    for name in _FLAGS:
+        given, planned = getattr(arguments, name), fixed.get(name)
+        if given and not _same(name, given, planned):
+            was = f"was made with {_shown(name, planned)}" if planned else f"was made without {_flag(name)}"
+            todo = f"leave {_flag(name)} out, or make another plan"
+            raise UsageError(f"the plan {was}, not with {_shown(name, given)}", where=str(where), todo=todo)
+        if planned and not given and name in _CODE and not arguments.trust:
+            what = f"the plan loads local code: {_shown(name, planned)}"
+            raise UsageError(what, where=str(where), todo="give the flag again, or pass --trust")
+        if planned:
+            setattr(arguments, name, planned)
+
+
+def _same(name: str, given: Any, planned: Any) -> bool:
+    """Return whether a flag is that of the plan; paths may be written in different ways."""
+    if name not in _PATHS and name not in ("plugin", "target"):
+        return bool(given == planned)
+    return bool(_moved({name: given}, os.path.abspath) == _moved({name: planned}, os.path.abspath))
+
+
+def _moved(found: dict[str, Any], moved: Callable[[str], str]) -> dict[str, Any]:
+    """Return flags with their paths changed."""
+
+    def one(name: str, value: Any) -> Any:
+        if isinstance(value, list):
+            return [one(name, item) for item in value]
+        if not isinstance(value, str):
+            return value
+        if name == "metric":
+            file, _, function = value.rpartition(":")
+            return f"{moved(file)}:{function}"
+        is_file = value.endswith(".py") if name == "plugin" else value.endswith((".yaml", ".yml"))
+        return moved(value) if name in _PATHS or (name in ("plugin", "target") and is_file) else value
+
+    return {name: one(name, value) for name, value in found.items()}
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _shown(name: str, value: Any) -> str:
+    values = value if isinstance(value, list) else [value]
+    return " ".join(_flag(name) if one is True else f"{_flag(name)} {one}" for one in values)

@@ -1,0 +1,104 @@
+"""Show what a recipe would do to a model, site by site, without writing the result.
+
+Each match site is listed with the nodes that it takes, what they become, and what that saves: nodes, bytes of weights,
+operations. `surgery apply plan.json` then does exactly what the plan says. A model alone means the recipe `default`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from surgery.cli import _output, _plan_file, _plugins, _targets, _verification, apply
+from surgery.recipe.schema import ON_FAILURE
+
+if TYPE_CHECKING:
+    from surgery.planning.make import Planning
+
+FORMATS = (*_output.PLAIN, "markdown")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `plan`."""
+    apply.add_subject_arguments(parser)
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the plan to FILE (JSON), for 'surgery apply'")
+    parser.add_argument("--force", action="store_true", help="overwrite an existing file")
+    parser.add_argument(
+        "--verify",
+        choices=["none", "each", "end"],
+        default="none",
+        help="what to verify: nothing, so that the plan has all that the passes find; each step, so that it has what "
+        "holds; or the result as a whole (default: none)",
+    )
+    parser.add_argument("--exit-code", action="store_true", help="exit with 1 if anything would change")
+    parser.add_argument("--on-failure", choices=ON_FAILURE, help="what to do if a step fails (see 'surgery apply')")
+    parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
+    _targets.add_argument(parser)
+    _plugins.add_argument(parser)
+    parser.add_argument(
+        "--in-process", action="store_true", help="run all passes in this process, for debugging; a crash ends the run"
+    )
+    _verification.add_arguments(parser)
+    _verification.add_accuracy_arguments(parser)
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Make a plan."""
+    if arguments.verify != "none":
+        _verification.start()
+    from surgery import storage
+    from surgery.engine.agenda import Agenda
+    from surgery.planning.make import make
+    from surgery.report.progress import Progress
+
+    output = Path(arguments.output) if arguments.output is not None else None
+    if output is not None:
+        storage.check_target(output, force=arguments.force)
+    folder = output.parent if output is not None else Path()
+    recipe, model = apply.recipe_and_model(arguments, "plan")
+    settings = _plan_file.settings(arguments, folder)
+    inputs, verify = _verification.combined(arguments, model, recipe.inputs, recipe.verify)
+    recipe = _targets.aimed(replace(recipe, inputs=inputs, verify=verify), arguments)
+    shows = _output.is_interactive()
+    with Progress(_output.messages(), agenda=Agenda(recipe), interactive=shows) as observer:
+        planning = make(
+            storage.load(model),
+            recipe,
+            _plan_file.given(arguments.recipe, folder),
+            folder=folder,
+            verify=arguments.verify,
+            settings=settings,
+            observer=observer,
+            contained=not arguments.in_process,
+            on_failure=arguments.on_failure,
+        )
+    if output is not None and planning.ok:
+        storage.write_texts({output: planning.plan.text()})
+    _report(planning, output, arguments)
+    changes = arguments.exit_code and planning.plan.steps
+    return planning.exit_code or (1 if changes else 0)
+
+
+def _report(planning: Planning, output: Path | None, arguments: argparse.Namespace) -> None:
+    """Write the plan to stdout."""
+    from surgery.report import plans
+
+    if arguments.format == "json":
+        _output.write_json({**planning.plan.to_json(), "ok": planning.ok, "failure": _failure(planning)})
+        return
+    if arguments.format == "markdown":
+        _output.write_text(plans.markdown(planning))
+        return
+    if arguments.quiet:
+        _output.write(plans.conclusion(planning))
+        return
+    _output.write(plans.plan(planning, every=arguments.verbose > 0))
+    if planning.ok:
+        said = f"wrote {output}" if output is not None else "no plan written; use -o FILE to save it"
+        _output.messages().print(said, soft_wrap=True)
+
+
+def _failure(planning: Planning) -> dict[str, object] | None:
+    return planning.failure.to_json() if planning.failure is not None else None

@@ -1,0 +1,45 @@
+"""Sites that a run leaves out because it was told to, such as those that a plan skips.
+
+A site depends on the sites before it and on none after it, so that leaving one out may change which sites follow and
+how they are numbered. The pass is run again until all that it applies is wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from surgery.engine.candidate import Candidate
+from surgery.graph.state import Site
+from surgery.recipe.schema import PassStep
+
+
+class SiteChoice(Protocol):
+    """Which sites of a run are applied."""
+
+    def leaves_out(self, step: PassStep, site: Site) -> bool:
+        """Return whether a site of a step is left out."""
+
+
+def chosen(
+    choice: SiteChoice, step: PassStep, run: Callable[[frozenset[int]], Candidate], skip: frozenset[int]
+) -> Candidate:
+    """Run a pass without the sites to `skip`, nor those that the choice leaves out."""
+    found = run(skip)
+    anchors: dict[int, str] = {}
+    while True:
+        unwanted = {site.number: site.anchor for site in found.applied if choice.leaves_out(step, site)}
+        if not unwanted:
+            return found
+        anchors |= unwanted
+        found = run(skip.union(anchors))
+        shifted = [
+            site.number
+            for site in found.sites
+            if site.skipped and site.number not in skip and anchors.get(site.number) != site.anchor
+        ]
+        if shifted:
+            # Sites are numbered anew after one that was left out. The first of them is certain.
+            first = max(min(shifted), min(unwanted) + 1)
+            anchors = {number: anchor for number, anchor in anchors.items() if number < first}
+            found = run(skip.union(anchors))

@@ -1,0 +1,68 @@
+"""What a plan rests on: the model, the recipe with all its files, the passes, the packages; and what changed of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from surgery.identity import lock
+from surgery.identity.model import identity_of
+from surgery.planning.document import Basis, ModelBasis
+
+if TYPE_CHECKING:
+    from surgery import storage
+    from surgery.recipe.schema import Recipe
+
+_MOST_PARTS: Final = 50_000
+"""Parts of a model whose digests a plan has, to name those that changed; of a larger model it has the whole alone."""
+
+_PART_DIGITS: Final = 16
+_MOST_NAMED: Final = 3
+
+
+def basis(
+    stored: storage.StoredModel, recipe: Recipe, given: str, folder: Path, settings: Mapping[str, Any] | None = None
+) -> Basis:
+    """Return what a plan rests on.
+
+    `given` is the name of a shipped recipe, or the path of a recipe from the `folder` of the plan. Reads the weights.
+    Raises UsageError when a file of the recipe cannot be read.
+    """
+    identity = identity_of(stored)
+    parts = identity.parts if len(identity.parts) <= _MOST_PARTS else ()
+    # Where another processor or Python matters, the sites are others, or the verification says so.
+    pins = {name: value for name, value in lock.pins(recipe).items() if name not in lock.OPTIONAL}
+    return Basis(
+        model=ModelBasis(
+            path=os.path.relpath(stored.path, folder) if stored.path is not None else None,
+            digest=identity.whole,
+            parts={part.place: part.digest[:_PART_DIGITS] for part in parts},
+        ),
+        recipe=given,
+        pins=pins,
+        settings=settings or {},
+    )
+
+
+def changes(planned: Basis, now: Basis) -> list[str]:
+    """List what is not as it was when the plan was made, one line for each thing, with its digests or versions."""
+    return [*_model(planned.model, now.model), *map(str, lock.changes(planned.pins, now.pins))]
+
+
+def _model(planned: ModelBasis, now: ModelBasis) -> Iterator[str]:
+    if planned.digest != now.digest:
+        where = _parts(planned.parts, now.parts)
+        yield f"model '{now.path or 'in memory'}'{where}: {planned.digest[:12]} -> {now.digest[:12]}"
+
+
+def _parts(planned: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Name the first parts of a model that differ."""
+    if not planned or not now:
+        return ""
+    changed = [place for place, digest in now.items() if planned.get(place) != digest]
+    gone = [f"{place} (gone)" for place in planned if place not in now]
+    named = [f"{place} (new)" if place not in planned else place for place in changed] + gone
+    more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+    return f" in {', '.join(named[:_MOST_NAMED])}{more}"

@@ -1,0 +1,188 @@
+"""The plan of a run as a document: every match site, and what the plan rests on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from surgery.errors import UsageError
+
+FORMAT: Final = "surgery-plan"
+FORMAT_VERSION: Final = 1
+
+MAX_BYTES: Final = 1 << 30
+
+Checks = Literal["none", "each", "end"]
+"""What was verified while the plan was made: nothing, each step, or the result as a whole."""
+
+Operations = int | str | None
+"""Floating-point operations of one run: a number, or an expression in the names of dims; None where not known."""
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)
+
+
+class Savings(_Entry):
+    """The amounts by which something becomes less: nodes, bytes, and operations of one run; negative for more."""
+
+    nodes: int
+    bytes: int
+    operations: Operations = None
+
+
+class PlannedNode(_Entry):
+    """A node, with its operator where that is known."""
+
+    name: str
+    op: str | None = None
+
+
+class PlannedSite(_Entry):
+    """One match site.
+
+    `origins` are nodes of the original model that the removed nodes stand for, and `outputs` the values of removed
+    nodes that others read. `saves.bytes` counts the weights that only this site reads. A site with `skip` is left out.
+    """
+
+    site: Annotated[int, Field(ge=1)]
+    anchor: str
+    removes: tuple[PlannedNode, ...]
+    adds: tuple[PlannedNode, ...]
+    origins: tuple[str, ...]
+    outputs: tuple[str, ...]
+    saves: Savings
+    skip: bool = False
+
+
+class PlannedStep(_Entry):
+    """A step with its sites. `where` is the recipe file and the line; a step of a repetition occurs once a round."""
+
+    step: Annotated[int, Field(ge=1)]
+    name: Annotated[str, Field(alias="pass")]
+    where: str
+    nodes_before: int
+    nodes_after: int
+    saves: Savings
+    sites: tuple[PlannedSite, ...]
+
+
+class ModelBasis(_Entry):
+    """The model of a plan: its path from the folder of the plan, the digest of its content, and those of its parts."""
+
+    path: str | None
+    digest: str
+    parts: Mapping[str, str] = {}
+
+
+class Basis(_Entry):
+    """What a plan rests on.
+
+    `recipe` is the name of a shipped recipe, or the path of a recipe from the folder of the plan. `pins` are those of a
+    lock, see `surgery.identity.lock`; `settings` are the flags that the plan was made with.
+    """
+
+    model: ModelBasis
+    recipe: str
+    pins: Mapping[str, Any]
+    settings: Mapping[str, Any]
+
+
+class Totals(_Entry):
+    """The size of a model: nodes, bytes of its files, and operations of one run."""
+
+    nodes: int
+    bytes: int
+    operations: Operations = None
+
+
+class PlannedExpectation(_Entry):
+    """An expectation of the recipe, and whether the planned result meets it."""
+
+    what: str
+    ok: bool
+
+
+class Plan(_Entry):
+    """What a recipe does to a model.
+
+    With `again`, the result did not verify as a whole, so that the steps are those of a second run in which each was
+    compared on the whole model.
+    """
+
+    format: Literal["surgery-plan"] = FORMAT
+    format_version: Literal[1] = FORMAT_VERSION
+    verified: Checks
+    again: bool = False
+    basis: Basis
+    before: Totals
+    after: Totals
+    expectations: tuple[PlannedExpectation, ...]
+    steps: tuple[PlannedStep, ...]
+
+    @property
+    def sites(self) -> int:
+        """The number of sites that are not skipped."""
+        return sum(not site.skip for step in self.steps for site in step.sites)
+
+    @property
+    def is_edited(self) -> bool:
+        """Whether a site is skipped."""
+        return any(site.skip for step in self.steps for site in step.sites)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document as plain values."""
+        found: dict[str, Any] = self.model_dump(mode="json")
+        return found
+
+    def text(self) -> str:
+        """Return the document as it is written to a file, with a line for each site; equal plans have equal bytes."""
+        whole = self.to_json()
+        steps = [
+            f"{_line(step | {'sites': []})[:-2]}\n{_lines(step['sites'], '   ')}\n  ]}}" for step in whole["steps"]
+        ]
+        head = json.dumps(whole | {"steps": []}, indent=1, ensure_ascii=False)
+        if not steps:
+            return f"{head}\n"
+        return head.removesuffix("[]\n}") + "[\n  " + ",\n  ".join(steps) + "\n ]\n}\n"
+
+
+def _lines(entries: list[Any], indent: str) -> str:
+    return ",\n".join(f"{indent}{_line(entry)}" for entry in entries)
+
+
+def _line(entry: Any) -> str:
+    return json.dumps(entry, ensure_ascii=False)
+
+
+def is_plan(data: bytes) -> bool:
+    """Return whether the beginning of a file is that of a plan."""
+    head = data[:200].lstrip(b"\xef\xbb\xbf \t\r\n").replace(b" ", b"")
+    return head.startswith(b"{") and f'"format":"{FORMAT}"'.encode() in head
+
+
+def read(path: Path) -> Plan:
+    """Read a plan from a file. Raises UsageError, which names the field that is wrong."""
+    where, todo = str(path), "make the plan again: surgery plan RECIPE MODEL -o FILE"
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES)
+        found = json.loads(data)
+    except OSError as error:
+        raise UsageError(f"cannot be read: {error.strerror or error}", where=where) from error
+    except ValueError as error:
+        raise UsageError(f"this is no valid JSON: {error}", where=where, todo=todo) from error
+    version = found.get("format_version") if isinstance(found, dict) else None
+    if version != FORMAT_VERSION:
+        what = f"the plan has format version {version!r}, and this release reads {FORMAT_VERSION}"
+        raise UsageError(what, where=where, todo=todo)
+    try:
+        return Plan.model_validate(found)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the plan"
+        raise UsageError(f"{place}: {first['msg']}", where=where, todo=todo) from error

@@ -1,0 +1,177 @@
+"""Make a plan: run a recipe without writing its result, and note every match site."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from surgery import storage
+from surgery.engine import runner
+from surgery.engine.pipeline import Abort, Pipeline
+from surgery.engine.records import END
+from surgery.graph.graph import Graph
+from surgery.planning.basis import basis
+from surgery.planning.document import Checks, Plan, PlannedExpectation, PlannedStep, Totals
+from surgery.planning.places import place
+from surgery.planning.savings import View, between, operations, planned, total
+from surgery.recipe.failing import decided
+from surgery.targets import shipped as targets
+
+if TYPE_CHECKING:
+    import onnx
+
+    from surgery.engine.records import Expectation, Observer, StepRecord
+    from surgery.inspection.amounts import Amount
+    from surgery.recipe.schema import OnFailure, Recipe
+
+
+@dataclass(frozen=True)
+class Planning:
+    """The outcome of planning. `failure` is the step that would end the run; the plan goes as far as that."""
+
+    plan: Plan
+    failure: StepRecord | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the run would write its result, as far as was verified."""
+        return self.failure is None and all(one.ok for one in self.plan.expectations)
+
+    @property
+    def exit_code(self) -> int:
+        """0 if ok, 3 if a pass broke, 1 for a negative verdict or an expectation that is not met."""
+        if self.failure is not None:
+            return self.failure.exit_code
+        return 0 if self.ok else 1
+
+
+def make(
+    stored: storage.StoredModel,
+    recipe: Recipe,
+    given: str,
+    *,
+    folder: Path | None = None,
+    verify: Checks = "none",
+    settings: Mapping[str, Any] | None = None,
+    observer: Observer | None = None,
+    contained: bool = True,
+    on_failure: OnFailure | None = None,
+) -> Planning:
+    """Plan what a recipe does to a loaded model. Nothing is written.
+
+    With `verify` each step is verified, or the result as a whole, and the plan has the sites that hold; else it has all
+    that the passes find. `folder` is where the plan will be, from which its paths start; `given` and `settings` say
+    how the recipe was named and with which flags. Raises a `SurgeryError` for bad input.
+    """
+    steps = _Steps(stored, recipe)
+    if verify == "none":
+        outcome = _trusted(stored, decided(recipe, on_failure), steps, observer, contained)
+    else:
+        checked = replace(recipe, verify=replace(recipe.verify, mode=verify))
+        outcome = _verified(stored, checked, steps, observer, contained, on_failure)
+    plan = Plan(
+        verified=verify,
+        again=outcome.again,
+        basis=basis(stored, recipe, given, folder or Path(), settings),
+        before=steps.before,
+        after=steps.after,
+        expectations=tuple(PlannedExpectation(what=one.what, ok=one.ok) for one in outcome.expectations),
+        steps=tuple(steps.found),
+    )
+    return Planning(plan, outcome.failure)
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    expectations: Sequence[Expectation]
+    failure: StepRecord | None
+    again: bool = False
+
+
+def _trusted(
+    stored: storage.StoredModel, recipe: Recipe, steps: _Steps, observer: Observer | None, contained: bool
+) -> _Outcome:
+    """Run a recipe without verifying."""
+    pipeline = Pipeline(stored, recipe, observer, contained=contained, trusted=True, recorder=steps)
+    # What the passes inferred need not be inferred again.
+    steps.graph_of = lambda proto: pipeline.model.graph
+    with runner.rare_collections(), closing(pipeline):
+        try:
+            pipeline.run(recipe.steps)
+            pipeline.settle()
+        except Abort:
+            return _Outcome(pipeline.journal.expectations, pipeline.journal.records[-1])
+        pipeline.expect(recipe.expect)
+    return _Outcome(pipeline.journal.expectations, None)
+
+
+def _verified(
+    stored: storage.StoredModel,
+    recipe: Recipe,
+    steps: _Steps,
+    observer: Observer | None,
+    contained: bool,
+    on_failure: OnFailure | None,
+) -> _Outcome:
+    result = runner.run(stored, recipe, observer=observer, contained=contained, on_failure=on_failure, history=steps)
+    again = any(step.name == END and step.status == "rolled_back" for step in result.steps)
+    return _Outcome(result.expectations, result.failure, again)
+
+
+class _Steps:
+    """A recorder that notes the sites of each committed step. `graph_of` returns the graph of a model."""
+
+    def __init__(self, stored: storage.StoredModel, recipe: Recipe) -> None:
+        self.found: list[PlannedStep] = []
+        self.graph_of: Callable[[onnx.ModelProto], Graph] = self._graph
+        self._stored, self._recipe = stored, recipe
+        self._view = View()
+
+    def begin(self, stored: storage.StoredModel, proto: onnx.ModelProto) -> None:
+        """Take the model that steps start from. A run that starts anew begins again."""
+        self.found = []
+        self._view = self._first = View.of(proto, stored.weights)
+        self._view.operations = operations(self._graph(proto))
+
+    def commit(self, proto: onnx.ModelProto, record: StepRecord, number: int) -> None:
+        """Note a step with its sites."""
+        before, after = self._view, View.of(proto, self._stored.weights)
+        added = {label for site in record.applied for label in site.added}
+        known: dict[str, Amount | None] = {
+            label: amount for label, amount in before.operations.items() if label in after.nodes and label not in added
+        }
+        new = {label for label in after.nodes if label not in known}
+        after.operations = {**known, **(operations(self.graph_of(proto), new) if new else {})}
+        self.found.append(
+            PlannedStep(
+                step=len(self.found) + 1,
+                name=record.name,
+                where=place(record.where, self._recipe),
+                nodes_before=record.nodes_before,
+                nodes_after=record.nodes_after,
+                saves=between(before, after),
+                sites=planned(record.applied, before, after),
+            )
+        )
+        self._view = after
+
+    @property
+    def before(self) -> Totals:
+        """The size of the model that steps start from."""
+        return _totals(self._first)
+
+    @property
+    def after(self) -> Totals:
+        """The size of the planned result."""
+        return _totals(self._view)
+
+    def _graph(self, proto: onnx.ModelProto) -> Graph:
+        weights = self._stored.weights
+        return Graph(storage.ir_from_proto(proto, weights), weights=weights, target=targets.find(self._recipe.target))
+
+
+def _totals(view: View) -> Totals:
+    return Totals(nodes=len(view.nodes), bytes=view.size, operations=total(view.operations.values()))

@@ -1,0 +1,24 @@
+"""How a plan names the place of a step, so that it does not depend on where the recipe is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from surgery.recipe import shipped
+
+if TYPE_CHECKING:
+    from surgery.recipe.schema import Recipe
+
+
+def place(where: str, recipe: Recipe) -> str:
+    """Return a place `path:line` with the path from the folder of the recipe, or `shipped:NAME` for a shipped one."""
+    path, _, line = where.rpartition(":")
+    if not path:
+        return where
+    file = Path(path)
+    if file.resolve().parent == shipped.folder().resolve():
+        return f"shipped:{file.stem}:{line}"
+    base = recipe.path.parent if recipe.path is not None else Path()
+    return f"{Path(os.path.relpath(file, base)).as_posix()}:{line}"

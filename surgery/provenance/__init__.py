@@ -1,0 +1,1 @@
+"""Statements of provenance: what a model was made of, by what, and with which verdicts."""

@@ -1,0 +1,101 @@
+"""Save a model with its statement of provenance, in its metadata and in a file of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from surgery import storage
+from surgery.identity.model import identify, identity_of
+from surgery.provenance import signing, statement
+
+if TYPE_CHECKING:
+    import onnx
+
+    from surgery.recipe.schema import Recipe
+
+SUFFIX: Final = ".intoto.json"
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a run did: the recipe with the settings that held, its steps as plain values, the verdict on the whole."""
+
+    recipe: Recipe
+    steps: Sequence[Mapping[str, Any]]
+    end: str | None = None
+
+
+@dataclass(frozen=True)
+class Sidecar:
+    """What is stated beyond the short statement in the model.
+
+    With `written` the longer statement is written to `path`, by default the output with `.intoto.json` after it. `key`
+    is the file of a private key to sign it with. With `timestamp` both statements say when the model was written, so
+    that no two runs make the same bytes.
+    """
+
+    path: Path | None = None
+    key: Path | None = None
+    timestamp: bool = False
+    written: bool = True
+
+    def target(self, output: Path) -> Path:
+        """Return where the statement about an output goes."""
+        return self.path if self.path is not None else output.with_name(output.name + SUFFIX)
+
+    def check(self, output: Path, *, force: bool) -> None:
+        """Raise OutputError or UsageError where the statement could not be written or signed."""
+        if self.written:
+            storage.check_target(self.target(output), force=force)
+        if self.key is not None:
+            signing.read_private(self.key)
+
+
+def save(
+    proto: onnx.ModelProto,
+    path: str | Path,
+    stored: storage.StoredModel,
+    made: Made | None,
+    sidecar: Sidecar | None = None,
+    *,
+    layout: storage.Layout = "keep",
+    force: bool = False,
+) -> list[Path]:
+    """Write a model made of `stored`, with a statement of how; without `made` it carries none. Return its files.
+
+    Raises as `storage.save` does, and UsageError for a key that cannot be read.
+    """
+    if made is None:
+        bare = proto if statement.carried(proto) is None else statement.embed(proto, None)
+        return storage.save(bare, path, stored.weights, layout=layout, force=force)
+    if sidecar is not None:
+        sidecar.check(Path(path), force=force)
+    known: dict[storage.Reference, str] = {}
+    before = statement.carried(stored.proto)
+    origin = statement.Origin(
+        made.recipe,
+        identity_of(stored, known),
+        made.steps,
+        made.end,
+        statement.digest_of_text(before) if before is not None else None,
+        {"finishedOn": _now()} if sidecar is not None and sidecar.timestamp else {},
+    )
+    output = identify(proto, stored.weights, known)
+    model = statement.embed(proto, statement.brief(origin, output))
+    files = storage.save(model, path, stored.weights, layout=layout, force=force)
+    written = Path(path).with_name(files[0].name) if storage.is_by_content(Path(path)) else Path(path)
+    if sidecar is not None and sidecar.written:
+        found = statement.full(origin, output, files)
+        text = json.dumps(found, indent=2, ensure_ascii=True) + "\n"
+        signed = text if sidecar.key is None else signing.sign(text, sidecar.key)
+        storage.write_texts({sidecar.target(written): signed})
+    return files
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

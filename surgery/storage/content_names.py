@@ -1,0 +1,81 @@
+"""Files named by their content: `{sha256:12}` in a name stands for so many digits of the digest of what is written.
+
+The digest of a model in one file is that of the file, as `sha256sum` has it. Where weights lie in other files, whose
+names the model holds, it is that of the model as it is with the data called `data`, `data_1`, ..., and of these files
+after it. So the same content has the same name, wherever it is written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from surgery.errors import UsageError
+from surgery.storage.wire import Piece, Reference
+
+if TYPE_CHECKING:
+    from surgery.storage.join import DataFile
+    from surgery.storage.weights import Weights
+
+FEWEST_DIGITS: Final = 8
+MOST_DIGITS: Final = 64
+
+_FIELD: Final = re.compile(r"\{sha256(?::(\d{1,3}))?\}")
+_PIECE: Final = 8 << 20
+
+
+def neutral_name(number: int) -> str:
+    """Return what a data file is called in the model of which the digest is taken."""
+    return f"data_{number}" if number else "data"
+
+
+def is_by_content(path: Path) -> bool:
+    """Return whether a file is to be named by its content. Raises UsageError for a field that is wrong."""
+    if _FIELD.search(str(path.parent)):
+        raise UsageError(
+            f"'{path}': a folder cannot be named by content", todo="use {sha256:12} in the name of the file"
+        )
+    found = list(_FIELD.finditer(path.name))
+    for field in found:
+        if not FEWEST_DIGITS <= _digits(field) <= MOST_DIGITS:
+            raise UsageError(
+                f"'{field[0]}' in '{path.name}' is not of {FEWEST_DIGITS} to {MOST_DIGITS} digits",
+                todo="use {sha256:12}",
+            )
+    return bool(found)
+
+
+def named(path: Path, digest: str) -> Path:
+    """Return the path with the digest in its name."""
+    return path.with_name(_FIELD.sub(lambda field: digest[: _digits(field)], path.name))
+
+
+def content_digest(pieces: Iterable[Piece], files: Iterable[DataFile], weights: Weights) -> str:
+    """Return the digest of a model, with neutral names in it, and of its data files. Weights are read in pieces."""
+    digest = hashlib.sha256()
+    for piece in pieces:
+        _add(digest, piece, weights)
+    for file in files:
+        end = 0
+        for reference, offset in sorted(file.parts.items(), key=lambda part: part[1]):
+            digest.update(bytes(offset - end))
+            _add(digest, reference, weights)
+            end = offset + reference.length
+        digest.update(bytes(file.end - end))
+    return digest.hexdigest()
+
+
+def _add(digest: hashlib._Hash, piece: Piece, weights: Weights) -> None:
+    if not isinstance(piece, Reference):
+        digest.update(piece)
+        return
+    for start in range(0, piece.length, _PIECE):
+        length = min(_PIECE, piece.length - start)
+        digest.update(weights.view(Reference(piece.location, piece.offset + start, length)))
+
+
+def _digits(field: re.Match[str]) -> int:
+    return int(field[1]) if field[1] is not None else MOST_DIGITS
