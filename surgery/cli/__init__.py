@@ -27,6 +27,7 @@ from surgery.cli import (
     batch,
     bench,
     bisect,
+    cache,
     check,
     completion,
     config,
@@ -88,7 +89,7 @@ _COMMANDS = (
         externalize,
         embed,
     ),
-    *(why, recipe, lock, provenance, schema, config, completion, doctor, init, new, test),
+    *(why, recipe, lock, provenance, schema, config, cache, completion, doctor, init, new, test),
 )
 _MISTAKEN = 2
 _BROKEN = 3

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from surgery import __version__
 from surgery.errors import OutputError
+from surgery.remote.urls import scrubbed
 
 if TYPE_CHECKING:
     import logging
@@ -55,7 +56,8 @@ def begin(file: str | None, given: Sequence[str]) -> None:
     logger.setLevel(logging.DEBUG)
     _State.handler, _State.began = handler, time.monotonic()
     python = ".".join(map(str, sys.version_info[:3]))
-    command = " ".join(["surgery", *given])
+    # URLs are logged without what may be credentials.
+    command = " ".join(["surgery", *map(scrubbed, given)])
     logger.info("%s (surgery %s, Python %s, in %s)", command, __version__, python, Path.cwd())
 
 

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from surgery.cli import (
+    _caching,
     _formats,
     _output,
     _places,
@@ -27,7 +28,8 @@ from surgery.errors import SurgeryError, UsageError
 from surgery.recipe.schema import ON_FAILURE
 
 if TYPE_CHECKING:
-    from surgery.engine.records import Result
+    from surgery.caching.folder import CacheFolder
+    from surgery.engine.records import Observer, Result
     from surgery.engine.reference_start import ReferenceStart
     from surgery.planning.follow import Follower
     from surgery.recipe import Recipe
@@ -104,6 +106,7 @@ def add_output_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs"
     _provenance.add_arguments(parser)
     _verification.add_arguments(parser, sets)
     _verification.add_accuracy_arguments(parser)
+    _caching.add_arguments(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -114,9 +117,10 @@ def main(arguments: argparse.Namespace) -> int:
         return _apply_plan(arguments)
     if arguments.skip:
         raise UsageError("--skip is for plans", todo="make one: surgery plan RECIPE MODEL -o plan.json")
-    with _Original(arguments) as original:
+    cache = _caching.asked(arguments)
+    with _Original(arguments, cache) as original:
         recipe, model = _subject(arguments, original.begin)
-        return execute(recipe, model, arguments, reference=original.reference)
+        return execute(recipe, model, arguments, reference=original.reference, folder=cache)
 
 
 def _subject(arguments: argparse.Namespace, on_read: Callable[[Recipe], object] | None = None) -> tuple[Recipe, Path]:
@@ -148,9 +152,10 @@ def _apply_plan(arguments: argparse.Namespace) -> int:
 class _Original:
     """The run of the original, started before the passes of the recipe are imported."""
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
+    def __init__(self, arguments: argparse.Namespace, cache: CacheFolder | None) -> None:
         self.reference: ReferenceStart | None = None
         self._arguments = arguments
+        self._cache = cache
 
     def __enter__(self) -> _Original:
         return self
@@ -169,7 +174,9 @@ class _Original:
             model = Path(named)
             with suppress(SurgeryError):
                 specs = _verification.combined(self._arguments, model, recipe.inputs, recipe.verify)
-                self.reference = begin(storage.load(model), *specs)
+                stored = storage.load(model)
+                early = self._cache is None or not self._cache.expects(stored.weights.files())
+                self.reference = begin(stored, *specs, early=early)
 
 
 def recipe_and_model(
@@ -194,11 +201,13 @@ def execute(
     more: Mapping[str, Any] | None = None,
     reference: ReferenceStart | None = None,
     following: Callable[[Recipe], Follower] | None = None,
+    folder: CacheFolder | None = None,
 ) -> int:
     """Run a loaded recipe, write the result and print the report; `more` is added to a JSON report.
 
-    `following` makes what holds the run to a plan, of the recipe with the flags in it.
+    `following` makes what holds the run to a plan, of the recipe with the flags in it. `folder` is that of the cache.
     """
+    cache = _caching.steps(folder or _caching.asked(arguments))
     from surgery.engine import runner
     from surgery.engine.agenda import Agenda
     from surgery.report.progress import Progress
@@ -210,18 +219,23 @@ def execute(
     console, shows = _output.messages(), _output.is_interactive()
     progress = Progress(console, verbose=arguments.verbose > 0, agenda=Agenda(recipe), interactive=shows)
     with _report_file.RunReport(arguments, recipe.name) as page, progress as observer:
+        watching = page.observed(observer)
+        watching = follower.observed(watching) if follower is not None else watching
+        if cache is not None and arguments.resume:
+            watching = cast("Observer", _caching.Resuming(watching, cache, Agenda(recipe)))
         result = runner.apply(
             model,
             recipe,
             output=output,
             force=arguments.force,
             layout=arguments.layout,
-            observer=follower.observed(page.observed(observer)) if follower is not None else page.observed(observer),
+            observer=watching,
             contained=not arguments.in_process,
             reference=reference,
             on_failure=arguments.on_failure,
             strict=arguments.strict,
             history=page.history,
+            cache=cache,
             choice=follower,
             accept=follower.accept if follower is not None else None,
             lock=arguments.lock or arguments.locked,

@@ -12,6 +12,7 @@ from surgery.promises import Parity
 from surgery.proto.summary import operators
 from surgery.recipe.schema import PassStep
 from surgery.verification.comparing.details import Verdict
+from surgery.verification.comparing.output_judge import VACUOUS
 
 if TYPE_CHECKING:
     import onnx
@@ -90,6 +91,16 @@ class Candidate:
     def is_over_budget(self) -> bool:
         """Whether there is a changed model of several sites that was compared and is wrong."""
         return self.is_wrong and self.verdict is not None and len(self.applied) > 1 and not self.final
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the same would come of it again: a lack of time, of memory or of a library has no part in it."""
+        verdict = self.verdict
+        if self.ok:
+            return verdict is None or verdict.status.accepted
+        if verdict is None:
+            return False
+        return verdict.reason == VACUOUS or (verdict.is_different and verdict.details is not None)
 
     @property
     def is_unverified(self) -> bool:

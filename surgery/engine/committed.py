@@ -30,7 +30,7 @@ class CommittedModel:
 
     def __init__(self, stored: storage.StoredModel, target: Target = STANDARD) -> None:
         self.stored = stored
-        self._target = target
+        self.target = target
         self._names: frozenset[str] = frozenset()
         # Standard passes that changed nothing; they do the same again on the same model.
         self._unchanged: dict[_Key, Candidate] = {}
@@ -55,7 +55,7 @@ class CommittedModel:
     def _load(self, proto: onnx.ModelProto) -> None:
         """Build the live graph. `_touched` is set once a pass has worked on it."""
         model = storage.ir_from_proto(proto, self.stored.weights)
-        self.graph = Graph(model, weights=self.stored.weights, reserved=self._names, target=self._target)
+        self.graph = Graph(model, weights=self.stored.weights, reserved=self._names, target=self.target)
         self._touched = False
 
     @property
@@ -69,12 +69,9 @@ class CommittedModel:
         return self.state.nodes
 
     def enter(self, state: State, *, live: bool) -> None:
-        """Make a model the committed one; with `live`, the graph holds it already."""
+        """Make a model the committed one; with `live`, the graph holds it already, else it is built when needed."""
         self.state = state
-        if live:
-            self._touched = False
-        else:
-            self._load(state.proto)
+        self._touched = not live
 
     def known(self, step: PassStep, declared: Pass, skip: frozenset[int]) -> Candidate | None:
         """Return the candidate of a step that is known on this very model: unchanged, or refused."""

@@ -65,8 +65,14 @@ class Judge(Protocol):
     def moves_baseline(self, candidate: Candidate) -> bool:
         """Return whether to verify the committed model first, since a candidate becomes the new baseline."""
 
-    def verify_committed(self, state: State, name: str) -> tuple[Verdict, str] | None:
-        """Compare the committed model as a whole, unless that is done; return the verdict and the complaint."""
+    def is_open(self, state: State) -> bool:
+        """Return whether the committed model is yet to be compared as a whole."""
+
+    def verify_whole(self, state: State, name: str) -> Verdict:
+        """Compare the committed model as a whole."""
+
+    def conclude_whole(self, verdict: Verdict) -> tuple[Verdict, str] | None:
+        """Take the verdict on the whole; return it and the complaint, None if there is nothing to record."""
 
     def adopt(self, candidate: Candidate) -> None:
         """Judge later candidates against one that is committed."""
@@ -119,8 +125,16 @@ class Trusting:
         """Never."""
         return False
 
-    def verify_committed(self, state: State, name: str) -> tuple[Verdict, str] | None:
+    def is_open(self, state: State) -> bool:
+        """Never."""
+        return False
+
+    def verify_whole(self, state: State, name: str) -> Verdict:
         """Compare nothing."""
+        return Verdict(Status.UNVERIFIED, NOT_RUN)
+
+    def conclude_whole(self, verdict: Verdict) -> tuple[Verdict, str] | None:
+        """Record nothing."""
         return None
 
     def adopt(self, candidate: Candidate) -> None:
@@ -291,17 +305,26 @@ class Verifying:
             self._is_open and self.tracker.moves_baseline(candidate.proto, candidate.renamed, candidate.accounts)
         )
 
-    def verify_committed(self, state: State, name: str) -> tuple[Verdict, str] | None:
-        """Compare the committed model as a whole with the original, or with the last intended change.
+    def is_open(self, state: State) -> bool:
+        """Return whether the committed model is yet to be compared as a whole.
 
         Needed in mode "end", where steps are not compared one by one, and after steps that were compared in the region
-        of their change. The latter are verified already, so that an unverifiable whole only has to run. Returns the
-        verdict and the complaint; None where there is nothing to compare, or nothing to report besides `end`.
+        of their change.
         """
-        if not self._is_open or state.data == self._base:
-            return None
+        return self._is_open and state.data != self._base
+
+    def verify_whole(self, state: State, name: str) -> Verdict:
+        """Compare the committed model as a whole with the original, or with the last intended change."""
         self._journal.stage(name, "parity")
-        verdict = self.tracker.verify_whole(state.proto, state.data)
+        return self.tracker.verify_whole(state.proto, state.data)
+
+    def conclude_whole(self, verdict: Verdict) -> tuple[Verdict, str] | None:
+        """Take the verdict on the whole; return it and the complaint, None where there is nothing to report but `end`.
+
+        Steps that were compared in the region of their change are verified already, so that an unverifiable whole only
+        has to run.
+        """
+        self.tracker.take_whole(verdict)
         each = self.spec.mode == "each"
         self._is_open = not each
         runs_no_more = verdict.reason == NOT_RUN and self.can_run

@@ -21,6 +21,7 @@ from surgery.engine.records import END, Expectation, Journal, Observer, Recorder
 from surgery.engine.reference_start import ReferenceStart, begin
 from surgery.engine.site_choice import SiteChoice
 from surgery.engine.speculation import Speculation
+from surgery.engine.step_cache import Judged, NoCache, RunStart, StepCache
 from surgery.engine.transaction import Transaction, Workbench, account
 from surgery.errors import PassError
 from surgery.proto.fingerprint import same_but_for_names
@@ -51,7 +52,8 @@ class Pipeline:
     Steps are verified as the recipe says, unless they are `trusted`. The pipeline raises `Arrived` before the first run
     of the pass `until`. `failed` is the last candidate that was refused, `speed` that relative to the original where
     the recipe expects one. `recorder` is told of each committed step, whose record is numbered after the `earlier`
-    ones. `choice` says which sites are left out, if any.
+    ones. `choice` says which sites are left out, if any. `cache` has outcomes of earlier runs, for steps that are
+    verified.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Pipeline:
         recorder: Recorder | None = None,
         earlier: int = 0,
         choice: SiteChoice | None = None,
+        cache: StepCache | None = None,
     ) -> None:
         self.journal = Journal(observer)
         self.failed: Candidate | None = None
@@ -74,10 +77,14 @@ class Pipeline:
         self._until = until
         self._changes = 0  # committed, and not rolled back
         self._speculation: Speculation | None = None
+        self._cache = NoCache() if cache is None or trusted else cache
         if not trusted:
-            reference = reference or begin(stored, recipe.inputs, recipe.verify)
+            early = not self._cache.expects(stored)
+            reference = reference or begin(stored, recipe.inputs, recipe.verify, early=early)
         try:
             self.model = CommittedModel(stored, targets.find(recipe.target))
+            target = self.model.target
+            self._cache.begin(RunStart(stored, self.model.state, recipe, target, contained, choice is not None))
         except BaseException:
             if reference is not None:
                 reference.tracker.close()
@@ -91,7 +98,9 @@ class Pipeline:
         if reference is not None:
             judge = self.judge = Verifying(reference, recipe.verify, self.journal, self.model.state)
             self._speculation = Speculation(judge) if speculation.pays(stored, judge) else None
-        self.bench = Workbench(self.model, recipe.verify, self.judge, self.journal, Guilts(), contained, choice)
+        self.bench = Workbench(
+            self.model, recipe.verify, self.judge, self.journal, Guilts(), contained, self._cache, choice
+        )
 
     @property
     def verifying(self) -> Verifying:
@@ -104,6 +113,7 @@ class Pipeline:
         if self._speculation is not None:
             self._speculation.close()
         self.judge.close()
+        self._cache.finish()
 
     def run(self, steps: tuple[Step, ...]) -> None:
         """Run steps in order. The last may still be judged when it returns: call `settle`. May raise `Abort`."""
@@ -171,16 +181,21 @@ class Pipeline:
         while waiting:
             transaction = Transaction(waiting.popleft(), self.bench)
             ahead = self._speculation if speculation.allows(transaction) else None
+            known = self._cache.may_know(transaction.step, self.model.state)
             # A pass that is not standard runs in a fork, which has no other threads but keeps the locks they hold.
-            again = self._note_judged(wait=ahead is None or not transaction.declared.is_standard)
+            again = self._note_judged(wait=known or ahead is None or not transaction.declared.is_standard)
             if not again:
                 self._stop_before(transaction.step)
+                judged = self._cache.find(transaction.step, self.model.state) if known else None
+                if judged is not None:
+                    self._conclude(transaction, judged)
+                    continue
                 candidate = transaction.avoid_guilty_sites(transaction.run())
                 if self._is_taken_ahead(ahead, transaction, candidate):
                     continue
                 again = self._note_judged(wait=True)
             if not again:
-                self._conclude(transaction, transaction.judge(candidate))
+                self._conclude(transaction, transaction.reduce(transaction.judge(candidate)))
             else:
                 waiting.extendleft(reversed([*again, transaction.step]))
 
@@ -199,7 +214,7 @@ class Pipeline:
         if candidate.changed or not self._speculation:
             return False
         record = account(candidate, "unchanged", self.model.state, seconds=transaction.seconds)
-        self._speculation.note(transaction.step, record)
+        self._speculation.note(candidate, record)
         return True
 
     def _run_ahead(self, ahead: Speculation, transaction: Transaction, candidate: Candidate) -> None:
@@ -218,14 +233,15 @@ class Pipeline:
             seconds = ahead.seconds + ahead.judgement.seconds
             if candidate.keeps:
                 record = account(candidate, "committed", ahead.before, ahead.after, seconds)
-                self._record(ahead.step, record, ahead.after)
-                for _, unchanged in ahead.later:
-                    self.journal.record(unchanged)
+                self._record(Judged(candidate), record, ahead.before, ahead.after)
+                for later, unchanged in ahead.later:
+                    self._record(Judged(later), unchanged, ahead.after, ahead.after)
                 continue
             self._changes -= 1 + len(self._speculation)
-            again = [*(step for step, _ in ahead.later), *self._speculation.take_back()]
+            again = [*(later.step for later, _ in ahead.later), *self._speculation.take_back()]
             self.model.enter(ahead.before, live=False)
-            self._conclude(Transaction(ahead.step, self.bench, seconds), candidate)
+            transaction = Transaction(ahead.step, self.bench, seconds)
+            self._conclude(transaction, transaction.reduce(candidate))
             return again
         return []
 
@@ -237,22 +253,25 @@ class Pipeline:
             self._run_passes(again)
         return taken_back
 
-    def _conclude(self, transaction: Transaction, candidate: Candidate) -> None:
-        """Commit a judged candidate or roll it back; raise `Abort` if it ends the run."""
-        record, candidate = transaction.conclude(candidate)
+    def _conclude(self, transaction: Transaction, judged: Judged) -> None:
+        """Commit a judged step or roll it back; raise `Abort` if it ends the run."""
+        before, candidate = self.model.state, judged.candidate
+        record = transaction.conclude(judged)
         if record.status == "committed":
             self._changes += 1
         elif record.status == "failed" and not (candidate.keeps and candidate.proto is not None):
             self.failed = candidate
-        self._record(transaction.step, record, self.model.state)
+        self._record(judged, record, before, self.model.state)
 
-    def _record(self, step: PassStep, record: StepRecord, after: State) -> None:
-        """Record the outcome of a step and the state `after` it; raise `Abort` if it ends the run."""
+    def _record(self, judged: Judged, record: StepRecord, before: State, after: State) -> None:
+        """Record the outcome of a step and the states around it; raise `Abort` if it ends the run."""
+        step = judged.candidate.step
         if record.status == "failed" and step.on_failure in ("rollback", "bisect"):
             record = replace(record, status="rolled_back")
         self.journal.record(record)
         if record.status == "committed" and self._recorder is not None:
             self._recorder.commit(after.proto, record, self._earlier + len(self.journal.records) - 1)
+        self._cache.note(step, judged, record, before, after)
         if record.status == "failed":
             raise Abort
 

@@ -103,6 +103,8 @@ class StepRecord:
     """The sites that were rewritten."""
     why: Why | None = field(default=None, repr=False)
     """Why the pass has fewer sites than the recipe expects."""
+    cached: bool = False
+    """Whether an earlier run ran and judged it."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields of the JSON report."""
@@ -115,6 +117,7 @@ class StepRecord:
             "nodes_before": self.nodes_before,
             "nodes_after": self.nodes_after,
             "seconds": round(self.seconds, 4),
+            "cached": self.cached,
             "message": self.message,
             "refused_sites": [site.to_json() for site in self.refused_sites],
             "kept": [one.to_json() for one in self.kept],
@@ -212,6 +215,11 @@ class Result:
         return tuple({(step.name, step.where, step.message): step for step in found}.values())
 
     @property
+    def cached(self) -> tuple[int, bool]:
+        """How many steps an earlier run ran and judged, and whether it found the verdict on the whole model."""
+        return sum(step.cached for step in self.steps), self.end is not None and self.end.cached
+
+    @property
     def ok(self) -> bool:
         """Whether no step ended the run, every expectation holds, and the model can be run.
 
@@ -238,6 +246,7 @@ class Result:
             "steps": [step.to_json() for step in self.steps],
             "expectations": [{"what": item.what, "ok": item.ok} for item in self.expectations],
             "end": self.end.to_json() if self.end is not None else None,
+            "cached": dict(zip(("steps", "end"), self.cached)),
             "figures": self.figures.to_json(),
             "bindings": [dict(binding) for binding in self.bindings],
             "providers": list(self.providers),

@@ -26,10 +26,13 @@ class ReferenceStart:
     tracker: SignatureTracker
 
 
-def begin(stored: storage.StoredModel, inputs: InputsSpec, verify: VerifySpec) -> ReferenceStart:
-    """Start to run a model on its inputs, unless nothing is to be compared. The caller closes the tracker."""
+def begin(stored: storage.StoredModel, inputs: InputsSpec, verify: VerifySpec, *, early: bool = True) -> ReferenceStart:
+    """Start to run a model on its inputs, unless nothing is to be compared. The caller closes the tracker.
+
+    Unless `early`, it runs once it is needed.
+    """
     skeleton = storage.without_alias(stored.proto).SerializeToString(deterministic=True)
     tracker = SignatureTracker(skeleton, with_found_sets(inputs, stored.path), verify)
-    if verify.mode != "off":
+    if early and verify.mode != "off":
         tracker.verifier.begin()
     return ReferenceStart(stored, skeleton, tracker)

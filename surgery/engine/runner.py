@@ -14,11 +14,11 @@ from surgery import remote, storage
 from surgery.engine import baseline
 from surgery.engine.pipeline import Abort, Pipeline
 from surgery.engine.records import Figures, Observer, Recorder, Result, StepRecord
+from surgery.engine.step_cache import EndFacts, NoCache, StepCache
 from surgery.engine.transaction import RefusedEndError
 from surgery.proto.summary import data_files, summarize
 from surgery.recipe.failing import decided
 from surgery.recipe.schema import OnFailure, Recipe
-from surgery.verification.verdict.validity import Validity
 
 if TYPE_CHECKING:
     import onnx
@@ -50,6 +50,7 @@ def run(
     strict: bool = False,
     history: Recorder | None = None,
     choice: SiteChoice | None = None,
+    cache: StepCache | None = None,
 ) -> Result:
     """Run a recipe over a loaded model. Nothing is written; see `Result.save`.
 
@@ -57,8 +58,10 @@ def run(
     of this model, started early, with the inputs and the verification of the recipe. `on_failure` overrides what the
     recipe does about a step that fails. With `strict`, a run that keeps only what holds is not ok.
     `history` is told of each committed step, as `surgery.drawing.History` wants to be, and is then in the result.
-    `choice` says which sites are left out.
+    `choice` says which sites are left out. `cache` has the outcomes of steps in earlier runs, and takes those of this
+    one; see `surgery.caching`.
     """
+    cache = cache or NoCache()
     started = time.perf_counter()
     asked = replace(recipe, on_failure=on_failure or recipe.on_failure)
     recipe = decided(recipe, on_failure)
@@ -75,6 +78,7 @@ def run(
                     reference=reference,
                     recorder=history,
                     earlier=len(refused),
+                    cache=cache,
                     choice=choice,
                 )
             ) as steps,
@@ -92,30 +96,41 @@ def run(
                 pass
             else:
                 steps.expect(attempt.expect)
-            found = _result(steps, attempt, tuple(refused), started, strict)
+            found = _result(steps, attempt, tuple(refused), started, strict, cache)
             return replace(found, history=history, made_by=asked)
     raise AssertionError("each step was verified on the whole")
 
 
-def _result(steps: Pipeline, recipe: Recipe, refused: tuple[StepRecord, ...], started: float, strict: bool) -> Result:
+def _result(
+    steps: Pipeline,
+    recipe: Recipe,
+    refused: tuple[StepRecord, ...],
+    started: float,
+    strict: bool,
+    cache: StepCache,
+) -> Result:
     judge, stored = steps.verifying, steps.model.stored
     files = data_files(stored)
-    found = judge.validity(stored) if recipe.verify.mode != "off" else None
+    known = cache.find_end(steps.model.state)
+    facts = known or _facts(steps, recipe)
+    unverifiable = _unverifiable(steps, facts) if known is None else ""
+    if known is None and not unverifiable:
+        cache.note_end(steps.model.state, facts)
     return Result(
         recipe=recipe.name,
-        target=steps.model.graph.target.name,
+        target=steps.model.target.name,
         input=summarize(stored.proto, files),
         output=summarize(steps.model.proto),
         steps=(*refused, *steps.journal.records),
         expectations=tuple(steps.journal.expectations),
-        bindings=tuple(judge.tracker.verifier.bindings),
+        bindings=facts.bindings,
         seconds=time.perf_counter() - started,
         proto=steps.model.proto,
         stored=stored,
         strict=strict,
         end=judge.end,
-        validity=found,
-        unverifiable=_unverifiable(steps, found) if found is not None else "",
+        validity=facts.validity,
+        unverifiable=unverifiable,
         providers=recipe.verify.providers,
         figures=_figures(steps),
     )
@@ -137,12 +152,24 @@ def _figures(pipeline: Pipeline) -> Figures:
     )
 
 
-def _unverifiable(pipeline: Pipeline, found: Validity) -> str:
+def _facts(steps: Pipeline, recipe: Recipe) -> EndFacts:
+    """Return what the report says of the original."""
+    judge = steps.verifying
+    if any(record.cached and record.verdict is not None for record in steps.journal.records):
+        # Had the step been verified in this run, the original would have run.
+        judge.tracker.verifier.prepare()
+    found = judge.validity(steps.model.stored) if recipe.verify.mode != "off" else None
+    return EndFacts(tuple(judge.tracker.verifier.bindings), found)
+
+
+def _unverifiable(pipeline: Pipeline, facts: EndFacts) -> str:
     """Return why nothing could be verified, for a model that cannot be run; empty otherwise, or where that is accepted.
 
     An invalid model stays invalid, also where a step that changes nothing passes.
     """
-    judge = pipeline.verifying
+    judge, found = pipeline.verifying, facts.validity
+    if found is None:
+        return ""
     verdicts = [record.verdict for record in pipeline.journal.records if record.verdict is not None]
     invalid = bool(found.refusal) and not found.gap
     if judge.spec.unverified == "accept" or (any(verdict.passed for verdict in verdicts) and not invalid):
@@ -165,6 +192,7 @@ def apply(
     strict: bool = False,
     target: str | Path | None = None,
     history: Recorder | None = None,
+    cache: StepCache | None = None,
     choice: SiteChoice | None = None,
     accept: Callable[[Result], object] | None = None,
     lock: str | Path | bool = False,
@@ -175,9 +203,9 @@ def apply(
     `model` is a path, a URL or a message in memory, `output` a path or a URL, `recipe` a path, the name of a shipped
     recipe, or a loaded one. `target` is the runtime that the model is made for, a name or the path of a profile, in
     the place of the recipe's.
-    For `reference`, `on_failure`, `strict`, `history` and `choice` see `run`. With `lock`, the path of a lock or True
-    for that next to the recipe, nothing runs if something changed since the lock was made. `accept` is called with the
-    result before it is written, and may raise. For `provenance` see `Result.save`.
+    For `reference`, `on_failure`, `strict`, `history`, `choice` and `cache` see `run`. With `lock`, the path of a lock
+    or True for that next to the recipe, nothing runs if something changed since the lock was made. `accept` is called
+    with the result before it is written, and may raise. For `provenance` see `Result.save`.
     Raises a `SurgeryError` for bad input. A negative verdict does not raise: look at `Result.ok`.
     """
     loaded = recipe if isinstance(recipe, Recipe) else _recipe(recipe, trust, contained)
@@ -202,6 +230,7 @@ def apply(
         on_failure=on_failure,
         strict=strict,
         history=history,
+        cache=cache,
         choice=choice,
     )
     if last is not None:

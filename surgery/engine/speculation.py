@@ -132,7 +132,7 @@ class Judgement:
 class Ahead:
     """A change that is assumed to hold until it is judged. Making it from the state `before` took `seconds`.
 
-    `later` are the steps up to the next change, none of which changed anything, with their records.
+    `later` are the candidates of the steps up to the next change, none of which changed anything, with their records.
     """
 
     step: PassStep
@@ -140,7 +140,7 @@ class Ahead:
     after: State
     seconds: float
     judgement: Judgement
-    later: list[tuple[PassStep, StepRecord]] = field(default_factory=list)
+    later: list[tuple[Candidate, StepRecord]] = field(default_factory=list)
 
 
 class Speculation:
@@ -159,9 +159,9 @@ class Speculation:
         judgement = Judgement(self._judge, before, candidate, declared, previous)
         self._changes.append(Ahead(candidate.step, before, after, seconds, judgement))
 
-    def note(self, step: PassStep, record: StepRecord) -> None:
-        """Keep the record of a step that changed nothing until the change before it is judged."""
-        self._changes[-1].later.append((step, record))
+    def note(self, candidate: Candidate, record: StepRecord) -> None:
+        """Keep a candidate that changed nothing, with its record, until the change before it is judged."""
+        self._changes[-1].later.append((candidate, record))
 
     def judged(self, *, wait: bool) -> Iterator[tuple[Ahead, Candidate]]:
         """Yield the changes that are judged, in order; with `wait`, all of them."""
@@ -171,7 +171,7 @@ class Speculation:
 
     def take_back(self) -> list[PassStep]:
         """Drop all changes; return their steps and the steps after them that changed nothing."""
-        steps = [step for one in self._changes for step in (one.step, *(later for later, _ in one.later))]
+        steps = [step for one in self._changes for step in (one.step, *(later.step for later, _ in one.later))]
         self._changes = []
         return steps
 

@@ -20,6 +20,7 @@ from surgery.engine.judging import Judge
 from surgery.engine.records import Expectation, Journal, RefusedSite, StepRecord, StepStatus
 from surgery.engine.sensitivity import Sensitivity, SiteChooser, macs_by_label
 from surgery.engine.site_choice import SiteChoice, chosen
+from surgery.engine.step_cache import Judged, StepCache
 from surgery.errors import ExpectationError, SurgeryError, internal
 from surgery.graph.state import Calibration, Feed
 from surgery.promises import Parity
@@ -47,8 +48,8 @@ class RefusedEndError(Exception):
 class Workbench:
     """What the transactions of one run share: the committed model, the judge and its spec, and the journal.
 
-    With `contained`, passes that are not standard run in a fork. `guilts` are the sites to avoid, and `choice` says
-    which others are left out, if any.
+    With `contained`, passes that are not standard run in a fork. `guilts` are the sites to avoid, `cache` has the
+    outcomes of earlier runs, and `choice` says which other sites are left out, if any.
     """
 
     model: CommittedModel
@@ -57,6 +58,7 @@ class Workbench:
     journal: Journal
     guilts: Guilts
     contained: bool
+    cache: StepCache
     choice: SiteChoice | None = None
 
     def verify_committed(self, name: str) -> None:
@@ -65,7 +67,12 @@ class Workbench:
         `RefusedEndError` when it does not hold.
         """
         state, started = self.model.state, time.perf_counter()
-        found = self.judge.verify_committed(state, name)
+        if not self.judge.is_open(state):
+            return
+        known = self.cache.find_whole(name, state)
+        verdict = known or self.judge.verify_whole(state, name)
+        self.cache.note_whole(name, state, verdict)
+        found = self.judge.conclude_whole(replace(verdict, cached=known is not None))
         if found is None:
             return
         verdict, complaint = found
@@ -78,6 +85,7 @@ class Workbench:
             seconds=time.perf_counter() - started,
             message=f"{complaint}; hence each step was verified" if complaint else _remark(verdict),
             exit_code=1 if complaint else 0,
+            cached=known is not None,
         )
         if complaint:
             raise RefusedEndError(record)
@@ -117,7 +125,7 @@ class Transaction:
         step, declared, bench = self.step, self.declared, self._bench
         known = bench.model.known(step, declared, skip)
         if known is not None:
-            return known
+            return replace(known, step=step)  # it may have been another step with the same pass
         if declared.is_standard:
             bench.judge.prepare()
         else:
@@ -153,19 +161,24 @@ class Transaction:
         """Judge a candidate of this step."""
         return self._bench.judge.judge(candidate, self.declared)
 
-    def conclude(self, candidate: Candidate) -> tuple[StepRecord, Candidate]:
-        """Commit a judged candidate, or the part that holds, or roll back; return the record and the candidate."""
-        bench, before = self._bench, self._bench.model.state
-        refused: tuple[RefusedSite, ...] = ()
+    def reduce(self, candidate: Candidate) -> Judged:
+        """Reduce a judged candidate that fails to the part that holds, if there is one."""
         kept: tuple[Sensitivity, ...] = ()
         if candidate.promise is Parity.LOSSY and candidate.is_over_budget:
             candidate, kept = self._keep_sensitive(candidate)
         if self.step.on_failure == "bisect" and self._may_hold_in_part(candidate):
-            candidate, refused = self._spare(candidate)
+            return replace(self._spare(candidate), kept=kept)
+        return Judged(candidate, kept=kept)
 
-        def concluded(status: StepStatus) -> tuple[StepRecord, Candidate]:
-            record = account(candidate, status, before, bench.model.state, self.seconds, refused)
-            return replace(record, kept=kept, message=_with_kept(record.message, kept)), candidate
+    def conclude(self, judged: Judged) -> StepRecord:
+        """Commit a candidate, or roll back; return the record."""
+        bench, before, candidate = self._bench, self._bench.model.state, judged.candidate
+        bench.guilts.add(self._key, judged.guilty)
+
+        def concluded(status: StepStatus) -> StepRecord:
+            record = account(candidate, status, before, bench.model.state, self.seconds, judged.refused)
+            message = _with_kept(record.message, judged.kept)
+            return replace(record, kept=judged.kept, message=message, cached=judged.cached)
 
         if candidate.proto is None or not candidate.keeps:
             bench.model.refuse(candidate)
@@ -174,12 +187,12 @@ class Transaction:
         if failed:
             bench.judge.join()  # to explain a pass is to run it, in a fork maybe
             why = why_so_few(
-                *(self.step, len(candidate.applied), before.proto, bench.model.stored.weights), bench.model.graph.target
+                *(self.step, len(candidate.applied), before.proto, bench.model.stored.weights), bench.model.target
             )
-            record, _ = concluded("failed")
-            return replace(record, message=explained(str(failed), why), exit_code=1, why=why), candidate
+            record = concluded("failed")
+            return replace(record, message=explained(str(failed), why), exit_code=1, why=why)
         if not candidate.changed:
-            return concluded("rolled_back" if refused else "unchanged")
+            return concluded("rolled_back" if judged.refused else "unchanged")
         if bench.judge.moves_baseline(candidate):
             bench.verify_committed(f"(before {self.step.name})")
         bench.model.enter(State.of(candidate.proto, candidate.data), live=candidate.live)
@@ -238,8 +251,8 @@ class Transaction:
         # The live graph may have changed since.
         return self.judge(replace(choice.candidate, live=False)), choice.kept
 
-    def _spare(self, failed: Candidate) -> tuple[Candidate, tuple[RefusedSite, ...]]:
-        """Leave out the sites that make a step fail; return the candidate that is left, and the refused sites."""
+    def _spare(self, failed: Candidate) -> Judged:
+        """Leave out the sites that make a step fail; return the candidate that is left, with the refused sites."""
         most = _RUNS_UNVERIFIED if failed.is_unverified else MOST_RUNS
         search = self.search(failed, most, self._bench.spec.timeout)
         left_out: tuple[RefusedSite, ...] = ()
@@ -248,15 +261,16 @@ class Transaction:
         except SearchLimit as reason:
             best = search.best
             if best is None:
-                return replace(failed, complaint=f"{failed.complaint}; not bisected: {reason}"), ()
+                return Judged(replace(failed, complaint=f"{failed.complaint}; not bisected: {reason}"), cut_short=True)
             rest = best
             tried = {site.number for site in rest.applied} | {found.site.number for found in search.found}
             why = f"left out untried, as the search for the wrong sites {reason}"
             left_out = tuple(RefusedSite(s.number, s.anchor, why) for s in failed.applied if s.number not in tried)
         guilty = tuple(RefusedSite(one.site.number, one.site.anchor, one.trial.complaint) for one in search.found)
-        self._bench.guilts.add(self._key, (one.site for one in search.found))
+        sites = tuple(one.site for one in search.found)
         # The live graph may have changed since.
-        return replace(rest, live=False), guilty + left_out
+        cut_short = bool(left_out) or not all(one.trial.is_certain for one in search.found)
+        return Judged(replace(rest, live=False), guilty + left_out, sites, cut_short=cut_short)
 
     @property
     def _key(self) -> object:

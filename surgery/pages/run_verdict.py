@@ -152,6 +152,10 @@ def facts(run: Mapping[str, Any]) -> Iterator[Fact]:
     if isinstance(factor, int | float):
         yield Fact("Tolerance used", share(factor), "at the worst element")
     yield Fact("Time", text.seconds(run["seconds"]), "with verification")
+    cached = run.get("cached") or {}
+    if cached.get("steps") or cached.get("end"):
+        end = "with the verdict on the whole model" if cached.get("end") else "known from an earlier run"
+        yield Fact("From the cache", text.plural(cached["steps"], "step"), end)
 
 
 def share(factor: float) -> str:

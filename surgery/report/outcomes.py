@@ -75,7 +75,7 @@ def _step(step: StepRecord, found: Result, model: str) -> Check:
     if found.strict and level in ("undone", "remark"):
         level = "failed"
     nodes = tuple(site.anchor for site in step.refused_sites if site.anchor)
-    message = step.message or _told(step)
+    message = f"{step.message or _told(step)}{' (cached)' if step.cached else ''}"
     return Check(step.name, step.name, level, message, model=model, nodes=nodes, seconds=step.seconds)
 
 

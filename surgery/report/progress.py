@@ -124,7 +124,8 @@ def _described(record: StepRecord) -> str:
     verdict = f", {record.verdict.status} {needed(record.verdict)}" if record.verdict is not None else ""
     sites = f", {record.sites} sites" if record.sites else ""
     nodes = f"{record.nodes_before} -> {record.nodes_after} nodes"
-    return f"{record.name}: {record.status}, {nodes}{sites}{verdict.rstrip()}, {record.seconds:.2f} s"
+    time = "cached" if record.cached else f"{record.seconds:.2f} s"
+    return f"{record.name}: {record.status}, {nodes}{sites}{verdict.rstrip()}, {time}"
 
 
 def _log_step(record: StepRecord, line: str) -> None:

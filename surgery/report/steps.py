@@ -96,7 +96,7 @@ def _cells(step: StepRecord) -> dict[str, Text]:
         "verdict": Text(str(verdict.status), style=verdict.status.style) if verdict is not None else Text(""),
         "region": Text(region, style="dim"),
         "needed": Text(needed(verdict)),
-        "seconds": Text(f"{step.seconds:.2f}", style="dim"),
+        "seconds": Text("cached" if step.cached else f"{step.seconds:.2f}", style="dim"),
     }
 
 

@@ -114,6 +114,18 @@ def invalid(found: Validity) -> Iterator[RenderableType]:
 
 def conclusion(account: Result) -> Text:
     """Return the verdict on a run: what became of the model, and how that was shown; or why it failed."""
+    return Text.assemble(_conclusion(account), _from_cache(account))
+
+
+def _from_cache(account: Result) -> str:
+    """Return what is known from earlier runs."""
+    taken, end = account.cached
+    parts = [f"{taken} of {len(account.steps)} steps"] if taken else []
+    parts += ["the verdict on the whole model"] if end else []
+    return f"; from the cache: {' and '.join(parts)}" if parts else ""
+
+
+def _conclusion(account: Result) -> Text:
     change_of_nodes = f"{account.input.nodes} -> {account.output.nodes} nodes"
     sizes = f", {size(account.input.bytes)} -> {size(account.output.bytes)}" if account.output.bytes else ""
     committed = [step for step in account.steps if step.status == "committed"]

@@ -269,13 +269,18 @@ class Weights:
             source = self._sources[location] = source_at(location)
         return source
 
+    def files(self) -> list[Source]:
+        """Return the files of the model, in the order in which they were opened."""
+        return [source for source in self._sources.values() if not self.is_scratch(source.location)]
+
+    def is_scratch(self, location: str) -> bool:
+        """Return whether this is a scratch file: of this model, or of one that became part of it."""
+        owners = (self, *self._adopted)
+        return any(one._scratch is not None and one._scratch.source.location == location for one in owners)
+
     def uses(self, path: Path) -> bool:
         """Return whether tensor data lies in the file at this path."""
         return str(path.resolve()).lstrip("/") in self._sources
-
-    def is_scratch(self, location: str) -> bool:
-        """Return whether a location is that of the scratch file, which is none of the user's."""
-        return self._scratch is not None and location == self._scratch.source.location
 
     def view(self, reference: Reference) -> memoryview:
         """Return the bytes of a reference, mapped and not read. Raises ModelFileError."""

@@ -87,3 +87,11 @@ def test_the_log_is_written_while_the_command_runs(folder: Path) -> None:
         process.terminate()
         assert process.wait() == 143
     assert Path("s.log").read_text().splitlines()[-1].partition("Z ")[2].startswith("INFO    surgery: exit code 143")
+
+
+def test_credentials_in_urls_are_not_logged(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = "https://user:secret@127.0.0.1:9/m.onnx?token=secret"
+    cli.main(["inspect", url, "--log-file", "log.txt"])
+    log = Path("log.txt").read_text()
+    assert "inspect https://127.0.0.1:9/m.onnx" in log and "secret" not in log
+    assert "secret" not in capsys.readouterr().err

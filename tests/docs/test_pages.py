@@ -30,8 +30,8 @@ PAGES = [
     *("how-to/bench-models", "how-to/measure-a-model", "how-to/quantize-a-model", "how-to/scripts-and-ci"),
     *("how-to/deploy-to-a-runtime", "how-to/see-what-was-done", "how-to/split-a-model", "how-to/tune-a-recipe"),
     *("how-to/plan-a-run", "how-to/compare-with-the-last-release", "how-to/configure", "how-to/first-day"),
-    *("how-to/prove-what-was-done", "how-to/use-in-ci", "how-to/verify-two-models", "how-to/import-weights"),
-    *("how-to/many-models", "how-to/models-elsewhere"),
+    *("how-to/prove-what-was-done", "how-to/run-again", "how-to/use-in-ci", "how-to/verify-two-models"),
+    *("how-to/many-models", "how-to/models-elsewhere", "how-to/import-weights"),
 ]
 COVERED_ELSEWHERE = {"write-a-pass", "write-a-recipe", "write-a-rule", "edit-a-model"}
 

@@ -203,8 +203,8 @@ def test_an_existing_output_is_kept(model: Path, tmp_path: Path) -> None:
 def test_the_report_has_the_fields_that_others_build_on(model: Path) -> None:
     data = apply(model, "steps: [drop-identity]\nexpect: {signature: unchanged}").to_json()
     assert list(data) == [
-        *("ok", "recipe", "input", "output", "steps", "expectations", "end", "bindings", "providers", "seconds"),
-        *("strict", "original", "unverifiable", "refused"),
+        *("ok", "recipe", "input", "output", "steps", "expectations", "end", "cached", "figures", "bindings"),
+        *("providers", "seconds", "strict", "original", "unverifiable", "refused"),
     ]
     assert set(data["input"]) == set(data["output"]) == {"path", "nodes", "ops", "bytes", "sha256"}
     (step,) = data["steps"]
@@ -220,6 +220,7 @@ def test_the_report_has_the_fields_that_others_build_on(model: Path) -> None:
         "nodes_before",
         "nodes_after",
         "seconds",
+        "cached",
         "message",
         "refused_sites",
         "kept",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
@@ -204,7 +204,7 @@ class Verdict:
     tolerance that is; None when no tolerance would have helped.
     `reason` says why something is unverified: "not-run", "vacuous", "nondeterministic" or "region". `details` is None
     when no outputs were compared. `region` is the number of nodes that were compared in place of the whole model, None
-    when the whole was.
+    when the whole was. `cached` says that an earlier run found it.
     """
 
     status: Status
@@ -213,6 +213,7 @@ class Verdict:
     message: str = ""
     details: Details | None = None
     region: int | None = None
+    cached: bool = field(default=False, compare=False)
 
     @property
     def passed(self) -> bool:

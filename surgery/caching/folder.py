@@ -1,0 +1,314 @@
+"""The folder of the cache: entries and tensors by what they are, written in one piece and checked when they are read.
+
+    v1/runs/RUN/STEP.HISTORY    the outcome of a step, or another entry of runs with the same original and settings
+    v1/tensors/12/1234...       the bytes of a new tensor, by their digest
+    v1/digests/1234...          the digest of a large file, by its place, size, times and inode
+    v1/uses                     a line for each run: entries that it found, and entries that it lacked
+
+Any number of processes may read, write and prune at the same time, without locks: a file appears by a rename, under a
+name that says all about its contents; what disappears is missing, and is made again. What is damaged is dropped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from surgery.errors import UsageError
+
+if TYPE_CHECKING:
+    from surgery.storage.weights import Source
+
+VERSION: Final = 1
+"""The version of the layout and of the entries. Another version has a folder of its own."""
+
+_MAGIC: Final = b"surgery cache entry %d\n" % VERSION
+_DIGEST: Final = hashlib.sha256().digest_size
+_PIECE: Final = 4 << 20
+_SETTLED: Final = 2_000_000_000  # nanoseconds after which a file that changes gets another time
+_TRIES: Final = 8
+PASSING: Final = ".passing-"
+"""How the names of files begin that are not in place yet."""
+
+
+class Damaged(Exception):  # noqa: N818 - handled by whoever reads, and told as a warning
+    """The bytes of a file are not those that were written."""
+
+
+def default_folder() -> Path:
+    """Return $SURGERY_CACHE_DIR, else `surgery` in $XDG_CACHE_HOME, which is ~/.cache unless it is set."""
+    given = os.environ.get("SURGERY_CACHE_DIR")
+    if given:
+        return Path(given)
+    home = os.environ.get("XDG_CACHE_HOME", "")
+    # The specification says that a relative path is to be ignored.
+    return (Path(home) if home.startswith("/") else Path.home() / ".cache") / "surgery"
+
+
+class CacheFolder:
+    """The files of a cache. `warn` takes a line about each file that is damaged, and about one that cannot be written.
+
+    UsageError when the folder cannot be made.
+    """
+
+    def __init__(self, path: Path, warn: Callable[[str], object]) -> None:
+        self.path = path
+        self.warn = warn
+        self.root = path / f"v{VERSION}"
+        """The folder of this version."""
+        self._writes = True
+        try:
+            for folder in (self.runs, self.tensors, self.digests):
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(
+                f"the cache cannot be used: {error.strerror or error}",
+                where=str(path),
+                todo="name another folder with --cache DIR or SURGERY_CACHE_DIR",
+            ) from error
+
+    @property
+    def runs(self) -> Path:
+        """The folder with a folder for each set of runs that share their entries."""
+        return self.root / "runs"
+
+    @property
+    def tensors(self) -> Path:
+        """The folder of the tensors."""
+        return self.root / "tensors"
+
+    @property
+    def digests(self) -> Path:
+        """The folder of the digests of large files."""
+        return self.root / "digests"
+
+    @property
+    def uses(self) -> Path:
+        """The file with a line for each run."""
+        return self.root / "uses"
+
+    # Entries
+
+    def names(self, run: str) -> frozenset[str]:
+        """List the entries of a set of runs."""
+        with suppress(OSError), os.scandir(self.runs / run) as found:
+            return frozenset(entry.name for entry in found if not entry.name.startswith(PASSING))
+        return frozenset()
+
+    def read(self, run: str, name: str) -> bytes | None:
+        """Return an entry; None for one that is missing or damaged, which is dropped with a warning."""
+        path = self.runs / run / name
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return None
+        head = len(_MAGIC) + _DIGEST
+        body = data[head:]
+        if data[:head] != _MAGIC + hashlib.sha256(body).digest():
+            self.drop(path)
+            return None
+        with suppress(OSError):
+            os.utime(path)
+        return body
+
+    def drop(self, path: Path) -> None:
+        """Remove a damaged file, with a warning."""
+        with suppress(OSError):
+            path.unlink()
+        self.warn(f"{path}: dropped from the cache, as it is damaged")
+
+    def write(self, run: str, name: str, body: bytes) -> None:
+        """Write an entry, unless the disk refuses that, which ends all writing with a warning."""
+        self._put(self.runs / run / name, [_MAGIC, hashlib.sha256(body).digest(), body])
+
+    def _put(self, path: Path, parts: list[bytes]) -> None:
+        if not self._writes:
+            return
+        with self._refusals():
+            fd, passing = tempfile.mkstemp(prefix=PASSING, dir=self.root)
+            try:
+                with os.fdopen(fd, "wb") as file:
+                    file.writelines(parts)
+                _put_in_place(Path(passing), path)
+            except BaseException:
+                with suppress(OSError):
+                    Path(passing).unlink()
+                raise
+
+    def _refusals(self) -> _Refusals:
+        return _Refusals(self)
+
+    def stop_writing(self, why: str) -> None:
+        """Write nothing more, and say why."""
+        self._writes = False
+        self.warn(f"{self.path}: the cache cannot be written, and takes nothing more: {why}")
+
+    def used(self, found: int, missed: int) -> None:
+        """Count a run that found so many entries, and lacked so many."""
+        if self._writes and (found or missed):
+            with self._refusals(), self.uses.open("a", encoding="ascii") as file:
+                # One short write to a file that is only appended to: lines of several processes do not mix.
+                file.write(f"{found} {missed}\n")
+
+    # Tensors
+
+    def store(self, source: Source, offset: int, length: int) -> str:
+        """Store a range of a file as a tensor; return its digest."""
+        digest = hashlib.sha256()
+        fd, passing = -1, ""
+        with self._refusals():
+            if self._writes:
+                fd, passing = tempfile.mkstemp(prefix=PASSING, dir=self.root)
+        for piece in _pieces(source, offset, length):
+            digest.update(piece)
+            if fd >= 0 and self._writes:
+                with self._refusals():
+                    _write_all(fd, piece)
+        found = digest.hexdigest()
+        if fd >= 0:
+            os.close(fd)
+            with self._refusals():
+                if self._writes:
+                    # In the place of one that is there already, too: that one may be damaged.
+                    _put_in_place(Path(passing), self._tensor(found))
+                else:
+                    Path(passing).unlink()
+        return found
+
+    def _tensor(self, digest: str) -> Path:
+        return self.tensors / digest[:2] / digest
+
+    def tensor(self, digest: str) -> Iterator[bytes]:
+        """Return the bytes of a tensor, piece by piece; FileNotFoundError if it is missing.
+
+        Damaged after the last of them where they are not those of the digest: the file is dropped then.
+        """
+        path = self._tensor(digest)
+        file = path.open("rb")
+        with suppress(OSError):
+            os.utime(path)
+
+        def pieces() -> Iterator[bytes]:
+            found = hashlib.sha256()
+            with file:
+                while piece := file.read(_PIECE):
+                    found.update(piece)
+                    yield piece
+            if found.hexdigest() != digest:
+                self.drop(path)
+                raise Damaged(str(path))
+
+        return pieces()
+
+    # Digests of large files
+
+    def expects(self, files: Sequence[Source]) -> bool:
+        """Return whether the digests of open files, those of a model, are remembered: an earlier run had them."""
+        return bool(files) and all(self.remembered(_place(source)) is not None for source in files)
+
+    def digest_of(self, source: Source) -> str:
+        """Return the digest of an open file, which is read once for as long as its place, times and inode stay."""
+        place = _place(source)
+        known = self.remembered(place)
+        if known is not None:
+            return known
+        digest = hashlib.sha256()
+        for piece in _pieces(source, 0, source.size):
+            digest.update(piece)
+        found = digest.hexdigest()
+        now = os.fstat(source.fd)
+        # A file that was written a moment ago may be written again at what the file system takes for the same time.
+        if _settled(now) and _place(source, now) == place:
+            self.remember(place, found)
+        return found
+
+    def remember(self, key: str, digest: str) -> None:
+        """Remember a digest by a key that says all about what was digested."""
+        self._put(self.digests / key, [digest.encode(), b"\n", _sum(key, digest)])
+
+    def remembered(self, key: str) -> str | None:
+        """Return the digest that is remembered by a key."""
+        path = self.digests / key
+        try:
+            digest, _, found = path.read_bytes().partition(b"\n")
+        except OSError:
+            return None
+        text = digest.decode("ascii", "replace")
+        if found != _sum(key, text):
+            self.drop(path)
+            return None
+        return text
+
+
+def _put_in_place(passing: Path, path: Path) -> None:
+    """Rename a file. Its folder is made, again if another process removes it for being empty meanwhile."""
+    for _ in range(_TRIES):
+        path.parent.mkdir(exist_ok=True)
+        try:
+            passing.replace(path)
+        except FileNotFoundError:
+            continue
+        return
+    passing.replace(path)
+
+
+class _Refusals:
+    """Ends all writing where the operating system refuses it."""
+
+    def __init__(self, folder: CacheFolder) -> None:
+        self._folder = folder
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, OSError):
+            self._folder.stop_writing(error.strerror or str(error))
+            return True
+        return False
+
+
+def key_of(*parts: object) -> str:
+    """Return the digest of some texts and numbers, as the name of a file."""
+    digest = hashlib.sha256()
+    for part in parts:
+        text = str(part).encode(errors="surrogatepass")
+        digest.update(b"%d:%b" % (len(text), text))
+    return digest.hexdigest()
+
+
+def _sum(key: str, digest: str) -> bytes:
+    return key_of(key, digest)[:16].encode()
+
+
+def _place(source: Source, found: os.stat_result | None = None) -> str:
+    found = found or source.opened
+    # The time of the last change of the inode cannot be set back as the other one can.
+    return key_of(str(source.path), found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev)
+
+
+def _settled(found: os.stat_result) -> bool:
+    return time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) > _SETTLED
+
+
+def _pieces(source: Source, offset: int, length: int) -> Iterator[bytes]:
+    """Yield the bytes of a range. They are read rather than mapped: the mapping belongs to another thread."""
+    fd, stop = source.fd, offset + length
+    while offset < stop:
+        piece = os.pread(fd, min(_PIECE, stop - offset), offset)
+        if not piece:
+            raise Damaged(f"{source.path}: cut short")
+        offset += len(piece)
+        yield piece
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]

@@ -1,0 +1,148 @@
+"""What the outcome of a step depends on, as digests: the run around it, and the step itself.
+
+What may depend on more than can be named here is not cached. `refusal` and `step_key` say what that is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from surgery.caching.folder import VERSION, CacheFolder, key_of
+from surgery.errors import SurgeryError
+from surgery.identity import packages, sources
+from surgery.identity.files import digest_of, file_or_folder
+from surgery.proto.randomness import counts_runs
+from surgery.recipe.rules import RulePass
+
+if TYPE_CHECKING:
+    from surgery.engine.step_cache import RunStart
+    from surgery.recipe.schema import PassStep
+    from surgery.registry.passes import Pass
+
+_VARIABLES: Final = ("ONNX", "ORT_", "OMP_", "MKL_", "OPENBLAS_")
+"""How the names of environment variables begin that native code reads."""
+
+_WHOLE_FILES: Final = (".npz", ".npy", ".safetensors", ".txt", ".csv", ".yaml", ".yml", ".json", ".pb")
+"""The suffixes of files that say all by themselves. Others, such as .onnx, may refer to more files."""
+
+
+def refusal(run: RunStart) -> str:
+    """Return why no outcome of a run may be taken from an earlier one; empty if that is fine."""
+    inputs, verify = run.recipe.inputs, run.recipe.verify
+    if not run.contained:
+        return "passes run in this process, for debugging"
+    if run.chosen:
+        return "a plan says which sites are left out"
+    if verify.providers:
+        return f"results of {', '.join(verify.providers)} depend on drivers, whose versions are not known"
+    if inputs.generator is not None or verify.accuracy.metric is not None:
+        return "inputs or metrics come from Python code, which may depend on anything"
+    if counts_runs(run.first.proto):
+        return "the model draws random numbers, so that each run is evidence of its own"
+    return ""
+
+
+def run_key(run: RunStart, original: str, folder: CacheFolder) -> str:
+    """Return the digest of what all steps of a run depend on. `original` is that of the model that they start from.
+
+    UsageError when a file with inputs cannot be read.
+    """
+    verify = run.recipe.verify
+    paths = [*_paths(run.recipe.inputs), *_paths(verify)]
+    found = {
+        "version": VERSION,
+        "original": original,
+        "inputs": repr(run.recipe.inputs),
+        "verify": repr(verify),
+        "files": [[str(path), file_or_folder(path)] for path in paths],
+        # A set of inputs that lies next to the model is found by its path.
+        "sets": _found_sets(run),
+        "target": repr(run.target),
+        "engine": _engine(folder),
+        "packages": dict(packages.packages()),
+        "python": platform.python_version(),
+        "processor": packages.processor(),
+        "environment": {name: text for name, text in sorted(os.environ.items()) if name.startswith(_VARIABLES)},
+    }
+    return digest_of(found)
+
+
+def _found_sets(run: RunStart) -> list[list[str]]:
+    from surgery.verification.inputs.given import with_found_sets
+
+    inputs = with_found_sets(run.recipe.inputs, run.stored.path)
+    return [[str(one.path), file_or_folder(one.path)] for one in inputs.data if one.found]
+
+
+def _engine(folder: CacheFolder) -> str:
+    """Return the digest of the source of surgery. It is computed again once a file of it has changed."""
+    root = Path(sources.__file__).parents[1]
+    stamps = []
+    for place in sorted(root.rglob("*")):
+        if place.suffix != ".pyc":
+            found = place.stat()
+            stamps.append((str(place), found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino))
+    key = key_of(repr(stamps))
+    known = folder.remembered(key)
+    if known is None:
+        known = sources.engine()
+        folder.remember(key, known)
+    return known
+
+
+def step_key(step: PassStep) -> str | None:
+    """Return the digest of what a step is: its pass with the source, and its options with the files that they name.
+
+    None for a step that is not cached: that of a pass that does not come with surgery, which may read anything, and
+    that with a file that may refer to others.
+    """
+    declared = step.find()
+    source = _source(declared)
+    try:
+        given = json.dumps(step.options, sort_keys=True)
+        files = [[name, [_content(path) for path in _paths(value)]] for name, value in step.bind().items()]
+    except (TypeError, ValueError, SurgeryError):
+        return None
+    if source is None or any(None in contents for _, contents in files):
+        return None
+    # To stop and to undo the step differ in what comes after it.
+    on_failure = step.on_failure if step.on_failure in ("bisect", "keep") else ""
+    return digest_of([step.name, source, declared.parity.value, given, on_failure, files])
+
+
+def _source(declared: Pass) -> Any:
+    """Return what says all about a pass; None where nothing does."""
+    if isinstance(declared, RulePass):
+        return declared.written
+    if not declared.is_standard:
+        return None
+    tool = packages.version_of(declared.requires) if declared.requires else ""
+    return [sources.source_of(declared).digest, tool]
+
+
+def _content(path: Path) -> str | None:
+    """Return the digest of a file; None if it may refer to others."""
+    whole = path.suffix in _WHOLE_FILES and not path.name.endswith(".index.json") and not path.is_dir()
+    return file_or_folder(path) if whole else None
+
+
+def _paths(value: Any) -> Iterator[Path]:
+    """Yield the paths in a value."""
+    if isinstance(value, Path):
+        yield value
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from _paths(one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _paths(one)
+    elif is_dataclass(value):
+        for one in fields(value):
+            if one.name != "place":
+                yield from _paths(getattr(value, one.name))

@@ -1,0 +1,99 @@
+"""The flags of the cache of steps, and what is said of it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from surgery.cli import _output
+from surgery.errors import UsageError
+
+if TYPE_CHECKING:
+    from surgery.caching.folder import CacheFolder
+    from surgery.caching.steps import Steps
+    from surgery.engine.agenda import Agenda
+    from surgery.engine.records import Observer, StepRecord
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of the cache."""
+    group = parser.add_argument_group("cache")
+    group.add_argument(
+        "--cache",
+        action=argparse.BooleanOptionalAction,
+        help="take the outcomes of unchanged steps from the cache, and store those of the others (default: off)",
+    )
+    add_folder(group)
+    group.add_argument(
+        "--resume", action="store_true", help="go on where an interrupted run with --cache or --resume ended"
+    )
+
+
+def add_folder(parser: argparse._ActionsContainer) -> None:
+    """Add the flag for the folder of the cache."""
+    parser.add_argument(
+        "--cache-dir",
+        metavar="DIR",
+        help="the folder of the cache (default: $SURGERY_CACHE_DIR, else ~/.cache/surgery)",
+    )
+
+
+def folder(arguments: argparse.Namespace) -> CacheFolder:
+    """Open the folder of the cache; damage is reported on stderr."""
+    from surgery.caching import housekeeping
+    from surgery.caching.folder import CacheFolder, default_folder
+
+    housekeeping.limit()  # what is wrong with it is said before a run
+    path = Path(arguments.cache_dir) if arguments.cache_dir else default_folder()
+    return CacheFolder(path, lambda text: _output.say(f"surgery: warning: {text}"))
+
+
+def asked(arguments: argparse.Namespace) -> CacheFolder | None:
+    """Return the folder of the cache that the flags ask for, None if they ask for none."""
+    if arguments.cache is False and arguments.resume:
+        raise UsageError("--no-cache does not go with --resume", todo="leave one of them out")
+    if arguments.cache is False or not (arguments.cache or arguments.cache_dir or arguments.resume):
+        return None
+    return folder(arguments)
+
+
+def steps(found: CacheFolder | None) -> Steps | None:
+    """Return the cache of steps in a folder. It takes long to import."""
+    if found is None:
+        return None
+    from surgery.caching.steps import Steps
+
+    return Steps(found)
+
+
+class Resuming:
+    """An observer that says at which step a run goes on, and hands on everything."""
+
+    def __init__(self, observer: Observer, cache: Steps, agenda: Agenda) -> None:
+        self._observer, self._cache, self._agenda = observer, cache, agenda
+        self._taken = 0
+        self._said = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._observer, name)
+
+    def stage(self, step: str, stage: str) -> None:
+        """Say that the run goes on here, when the first step runs."""
+        if not self._said:
+            self._said = True
+            number, total = self._agenda.done + 1, self._agenda.total
+            where = f"step {number} of {total}" if number <= total else "the end"
+            if self._taken:
+                text = f"resumed at {where}"
+            else:
+                why = self._cache.refusal or "the cache has no step of this run"
+                text = f"nothing to resume: {why}; starting at step 1 of {total}"
+            _output.messages().print(text, soft_wrap=True)
+        self._observer.stage(step, stage)
+
+    def done(self, record: StepRecord) -> None:
+        """Count a step."""
+        self._taken += record.cached
+        self._agenda.note(record.name, record.where)
+        self._observer.done(record)

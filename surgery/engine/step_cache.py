@@ -1,0 +1,137 @@
+"""What earlier runs have found out: what the pipeline asks a cache before a step, and tells it after one.
+
+The pipeline works alike with a cache and without. A step whose outcome is known is committed like one that was run and
+judged, so that what is refused, expected, recorded and compared later does not depend on where an outcome comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from surgery.engine.candidate import Candidate, State
+from surgery.engine.records import RefusedSite, StepRecord
+from surgery.engine.sensitivity import Sensitivity
+from surgery.graph.state import Site
+from surgery.recipe.schema import PassStep, Recipe
+from surgery.targets import Target
+from surgery.verification.comparing.details import Verdict
+from surgery.verification.verdict.validity import Validity
+
+if TYPE_CHECKING:
+    from surgery import storage
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A step as it was judged: the candidate that is left after the search for what fails, and what was left out.
+
+    `refused` are the sites with which it fails, `guilty` those of them that are avoided in later rounds, `kept` the
+    sites of a LOSSY step that the budget has no room for. `cut_short` says that another search may find others: a limit
+    of time or memory had a part in it. `cached` says that an earlier run judged it.
+    """
+
+    candidate: Candidate
+    refused: tuple[RefusedSite, ...] = ()
+    guilty: tuple[Site, ...] = ()
+    kept: tuple[Sensitivity, ...] = ()
+    cut_short: bool = False
+    cached: bool = False
+
+
+@dataclass(frozen=True)
+class EndFacts:
+    """What the report says of the original: the inputs that it ran on, and whether it is valid."""
+
+    bindings: tuple[Mapping[str, Any], ...]
+    validity: Validity | None
+
+
+@dataclass(frozen=True)
+class RunStart:
+    """What a run starts from: the model as it was read and as steps see it, the recipe and the target.
+
+    `contained` says whether passes that are not standard run in a process of their own, and `chosen` whether something
+    outside of the recipe says which sites are left out.
+    """
+
+    stored: storage.StoredModel
+    first: State
+    recipe: Recipe
+    target: Target
+    contained: bool
+    chosen: bool = False
+
+
+class StepCache(Protocol):
+    """Outcomes of steps, by all that they depend on. What is asked for and told is in the order of the run."""
+
+    def expects(self, stored: storage.StoredModel) -> bool:
+        """Return whether an earlier run had this model, so that running the original may turn out to be needless."""
+
+    def begin(self, run: RunStart) -> None:
+        """Start a run. One that starts anew begins again."""
+
+    def may_know(self, step: PassStep, before: State) -> bool:
+        """Return whether it is worth waiting for the steps before this one, to ask for its outcome."""
+
+    def find(self, step: PassStep, before: State) -> Judged | None:
+        """Return the outcome of a step on a committed model, None if it is not known."""
+
+    def note(self, step: PassStep, judged: Judged, record: StepRecord, before: State, after: State) -> None:
+        """Take the outcome of a step, known or new, and the models before and after it."""
+
+    def find_whole(self, name: str, state: State) -> Verdict | None:
+        """Return the verdict on a committed model as a whole, None if it is not known."""
+
+    def note_whole(self, name: str, state: State, verdict: Verdict) -> None:
+        """Take the verdict on a committed model as a whole."""
+
+    def find_end(self, state: State) -> EndFacts | None:
+        """Return what the report says of the original, None if it is not known."""
+
+    def note_end(self, state: State, facts: EndFacts) -> None:
+        """Take what the report says of the original, at the end of a run in which all was verified."""
+
+    def finish(self) -> None:
+        """Wait until everything that was noted is stored."""
+
+
+class NoCache:
+    """A cache that knows nothing, and takes nothing."""
+
+    def expects(self, stored: storage.StoredModel) -> bool:
+        """No."""
+        return False
+
+    def begin(self, run: RunStart) -> None:
+        """Do nothing."""
+
+    def may_know(self, step: PassStep, before: State) -> bool:
+        """No."""
+        return False
+
+    def find(self, step: PassStep, before: State) -> Judged | None:
+        """Nothing."""
+        return None
+
+    def note(self, step: PassStep, judged: Judged, record: StepRecord, before: State, after: State) -> None:
+        """Do nothing."""
+
+    def find_whole(self, name: str, state: State) -> Verdict | None:
+        """Nothing."""
+        return None
+
+    def note_whole(self, name: str, state: State, verdict: Verdict) -> None:
+        """Do nothing."""
+
+    def find_end(self, state: State) -> EndFacts | None:
+        """Nothing."""
+        return None
+
+    def note_end(self, state: State, facts: EndFacts) -> None:
+        """Do nothing."""
+
+    def finish(self) -> None:
+        """Do nothing."""
