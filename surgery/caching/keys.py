@@ -63,7 +63,7 @@ def run_key(run: RunStart, original: str, folder: CacheFolder) -> str:
         "files": [[str(path), file_or_folder(path)] for path in paths],
         # A set of inputs that lies next to the model is found by its path.
         "sets": _found_sets(run),
-        "target": repr(run.target),
+        "target": _plain(run.target),
         "engine": _engine(folder),
         "packages": dict(packages.packages()),
         "python": platform.python_version(),
@@ -71,6 +71,19 @@ def run_key(run: RunStart, original: str, folder: CacheFolder) -> str:
         "environment": {name: text for name, text in sorted(os.environ.items()) if name.startswith(_VARIABLES)},
     }
     return digest_of(found)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as lists and texts that are the same in each process, other than the order of a set."""
+    if is_dataclass(value):
+        return [[one.name, _plain(getattr(value, one.name))] for one in fields(value)]
+    if isinstance(value, Mapping):
+        return sorted(([repr(key), _plain(item)] for key, item in value.items()), key=lambda pair: str(pair[0]))
+    if isinstance(value, frozenset | set):
+        return sorted(map(repr, value))
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return repr(value)
 
 
 def _found_sets(run: RunStart) -> list[list[str]]:

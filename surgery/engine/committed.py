@@ -56,6 +56,7 @@ class CommittedModel:
         """Build the live graph. `_touched` is set once a pass has worked on it."""
         model = storage.ir_from_proto(proto, self.stored.weights)
         self.graph = Graph(model, weights=self.stored.weights, reserved=self._names, target=self.target)
+        self.graph.settle_order()
         self._touched = False
 
     @property
@@ -72,6 +73,8 @@ class CommittedModel:
         """Make a model the committed one; with `live`, the graph holds it already, else it is built when needed."""
         self.state = state
         self._touched = not live
+        if live:
+            self.graph.settle_order()
 
     def known(self, step: PassStep, declared: Pass, skip: frozenset[int]) -> Candidate | None:
         """Return the candidate of a step that is known on this very model: unchanged, or refused."""

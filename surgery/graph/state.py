@@ -91,7 +91,12 @@ class GraphState:
         self.refresh()
 
     def begin(self, pass_name: str, skip: frozenset[int] = frozenset()) -> None:
-        """Start the account of another pass."""
+        """Start the account of another pass.
+
+        The names that it gives follow from the model alone, not from those that passes before it gave and dropped.
+        """
+        self._names: set[str] | None = None
+        self._suffixes: dict[str, int] = {}
         self.pass_name = pass_name
         self.skip = skip
         self.sites: list[Site] = []
@@ -105,8 +110,8 @@ class GraphState:
         self.index: dict[tuple[str, str], dict[ir.Node, None]]
         self._opsets: dict[ir.Graph, Mapping[str, int]] = {}
         self.function_scopes: set[ir.Graph] = set()
-        self._names: set[str] | None = None
-        self._suffixes: dict[str, int] = {}
+        self._names = None
+        self._suffixes = {}
         self.old_labels: dict[ir.Node, str] = {}
         self.facts.forget()
         self._nested = False
@@ -115,14 +120,26 @@ class GraphState:
         for scope in scopes(self.ir):
             self._opsets.setdefault(scope, self.ir.opset_imports)
         self._nested = len(self._opsets) > 1 + len(self.ir.functions)
-        self._list_nodes()
+        self.list_nodes()
 
-    def _list_nodes(self) -> None:
+    def list_nodes(self) -> None:
         """Note the nodes of each operator, in the order in which they stand."""
         self.index = defaultdict(dict)
         for scope in self.scopes:
             for node in scope:
                 self.index[node.domain, node.op_type][node] = None
+
+    def settle_order(self) -> None:
+        """Have nodes, and the readers of values, found in the order in which the nodes stand.
+
+        What passes then do follows from the model alone, and not from the edits that made it.
+        """
+        self.list_nodes()
+        rank = {node: number for number, node in enumerate(node for scope in self.scopes for node in scope)}
+        read = {value for node in rank for value in node.inputs if value is not None}
+        for value in read:
+            if len(value._uses) > 1:
+                value._uses = dict.fromkeys(sorted(value._uses, key=lambda use: (rank.get(use.node, -1), use.idx)))
 
     def take_in(self, function: ir.Function) -> None:
         """Take note of a new model-local function."""
@@ -241,7 +258,7 @@ class GraphState:
             residue = residue_of(owners.get(scope, scope))
             if residue is not None:
                 residue.forget_order()
-        self._list_nodes()
+        self.list_nodes()
 
     def adopt(self, model: ir.Model) -> None:
         """Take another model in the place of this one, made from it by other means."""
