@@ -333,7 +333,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     onnx.save(text.parse(SOURCE), tmp_path / "m.onnx")
     out = tmp_path / "w.safetensors"
     assert cli.main(["export-weights", str(tmp_path / "m.onnx"), "-o", str(out), "--format", "json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"files": [str(out)], "tensors": 2, "bytes": 36}
+    written = {"format_version": 1, "files": [str(out)], "tensors": 2, "bytes": 36}
+    assert json.loads(capsys.readouterr().out) == written
     assert cli.main(["export-weights", str(tmp_path / "m.onnx"), "-o", str(out)]) == 2
     for arguments in (
         ["-o", "w.txt"],
