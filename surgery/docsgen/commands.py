@@ -77,7 +77,7 @@ def _table(actions: list[argparse.Action]) -> Iterator[str]:
     for action in actions:
         names = ", ".join(f"`{usage_of(action, name)}`" for name in action.option_strings) or f"`{_metavar(action)}`"
         required = " Required." if action.required and action.option_strings else ""
-        yield f"| {cell(names)} | {cell(_sentence(action.help or ''))}{required} |"
+        yield f"| {cell(names)} | {cell(_sentence((action.help or '').replace('%%', '%')))}{required} |"
 
 
 def usage_of(action: argparse.Action, name: str) -> str:
