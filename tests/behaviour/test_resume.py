@@ -20,10 +20,10 @@ RECIPE = """
 recipe: killed
 on_failure: bisect
 rules:
-  drop-relu: {match: y = Relu(x), emit: y = x, parity: exact}
+  rule-relu: {match: y = Relu(x), emit: y = x, parity: exact}
 steps:
   - use: tidy
-  - drop-relu
+  - rule-relu
   - use: default
 """
 MOMENTS = 10
