@@ -9,7 +9,7 @@ PYTEST := -m pytest -n auto --dist worksteal --durations-by-file=10
 # The processes that tests start share the bytecode of what they import, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-slow test-all coverage test-latest test-lowest lint docs picture site lock clean
+.PHONY: demo test test-slow test-all coverage test-latest test-lowest lint docs man picture site lock clean
 
 demo: $(VENV)/installed
 	$(BIN)/surgery apply recipes/bert.yaml
@@ -56,6 +56,10 @@ lint: $(VENV)/tested
 # Writes the generated pages and, with `picture`, the picture of a run.
 docs: $(VENV)/installed
 	$(BIN)/python -m surgery.docsgen docs
+
+# The manual pages, in build/man.
+man: $(VENV)/installed
+	$(BIN)/python -m surgery.docsgen --man build/man
 
 picture: $(VENV)/installed
 	$(BIN)/python docs/images/draw.py

@@ -15,16 +15,20 @@ if TYPE_CHECKING:
     from surgery.bridges.objects import add_pass as add_pass
     from surgery.bridges.tools.installed import OptimizerPass as OptimizerPass
     from surgery.bridges.tools.running import run_tool as run_tool
+    from surgery.checkpoints.importing import import_weights as import_weights
     from surgery.differences.diff import diff as diff
     from surgery.engine.records import Result as Result
     from surgery.engine.runner import apply as apply
     from surgery.errors import BlockedError as BlockedError
     from surgery.errors import UsageError as UsageError
     from surgery.errors import WorkerError as WorkerError
+    from surgery.exporting.export import export as export
     from surgery.graph.attributes import require_form as require_form
     from surgery.graph.attributes import typed_attribute as typed_attribute
     from surgery.graph.builder import Builder as Builder
     from surgery.graph.evaluate import compute as compute
+    from surgery.graph.extents import sum_of_dims as sum_of_dims
+    from surgery.graph.finiteness import is_finite as is_finite
     from surgery.graph.graph import Graph as Graph
     from surgery.graph.literals import data_type as data_type
     from surgery.graph.literals import literal_tensor as literal_tensor
@@ -66,7 +70,9 @@ _HOMES = {
     "bench": "benchmarking.bench",
     "bisect": "bisection.bisect",
     "diff": "differences.diff",
+    "export": "exporting.export",
     "export_weights": "storage.export_weights",
+    "import_weights": "checkpoints.importing",
     "inspect": "inspection.inspect",
     "load": "storage",
     "save": "storage",
@@ -99,6 +105,7 @@ _HOMES = {
     "data_type": "graph.literals",
     "graph_pass": "registry.declare",
     "is_computed": "operators.kernels",
+    "is_finite": "graph.finiteness",
     "literal_tensor": "graph.literals",
     "misfit": "graph.misfits",
     "narrowing": "graph.narrowing",
@@ -106,6 +113,7 @@ _HOMES = {
     "pattern_pass": "registry.declare",
     "require_form": "graph.attributes",
     "saturates": "runtime.integer_products",
+    "sum_of_dims": "graph.extents",
     "typed_attribute": "graph.attributes",
     "unpacked_codes": "graph.literals",
 }
@@ -140,8 +148,10 @@ __all__ = [
     "compute",
     "data_type",
     "diff",
+    "export",
     "export_weights",
     "graph_pass",
+    "import_weights",
     "inspect",
     "is_computed",
     "literal_tensor",

@@ -6,8 +6,9 @@ negative verdict, 2 when the caller must fix something, 3 when something broke.
 
 from __future__ import annotations
 
+import difflib
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -44,6 +45,13 @@ class OutputError(SurgeryError):
     """An output cannot be written: it exists, its folder is missing, the disk is full."""
 
     code = "output"
+
+
+class TransferError(SurgeryError):
+    """A connection to a URL broke, or its server failed."""
+
+    code = "transfer"
+    exit_code = 3
 
 
 class UsageError(SurgeryError):
@@ -146,7 +154,8 @@ class PassError(SurgeryError):
 class WorkerError(SurgeryError):
     """Native code in a worker process raised, crashed, ran out of time or out of memory.
 
-    `stage` names the call that was running; `signal` the signal that ended it, if one did.
+    `stage` names the call that was running; `signal` the signal that ended it, if one did. `killed` says that the
+    process was killed by another one, or that nobody knows how it ended.
     """
 
     code = "worker"
@@ -160,10 +169,12 @@ class WorkerError(SurgeryError):
         signal: str | None = None,
         where: str | None = None,
         todo: str | None = None,
+        killed: bool = False,
     ) -> None:
         super().__init__(what, where=where, todo=todo)
         self.stage = stage
         self.signal = signal
+        self.killed = killed
 
 
 def internal(error: Exception) -> str:
@@ -174,3 +185,20 @@ def internal(error: Exception) -> str:
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     text = " ".join(str(error).split())
     return f"internal error: {type(error).__name__}{f': {text}' if text else ''}{place}"
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is most like this one, or None; capitals do not count."""
+    names = {one.lower(): one for one in known}
+    near = difflib.get_close_matches(name.lower(), names, n=1)
+    return names[near[0]] if near else None
+
+
+def neighbour(path: Path) -> str | None:
+    """Return the path of the file whose name is most like that of a missing one, in the same folder; None for none."""
+    try:
+        known = [one.name for one in path.parent.iterdir() if one.suffix]
+    except OSError:
+        return None
+    near = closest(path.name, known)
+    return str(path.parent / near) if near is not None else None

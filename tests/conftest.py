@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from socket import socket
 from typing import IO
+from zlib import crc32
 
 import pytest
 from support import short_models as short
@@ -35,9 +36,13 @@ def _interruptible() -> None:
 
 
 @pytest.fixture(autouse=True)
-def no_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Nobody's own configuration has a say in the tests."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "no-configuration"))
+def no_configuration(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Nobody's own configuration has a say in the tests, and each has a cache of its own."""
+    base = tmp_path_factory.getbasetemp()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(base / "no-configuration"))
+    monkeypatch.setenv("SURGERY_CACHE_DIR", str(base / f"cache-{crc32(request.node.nodeid.encode()):08x}"))
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -14,6 +14,7 @@ FOLDERS = [
         "pages",
         "workers",
         "operators",
+        "remote",
         "storage",
         "proto",
         "shapes",
@@ -34,8 +35,11 @@ FOLDERS = [
         "why",
         "engine",
         "caching",
+        "batching",
         "bisection",
         "inspection",
+        "checkpoints",
+        "exporting",
     ),
     *(
         "planning",
@@ -82,9 +86,9 @@ def test_no_imports_go_in_a_circle() -> None:
 
 def test_the_house_stays_small() -> None:
     between = rooms()
-    assert len(between) <= 40
-    assert floors(between) <= 15
-    assert sum(map(len, between.values())) <= 276
+    assert len(between) <= 47
+    assert floors(between) <= 17
+    assert sum(map(len, between.values())) <= 356
 
 
 def test_only_four_files_stand_in_no_folder() -> None:

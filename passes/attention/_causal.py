@@ -1,5 +1,6 @@
 """Masks that hide keys to come: what is known of them from the comparisons of positions that they are made of."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -24,13 +25,14 @@ Number = tuple[str, int]
 class Hidden:
     """What a mask hides: keys to come; keys `window` or more places back; further keys, which are not known.
 
-    `low` is what it adds to hidden scores. It adds 0 to the others.
+    `low` is what it adds to hidden scores. To the others it adds `bias`, which may hide more of them, or 0.
     """
 
     is_causal: bool
     window: int | None
     others: bool
     low: float
+    bias: Value | None = None
 
 
 def hidden(mask: Value, past: int | str) -> Hidden | None:
@@ -40,13 +42,13 @@ def hidden(mask: Value, past: int | str) -> Hidden | None:
     extents = mask.shape
     if choice is None or choice.op != "Where" or extents is None or len(extents) < 2:
         return None
-    values = [operand.scalar for operand in choice.inputs[1:] if operand is not None]
-    seen = [isinstance(value, float) and value == 0 for value in values]
-    if seen.count(True) != 1 or not all(isinstance(value, float) for value in values):
+    branches = choice.required_input(1), choice.required_input(2)
+    shown = _shown(branches)
+    if shown is None:
         return None
-    low = values[1 - seen.index(True)]
+    bias, low = branches[shown], branches[1 - shown].scalar
     upper, window, others = False, None, False
-    for term, negated in _terms(choice.required_input(0), not seen[0]):
+    for term, negated in _terms(choice.required_input(0), shown != 0):
         bound = _bound(term, negated, extents[-2:], ("", past) if isinstance(past, int) else (past, 0))
         if bound == (True, 0):
             upper = True
@@ -54,7 +56,17 @@ def hidden(mask: Value, past: int | str) -> Hidden | None:
             window = -bound[1]
         else:
             others = True
-    return Hidden(upper, window, others, low)
+    return Hidden(upper, window, others, low, None if bias.scalar == 0 else bias)
+
+
+def _shown(branches: tuple[Value, Value]) -> int | None:
+    """Return which branch of a Where is added to scores that are not hidden: 0, or a tensor next to minus infinity."""
+    numbers = [branch.scalar for branch in branches]
+    zeros = [isinstance(number, float) and number == 0 for number in numbers]
+    if all(isinstance(number, float) for number in numbers):
+        return zeros.index(True) if zeros.count(True) == 1 else None
+    lowest = [number == -math.inf for number in numbers]
+    return lowest.index(False) if lowest.count(True) == 1 else None
 
 
 def _below(value: Value) -> Value:

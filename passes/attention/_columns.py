@@ -171,8 +171,13 @@ def biased(parts: Sequence[Columns]) -> dict[Value, Biased]:
 
 
 def _is_product(node: Node) -> bool:
-    """Return whether a node gives out a product, or a part of one that others are split from."""
-    source = node if node.op != "Split" else node.required_input(0).producer
+    """Return whether a node gives out a product, or a part of one that others are split from, biased or not."""
+    if node.op != "Split":
+        return node.op == "MatMul"
+    source = node.required_input(0).producer
+    if source is not None and source.op == "Add":
+        makers = [value.producer for value in source.inputs if value is not None and not value.is_constant]
+        source = makers[0] if len(makers) == 1 else None
     return source is not None and source.op == "MatMul"
 
 

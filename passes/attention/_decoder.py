@@ -140,6 +140,8 @@ def flattened(value: Value, new: Builder) -> Value:
         return cut.flat
     extents, turn = value.shape, value.producer
     assert extents is not None and isinstance(extents[1], int) and isinstance(extents[3], int)
+    if extents[1] == 1 and turn is not None and turn.op == "Reshape":
+        return new.node("Reshape", value, new.constant(np.array([0, -1, extents[3]], np.int64), "flat"))
     if turn is not None and turn.op == "Transpose" and turn.attr("perm") == [0, 2, 1, 3]:
         rows = turn.required_input(0)
     else:

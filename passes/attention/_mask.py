@@ -1,49 +1,8 @@
-"""Masks that are added to attention scores: whether they are finite, and in the form that runtimes take."""
+"""Masks that are added to attention scores, in the form that runtimes take."""
 
 import numpy as np
 
 from surgery import Builder, Value
-
-MOVES = {"Expand", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
-COMBINES = {"Add", "Concat", "Max", "Min", "Mul", "Sub"}
-
-
-def is_finite(mask: Value) -> bool:
-    """Return whether a mask surely holds no infinity: made by selecting and moving from finite constants.
-
-    Sums and products of finite values count as finite.
-    """
-    pending, seen = [mask], set[Value]()
-    while pending:
-        value = pending.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        if value.is_constant:
-            array = value.constant
-            if array is None or not np.isfinite(array.astype(np.float64)).all():
-                return False
-            continue
-        above = _above(value)
-        if above is None:
-            return False
-        pending += above
-    return True
-
-
-def _above(value: Value) -> list[Value] | None:
-    """List the values that a value takes its elements from; None when infinities may come in."""
-    if value.dtype is not None and not value.dtype.is_floating_point():
-        return []
-    node = value.producer
-    inputs = [] if node is None else [operand for operand in node.inputs if operand is not None]
-    if node is None:
-        return None
-    if node.op in MOVES or node.op == "Cast":
-        return inputs[:1]
-    if node.op == "Where":
-        return inputs[1:]
-    return inputs if node.op in COMBINES else None
 
 
 def clamped(mask: Value, new: Builder) -> Value:

@@ -1,25 +1,55 @@
 """Rotary position embeddings written out: what is rotated, by which cosines and sines, and their halves."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from surgery import Builder, Node, Value
+from surgery import Builder, Graph, Node, Value
 
 from ._core import only_reader, scalar_factor
+from ._shared import split
 
 _STEPS = 8
 """How many nodes are followed from cos or sin to the Concat that repeats its halves."""
 
 
+Dims = tuple[int | str | None, ...]
+
+
 @dataclass(frozen=True)
 class Rotation:
-    """A tensor of heads, the factors, and the nodes that turn it."""
+    """A tensor of heads, the factors, the nodes that turn it, and what they make.
+
+    Where the rotation `is_halved`, the factors have half of the columns that are turned. With a `width`, so many first
+    columns of each head are turned. Where there are `pieces`, the heads are these two parts of `data`, one after the
+    other, which a Split gives out.
+    """
 
     data: Value
     cos: Value
     sin: Value
     nodes: frozenset[Node]
+    end: Value
+    is_halved: bool = False
+    width: int | None = None
+    pieces: tuple[Value, Value] | None = None
+
+    @property
+    def shape(self) -> Dims | None:
+        """The dims of the heads."""
+        shape = self.data.shape
+        if shape is None or not self.pieces:
+            return shape
+        return (*shape[:-1], sum(_width(piece) for piece in self.pieces))
+
+    @property
+    def angles_shape(self) -> Dims:
+        """The dims of cos or sin of their own for each element of the batch and head."""
+        *outer, size = self.shape or (None,)
+        assert isinstance(size, int)
+        turned = size if self.width is None else self.width
+        return (*outer, turned // 2 if self.is_halved else turned)
 
     @property
     def is_alone(self) -> bool:
@@ -27,6 +57,14 @@ class Rotation:
         made = {value for node in self.nodes for value in node.outputs}
         read = {value for node in self.nodes for value in node.inputs}
         return all(not value.is_output and set(value.consumers) <= self.nodes for value in made & read)
+
+
+def rotations(graph: Graph) -> Iterator[tuple[Node, Rotation]]:
+    """Yield all rotations of a graph, with the node that each is read from."""
+    for node in graph.nodes("Add", "Concat"):
+        found = None if node.is_removed else rotation(node) if node.op == "Add" else halves(node)
+        if found is not None:
+            yield node, found
 
 
 def rotation(add: Node) -> Rotation | None:
@@ -42,8 +80,106 @@ def rotation(add: Node) -> Rotation | None:
                 data, nodes = half_turn
                 cos = plain.required_input(0 if plain.input(1) == data else 1)
                 inside = frozenset({add, plain, turned, *nodes})
-                return Rotation(data, cos, turned.required_input(1 - place), inside)
+                return Rotation(data, cos, turned.required_input(1 - place), inside, add.outputs[0])
     return None
+
+
+def halves(concat: Node) -> Rotation | None:
+    """Read the Concat of x1 * cos - x2 * sin and x2 * cos + x1 * sin, x1 and x2 being the halves of what is turned."""
+    rank = concat.outputs[0].rank
+    if rank is None or concat.attr("axis") not in (-1, rank - 1) or len(concat.inputs) not in (2, 3):
+        return None
+    difference, total = (concat.required_input(place).producer for place in (0, 1))
+    if difference is None or total is None or (difference.op, total.op) != ("Sub", "Add"):
+        return None
+    inside = [concat, difference, total]
+    products = [value.producer for node in inside[1:] for value in node.inputs if value is not None]
+    if len(products) != 4 or any(node is None or node.op != "Mul" for node in products):
+        return None
+    real, imaginary, *others = [node for node in products if node is not None]
+    for low, cos in _orders(real):
+        for high, sin in _orders(imaginary):
+            crossed = {frozenset((high, cos)), frozenset((low, sin))}
+            if {frozenset(node.inputs) for node in others} == crossed:
+                found = _of_halves(low, high, (cos, sin), frozenset({*inside, real, imaginary, *others}), concat)
+                if found is not None:
+                    return found
+    return None
+
+
+def _orders(product: Node) -> tuple[tuple[Value, Value], tuple[Value, Value]]:
+    first, second = product.required_input(0), product.required_input(1)
+    return (first, second), (second, first)
+
+
+def _of_halves(
+    low: Value, high: Value, factors: tuple[Value, Value], inside: frozenset[Node], concat: Node
+) -> Rotation | None:
+    """Return the rotation of two halves that are cut from one tensor."""
+    first, second = low.producer, high.producer
+    data = None if first is None else first.input(0)
+    if first is None or second is None or data is None or second.input(0) != data or data.shape is None:
+        return None
+    rank, size = len(data.shape), data.shape[-1]
+    if not isinstance(size, int):
+        return None
+    bounds = last_range(low, rank, size), last_range(high, rank, size)
+    width = 0 if bounds[1] is None else bounds[1][1]
+    if width < 2 or bounds != ((0, width // 2), (width // 2, width)) or width % 2:
+        return None
+    found = Rotation(data, *factors, inside | {first, second}, concat.outputs[0], is_halved=True, width=width)
+    if len(concat.inputs) == 3:
+        return _with_rest(found, concat.required_input(2))
+    after = only_reader(found.end)
+    if after is not None and after.op == "Concat" and len(after.inputs) == 2 and after.input(0) == found.end:
+        whole = _with_rest(found, after.required_input(1)) if after.attr("axis") in (-1, rank - 1) else None
+        if whole is not None:
+            return replace(whole, nodes=whole.nodes | {after}, end=after.outputs[0])
+    return replace(found, width=None) if width == size else None
+
+
+def gathered(found: Rotation, opset: int, new: Builder) -> Value:
+    """Return the heads of which columns are turned, where need be from a Split that leaves them in one piece."""
+    node = None if found.pieces is None else found.pieces[0].producer
+    if node is None or found.pieces is None:
+        return found.data
+    first, widths = found.pieces[0].output_index or 0, [_width(value) for value in node.outputs]
+    joined = [*widths[:first], sum(widths[first : first + 2]), *widths[first + 2 :]]
+    parts = split(found.data, len(found.shape or ()) - 1, joined, new, opset)
+    others = [*node.outputs[:first], *node.outputs[first + 2 :]]
+    for old, value in zip(others, [*parts[:first], *parts[first + 1 :]]):
+        if old.is_used:
+            new.replace(old, value)
+    return parts[first]
+
+
+def _width(value: Value) -> int:
+    """Return the last dim, which is known."""
+    last = (value.shape or (None,))[-1]
+    assert isinstance(last, int)
+    return last
+
+
+def _with_rest(found: Rotation, rest: Value) -> Rotation | None:
+    """Return a rotation after which the columns that are not turned stand, of the same heads."""
+    assert found.width is not None
+    cut, data = rest.producer, found.data
+    whole = None if cut is None else cut.input(0)
+    if cut is None or whole is None or whole.shape is None or not isinstance(whole.shape[-1], int):
+        return None
+    rank, size, nodes = len(whole.shape), whole.shape[-1], found.nodes | {cut}
+    stays = last_range(rest, rank, size)
+    if data != whole:
+        inner = data.producer
+        if inner is None or inner.input(0) != whole or stays is None:
+            return None
+        bounds = last_range(data, rank, size)
+        if inner == cut and len(cut.outputs) > 2 and bounds == (stays[0] - found.width, stays[0]):
+            return replace(found, data=whole, nodes=nodes, pieces=(data, rest))
+        if bounds != (0, found.width):
+            return None
+        nodes |= {inner}
+    return replace(found, data=whole, nodes=nodes) if stays == (found.width, size) else None
 
 
 def _half_turn(value: Value) -> tuple[Value, list[Node]] | None:
@@ -141,27 +277,16 @@ def half(value: Value, new: Builder) -> Value:
     return new.node(producer.op, *inputs)
 
 
-@dataclass(frozen=True)
-class Partial:
-    """A rotation of the first columns of each head: of `data`, `width` columns; `end` is the whole turned."""
-
-    data: Value
-    width: int
-    end: Value
-    nodes: frozenset[Node]
-
-
-def partial(found: Rotation, turned: Value) -> Partial | None:
-    """Read the Concat that puts the columns of a head that are not turned after those that are."""
-    concat, cut = only_reader(turned), found.data.producer
-    if concat is None or concat.op != "Concat" or len(concat.inputs) != 2 or concat.input(0) != turned or cut is None:
-        return None
-    whole, rest = cut.input(0), concat.required_input(1)
-    if whole is None or whole.shape is None or rest.producer is None or rest.producer.input(0) != whole:
-        return None
-    rank, size, width = len(whole.shape), whole.shape[-1], (found.data.shape or (None,))[-1]
-    if not isinstance(size, int) or not isinstance(width, int) or concat.attr("axis") not in (-1, rank - 1):
-        return None
-    if last_range(found.data, rank, size) != (0, width) or last_range(rest, rank, size) != (width, size):
-        return None
-    return Partial(whole, width, concat.outputs[0], frozenset({concat, cut, rest.producer}))
+def widened(found: Rotation) -> Rotation:
+    """Return the rotation of whole heads, where a Concat puts the columns that are not turned after those that are."""
+    concat, size = only_reader(found.end), (found.data.shape or (None,))[-1]
+    if found.is_halved or concat is None or concat.op != "Concat" or len(concat.inputs) != 2:
+        return found
+    rank = found.data.rank
+    if concat.input(0) != found.end or rank is None or concat.attr("axis") not in (-1, rank - 1):
+        return found
+    assert isinstance(size, int)
+    whole = _with_rest(replace(found, width=size), concat.required_input(1))
+    if whole is None or whole.data == found.data:
+        return found
+    return replace(whole, nodes=whole.nodes | {concat}, end=concat.outputs[0])

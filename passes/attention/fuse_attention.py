@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from surgery import Builder, Graph, Node, Parity, Value, graph_pass
+from surgery import Builder, Graph, Node, Parity, Value, graph_pass, is_finite
 
 from ._core import Core, Heads, Repetition, Side, flat_apart, flat_behind, heads, repetition
-from ._mask import clamped, fits, for_all_queries, is_finite
+from ._mask import clamped, fits, for_all_queries
 from ._shared import Masks, hand_on, rewrite_cores
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from surgery import Builder, Graph, Node, Parity, Value, graph_pass
 
 from ._core import Side, heads
-from ._rotation import Partial, Rotation, fits, half, partial, repeats, rotation
+from ._rotation import Rotation, fits, gathered, half, repeats, rotations, widened
 from ._shared import ints
 
 OPERATOR = "com.microsoft::RotaryEmbedding"
@@ -23,7 +23,8 @@ def fuse_contrib_rotary_embedding(graph: Graph) -> None:
 
     Right because the kernel of ONNX Runtime (rotary_embedding.cc) turns the pair (x1, x2) of the halves of each head
     into (x1 cos - x2 sin, x2 cos + x1 sin), which is the sum written out when the two halves of cos, and of sin, are
-    the same: they must come from a Concat of one value with itself, or be constant. Where only the first columns of a
+    the same: they must come from a Concat of one value with itself, or be constant. That pair, written as the Concat of
+    a difference and a sum, is read too; cos and sin are one half there. Where only the first columns of a
     head are turned, and a Concat puts the others after them, `rotary_embedding_dim` says how many.
 
     The kernel looks cos and sin up by position, in a table that has an end. Here the table holds one row for each
@@ -51,10 +52,7 @@ def fuse_contrib_rotary_embedding(graph: Graph) -> None:
         }
     """
     prepared: dict[Any, Tables] = defaultdict(dict)
-    for node in graph.nodes("Add"):
-        found = rotation(node)
-        if found is None:
-            continue
+    for node, found in rotations(graph):
         scope = node.scope
         tables = dict(prepared[scope])
         with graph.site(node) as new:
@@ -64,46 +62,46 @@ def fuse_contrib_rotary_embedding(graph: Graph) -> None:
 
 
 def _fuse(found: Rotation, add: Node, tables: Tables, new: Builder) -> None:
-    shape = found.data.shape
+    shape = found.shape
     new.require(shape is not None and len(shape) == 4, "the rotated tensor is not of rank 4")
     assert shape is not None
     new.require_operator(OPERATOR, found.data)
     new.require(found.is_alone, "a value inside the rotation is read elsewhere too")
     new.require(isinstance(shape[1], int), "the number of heads is not known")
     for factors in (found.cos, found.sin):
-        new.require(fits(factors, shape), "cos or sin is not known to fit the heads")
-        new.require(repeats(factors), "the halves of cos or sin are not known to be the same")
-    cos, sin = (_table(factors, tables, new) for factors in (found.cos, found.sin))
-    positions = _positions(found, add.opset, tables, new)
-    part = partial(found, add.outputs[0])
-    data, end, nodes = (found.data, add.outputs[0], found.nodes) if part is None else _whole(found, part)
-    attributes = {"num_heads": shape[1], "rotary_embedding_dim": None if part is None else part.width}
+        new.require(fits(factors, found.angles_shape), "cos or sin is not known to fit the heads")
+        same = found.is_halved or repeats(factors)
+        new.require(same, "the halves of cos or sin are not known to be the same")
+    cos, sin = (_table(factors, found, tables, new) for factors in (found.cos, found.sin))
+    positions = _positions(found, tables, new)
+    whole = widened(found)
+    data, size = gathered(whole, add.opset, new), (whole.shape or ())[-1]
+    attributes = {"num_heads": shape[1], "rotary_embedding_dim": whole.width}
+    assert isinstance(size, int) and isinstance(shape[1], int)
 
     def turned(value: Value) -> Value:
         return new.node(OPERATOR, value, positions, cos, sin, attributes=attributes)
 
-    rows = _rows(data, nodes)
-    if rows is None:
-        new.replace(end, turned(data))
-        return
-    size = (data.shape or ())[-1]
-    assert isinstance(size, int) and isinstance(shape[1], int)
-    again = new.node("Reshape", turned(_flat(rows, new)), ints(new, 0, 0, shape[1], size))
-    new.replace(end, new.node("Transpose", again, perm=[0, 2, 1, 3]))
+    rows = _rows(data, whole.nodes)
+    if rows is not None:
+        again = new.node("Reshape", turned(_flat(rows, new)), ints(new, 0, 0, shape[1], size))
+        new.replace(whole.end, new.node("Transpose", again, perm=[0, 2, 1, 3]))
+    elif shape[1] == 1 and data.producer is not None and data.producer.op == "Reshape":
+        flat = turned(new.node("Reshape", data, ints(new, 0, -1, size)))  # one head is where a Transpose would put it
+        new.replace(whole.end, new.node("Reshape", flat, ints(new, 0, 1, -1, size)))
+    else:
+        new.replace(whole.end, turned(data))
 
 
-def _whole(found: Rotation, part: Partial) -> tuple[Value, Value, frozenset[Node]]:
-    return part.data, part.end, found.nodes | part.nodes
-
-
-def _table(factors: Value, tables: Tables, new: Builder) -> Value:
+def _table(factors: Value, found: Rotation, tables: Tables, new: Builder) -> Value:
     """Return one half of cos or sin with a row for each token."""
-    source = _source(factors)
-    if source not in tables:
-        size = (factors.shape or ())[-1]
+    source, size = _source(factors), found.angles_shape[-1]
+    key = source, found.is_halved
+    if key not in tables:
         assert isinstance(size, int)
-        tables[source] = new.node("Reshape", half(source, new), ints(new, -1, size // 2))
-    return tables[source]
+        width = size if found.is_halved else size // 2
+        tables[key] = new.node("Reshape", source if found.is_halved else half(source, new), ints(new, -1, width))
+    return tables[key]
 
 
 def _source(factors: Value) -> Value:
@@ -114,7 +112,7 @@ def _source(factors: Value) -> Value:
     return lifted if lifted is not None and lifted.shape == (shape[0], *shape[2:]) else factors
 
 
-def _positions(found: Rotation, opset: int, tables: Tables, new: Builder) -> Value:
+def _positions(found: Rotation, tables: Tables, new: Builder) -> Value:
     """Number the rows of the tables: [batch, sequence], or the first where they are the same for the whole batch."""
     extents = [factors.shape or () for factors in (found.cos, found.sin)]
     new.require(extents[0][0] == extents[1][0], "one of cos and sin is the same for the whole batch")

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from surgery import Builder, Graph, Node, Parity, Value, data_type, graph_pass
+from surgery import Builder, Graph, Node, Parity, Value, data_type, graph_pass, is_finite
 
 from ._causal import Hidden, hidden
 from ._core import core
 from ._decoder import Decoder, decoder, flattened, fresh_columns
 from ._dependence import Dependence
-from ._mask import clamped, fits, is_finite
+from ._mask import clamped, fits
 from ._shared import hand_on_flat, ints
 from ._written import explain
 
@@ -39,6 +39,8 @@ def fuse_group_query_attention(graph: Graph) -> None:
     - Without keys of earlier runs, or with one query or one element of the batch, `causal` is 0 and the mask is the
       bias alone, whatever it hides. A row that is masked whole is uniform in both; infinities are refused, and the
       lowest number of the type is halved, as in fuse-attention.
+    - A mask that is minus infinity for keys to come, and adds a bias to the other scores, is `causal` with that bias:
+      each query sees itself at least, so that no row is masked whole.
     - With keys of earlier runs, several queries and a batch the kernel wants `query_seqlens`, all of the length of
       this run, and `causal`. The mask must hide keys to come by a comparison of positions (Range) that is in the
       graph; where that is all it hides, there is no bias. A sliding window is `local_window_size`.
@@ -124,8 +126,12 @@ def _fuse(softmax: Node, ready: Ready, dependence: Dependence, new: Builder) -> 
         new.replace(read.values.whole, results[2])
     result = results[0]
     if form.restores_rows:
-        assert found.mask is not None
-        result = _restored(read, found.mask, results, ready, softmax.opset, new)
+        assert form.bias is not None and found.mask is not None
+        new.require(
+            (found.mask.rank or 0) < 3 or (found.mask.shape or ())[-3] == 1,
+            "the mask differs from head to head, and a row may be masked whole",
+        )
+        result = _restored(read, form.bias, results, ready, softmax.opset, new)
     hand_on_flat(found.context, result, read.count * read.keys.times, read.size, new)
 
 
@@ -138,19 +144,28 @@ def _form(read: Decoder, ready: Ready, dependence: Dependence, opset: int, new: 
     new.require(fits(mask, *wanted), "the mask is not known to fit the scores")
     states = {read.keys.whole, read.values.whole}
     new.require(not dependence.any_on([mask], states), "the mask is computed from keys or values")
-    new.require(is_finite(mask), "the mask may hold infinities")
     found = hidden(mask, read.past)
     if found is not None and found.is_causal and not found.others:
-        return Form(_window(found), None, needs_lengths=not read.takes_any_bias, restores_rows=False)
+        return Form(_window(found), *_also(found, read, ready, opset, new), restores_rows=False)
+    new.require(is_finite(mask), "the mask may hold infinities")
     if read.takes_any_bias:
-        return Form(
-            {"causal": 0}, _bias(mask, read, ready, opset, new, lowest=True), needs_lengths=False, restores_rows=False
-        )
+        bias = _bias(mask, read, ready, opset, new)
+        return Form({"causal": 0}, bias, needs_lengths=False, restores_rows=False)
     new.require(found is not None and found.is_causal, "the mask is not known to hide keys to come, next to a past")
     assert found is not None
     new.require(_swallows(found, mask), "scores count next to what the mask adds, and a row may be masked whole")
-    bias = _bias(mask, read, ready, opset, new, lowest=False)
+    bias = _bias(mask, read, ready, opset, new)
     return Form(_window(found), bias, needs_lengths=True, restores_rows=True)
+
+
+def _also(found: Hidden, read: Decoder, ready: Ready, opset: int, new: Builder) -> tuple[Value | None, bool]:
+    """Return what is added to scores that a causal mask or a window does not hide, and if there have to be lengths."""
+    if found.bias is None:
+        return None, not read.takes_any_bias
+    wanted = read.batch, read.count * read.keys.times, read.length, read.total
+    new.require(fits(found.bias, *wanted), "the mask is not known to fit the scores")
+    new.require(is_finite(found.bias), "the mask may hold infinities")
+    return _bias(found.bias, read, ready, opset, new), not read.takes_any_bias
 
 
 def _window(found: Hidden) -> dict[str, int]:
@@ -163,13 +178,16 @@ def _swallows(found: Hidden, mask: Value) -> bool:
     return found.low <= float(np.finfo(mask.dtype.numpy()).min) / 4
 
 
-def _bias(mask: Value, read: Decoder, ready: Ready, opset: int, new: Builder, *, lowest: bool) -> Value:
-    """Return a mask of rank 4 with a row for each query; with `lowest`, its lowest number is raised."""
-    key = "bias", mask, read.length, lowest
+def _bias(mask: Value, read: Decoder, ready: Ready, opset: int, new: Builder) -> Value:
+    """Return a mask of rank 4 with a row for each query, its lowest number raised.
+
+    The kernel gives zeros for a row of the lowest number, also where the scores of such a row count alike written out.
+    """
+    key = "bias", mask, read.length
     if key not in ready:
         extents = mask.shape
         assert extents is not None
-        value = clamped(mask, new) if lowest else mask
+        value = clamped(mask, new)
         missing = list(range(4 - len(extents)))
         value = new.node("Unsqueeze", value, ints(new, *missing)) if missing else value
         if extents[-2] == 1 and read.length != 1:
@@ -209,23 +227,19 @@ def _dim(value: Value, axis: int, opset: int, new: Builder) -> Value:
     return new.node("Gather", new.node("Shape", value), ints(new, axis))
 
 
-def _restored(read: Decoder, mask: Value, results: tuple[Value, ...], ready: Ready, opset: int, new: Builder) -> Value:
-    """Let rows that are masked whole be the mean of all values."""
-    extents = mask.shape
-    assert extents is not None and mask.dtype is not None
-    new.require(
-        len(extents) < 3 or extents[-3] == 1, "the mask differs from head to head, and a row may be masked whole"
-    )
-    if ("rows", mask) not in ready:
-        best = _reduced("ReduceMax", mask, -1, 1, opset, new)
-        best = new.node("Squeeze", best, ints(new, 1)) if len(extents) == 4 else best
-        floor = np.array(np.finfo(mask.dtype.numpy()).min / 8, mask.dtype.numpy())
-        ready["rows", mask] = new.node("Greater", best, new.constant(floor, "masked"))
+def _restored(read: Decoder, bias: Value, results: tuple[Value, ...], ready: Ready, opset: int, new: Builder) -> Value:
+    """Let rows that a bias of rank 4 masks whole be the mean of all values."""
+    if ("rows", bias) not in ready:
+        best = new.node("Squeeze", _reduced("ReduceMax", bias, -1, 1, opset, new), ints(new, 1))
+        dtype = read.core.queries.dtype
+        assert dtype is not None
+        floor = np.array(np.finfo(dtype.numpy()).min / 8, dtype.numpy())
+        ready["rows", bias] = new.node("Greater", best, new.constant(floor, "masked"))
     mean = _reduced("ReduceMean", results[2], 2, 0, opset, new)
     groups = new.constant(np.repeat(np.arange(read.count), read.keys.times), "groups")
     each = new.node("Gather", mean, groups, axis=1)
     row = new.node("Reshape", each, ints(new, 0, 1, read.count * read.keys.times * read.size))
-    return new.node("Where", ready["rows", mask], results[0], row)
+    return new.node("Where", ready["rows", bias], results[0], row)
 
 
 def _reduced(op: str, value: Value, axis: int, keepdims: int, opset: int, new: Builder) -> Value:

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from surgery import Builder, Graph, Node, Parity, Value, graph_pass
+from surgery import Builder, Graph, Node, Parity, Value, graph_pass, is_finite
 
 from ._bias import joined_bias, require_fit
 from ._core import Core, core
 from ._dependence import Dependence
-from ._mask import fits, is_finite
+from ._mask import fits
 from ._operands import Operands, flat_operands, operands
 from ._shared import hand_on_flat
 from ._steps import is_attention

@@ -6,7 +6,7 @@ from typing import Any
 from surgery import Builder, Graph, Node, Parity, Value, graph_pass
 
 from ._core import Side, heads
-from ._rotation import Rotation, fits, repeats, rotation
+from ._rotation import Rotation, fits, gathered, repeats, rotations
 from ._shared import ints
 
 
@@ -16,7 +16,8 @@ def fuse_rotary_embedding(graph: Graph) -> None:
 
     Right because the operator turns the pair (x1, x2) of the halves of each head into (x1 cos - x2 sin,
     x2 cos + x1 sin), which is the sum written out when the two halves of cos, and of sin, are the same: they must
-    come from a Concat of one value with itself, or be constant. The operator reads one half of them, for each
+    come from a Concat of one value with itself, or be constant. That pair, written as the Concat of a difference and a
+    sum, is read too; cos and sin are one half there. The operator reads one half of them, for each
     element of the batch. A head that a Reshape and a Transpose cut out of a flat tensor is turned before it is cut.
 
     Example:
@@ -39,9 +40,8 @@ def fuse_rotary_embedding(graph: Graph) -> None:
         }
     """
     prepared: dict[Any, dict[Value, Value]] = defaultdict(dict)
-    for node in graph.nodes("Add"):
-        found = rotation(node) if node.opset >= 23 else None
-        if found is None:
+    for node, found in rotations(graph):
+        if node.opset < 23:
             continue
         caches, ready = prepared[node.scope], dict[Value, Value]()
         with graph.site(node) as new:
@@ -51,30 +51,33 @@ def fuse_rotary_embedding(graph: Graph) -> None:
 
 
 def _fuse(found: Rotation, add: Node, caches: dict[Value, Value], new: Builder) -> dict[Value, Value]:
-    shape, dtype = found.data.shape, found.data.dtype
+    shape, dtype = found.shape, found.data.dtype
     new.require(shape is not None and len(shape) == 4, "the rotated tensor is not of rank 4")
     assert shape is not None
     new.require(new.target.computes("RotaryEmbedding", dtype, add.opset), "no runtime has the operator for this type")
     new.require(found.is_alone, "a value inside the rotation is read elsewhere too")
     ready = {}
     for factors in (found.cos, found.sin):
-        new.require(fits(factors, shape), "cos or sin is not known to fit the heads")
-        new.require(repeats(factors), "the halves of cos or sin are not known to be the same")
-        ready[factors] = caches.get(factors) or _cache(factors, found.data, new)
-    new.replace(add.outputs[0], _rotated(found, ready[found.cos], ready[found.sin], new))
+        new.require(fits(factors, found.angles_shape), "cos or sin is not known to fit the heads")
+        same = found.is_halved or repeats(factors)
+        new.require(same, "the halves of cos or sin are not known to be the same")
+        ready[factors] = caches.get(factors) or _cache(factors, found, new)
+    new.replace(found.end, _rotated(found, ready[found.cos], ready[found.sin], new))
     return ready
 
 
-def _cache(factors: Value, data: Value, new: Builder) -> Value:
+def _cache(factors: Value, found: Rotation, new: Builder) -> Value:
     """Return one half of cos or sin as [batch, sequence, size / 2]."""
-    extents, shape = factors.shape, data.shape
+    data, extents, shape = found.data, factors.shape, found.shape
     assert extents is not None and shape is not None and isinstance(shape[-1], int)
     unsqueeze = factors.producer
     is_lifted = unsqueeze is not None and unsqueeze.op == "Unsqueeze" and _axes(unsqueeze) == (1,)
     plain = unsqueeze.required_input(0) if unsqueeze is not None and is_lifted else None
     if plain is None:
         plain = new.node("Squeeze", factors, ints(new, 1))
-    half = new.node("Slice", plain, ints(new, 0), ints(new, shape[-1] // 2), ints(new, 2))
+    half = plain
+    if not found.is_halved:
+        half = new.node("Slice", plain, ints(new, 0), ints(new, shape[-1] // 2), ints(new, 2))
     if extents[0] == shape[0]:
         return half
     cut = heads(Side(data))
@@ -89,10 +92,14 @@ def _axes(unsqueeze: Node) -> tuple[int | str, ...] | None:
 
 def _rotated(found: Rotation, cos: Value, sin: Value, new: Builder) -> Value:
     cut, turn = heads(Side(found.data)), found.data.producer
-    if cut is None or turn is None or not set(found.data.consumers) <= found.nodes or found.data.is_output:
-        return new.node("RotaryEmbedding", found.data, cos, sin)
+    attributes = {"rotary_embedding_dim": found.width}
+    is_read = found.data.is_output or not set(found.data.consumers) <= found.nodes
+    if cut is None or turn is None or is_read or found.pieces:
+        count = (found.shape or ())[1] if found.width is not None else None
+        data = gathered(found, 23, new)
+        return new.node("RotaryEmbedding", data, cos, sin, attributes={**attributes, "num_heads": count})
     reshape = turn.required_input(0).producer
     assert reshape is not None
-    flat = new.node("RotaryEmbedding", cut.flat, cos, sin, num_heads=cut.count)
+    flat = new.node("RotaryEmbedding", cut.flat, cos, sin, attributes={**attributes, "num_heads": cut.count})
     again = new.node("Reshape", flat, reshape.required_input(1), attributes=dict(reshape.attributes))
     return new.node("Transpose", again, perm=[0, 2, 1, 3])

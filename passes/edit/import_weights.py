@@ -18,7 +18,7 @@ def import_weights(
     transpose: TensorNames | None = None,
     unknown: Literal["error", "ignore"] = "error",
 ) -> None:
-    r"""Replace the elements of initializers by tensors of a file: .safetensors, an index of shards, or .npz.
+    r"""Replace the elements of initializers by tensors of a file: .safetensors, .npz, .pt, .gguf, an index of shards.
 
     A tensor of the file goes into the initializer of its name, which must be of the same type and dims; one that is
     not, is an error, and then nothing is imported. Initializers that the file does not have keep what they hold, and so

@@ -14,10 +14,11 @@ import math
 from dataclasses import dataclass
 from functools import partial
 
-from surgery import Refusal, Value
+from surgery import Refusal, Value, is_finite, sum_of_dims
 
 from ._contrib import (
     UNKNOWN_HEAD,
+    Dim,
     by_head,
     counted,
     dims_of,
@@ -40,7 +41,8 @@ _INT64 = "tensor(int64)"
 class _Lengths:
     """Tensors of int64: how many positions are new and the longest sequence has, [1]; and by sequence, [batch, 1]:
     how many it has, and how many were known before, None for no sequence any. `is_prompt` says whether all are new;
-    where `counts`, [batch, 1], says how many of the new ones are no padding, nothing asks for that."""
+    where `counts`, [batch, 1], says how many of the new ones are no padding, nothing asks for that. Where `is_uniform`
+    all sequences have the positions of the past and the new ones, and `before` is [1]."""
 
     new: Value
     longest: Value
@@ -48,6 +50,7 @@ class _Lengths:
     before: Value | None
     is_prompt: Value | None
     counts: Value | None = None
+    is_uniform: bool = False
 
 
 @part("com.microsoft::GroupQueryAttention")
@@ -60,7 +63,8 @@ def _group_query_attention(call: Call, place: Lowering) -> Result:
     if call.attr("do_rotary", 0):
         query, key = (_rotated(call, one, lengths, size, place) for one in (query, key))
     present = [_cached(call.find(index), new, lengths, place) for index, new in ((3, key), (4, value))]
-    keys, values = present if call.find(3) is None else (_filled(one, lengths, place) for one in present)
+    filled = lengths.is_uniform or call.find(3) is None
+    keys, values = present if filled else (_filled(one, lengths, place) for one in present)
     keys, values = (repeated(one, heads // groups, groups, place) for one in (keys, values))
     wide = [widened(one, place) for one in (query, keys, values)]
     made = joined(_attended(call, wide, lengths, size, place), place, heads * size)
@@ -98,6 +102,11 @@ def _tensors(call: Call, heads: int, groups: int, place: Lowering) -> tuple[Valu
 def _lengths(call: Call, place: Lowering) -> _Lengths:
     """Compute lengths; without a past all positions are new."""
     new, one = extent(call.input(0), 1, place), place.integers([1], "one")
+    if _is_uniform(call):
+        past = call.find(3)
+        before = None if past is None else extent(past, 2, place)
+        longest = new if before is None else place.node("Add", before, new)
+        return _Lengths(new, longest, longest, before, None, is_uniform=True)
     totals = unsqueezed(place.node("Add", place.cast(call.input(5), _INT64), one), [1], place)
     if call.find(3) is None:
         return _Lengths(new, new, totals, None, None)
@@ -109,6 +118,26 @@ def _lengths(call: Call, place: Lowering) -> _Lengths:
     earlier = place.node("Sub", totals, new)
     before = place.node("Where", is_prompt, place.integers([0], "none"), earlier)
     return _Lengths(new, longest, totals, before, is_prompt)
+
+
+def _is_uniform(call: Call) -> bool:
+    """Return whether each sequence surely consists of what the past has room for and of all new positions."""
+    past, new, wanted = call.find(3), dims_of(call.input(0))[1], call.find(16)
+    before = 0 if past is None else dims_of(past, 4)[2]
+    total = sum_of_dims(before, new)
+    if total is None or total != sum_of_dims(_same(call.find(5)), 1):
+        return False
+    return (past is None or total == _same(call.find(6))) and (wanted is None or new == _same(wanted))
+
+
+def _same(value: Value | None) -> Dim | None:
+    """Return the number that all elements of a tensor of integers are, when it is known."""
+    if value is None:
+        return None
+    if value.elements is None and value.producer is not None and value.producer.op == "Expand":
+        value = value.producer.required_input(0)
+    elements = set(value.elements or ())
+    return elements.pop() if len(elements) == 1 else None
 
 
 def _places(lengths: _Lengths, place: Lowering) -> Value:
@@ -142,6 +171,8 @@ def _cached(past: Value | None, new: Value, lengths: _Lengths, place: Lowering) 
     """Put new keys after those that were known, sequence by sequence, and zeros after them."""
     if past is None or lengths.before is None:
         return new
+    if lengths.is_uniform:
+        return place.node("Concat", past, new, axis=2)
     room = extent(past, 2, place)
     at = counted(None, place.node("Max", lengths.longest, room), place)
     since = place.node("Sub", at, lengths.before)
@@ -177,28 +208,52 @@ def _attended(call: Call, tensors: list[Value | None], lengths: _Lengths, size: 
     if cap:
         limit = place.number(cap, scores, "cap")
         scores = place.node("Mul", place.node("Tanh", place.node("Div", scores, limit)), limit)
-    scores = sum_of(place, scores, bias)
     low = place.number(-math.inf, scores, "masked")
-    scores = place.node("Where", _seen(call, lengths, place), scores, low)
+    if lengths.is_uniform:
+        scores = sum_of(place, scores, _mask(call, bias, lengths, low, place))
+    else:
+        scores = place.node("Where", _seen(call, lengths, place), sum_of(place, scores, bias), low)
     sink = widened(call.find(11), place)
     if sink is not None or call.attr("smooth_softmax", 0) == 1:
         return place.node("MatMul", _with_sink(scores, sink, place), values)
     weights = place.node("Softmax", scores, axis=-1)
-    if bias is not None or call.attr("local_window_size", -1) > 0:
+    if _may_see_none(call, bias, lengths):
         nothing = place.node("Equal", place.node("ReduceMax", scores, place.integers([-1], "last")), low)
         weights = place.node("Where", nothing, place.number(0, scores, "zero"), weights)
     return place.node("MatMul", weights, values)
 
 
+def _may_see_none(call: Call, bias: Value | None, lengths: _Lengths) -> bool:
+    """Return whether all keys of a query may be hidden; where all have the same length, each sees its own position."""
+    if bias is not None and not (lengths.is_uniform and is_finite(call.input(10))):
+        return True
+    return not lengths.is_uniform and int(call.attr("local_window_size", -1)) > 0
+
+
+def _mask(call: Call, bias: Value | None, lengths: _Lengths, low: Value, place: Lowering) -> Value | None:
+    """Return what is added to the scores where all sequences have the same length: one tensor, for all layers alike."""
+    if not call.attr("causal", 1):
+        return bias
+    shown = place.number(0, low, "shown") if bias is None else bias
+    return place.node("Where", _seen(call, lengths, place), shown, low)
+
+
 def _seen(call: Call, lengths: _Lengths, place: Lowering) -> Value:
-    """Return which keys a query sees, by sequence, head, query and key."""
+    """Return which keys a query sees, by sequence, head, query and key; by query and key where all are as long."""
     at = counted(None, lengths.longest, place)
+    if lengths.is_uniform:
+        own = unsqueezed(_places(lengths, place), [-1], place)
+        return _in_window(call, place.node("LessOrEqual", at, own), at, own, place)
     seen = unsqueezed(place.node("Less", at, lengths.totals), [1, 2], place)
     if not call.attr("causal", 1):
         return seen
     places = _places(lengths, place)
     own = unsqueezed(places, [-1] if lengths.before is None else [1, 3], place)
-    seen = place.node("And", seen, place.node("LessOrEqual", at, own))
+    return _in_window(call, place.node("And", seen, place.node("LessOrEqual", at, own)), at, own, place)
+
+
+def _in_window(call: Call, seen: Value, at: Value, own: Value, place: Lowering) -> Value:
+    """Hide keys that are as many places back as the window is wide, or more."""
     window = int(call.attr("local_window_size", -1))
     if window > 0:
         end = place.node("Add", at, place.integers([window], "window"))
@@ -231,10 +286,52 @@ def _rotary_embedding(call: Call, place: Lowering) -> Result:
         if half is None or width is None:
             raise Refusal(UNKNOWN_HEAD)
         heads = width // (2 * half)
-    if len(dims_of(positions)) == 1:
+    given = {"num_heads": heads if rank == 3 else None, "rotary_embedding_dim": turned or None}
+    interleaved = int(call.attr("interleaved", 0))
+    angles = _angles(x, positions, cos, sin, place)
+    return place.node("RotaryEmbedding", x, *angles, interleaved=interleaved, **given)
+
+
+def _angles(x: Value, positions: Value, cos: Value, sin: Value, place: Lowering) -> tuple[Value, ...]:
+    """Return cosines and sines, and the positions to look them up by, if there is a need to."""
+    one_start = len(dims_of(positions)) == 1
+    wanted = _first_rows(x, positions, cos, sin, place) if one_start else _all_rows(positions, cos, sin, place)
+    if wanted is not None:
+        return place.node("Reshape", cos, wanted), place.node("Reshape", sin, wanted)
+    if one_start:
         length = extent(x, -2, place)
         offsets = place.node("Add", positions, counted(None, length, place))
         positions = place.node("Expand", offsets, place.node("Concat", extent(x, 0, place), length, axis=0))
-    given = {"num_heads": heads if rank == 3 else None, "rotary_embedding_dim": turned or None}
-    interleaved = int(call.attr("interleaved", 0))
-    return place.node("RotaryEmbedding", x, cos, sin, positions, interleaved=interleaved, **given)
+    return cos, sin, positions
+
+
+def _first_rows(x: Value, positions: Value, cos: Value, sin: Value, place: Lowering) -> Value | None:
+    """Return the shape of tables that hold what is rotated in order, where all sequences begin with the first row.
+
+    Since opset 23 RotaryEmbedding wants the angles of each sequence.
+    """
+    length = dims_of(x)[-2]
+    rows = {dims_of(table)[0] for table in (cos, sin)}
+    if place.target >= _ROTARY or positions.scalar != 0 or length is None or rows != {length}:
+        return None
+    return place.node("Concat", place.integers([1], "one"), place.node("Shape", cos), axis=0)
+
+
+_ROTARY = 23
+"""The opset of RotaryEmbedding."""
+
+
+def _all_rows(positions: Value, cos: Value, sin: Value, place: Lowering) -> Value | None:
+    """Return the shape that tables have by sequence and position, where the positions number all rows in order."""
+    reshape = positions.producer
+    if reshape is None or reshape.op != "Reshape":
+        return None
+    count, wanted = reshape.required_input(0), reshape.required_input(1)
+    numbers = count.producer
+    if numbers is None or numbers.op != "Range" or numbers.required_input(0).scalar != 0:
+        return None
+    rows, extents = dims_of(count)[0], wanted.elements
+    is_each = numbers.required_input(2).scalar == 1 and rows is not None
+    if not is_each or {dims_of(table)[0] for table in (cos, sin)} != {rows} or not extents or 0 in extents:
+        return None
+    return place.node("Concat", wanted, extent(cos, 1, place), axis=0)

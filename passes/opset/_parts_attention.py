@@ -25,19 +25,19 @@ def _rotary_embedding(call: Call, place: Lowering) -> Result:
         raise Refusal("the size of a head is not known")
     flat = rank == 3
     place.require(rank == 4 or heads, "RotaryEmbedding of three dims has no num_heads")
-    split = place.node("Reshape", x, place.integers([0, 0, heads, -1], "by_head")) if flat else x
+    split = _by_head(x, heads, flat, place)
     # The angles are by place and half a head: an axis of 1 stands for the heads.
-    axis = place.integers([2 if flat else 1], "head")
+    axis = place.integers([1], "head")
     angles = [value if positions is None else place.node("Gather", value, positions, axis=0) for value in (cos, sin)]
     c, s = (place.node("Unsqueeze", value, axis) for value in angles)
     inner = split if turned == width else _part_of(split, 0, turned, 1, place)
     a, b = _pairs(inner, turned, bool(call.attr("interleaved")), place)
     real = place.node("Sub", place.node("Mul", c, a), place.node("Mul", s, b))
     imaginary = place.node("Add", place.node("Mul", s, a), place.node("Mul", c, b))
-    made = _together(real, imaginary, turned, bool(call.attr("interleaved")), flat, place)
+    made = _together(real, imaginary, turned, bool(call.attr("interleaved")), place)
     if turned != width:
         made = place.node("Concat", made, _part_of(split, turned, np.iinfo(np.int64).max, 1, place), axis=-1)
-    return place.node("Reshape", made, place.integers([0, 0, -1], "flat")) if flat else made
+    return _joined(made, place) if flat else made
 
 
 def _width(x: Value, heads: int, place: Lowering) -> int | None:
@@ -60,7 +60,7 @@ def _part_of(x: Value, start: int, end: int, step: int, place: Lowering) -> Valu
     return place.node("Slice", x, *(place.integers([number], name) for number, name in numbers))
 
 
-def _together(real: Value, imaginary: Value, width: int, interleaved: bool, flat: bool, place: Lowering) -> Value:
+def _together(real: Value, imaginary: Value, width: int, interleaved: bool, place: Lowering) -> Value:
     if not interleaved:
         return place.node("Concat", real, imaginary, axis=-1)
     last = place.integers([-1], "last")
@@ -95,10 +95,7 @@ def _attention(call: Call, place: Lowering) -> Result:
     scores = place.node("Mul", scores, place.number(scale, q, "scale"))
     weights = _weights(scores, mask, q, place)
     made = place.node("MatMul", weights, value)
-    if not flat:
-        return made
-    joined = place.node("Transpose", made, perm=[0, 2, 1, 3])
-    return place.node("Reshape", joined, place.integers([0, 0, -1], "flat"))
+    return _joined(made, place) if flat else made
 
 
 def _is_plain(call: Call) -> bool:
@@ -119,6 +116,12 @@ def _by_head(x: Value, heads: int, flat: bool, place: Lowering) -> Value:
         return x
     split = place.node("Reshape", x, place.integers([0, 0, heads, -1], "by_head"))
     return place.node("Transpose", split, perm=[0, 2, 1, 3])
+
+
+def _joined(x: Value, place: Lowering) -> Value:
+    """Lay heads side by side."""
+    turned = place.node("Transpose", x, perm=[0, 2, 1, 3])
+    return place.node("Reshape", turned, place.integers([0, 0, -1], "flat"))
 
 
 def repeated(x: Value, times: int, groups: int, place: Lowering) -> Value:

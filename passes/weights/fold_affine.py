@@ -36,7 +36,7 @@ def fold_affine(graph: Graph) -> None:
         sites = len(graph.sites)
         with graph.site(node) as new:
             _fold(found, node, new)
-        if len(graph.sites) > sites:
+        if len(graph.sites) > sites and not graph.sites[-1].skipped:
             todo.extend(found.result.consumers)
 
 

@@ -122,7 +122,7 @@ def bisect(
     loaded = recipe if isinstance(recipe, Recipe) else recipes.load(recipe, trust=trust)
     if output is not None:
         check_folder(Path(output), force=force)
-    stored = storage.load(Path(model)) if isinstance(model, str | Path) else storage.from_proto(model)
+    stored = storage.load(model) if isinstance(model, str | Path) else storage.from_proto(model)
     strict = replace(loaded, steps=_strict(loaded.steps), verify=replace(loaded.verify, mode="each", compare="whole"))
     pipeline = Pipeline(stored, strict, observer, contained=contained)
     with closing(pipeline):

@@ -17,18 +17,30 @@ from collections.abc import Sequence
 
 from surgery import __version__
 from surgery.cli import (
+    _configuration,
+    _log,
     _output,
+    _parsing,
+    _places,
     _signals,
     apply,
+    batch,
     bench,
     bisect,
     cache,
     check,
+    completion,
+    config,
+    corpus,
     diff,
+    doctor,
     embed,
+    export,
     export_weights,
     externalize,
     extract,
+    import_weights,
+    init,
     inspect,
     lock,
     new,
@@ -53,6 +65,8 @@ from surgery.errors import RecipeError, SurgeryError
 _COMMANDS = (
     *(
         apply,
+        batch,
+        corpus,
         plan,
         inspect,
         view,
@@ -69,11 +83,13 @@ _COMMANDS = (
         run,
         extract,
         split,
+        export,
         export_weights,
+        import_weights,
         externalize,
         embed,
     ),
-    *(why, recipe, lock, provenance, schema, new, test, cache),
+    *(why, recipe, lock, provenance, schema, config, cache, completion, doctor, init, new, test),
 )
 _MISTAKEN = 2
 _BROKEN = 3
@@ -89,7 +105,7 @@ def command() -> None:
         code = main()
     except KeyboardInterrupt as error:
         # The signal came outside of a command, right before or after it.
-        code = _say(*_signals.account(error))
+        code = _interrupted(error)
     _signals.finish()
     if sys.getprofile() is not None:
         sys.exit(code)
@@ -125,17 +141,31 @@ def _prepare_streams() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; an exception becomes one line on stderr and an exit code."""
     given = sys.argv[1:] if argv is None else list(argv)
-    arguments = parser().parse_args(given, argparse.Namespace(given=given))
+    top = parser()
+    arguments = top.parse_args(given, argparse.Namespace(given=given))
+    try:
+        _configuration.fill(arguments, arguments.parser, arguments.parser.seen, top)
+        _log.begin(arguments.log_file, given)
+    except SurgeryError as error:
+        return _say(str(error) if isinstance(error, RecipeError) else f"surgery: {error}", error.exit_code)
+    code = _run(arguments)
+    _log.end(code)
+    return code
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Run a command and return its exit code."""
     _output.begin(quiet=arguments.quiet)
     try:
-        code = int(arguments.command(arguments))
-        _output.flush()
+        with _places.localized(arguments):
+            code = int(arguments.command(arguments))
+            _output.flush()
         return code
     except Exception as error:
         interrupt = _signals.received()
-        return _failed(arguments, error) if interrupt is None else _say(*_signals.account(interrupt))
+        return _failed(arguments, error) if interrupt is None else _interrupted(interrupt)
     except KeyboardInterrupt as error:
-        return _say(*_signals.account(error))
+        return _interrupted(error)
     finally:
         _output.erase_sign()
         if not arguments.quiet:
@@ -155,6 +185,7 @@ def _failed(arguments: argparse.Namespace, error: Exception) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     _trace(arguments)
+    _log.note(traceback.format_exc(), "DEBUG")
     if arguments.format not in _output.PLAIN:
         from surgery.cli import _formats
 
@@ -167,8 +198,13 @@ def _failed(arguments: argparse.Namespace, error: Exception) -> int:
     return _BROKEN
 
 
+def _interrupted(error: KeyboardInterrupt) -> int:
+    text, code = _signals.account(error)
+    return _say(f"surgery: {text}", code)
+
+
 def _say(text: str, code: int) -> int:
-    _output.say(f"surgery: {text}")
+    _output.say(text)
     return code
 
 
@@ -180,7 +216,7 @@ def _trace(arguments: argparse.Namespace) -> None:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
-    parser = argparse.ArgumentParser(
+    parser = _parsing.Parser(
         prog="surgery",
         description="Optimize and edit ONNX models with recipes of passes, each step verified against the original.",
         epilog="exit codes: 0 success, 1 negative verdict, 2 invalid input, 3 internal failure, 130 interrupted",
@@ -202,4 +238,8 @@ def parser() -> argparse.ArgumentParser:
         )
         module.add_arguments(command)
         command.set_defaults(command=module.main)
+    for leaf in _configuration.leaves(parser):
+        everywhere = leaf.add_argument_group("configuration and log")
+        _configuration.add_arguments(everywhere)
+        _log.add_argument(everywhere)
     return parser

@@ -33,7 +33,7 @@ def write(arguments: argparse.Namespace, outcome: Outcome) -> None:
             from surgery import __version__
             from surgery.report.sarif import sarif
 
-            _output.write_json(sarif(outcome, __version__))
+            _output.write_document(sarif(outcome, __version__))
         case _:
             from surgery.report.markdown import markdown
 

@@ -11,11 +11,12 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, TextIO
 
+from surgery.cli import _log
 from surgery.errors import OutputError
 from surgery.report.visible import OBEYED, visible
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 PLAIN = ("text", "json")
 REPORTS = (*PLAIN, "github", "junit", "sarif", "markdown")
 """The formats of a command whose result other tools have to show; such a command has it as `FORMATS`."""
+
+FORMAT_VERSION = 1
+"""The version of JSON reports. It changes when a key is removed, renamed or gets another meaning, not for new keys."""
 
 _DUMB = ("", "dumb", "unknown")
 """Kinds of terminals that cannot erase what they show."""
@@ -74,15 +78,25 @@ def erase_sign() -> None:
 
 
 def say(text: str) -> None:
-    """Write text to stderr, and end the line."""
+    """Write text to stderr, and end the line. It is a warning, or else the error that ends the command."""
     erase_sign()
-    sys.stderr.write(f"{visible(text)}\n")
+    shown = _renamed(text)
+    _log.note(shown, "WARNING" if shown.startswith("surgery: warning: ") else "ERROR")
+    sys.stderr.write(f"{visible(shown)}\n")
 
 
 def write_text(text: str) -> None:
     """Write text to stdout as it is, but for what a terminal would obey."""
+    shown = _renamed(text)
+    _log.note(shown)
     with _full():
-        sys.stdout.write(visible(text))
+        sys.stdout.write(visible(shown))
+
+
+def _renamed(text: str, escaped: Callable[[str], str] = str) -> str:
+    """Call local copies of URLs and of standard input by what was given."""
+    staging = sys.modules.get("surgery.storage.staging")
+    return text if staging is None else str(staging.shown(text, escaped))
 
 
 @contextmanager
@@ -108,10 +122,16 @@ def add_format(parser: argparse.ArgumentParser, formats: Sequence[str] = PLAIN) 
     parser.add_argument("--format", choices=formats, default="text", help="output format (default: text)")
 
 
-def write_json(data: Any) -> None:
-    """Write one JSON document to stdout."""
+def write_json(data: Mapping[str, Any]) -> None:
+    """Write a report as a JSON document to stdout; it begins with the version of its format."""
+    write_document({"format_version": FORMAT_VERSION, **data})
+
+
+def write_document(data: Any) -> None:
+    """Write a JSON document to stdout whose format is not surgery's own, or that is a recipe or a schema."""
     plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
     text = json.dumps(data, indent=2, ensure_ascii=plain)
+    text = _renamed(text, lambda name: json.dumps(name, ensure_ascii=plain)[1:-1])
     # Within a string, which is where such characters are, this is how JSON writes them.
     with _full():
         sys.stdout.write(OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
@@ -127,20 +147,30 @@ def write(renderable: RenderableType, *, wrap: bool = True) -> None:
     with _full():
         if sys.stdout.isatty() and console.is_terminal:
             console.print(renderable, soft_wrap=not wrap)
+            _log.note(_plain(renderable, wrap=wrap))
             return
         forced = console.is_terminal  # FORCE_COLOR is set
         console = _console()(highlight=False, markup=False, width=160, file=io.StringIO(), force_terminal=forced)
         with console.capture() as captured:
             console.print(renderable, soft_wrap=not wrap)
-        sys.stdout.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+        sys.stdout.writelines(f"{line.rstrip()}\n" for line in _renamed(captured.get()).splitlines())
+        _log.note(_renamed(_plain(renderable, wrap=wrap) if forced else captured.get()))
+
+
+def _plain(renderable: RenderableType, *, wrap: bool) -> str:
+    """Return what is printed as text without colors."""
+    console = _console()(highlight=False, markup=False, width=160, file=io.StringIO(), force_terminal=False)
+    with console.capture() as captured:
+        console.print(renderable, soft_wrap=not wrap)
+    return captured.get()
 
 
 def messages() -> Console:
     """Return the console for progress and remarks, on stderr; with `--quiet` it shows nothing."""
     erase_sign()
     if _State.quiet:
-        return _console()(file=io.StringIO(), force_terminal=False, highlight=False, markup=False)
-    return _console()(stderr=True, highlight=False, markup=False)
+        return _telling()(file=io.StringIO(), force_terminal=False, highlight=False, markup=False)
+    return _telling()(stderr=True, highlight=False, markup=False)
 
 
 @cache
@@ -154,6 +184,18 @@ def _console() -> type[Console]:
         ) -> Iterator[segment.Segment]:
             for part in super().render(renderable, options):
                 # What rich itself says to a terminal is marked as such.
-                yield part if part.control else segment.Segment(visible(part.text), part.style)
+                yield part if part.control else segment.Segment(visible(_renamed(part.text)), part.style)
 
     return Showing
+
+
+@cache
+def _telling() -> type[Console]:
+    """Return the class of consoles of which the log has all text."""
+
+    class Telling(_console()):  # type: ignore[misc]
+        def print(self, *objects: Any, **options: Any) -> None:
+            _log.note(" ".join(one for one in objects if isinstance(one, str)))
+            super().print(*objects, **options)
+
+    return Telling

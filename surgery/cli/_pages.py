@@ -8,7 +8,7 @@ import webbrowser
 from pathlib import Path
 
 from surgery import storage
-from surgery.cli import _output
+from surgery.cli import _output, _places
 from surgery.errors import UsageError
 
 
@@ -46,7 +46,7 @@ def show(path: Path) -> None:
 
 def added(arguments: argparse.ArgumentParser, *, what: str) -> None:
     """Add the flags for where a page goes."""
-    arguments.add_argument("-o", "--output", metavar="OUT.html", help=f"write {what} to this file")
+    arguments.add_argument("-o", "--output", metavar="OUT.html", type=_places.page, help=f"write {what} to this file")
     arguments.add_argument("--open", action="store_true", help="open it in the browser")
     arguments.add_argument("--force", action="store_true", help="replace a file that exists")
 

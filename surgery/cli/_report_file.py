@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from surgery.cli import _output
+from surgery.cli import _output, _places
 from surgery.errors import UsageError, internal
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--report",
         metavar="FILE",
+        type=_places.page,
         help="write a report of the run to FILE: one .html file that needs no network; also for a run that fails or is "
         "interrupted",
     )
@@ -33,7 +34,9 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
 
 def add_page_argument(parser: argparse.ArgumentParser) -> None:
     """Add the flags for showing a measurement as a page."""
-    parser.add_argument("--html", metavar="FILE", help="write what was found, with charts, to one .html file")
+    parser.add_argument(
+        "--html", metavar="FILE", type=_places.page, help="write what was found, with charts, to one .html file"
+    )
     parser.add_argument("--force", action="store_true", help="overwrite an existing file")
 
 
@@ -126,7 +129,7 @@ class RunReport:
         if self.history is None or self.history.first is None or self.history.last is None:
             return
         first, last = self.history.first, self.history.last
-        files = data_files(first.proto, first.path) if first.path is not None else []
+        files = data_files(first)
         result = Result(
             recipe=self._recipe,
             input=summarize(first.proto, files),

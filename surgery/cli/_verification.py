@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from surgery.cli import _places
 from surgery.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs") -> No
         sets,
         dest="inputs",
         metavar="PATH",
+        type=_places.data,
         action="append",
         default=[],
         help="run on these inputs too: a .npz file, a folder with input_0.pb, or a folder of either; may be repeated",
@@ -76,6 +78,7 @@ def add_accuracy_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--evaluation",
         metavar="PATH",
+        type=_places.data,
         action="append",
         default=[],
         help="measure accuracy on these inputs: a .npz file or a folder as for --inputs; may be repeated",
@@ -83,6 +86,7 @@ def add_accuracy_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--calibration",
         metavar="PATH",
+        type=_places.data,
         action="append",
         default=[],
         help="calibrate passes with these inputs; may be repeated",

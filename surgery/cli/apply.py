@@ -16,6 +16,7 @@ from surgery.cli import (
     _caching,
     _formats,
     _output,
+    _places,
     _plan_file,
     _plugins,
     _provenance,
@@ -58,16 +59,21 @@ def add_subject_arguments(parser: argparse.ArgumentParser, more: str = "") -> No
     parser.add_argument(
         "recipe",
         metavar="RECIPE",
+        type=_places.recipe,
         help=f"a recipe file, the name of a shipped recipe{more}; an .onnx file alone means the recipe 'default'",
     )
     parser.add_argument(
-        "model", metavar="MODEL", nargs="?", help="an .onnx file (default: the model named in the recipe)"
+        "model",
+        metavar="MODEL",
+        type=_places.model,
+        nargs="?",
+        help="an .onnx file (default: the model named in the recipe)",
     )
 
 
 def add_output_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs") -> None:
     """Add the arguments for writing a changed model; `sets` is the name of the flag for input sets."""
-    parser.add_argument("-o", "--output", metavar="FILE", help="write the result to FILE")
+    parser.add_argument("-o", "--output", metavar="FILE", type=_places.output, help="write the result to FILE")
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
     _report_file.add_argument(parser)
     _targets.add_argument(parser)

@@ -11,13 +11,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from surgery.cli import _measuring, _output, _report_file, _verification
+from surgery.cli import _measuring, _output, _places, _report_file, _verification
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `bench`."""
-    parser.add_argument("model", metavar="MODEL", help="the baseline, an .onnx file")
-    parser.add_argument("others", metavar="MODEL", nargs="*", help="the .onnx files to measure against it")
+    parser.add_argument("model", metavar="MODEL", type=_places.model, help="the baseline, an .onnx file")
+    parser.add_argument(
+        "others", metavar="MODEL", type=_places.model, nargs="*", help="the .onnx files to measure against it"
+    )
     _add_input_arguments(parser)
     _measuring.add_arguments(parser, "the intervals")
     parser.add_argument(
@@ -76,7 +78,7 @@ def _add_input_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="the size of a dynamic dim, or of several: batch=1,sequence=128; may be repeated",
     )
-    parser.add_argument("--recipe", metavar="RECIPE", help="use the section 'inputs' of a recipe")
+    parser.add_argument("--recipe", metavar="RECIPE", type=_places.recipe, help="use the section 'inputs' of a recipe")
     parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
     _verification.add_library_argument(parser)
 

@@ -9,17 +9,27 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from surgery.cli import _output, _plugins, _targets, _verification, apply
+from surgery.cli import _output, _places, _plugins, _targets, _verification, apply
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `bisect`."""
-    parser.add_argument("recipe", metavar="RECIPE", help="a recipe file, or the name of a shipped recipe")
     parser.add_argument(
-        "model", metavar="MODEL", nargs="?", help="an .onnx file (default: the model named in the recipe)"
+        "recipe", metavar="RECIPE", type=_places.recipe, help="a recipe file, or the name of a shipped recipe"
     )
     parser.add_argument(
-        "-o", "--output", metavar="FOLDER", help="write the minimal model to FOLDER (default: MODEL.repro)"
+        "model",
+        metavar="MODEL",
+        type=_places.model,
+        nargs="?",
+        help="an .onnx file (default: the model named in the recipe)",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FOLDER",
+        type=_places.folder,
+        help="write the minimal model to FOLDER (default: MODEL.repro)",
     )
     parser.add_argument("--force", action="store_true", help="write into an existing folder")
     parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")

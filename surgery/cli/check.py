@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surgery.cli import _formats, _output, _verification
+from surgery.cli import _formats, _output, _places, _verification
 from surgery.errors import ModelFileError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ FORMATS = _output.REPORTS
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `check`."""
-    parser.add_argument("models", metavar="MODEL", nargs="+", help="an .onnx file")
+    parser.add_argument("models", metavar="MODEL", type=_places.model, nargs="+", help="an .onnx file")
     _verification.add_library_argument(parser)
 
 
@@ -42,7 +42,9 @@ def main(arguments: argparse.Namespace) -> int:
         if arguments.format == "text" and not (arguments.quiet and answer["valid"]):
             _output.write(f"{name}: {answer['problem'] or answer['text']}", wrap=False)
     if arguments.format == "json":
-        _output.write_json([{key: answer[key] for key in answer if key not in _NOT_JSON} for answer in answers])
+        _output.write_json(
+            {"models": [{key: answer[key] for key in answer if key not in _NOT_JSON} for answer in answers]}
+        )
     elif arguments.format not in _output.PLAIN:
         from surgery.report.outcomes import of_models
 

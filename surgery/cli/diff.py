@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from surgery import storage
-from surgery.cli import _formats, _output, _pages, _verification
+from surgery.cli import _formats, _output, _pages, _places, _verification
 from surgery.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ FORMATS = _output.REPORTS
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `diff`."""
-    parser.add_argument("before", metavar="BEFORE", help="an .onnx file")
-    parser.add_argument("after", metavar="AFTER", help="an .onnx file")
+    parser.add_argument("before", metavar="BEFORE", type=_places.model, help="an .onnx file")
+    parser.add_argument("after", metavar="AFTER", type=_places.model, help="an .onnx file")
     parser.add_argument(
         "--exit-code", action="store_true", help="exit with 1 if the models differ in more than node names"
     )
@@ -38,7 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--verify", action="store_true", help="also run both models; exit with 1 if their outputs differ"
     )
-    parser.add_argument("--html", metavar="OUT.html", help="also write a page that shows both models as one graph")
+    parser.add_argument(
+        "--html", metavar="OUT.html", type=_places.page, help="also write a page that shows both models as one graph"
+    )
     parser.add_argument("--open", action="store_true", help="open the page in the browser")
     parser.add_argument("--force", action="store_true", help="replace the file of --html if it exists")
     _verification.add_arguments(parser)

@@ -7,13 +7,20 @@ from __future__ import annotations
 
 import argparse
 
-from surgery.cli import _output, _settings
+from surgery.cli import _output, _places, _settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `export-weights`."""
-    parser.add_argument("model", metavar="MODEL", help="an .onnx file")
-    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the .safetensors or .npz file to write")
+    parser.add_argument("model", metavar="MODEL", type=_places.model, help="an .onnx file")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        type=_places.page,
+        required=True,
+        help="the .safetensors or .npz file to write",
+    )
     parser.add_argument(
         "--names",
         metavar="GLOB",

@@ -6,10 +6,11 @@ Nothing else changes. `surgery embed` does the opposite.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from surgery.cli import _output, _settings
+from surgery.cli import _output, _places, _settings
 
 if TYPE_CHECKING:
     from surgery.storage import External, Layout
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `externalize`."""
-    add_files(parser)
+    add_files(parser, _places.outputs)
     parser.add_argument("--data", metavar="NAME", help="the name of the external data file (default: FILE.data)")
     parser.add_argument(
         "--threshold", metavar="SIZE", default="1KiB", help="keep smaller tensors inside the model (default: 1KiB)"
@@ -32,11 +33,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_files(parser: argparse.ArgumentParser) -> None:
+def add_files(parser: argparse.ArgumentParser, output: Callable[[str], object] = _places.output) -> None:
     """Add the arguments for the model and the output."""
-    parser.add_argument("model", metavar="MODEL", help="an .onnx file")
+    parser.add_argument("model", metavar="MODEL", type=_places.model, help="an .onnx file")
     parser.add_argument(
-        "-o", "--output", metavar="FILE", required=True, help="write the model to FILE; may be MODEL itself"
+        "-o",
+        "--output",
+        metavar="FILE",
+        type=output,
+        required=True,
+        help="write the model to FILE; may be MODEL itself",
     )
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from surgery.cli import _output, _plugins, _settings, _verification, run
+from surgery.cli import _output, _places, _plugins, _settings, _verification, run
 from surgery.errors import UsageError
 
 FORMATS = _output.REPORTS
@@ -18,7 +18,7 @@ _PASS = "extract"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `extract`."""
-    parser.add_argument("model", metavar="MODEL", help="an .onnx file")
+    parser.add_argument("model", metavar="MODEL", type=_places.model, help="an .onnx file")
     for flag, target, about in (
         ("--inputs", "starts", "tensors that become inputs (default: the inputs of the model)"),
         ("--outputs", "ends", "tensors that become outputs (default: the outputs of the model)"),

@@ -18,7 +18,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from surgery.cli import _formats, _output, _verification
+from surgery.cli import _formats, _output, _places, _verification
 from surgery.errors import UsageError
 
 FORMATS = _output.REPORTS
@@ -26,7 +26,7 @@ FORMATS = _output.REPORTS
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `inspect`."""
-    parser.add_argument("model", metavar="MODEL", help="an .onnx file")
+    parser.add_argument("model", metavar="MODEL", type=_places.model, help="an .onnx file")
     parser.add_argument("--lineage", action="store_true", help="show which passes made the nodes, and from which nodes")
     parser.add_argument(
         "--dims", metavar="NAME=N", action="append", default=[], help="the size of a dynamic dim; may be repeated"

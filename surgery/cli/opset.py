@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import argparse
 
-from surgery.cli import _output
+from surgery.cli import _output, _places
 
 _HIGHER, _LOWER = "upgrade-opset", "downgrade-opset"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `opset`."""
-    parser.add_argument("model", metavar="MODEL", help="an .onnx file")
+    parser.add_argument("model", metavar="MODEL", type=_places.model, help="an .onnx file")
     parser.add_argument(
         "--to", type=int, metavar="N", help="report on opset N only; exit with 1 if the model cannot be converted to it"
     )

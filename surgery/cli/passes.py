@@ -35,7 +35,7 @@ def main(arguments: argparse.Namespace) -> int:
     chosen = _chosen(arguments.theme, name if name not in catalog.passes() else None)
     if name is None or (chosen and name not in catalog.passes()):
         if arguments.format == "json":
-            _output.write_json([_facts(declared) for declared in chosen])
+            _output.write_json({"passes": [_facts(declared) for declared in chosen]})
         else:
             _output.write(_list(chosen))
         return 0

@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surgery.cli import _output, _plugins
+from surgery.cli import _output, _places, _plugins
 
 if TYPE_CHECKING:
     from surgery.provenance.checking import Checked
@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `provenance`."""
-    parser.add_argument("model", metavar="FILE", help="an .onnx file")
+    parser.add_argument("model", metavar="FILE", type=_places.model, help="an .onnx file")
     parser.add_argument(
         "--statement", metavar="S", help="a file with a statement (default: FILE.intoto.json, where there is one)"
     )
-    parser.add_argument("--input", metavar="MODEL", dest="source", help="the model that FILE was made of")
+    parser.add_argument(
+        "--input", metavar="MODEL", type=_places.model, dest="source", help="the model that FILE was made of"
+    )
     parser.add_argument("--recipe", metavar="RECIPE", help="the recipe that it was made by")
     parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
     parser.add_argument(

@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surgery.cli import _formats, _output, _plugins
+from surgery.cli import _formats, _output, _places, _plugins
 from surgery.errors import Problem, RecipeError, UsageError
 
 if TYPE_CHECKING:
@@ -26,9 +26,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `recipe`."""
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     check = actions.add_parser("check", help=_CHECK, description=_CHECK)
-    check.add_argument("recipes", metavar="RECIPE", nargs="+", help="a recipe file, or the name of a shipped recipe")
+    check.add_argument(
+        "recipes",
+        metavar="RECIPE",
+        type=_places.recipe,
+        nargs="+",
+        help="a recipe file, or the name of a shipped recipe",
+    )
     show = actions.add_parser("show", help=_SHOW, description=_SHOW)
-    show.add_argument("recipe", metavar="RECIPE", help="a recipe file, or the name of a shipped recipe")
+    show.add_argument(
+        "recipe", metavar="RECIPE", type=_places.recipe, help="a recipe file, or the name of a shipped recipe"
+    )
     for action, run in ((check, _check), (show, _show)):
         action.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
         formats = FORMATS if action is check else _output.PLAIN
@@ -51,7 +59,7 @@ def _show(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--format {arguments.format} is for 'surgery recipe check'", todo="use text or json")
     recipe = recipes.load(arguments.recipe, trust=arguments.trust)
     if arguments.format == "json":
-        _output.write_json(resolved.data(recipe))
+        _output.write_document(resolved.data(recipe))
     else:
         _output.write_text(resolved.text(recipe))
     return 0
@@ -60,7 +68,7 @@ def _show(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> int:
     checked = [_checked(name, arguments.trust) for name in arguments.recipes]
     if arguments.format == "json":
-        _output.write_json(checked)
+        _output.write_json({"recipes": checked})
     elif arguments.format not in _output.PLAIN:
         from surgery.report.outcomes import of_recipes
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from surgery.cli import _output, _plugins, _settings, _verification, apply
+from surgery.cli import _output, _places, _plugins, _settings, _verification, apply
 
 FORMATS = _output.REPORTS
 
@@ -19,7 +19,7 @@ FORMATS = _output.REPORTS
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `run`."""
     parser.add_argument("name", metavar="PASS", help="the name of a pass; see 'surgery passes'")
-    parser.add_argument("model", metavar="MODEL", help="an .onnx file")
+    parser.add_argument("model", metavar="MODEL", type=_places.model, help="an .onnx file")
     _settings.add_argument(parser)
     add_run_arguments(parser)
 

@@ -1,4 +1,4 @@
-"""Write the JSON schema of recipes, including all installed passes and their options.
+"""Write the JSON schema of recipes, including all installed passes and their options, or that of a report.
 
 Editors use it to complete recipes and to mark mistakes. With the YAML extension of VS Code, put
 `# yaml-language-server: $schema=recipe.schema.json` on the first line of a recipe.
@@ -12,10 +12,18 @@ from pathlib import Path
 
 from surgery.cli import _output, _plugins
 from surgery.errors import OutputError
+from surgery.report import schemas
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `schema`."""
+    parser.add_argument(
+        "report",
+        metavar="COMMAND",
+        nargs="?",
+        choices=schemas.names(),
+        help="a command, such as apply or recipe-check: write the schema of its JSON report (default: that of recipes)",
+    )
     parser.add_argument("-o", "--output", metavar="FILE", help="write the schema to FILE (default: stdout)")
     parser.add_argument(
         "--force", action="store_true", help="overwrite an existing file even if it is not such a schema"
@@ -29,9 +37,12 @@ def main(arguments: argparse.Namespace) -> int:
     from surgery.recipe import jsonschema
 
     _plugins.load(arguments)
-    schema = jsonschema.of_profiles() if arguments.targets else jsonschema.schema()
+    if arguments.report is not None:
+        schema = schemas.schema(arguments.report)
+    else:
+        schema = jsonschema.of_profiles() if arguments.targets else jsonschema.schema()
     if arguments.output is None:
-        _output.write_json(schema)
+        _output.write_document(schema)
         return 0
     path = Path(arguments.output)
     if path.exists() and not arguments.force and not _is_ours(path, schema["title"]):

@@ -9,14 +9,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from surgery.cli import _output, _plugins, _report_file, _settings, _targets, _verification
+from surgery.cli import _output, _places, _plugins, _report_file, _settings, _targets, _verification
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `sensitivity`."""
-    parser.add_argument("model", metavar="MODEL", help="an .onnx file")
+    parser.add_argument("model", metavar="MODEL", type=_places.model, help="an .onnx file")
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--recipe", metavar="RECIPE", help="measure the first lossy step of a recipe")
+    what.add_argument(
+        "--recipe", metavar="RECIPE", type=_places.recipe, help="measure the first lossy step of a recipe"
+    )
     what.add_argument("--pass", dest="name", metavar="PASS", help="measure a pass on the model as it is")
     parser.add_argument("--step", metavar="PASS", help="measure this step of the recipe instead of the first lossy one")
     parser.add_argument("--limit", metavar="N", type=int, default=20, help="show at most N sites (default: 20)")

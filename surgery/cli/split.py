@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from surgery.cli import _output, _verification
+from surgery.cli import _output, _places, _verification
 
 if TYPE_CHECKING:
     from surgery.splitting.split import Split
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `split`."""
-    parser.add_argument("model", metavar="MODEL", help="an .onnx file")
+    parser.add_argument("model", metavar="MODEL", type=_places.model, help="an .onnx file")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument(
         "--at",
@@ -34,7 +34,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="weights",
         help="what to distribute evenly over the parts (default: weights)",
     )
-    parser.add_argument("-o", "--output", metavar="DIR", help="write the pieces into DIR, which is created if missing")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="DIR",
+        type=_places.folder,
+        help="write the pieces into DIR, which is created if missing",
+    )
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
     parser.add_argument(
         "--layout",

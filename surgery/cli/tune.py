@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from surgery.cli import _measuring, _output, _plugins, _targets, _verification, apply
+from surgery.cli import _measuring, _output, _places, _plugins, _targets, _verification, apply
 
 if TYPE_CHECKING:
     from surgery.engine.tune_recipe import Tuned
@@ -22,8 +22,12 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `tune`."""
-    parser.add_argument("recipe", metavar="RECIPE", help="a recipe file, or the name of a shipped recipe")
-    parser.add_argument("model", metavar="MODEL", nargs="?", help="an .onnx file (default: the model of the recipe)")
+    parser.add_argument(
+        "recipe", metavar="RECIPE", type=_places.recipe, help="a recipe file, or the name of a shipped recipe"
+    )
+    parser.add_argument(
+        "model", metavar="MODEL", type=_places.model, nargs="?", help="an .onnx file (default: the model of the recipe)"
+    )
     parser.add_argument(
         "--optional",
         metavar="PASS",
@@ -32,7 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the recipe can do without the steps of this pass, too; may be repeated",
     )
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help="write the recipe to FILE (default: the model's name with .tuned.yaml)"
+        "-o",
+        "--output",
+        metavar="FILE",
+        type=_places.page,
+        help="write the recipe to FILE (default: the model's name with .tuned.yaml)",
     )
     parser.add_argument("--model-output", metavar="FILE", help="write the model that the recipe makes to FILE")
     parser.add_argument("--force", action="store_true", help="overwrite existing files")

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from surgery.cli import _formats, _output, _verification
+from surgery.cli import _formats, _output, _places, _verification
 
 if TYPE_CHECKING:
     from surgery.verification.inputs.spec import InputsSpec, VerifySpec
@@ -22,19 +22,19 @@ FORMATS = _output.REPORTS
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `verify`."""
-    parser.add_argument("original", metavar="A", help="the reference, an .onnx file")
-    parser.add_argument("candidate", metavar="B", help="the .onnx file to compare with it")
+    parser.add_argument("original", metavar="A", type=_places.model, help="the reference, an .onnx file")
+    parser.add_argument("candidate", metavar="B", type=_places.model, help="the .onnx file to compare with it")
     parser.add_argument(
         "--by",
         choices=["name", "position"],
         default="name",
         help="how to pair the inputs and outputs of A and B (default: name)",
     )
-    parser.add_argument("--recipe", metavar="RECIPE", help="use the sections 'inputs' and 'verify' of a recipe")
+    parser.add_argument(
+        "--recipe", metavar="RECIPE", type=_places.recipe, help="use the sections 'inputs' and 'verify' of a recipe"
+    )
     parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
-    parser.add_argument("--rtol", type=_tolerance, help="relative tolerance (default: depends on the type)")
-    parser.add_argument("--atol", type=_tolerance, help="absolute tolerance (default: depends on the type)")
-    parser.add_argument("--seed", type=_seed, help="seed of the random inputs (default: 0)")
+    add_tolerances(parser)
     parser.add_argument("--exact", action="store_true", help="require bit-identical outputs")
     parser.add_argument(
         "--interface",
@@ -43,6 +43,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="whether B may accept less than A: fewer inputs, fixed or tied dims (default: keep)",
     )
     _verification.add_arguments(parser)
+
+
+def add_tolerances(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add the arguments for tolerances and the seed."""
+    parser.add_argument("--rtol", type=_tolerance, help="relative tolerance (default: depends on the type)")
+    parser.add_argument("--atol", type=_tolerance, help="absolute tolerance (default: depends on the type)")
+    parser.add_argument("--seed", type=_seed, help="seed of the random inputs (default: 0)")
 
 
 def _tolerance(text: str) -> float:

@@ -18,7 +18,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surgery.cli import _output, _pages, _verification, _viewers
+from surgery.cli import _output, _pages, _places, _verification, _viewers
 from surgery.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `view`."""
-    parser.add_argument("model", metavar="MODEL", help="an .onnx file")
+    parser.add_argument("model", metavar="MODEL", type=_places.model, help="an .onnx file")
     _pages.added(parser, what="the page")
     parser.add_argument("--costs", action="store_true", help="add what each operator computes and moves")
     parser.add_argument(

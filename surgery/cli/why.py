@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from surgery.cli import _output, _plugins, _settings, _targets
+from surgery.cli import _output, _places, _plugins, _settings, _targets
 
 if TYPE_CHECKING:
     from surgery.recipe import Recipe
@@ -18,13 +18,18 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `why`."""
     parser.add_argument("name", metavar="PASS", help="the name of a pass; see 'surgery passes'")
-    parser.add_argument("model", metavar="MODEL", help="an .onnx file")
+    parser.add_argument("model", metavar="MODEL", type=_places.model, help="an .onnx file")
     parser.add_argument("--at", metavar="NODE", help="explain a single node, given by its name or by an output")
     parser.add_argument(
         "--limit", metavar="N", type=_count, default=10, help="show at most N entries of each kind (default: 10)"
     )
     _settings.add_argument(parser)
-    parser.add_argument("--recipe", metavar="RECIPE", help="first run the steps that precede the pass in this recipe")
+    parser.add_argument(
+        "--recipe",
+        metavar="RECIPE",
+        type=_places.recipe,
+        help="first run the steps that precede the pass in this recipe",
+    )
     parser.add_argument(
         "--remedies",
         action="store_true",

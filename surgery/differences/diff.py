@@ -44,7 +44,7 @@ def correspond(before: Model, after: Model) -> Correspondence:
 
 
 def _load(model: Model) -> storage.StoredModel:
-    return storage.load(Path(model)) if isinstance(model, str | Path) else storage.from_proto(model)
+    return storage.load(model) if isinstance(model, str | Path) else storage.from_proto(model)
 
 
 def _matching(before: storage.StoredModel, after: storage.StoredModel) -> Matching:

@@ -4,12 +4,17 @@ import argparse
 import sys
 from pathlib import Path
 
-from surgery.docsgen import pages
+from surgery import cli
+from surgery.docsgen import manual, pages
 
 parser = argparse.ArgumentParser(prog="python -m surgery.docsgen", description=__doc__)
 parser.add_argument("folder", metavar="FOLDER", type=Path)
-folder = parser.parse_args().folder
-written = pages.generate()
+parser.add_argument(
+    "--man", action="store_true", help="write manual pages instead, for a folder such as share/man/man1"
+)
+arguments = parser.parse_args()
+folder = arguments.folder
+written = manual.pages(cli.parser()) if arguments.man else pages.generate()
 for name, text in written.items():
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ _COMMON = ("help", "version", "format", "verbose")
 
 def page(parser: argparse.ArgumentParser) -> str:
     """Write the page of all commands."""
-    found = dict(_commands(parser))
+    found = dict(commands_of(parser))
     lines = [GENERATED, "# Commands", "", f"{parser.description}", "", "| Command | Description |", "|---|---|"]
     for name, command in found.items():
         lines.append(f"| [`{name}`](#{name.replace(' ', '-')}) | {cell(_summary(command))} |")
@@ -24,14 +24,14 @@ def page(parser: argparse.ArgumentParser) -> str:
     return page_text(lines)
 
 
-def _commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+def commands_of(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
     """Yield each command with its full name; a command that only groups others is left out."""
     nested = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     if not nested:
         yield parser.prog, parser
     for action in nested:
         for command in action.choices.values():
-            yield from _commands(command)
+            yield from commands_of(command)
 
 
 def _summary(command: argparse.ArgumentParser) -> str:
@@ -40,7 +40,7 @@ def _summary(command: argparse.ArgumentParser) -> str:
 
 def _section(command: argparse.ArgumentParser) -> Iterator[str]:
     positional = [action for action in command._actions if not action.option_strings]
-    words = " ".join(_value(action) for action in positional)
+    words = " ".join(value_of(action) for action in positional)
     yield from ("```text", f"{command.prog} [OPTIONS] {words}".rstrip(), "```", "")
     yield from (_summary(command), *(command.description or "").strip().splitlines()[1:], "")
     if positional:
@@ -57,7 +57,7 @@ def _common(command: argparse.ArgumentParser) -> list[argparse.Action]:
     return [action for action in command._actions if action.dest in _COMMON]
 
 
-def _value(action: argparse.Action) -> str:
+def value_of(action: argparse.Action) -> str:
     """Write the value of an argument or an option, as often as it may be given."""
     name = _metavar(action)
     shapes = {"?": f"[{name}]", "*": f"[{name} ...]", "+": f"{name} [{name} ...]"}
@@ -75,14 +75,14 @@ def _table(actions: list[argparse.Action]) -> Iterator[str]:
     heading = "Option" if actions[0].option_strings else "Argument"
     yield from (f"| {heading} | Description |", "|---|---|")
     for action in actions:
-        names = ", ".join(f"`{_usage(action, name)}`" for name in action.option_strings) or f"`{_metavar(action)}`"
+        names = ", ".join(f"`{usage_of(action, name)}`" for name in action.option_strings) or f"`{_metavar(action)}`"
         required = " Required." if action.required and action.option_strings else ""
         yield f"| {cell(names)} | {cell(_sentence(action.help or ''))}{required} |"
 
 
-def _usage(action: argparse.Action, name: str) -> str:
+def usage_of(action: argparse.Action, name: str) -> str:
     """Write an option as it is given: with its value, unless it takes none."""
-    return name if action.nargs == 0 else f"{name} {_value(action)}"
+    return name if action.nargs == 0 else f"{name} {value_of(action)}"
 
 
 def _sentence(text: str) -> str:

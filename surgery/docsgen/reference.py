@@ -40,6 +40,12 @@ _SECTIONS = (
     ),
     ("calibration", "`calibration`", "What lossy passes measure ranges on."),
     ("when", "`when`", "Conditions on the model before a step runs."),
+    (
+        "baseline",
+        "`baseline`",
+        "The figures of the last release. [Compare with the last release](../how-to/compare-with-the-last-release.md) "
+        "explains it.",
+    ),
     ("expect", "`expect` of a recipe", "Checked after the last step."),
     ("expect-step", "`expect` of a step", "Checked before the step is committed."),
 )

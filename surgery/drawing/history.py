@@ -96,7 +96,7 @@ class History:
 def _load(model: Model) -> storage.StoredModel:
     if isinstance(model, storage.StoredModel):
         return model
-    return storage.load(Path(model)) if isinstance(model, str | Path) else storage.from_proto(model)
+    return storage.load(model) if isinstance(model, str | Path) else storage.from_proto(model)
 
 
 def _name(model: storage.StoredModel, otherwise: str) -> str:

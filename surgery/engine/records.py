@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from surgery import storage
+from surgery import remote, storage
 from surgery.graph.state import Refused, Site
 from surgery.proto.summary import Summary, summarize
 from surgery.targets import STANDARD
@@ -286,13 +287,20 @@ class Result:
         force: bool = False,
         provenance: bool | Sidecar = True,
     ) -> Result:
-        """Write the model atomically; return the result with the written file in it.
+        """Write the model atomically, to a path or a URL; return the result with the written file in it.
 
         The file carries a statement of provenance in its metadata, unless `provenance` is False. A `Sidecar` says where
         a longer statement goes, and with which key it is signed.
         """
         from surgery.provenance.writing import save
 
+        if isinstance(path, str) and remote.is_url(path):
+            copies = storage.Staging()
+            local = storage.output_path(path, copies, force=force)
+            saved = self.save(local, layout=layout, force=force, provenance=provenance)
+            # The summary reads the file when it is asked for a hash.
+            weakref.finalize(saved.output, copies.close)
+            return saved
         origin = self.origin() if provenance and self.made_by is not None else None
         sidecar = None if isinstance(provenance, bool) else provenance
         files = save(self.proto, path, self.stored, origin, sidecar, layout=layout, force=force)

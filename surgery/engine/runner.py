@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from surgery import storage
+from surgery import remote, storage
 from surgery.engine import baseline
 from surgery.engine.pipeline import Abort, Pipeline
 from surgery.engine.records import Figures, Observer, Recorder, Result, StepRecord
@@ -110,7 +110,7 @@ def _result(
     cache: StepCache,
 ) -> Result:
     judge, stored = steps.verifying, steps.model.stored
-    files = data_files(stored.proto, stored.path) if stored.path is not None else []
+    files = data_files(stored)
     known = cache.find_end(steps.model.state)
     facts = known or _facts(steps, recipe)
     unverifiable = _unverifiable(steps, facts) if known is None else ""
@@ -200,8 +200,9 @@ def apply(
 ) -> Result:
     """Run a recipe over a model, and write the result to `output` if the run is ok.
 
-    `model` is a path or a message in memory, `recipe` a path, the name of a shipped recipe, or a loaded one.
-    `target` is the runtime that the model is made for, a name or the path of a profile, in the place of the recipe's.
+    `model` is a path, a URL or a message in memory, `output` a path or a URL, `recipe` a path, the name of a shipped
+    recipe, or a loaded one. `target` is the runtime that the model is made for, a name or the path of a profile, in
+    the place of the recipe's.
     For `reference`, `on_failure`, `strict`, `history`, `choice` and `cache` see `run`. With `lock`, the path of a lock
     or True for that next to the recipe, nothing runs if something changed since the lock was made. `accept` is called
     with the result before it is written, and may raise. For `provenance` see `Result.save`.
@@ -217,9 +218,9 @@ def apply(
     stored = reference.stored if reference is not None else _load(model)
     last = baseline.read(loaded.baseline, stored.path) if loaded.baseline is not None else None
     if output is not None:
-        storage.check_target(Path(output), force=force)
-        if not isinstance(provenance, bool):
-            provenance.check(Path(output), force=force)
+        storage.check_target(output, force=force)
+    if not isinstance(provenance, bool) and not (isinstance(output, str) and remote.is_url(output)):
+        provenance.check(Path(output) if output is not None else None, stored.weights, force=force)
     result = run(
         stored,
         loaded,
@@ -258,4 +259,4 @@ def _recipe(recipe: str | Path, trust: bool, contained: bool) -> Recipe:
 
 
 def _load(model: str | Path | onnx.ModelProto) -> storage.StoredModel:
-    return storage.load(Path(model)) if isinstance(model, str | Path) else storage.from_proto(model)
+    return storage.load(model) if isinstance(model, str | Path) else storage.from_proto(model)

@@ -10,8 +10,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 from surgery.engine.candidate import Candidate
+from surgery.errors import PassError
 from surgery.graph.state import Site
 from surgery.recipe.schema import PassStep
+
+_MOST_RUNS = 64
+"""Runs of a pass after which it is given up: it finds what is left out again and again."""
 
 
 class SiteChoice(Protocol):
@@ -24,10 +28,13 @@ class SiteChoice(Protocol):
 def chosen(
     choice: SiteChoice, step: PassStep, run: Callable[[frozenset[int]], Candidate], skip: frozenset[int]
 ) -> Candidate:
-    """Run a pass without the sites to `skip`, nor those that the choice leaves out."""
+    """Run a pass without the sites to `skip`, nor those that the choice leaves out.
+
+    Raises PassError when it finds others each time.
+    """
     found = run(skip)
     anchors: dict[int, str] = {}
-    while True:
+    for _ in range(_MOST_RUNS):
         unwanted = {site.number: site.anchor for site in found.applied if choice.leaves_out(step, site)}
         if not unwanted:
             return found
@@ -43,3 +50,8 @@ def chosen(
             first = max(min(shifted), min(unwanted) + 1)
             anchors = {number: anchor for number, anchor in anchors.items() if number < first}
             found = run(skip.union(anchors))
+    raise PassError(
+        f"pass '{step.name}' finds sites anew each time that they are left out",
+        where=f"{step.path}:{step.line}" if step.path else None,
+        todo="skip other sites, or leave the step out of the recipe",
+    )

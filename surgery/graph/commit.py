@@ -284,12 +284,13 @@ class Commit:
                     scope.outputs[index] = new
         facts, producer = self.graph.facts, new.producer()
         changed = producer not in added and facts.differ(new, old)
+        learned = facts.learns(new, old)
         if not changed:
             facts.merge(new, old)
         for node, index in readers:
             node.replace_input_with(index, new)
             self.graph.changed_nodes.append(node)
-        if changed:
+        if changed or learned:
             facts.settle(dict.fromkeys(node for node, _ in readers))
         return extra
 

@@ -177,7 +177,7 @@ class Graph(GraphState):
     # Editing
 
     def read_tensors(self, path: Path) -> Checkpoint:
-        """List the tensors of a .safetensors or .npz file, unread; ModelFileError when it is damaged."""
+        """List the tensors of a file such as .safetensors, unread; ModelFileError when it is damaged."""
         assert self.weights is not None
         return read_checkpoint(path, self.weights)
 

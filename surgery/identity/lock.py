@@ -28,6 +28,7 @@ from typing import Any, Final
 from surgery.errors import UsageError
 from surgery.identity import packages, sources
 from surgery.identity.recipe import closure_of, passes_of, settings_of
+from surgery.recipe import shipped
 from surgery.recipe.schema import Recipe
 
 FORMAT_VERSION: Final = 1
@@ -92,11 +93,20 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
 
 def default_path(recipe: Recipe) -> Path:
     """Return where the lock of a recipe lies: next to its file, and for a shipped recipe in the current folder."""
-    from surgery.recipe import shipped
-
-    if recipe.path is None or recipe.path.resolve().parent == shipped.folder().resolve():
+    if recipe.path is None or _is_shipped(recipe.path):
         return Path(f"{recipe.name if recipe.path is None else recipe.path.stem}{SUFFIX}")
     return recipe.path.with_suffix(SUFFIX)
+
+
+def _is_shipped(path: Path) -> bool:
+    return path.resolve().parent == shipped.folder().resolve()
+
+
+def _shown(recipe: Recipe) -> str:
+    """Return what a user calls a recipe."""
+    if recipe.path is None:
+        return recipe.name
+    return recipe.path.stem if _is_shipped(recipe.path) else str(recipe.path)
 
 
 def text_of(found: Mapping[str, Any]) -> str:
@@ -106,15 +116,18 @@ def text_of(found: Mapping[str, Any]) -> str:
     return written(found, _HEAD)
 
 
-def read(path: Path) -> dict[str, Any]:
-    """Read a lock. Raises UsageError when there is none, or when it is damaged or of a newer version."""
+def read(path: Path, recipe: str = "RECIPE") -> dict[str, Any]:
+    """Read a lock; `recipe` is what messages call the recipe.
+
+    Raises UsageError when there is none, or when it is damaged or of a newer version.
+    """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
     try:
         found = YAML(typ="safe").load(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise UsageError("there is no lock", where=str(path), todo="make one: surgery lock RECIPE") from error
+        raise UsageError("there is no lock", where=str(path), todo=f"make one: surgery lock {recipe}") from error
     except OSError as error:
         raise UsageError(f"the lock cannot be read: {error.strerror}", where=str(path)) from error
     except (YAMLError, UnicodeDecodeError) as error:
@@ -135,14 +148,17 @@ def read(path: Path) -> dict[str, Any]:
 
 def require(recipe: Recipe, path: Path | None = None) -> None:
     """Raise UsageError unless everything is as the lock of a recipe has it; the message names each change."""
+    if path is None and recipe.path is None:
+        raise UsageError("a single pass has no lock", todo="write its recipe with --save-recipe, and lock that")
     where = default_path(recipe) if path is None else path
-    found = changes(read(where), pins(recipe))
+    named = _shown(recipe)
+    found = changes(read(where, named), pins(recipe))
     if found:
         lines = "".join(f"\n  {one}" for one in found)
         raise UsageError(
             f"{len(found)} {'thing' if len(found) == 1 else 'things'} changed since the lock was made:{lines}",
             where=str(where),
-            todo=f"restore what changed, or accept it with 'surgery lock {recipe.path or recipe.name}'",
+            todo=f"restore what changed, or accept it with 'surgery lock {named}'",
         )
 
 

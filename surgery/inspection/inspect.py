@@ -98,7 +98,7 @@ class Inspection:
 
 def inspect(model: str | Path | onnx.ModelProto) -> Inspection:
     """Look at a model file, or a message in memory. ModelFileError when there is no model to look at."""
-    return inspect_stored(storage.load(Path(model)) if isinstance(model, str | Path) else storage.from_proto(model))
+    return inspect_stored(storage.load(model) if isinstance(model, str | Path) else storage.from_proto(model))
 
 
 @collection_paused()
@@ -124,7 +124,7 @@ def inspect_stored(stored: storage.StoredModel) -> Inspection:
         parameters=sum(parameters.values()),
         parameters_by_type=parameters,
         weight_bytes=sum(storage.payload_bytes(tensor) for tensor in storage.all_tensors(proto)),
-        bytes=sum(path.stat().st_size for path in data_files(proto, stored.path)) if stored.path else None,
+        bytes=sum(path.stat().st_size for path in data_files(stored)) if stored.path else None,
         metadata={entry.key: entry.value for entry in proto.metadata_props},
     )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from surgery.errors import internal
 from surgery.identity.environment import environment
+from surgery.remote.urls import scrubbed
 
 if TYPE_CHECKING:
     from surgery.storage import StoredModel
@@ -20,11 +21,13 @@ _MOST_BYTES = 128 * 1024
 def circumstances(command: Sequence[str], places: Iterable[str]) -> dict[str, Any]:
     """Return how and where a run was made: `command`, `environment`, and the `recipes` that `places` point into.
 
-    A place is a file and a line, such as "fast.yaml:12". Files that cannot be read are left out.
+    A place is a file and a line, such as "fast.yaml:12". Files that cannot be read are left out. URLs in the command
+    are without what may be credentials.
     """
     files = dict.fromkeys(place.rpartition(":")[0] for place in places if ":" in place)
     recipes = [{"path": path, "text": text} for path in files if (text := _read(path)) is not None]
-    return {"command": shlex.join(command), "environment": environment(), "recipes": recipes}
+    shown = shlex.join(scrubbed(part) if "://" in part else part for part in command)
+    return {"command": shown, "environment": environment(), "recipes": recipes}
 
 
 def _read(path: str) -> str | None:

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from surgery import storage
 from surgery.identity import lock
 from surgery.identity.model import identity_of
 from surgery.planning.document import Basis, ModelBasis
 
 if TYPE_CHECKING:
-    from surgery import storage
     from surgery.recipe.schema import Recipe
 
 _MOST_PARTS: Final = 50_000
@@ -36,7 +36,7 @@ def basis(
     pins = {name: value for name, value in lock.pins(recipe).items() if name not in lock.OPTIONAL}
     return Basis(
         model=ModelBasis(
-            path=os.path.relpath(stored.path, folder) if stored.path is not None else None,
+            path=_relative(stored.path, folder),
             digest=identity.whole,
             parts={part.place: part.digest[:_PART_DIGITS] for part in parts},
         ),
@@ -66,3 +66,8 @@ def _parts(planned: Mapping[str, str], now: Mapping[str, str]) -> str:
     named = [f"{place} (new)" if place not in planned else place for place in changed] + gone
     more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
     return f" in {', '.join(named[:_MOST_NAMED])}{more}"
+
+
+def _relative(path: Path | None, folder: Path) -> str | None:
+    """Return the path of a model from a folder; None for the copy of a URL or of a stream, which is gone later."""
+    return None if path is None or storage.is_copy(path) else os.path.relpath(path, folder)

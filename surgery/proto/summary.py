@@ -37,7 +37,7 @@ class Summary:
     def to_json(self) -> dict[str, Any]:
         """Return the fields that the JSON report has, with plain values."""
         return {
-            "path": str(self.path) if self.path is not None else None,
+            "path": storage.shown(str(self.path)) if self.path is not None else None,
             "nodes": self.nodes,
             "ops": self.ops,
             "bytes": self.bytes,
@@ -69,15 +69,17 @@ def operators(proto: onnx.ModelProto) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
-def data_files(proto: onnx.ModelProto, path: Path) -> list[Path]:
-    """List the files that a weightless model of the file `path` draws on: itself and its external data."""
-    own = path.resolve()
+def data_files(stored: storage.StoredModel) -> list[Path]:
+    """List the files that a model was read from: its own, and its external data. None of a model in memory."""
+    if stored.path is None:
+        return []
+    own = stored.path.resolve()
     found = {own: None}
-    for tensor in storage.all_tensors(proto):
+    for tensor in storage.all_tensors(stored.proto):
         for entry in tensor.external_data:
-            if entry.key == "location":
+            if entry.key == "location" and not stored.weights.is_scratch(entry.value):
                 found[Path("/") / entry.value] = None
-    return [path, *(other for other in found if other != own)]
+    return [stored.path, *(other for other in found if other != own)]
 
 
 @dataclass(frozen=True)

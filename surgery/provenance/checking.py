@@ -304,7 +304,7 @@ def _files(statement: Mapping[str, Any], stored: storage.StoredModel, result: Ch
     wanted = [digest for digest in listed if digest is not None]
     if not wanted or stored.path is None:
         return
-    files = data_files(stored.proto, stored.path)
+    files = data_files(stored)
     if sorted(file_digest(path) for path in files) == sorted(wanted):
         result.checked.append(f"the bytes of {len(files)} {'file' if len(files) == 1 else 'files'}")
     else:

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from surgery import storage
+from surgery.errors import UsageError
 from surgery.identity.model import identify, identity_of
 from surgery.provenance import signing, statement
+from surgery.storage.saving import spare_input
 
 if TYPE_CHECKING:
     import onnx
@@ -48,10 +50,18 @@ class Sidecar:
         """Return where the statement about an output goes."""
         return self.path if self.path is not None else output.with_name(output.name + SUFFIX)
 
-    def check(self, output: Path, *, force: bool) -> None:
-        """Raise OutputError or UsageError where the statement could not be written or signed."""
+    def check(self, output: Path | None, weights: storage.Weights, *, force: bool) -> None:
+        """Raise OutputError or UsageError where the statement could not be written or signed.
+
+        `output` is the model, if one is written, and `weights` are those of the input, which is not replaced.
+        """
         if self.written:
-            storage.check_target(self.target(output), force=force)
+            if output is None:
+                raise UsageError("there is no output to make a statement about", todo="name one with -o FILE")
+            target = storage.check_target(self.target(output), force=force)
+            if target == output.resolve():
+                raise UsageError(f"'{target.name}' is the model itself", todo="name another file for the statement")
+            spare_input(target, weights)
         if self.key is not None:
             signing.read_private(self.key)
 
@@ -74,7 +84,7 @@ def save(
         bare = proto if statement.carried(proto) is None else statement.embed(proto, None)
         return storage.save(bare, path, stored.weights, layout=layout, force=force)
     if sidecar is not None:
-        sidecar.check(Path(path), force=force)
+        sidecar.check(Path(path), stored.weights, force=force)
     known: dict[storage.Reference, str] = {}
     before = statement.carried(stored.proto)
     origin = statement.Origin(

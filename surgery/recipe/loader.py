@@ -5,6 +5,7 @@ Nothing is raised until everything is read, so that all mistakes come at once.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -25,12 +26,13 @@ from surgery.registry.catalog import catalog
 from surgery.verification.inputs.spec import FrozenDict, InputsSpec, VerifySpec
 
 MAX_NESTING = 8
+STREAM = "-"
 NO_PATH = "<recipe>"
 """How messages call a text without a file."""
 
 
 def load(path_or_name: str | Path, *, trust: bool = False, on_read: Callable[[Recipe], object] | None = None) -> Recipe:
-    """Load a recipe, by the path of its file or by the name of a shipped one.
+    """Load a recipe, by the path of its file or by the name of a shipped one; `-` is standard input.
 
     RecipeError lists every mistake in it and in the recipes it uses. UsageError: there is no such recipe, or it wants
     to run local code (a `.py` under `plugins`, a generator of inputs, a library of custom operators) and `trust` is
@@ -39,12 +41,19 @@ def load(path_or_name: str | Path, *, trust: bool = False, on_read: Callable[[Re
     `on_read` is called with the recipe before its passes are looked for, which takes longest: what it says of inputs
     and verification is known by then. It is not called where something is wrong already, or there is local code to run.
     """
-    exists = isinstance(path_or_name, Path) and is_file(path_or_name)
-    path = Path(path_or_name) if exists else shipped.locate(str(path_or_name), Path())
-    draft = _Session().file(path, str(path))
+    draft = _draft(path_or_name)
     if on_read is not None and draft.recipe is not None and not any(part.runs_code for part in draft.all()):
         on_read(draft.recipe)
     return _finish(draft, trust)
+
+
+def _draft(path_or_name: str | Path) -> Draft:
+    """Read a recipe by its path or name, or from standard input, where its paths are relative to the current folder."""
+    if path_or_name == STREAM:
+        return _Session().text(shipped.read_stream(sys.stdin.buffer, "standard input"), None, "stdin")
+    exists = isinstance(path_or_name, Path) and is_file(path_or_name)
+    path = Path(path_or_name) if exists else shipped.locate(str(path_or_name), Path())
+    return _Session().file(path, str(path))
 
 
 def parse(text: str | bytes, path: str | Path | None = None, *, trust: bool = False) -> Recipe:

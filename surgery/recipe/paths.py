@@ -7,6 +7,14 @@ import stat
 from pathlib import Path
 
 
+def configuration_folder() -> Path:
+    """Return the folder of the user's configuration, which need not exist."""
+    given = os.environ.get("XDG_CONFIG_HOME", "")
+    # The rule of the XDG base directories: a relative path there is ignored.
+    home = Path(given) if Path(given).is_absolute() else Path.home() / ".config"
+    return home / "surgery"
+
+
 def below(folder: Path, name: str) -> Path:
     """Resolve a path of a recipe against its folder, and shorten `a/../b` where no link makes that wrong."""
     joined = folder / name

@@ -1,4 +1,4 @@
-"""Where recipes come from: the shipped ones by name, files by path."""
+"""Where recipes come from: the shipped ones and those of installed packages by name, files by path."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import importlib.resources
 import re
 import stat
 from pathlib import Path
+from typing import BinaryIO
 
 from surgery.errors import UsageError
 from surgery.recipe.nodes import quoted
 from surgery.recipe.paths import below, mode
 from surgery.recipe.spelling import nearest
+from surgery.targets import entry_points
 
 MAX_BYTES = 128 * 1024
 SUFFIXES = (".yaml", ".yml")
+ENTRY_POINTS = "surgery.recipes"
+"""The group of entry points by which packages add recipes: each names a package with YAML files."""
 
 
 def folder() -> Path:
@@ -22,8 +26,13 @@ def folder() -> Path:
 
 
 def names() -> tuple[str, ...]:
-    """List the shipped recipes by name."""
-    return tuple(sorted(path.stem for path in folder().glob("*.yaml")))
+    """List the shipped recipes by name, and those that installed packages add."""
+    return tuple(sorted({*_own(), *entry_points.files(ENTRY_POINTS)}))
+
+
+def _own() -> frozenset[str]:
+    """Return the shipped recipes. A package cannot take their names."""
+    return frozenset(path.stem for path in folder().glob("*.yaml"))
 
 
 def locate(text: str, base: Path) -> Path:
@@ -32,7 +41,7 @@ def locate(text: str, base: Path) -> Path:
     A word without dot and slash is a name first; `./tidy` is always a file. UsageError suggests a near one.
     """
     if text in names():
-        return folder() / f"{text}.yaml"
+        return folder() / f"{text}.yaml" if text in _own() else entry_points.files(ENTRY_POINTS)[text]
     path = below(base, text)
     found = mode(path)
     if stat.S_ISDIR(found):
@@ -65,9 +74,14 @@ def read(path: Path) -> bytes:
         raise UsageError(f"'{path}' is a model, not a recipe", todo="the recipe comes first, then the model")
     try:
         with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+            return read_stream(file, f"'{path}'")
     except OSError as error:
         raise UsageError(f"recipe '{path}' cannot be read: {error.strerror}") from error
+
+
+def read_stream(file: BinaryIO, name: str) -> bytes:
+    """Read a recipe from an open file; UsageError if it is too large to be one."""
+    data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
-        raise UsageError(f"'{path}' is too large for a recipe (more than {MAX_BYTES // 1024} KiB)")
+        raise UsageError(f"{name} is too large for a recipe (more than {MAX_BYTES // 1024} KiB)")
     return data

@@ -31,7 +31,7 @@ from surgery.recipe.fields import (
     text,
 )
 from surgery.recipe.nodes import Node, Scalar, Table, is_null, quoted
-from surgery.recipe.paths import is_file, mode
+from surgery.recipe.paths import configuration_folder, is_file, mode
 from surgery.recipe.source import decode, documents
 
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
@@ -59,10 +59,7 @@ class Trusted:
 
 def config_file() -> Path:
     """Give the path of the user's configuration, which need not exist."""
-    given = os.environ.get("XDG_CONFIG_HOME", "")
-    # The rule of the XDG base directories: a relative path there is ignored.
-    home = Path(given) if Path(given).is_absolute() else Path.home() / ".config"
-    return home / "surgery" / "config.yaml"
+    return configuration_folder() / "config.yaml"
 
 
 def digest(path: Path) -> str | None:

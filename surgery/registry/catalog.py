@@ -57,7 +57,8 @@ class Catalog:
         found = self.get(name)
         if found is None:
             near = suggestion(name, self.passes())
-            raise UsageError(f"no pass '{name}'{near}{self.missing()}", todo="see 'surgery passes'")
+            todo = None if near else "see 'surgery passes'"
+            raise UsageError(f"no pass '{name}'{near}{self.missing()}", todo=todo)
         if name in self._clashes:
             raise UsageError(self._clashes[name], todo="uninstall or rename one")
         return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 import typing
@@ -13,7 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
-from surgery.errors import UsageError
+from surgery.errors import UsageError, closest
 from surgery.promises import Change, Parity
 from surgery.registry import discovery
 from surgery.registry.api import Api, api_of
@@ -171,8 +170,8 @@ def _option_types(function: Callable[..., Any]) -> dict[str, Any]:
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Return "; did you mean 'x'?" for the nearest known name, or nothing."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean '{near[0]}'?" if near else ""
+    near = closest(name, known)
+    return f"; did you mean '{near}'?" if near else ""
 
 
 def _sections(doc: str) -> dict[str, str]:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _MOST_SITES = 5
 _MOST_NODES = 4
+_LONGEST = 40
+"""Letters of an expression in the names of dims; JSON has the longer ones."""
 _VERIFIED = {"none": "not verified", "each": "each step verified", "end": "verified at the end"}
 
 
@@ -111,8 +113,8 @@ def _bytes(saved: int) -> str:
 
 
 def _cell(saved: Operations) -> str:
-    """Return the change of the number of operations; an expression is shown as what is saved."""
-    if saved is None or saved == 0:
+    """Return the change of the number of operations; an expression as what is saved, unless it is long."""
+    if saved is None or saved == 0 or len(str(saved)) > _LONGEST:
         return ""
     return f"{-saved:+,d}" if isinstance(saved, int) else f"-({saved})"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -21,6 +22,8 @@ _USUAL = ("pass", "check", "parity")
 """Stages that every step goes through, which say nothing more than the step."""
 _PLAIN = {"(end)": "verifying the result", "(expect)": "measuring the result"}
 """What is no step, in words."""
+_LOG = logging.getLogger("surgery.run")
+_LEVELS = {"rolled_back": logging.WARNING, "failed": logging.ERROR}
 _SHORT = 12
 """Letters of the name of a step that stay on a narrow terminal."""
 
@@ -96,10 +99,12 @@ class Progress:
 
     def stage(self, step: str, stage: str) -> None:
         """Show what is being done."""
+        _LOG.debug("%s: %s", _PLAIN.get(step, step), stage, extra={"fields": {"step": step, "stage": stage}})
         self._step, self._stage = _PLAIN.get(step, step), stage
 
     def said(self, step: str, text: str) -> None:
         """Show what a pass has printed."""
+        _LOG.info("%s printed: %s", step, text.rstrip(), extra={"fields": {"step": step}})
         self._console.out(text.rstrip("\n"), highlight=False)
 
     def done(self, record: StepRecord) -> None:
@@ -108,16 +113,36 @@ class Progress:
         if self._agenda is not None:
             self._agenda.note(record.name, record.where)
             self._left.note(self._agenda.done, self._agenda.total, self._clock())
+        line = _described(record)
+        _log_step(record, line)
         if self._verbose:
-            verdict = f", {record.verdict.status} {needed(record.verdict)}" if record.verdict is not None else ""
-            sites = f", {record.sites} sites" if record.sites else ""
-            nodes = f"{record.nodes_before} -> {record.nodes_after} nodes"
-            time = "cached" if record.cached else f"{record.seconds:.2f} s"
-            self._console.print(
-                f"{record.name}: {record.status}, {nodes}{sites}{verdict.rstrip()}, {time}",
-                style="dim",
-                highlight=False,
-            )
+            self._console.out(line, style="dim", highlight=False)
+
+
+def _described(record: StepRecord) -> str:
+    """Return what came of a step in one line."""
+    verdict = f", {record.verdict.status} {needed(record.verdict)}" if record.verdict is not None else ""
+    sites = f", {record.sites} sites" if record.sites else ""
+    nodes = f"{record.nodes_before} -> {record.nodes_after} nodes"
+    time = "cached" if record.cached else f"{record.seconds:.2f} s"
+    return f"{record.name}: {record.status}, {nodes}{sites}{verdict.rstrip()}, {time}"
+
+
+def _log_step(record: StepRecord, line: str) -> None:
+    """Log what came of a step: the line, its message, and each site that was undone or that the pass left alone."""
+    level = _LEVELS.get(record.status, logging.INFO)
+    if not _LOG.isEnabledFor(level):
+        return
+    facts = record.to_json()
+    keys = ("status", "sites", "verdict", "nodes_before", "nodes_after", "seconds", "where")
+    _LOG.log(level, "%s", line, extra={"fields": {"step": record.name, **{key: facts[key] for key in keys}}})
+    if record.message:
+        _LOG.log(level, "%s: %s", record.name, record.message, extra={"fields": {"step": record.name}})
+    for site in record.refused_sites:
+        _LOG.warning("%s: %s", record.name, site, extra={"fields": {"step": record.name, **site.to_json()}})
+    for declined in facts["declined"]:
+        text = f"left {declined['count']} places alone: {declined['reason']}"
+        _LOG.debug("%s: %s", record.name, text, extra={"fields": {"step": record.name, **declined}})
 
 
 def _cut(name: str) -> str:

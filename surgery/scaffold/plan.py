@@ -7,6 +7,7 @@ import keyword
 import re
 import sys
 import tomllib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -46,15 +47,7 @@ class Plan:
 
     def write(self, *, force: bool = False) -> None:
         """Write all files, or none; OutputError when one exists that must not be overwritten."""
-        for path in self.texts:
-            if path.is_dir():
-                raise OutputError("this is a folder", where=str(path), todo="choose another name")
-            if path.exists() and not force:
-                raise OutputError("the file exists", where=str(path), todo="choose another name, or use --force")
-        for folder in dict.fromkeys(path.parent for path in self.texts):
-            with storage.output_errors(folder):
-                folder.mkdir(parents=True, exist_ok=True)
-        storage.write_texts(self.texts)
+        write_files(self.texts, force=force)
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields of the JSON report."""
@@ -64,6 +57,24 @@ class Plan:
             "cases": [str(path) for path in self.cases],
             "entry_point": self.entry_point,
         }
+
+
+def require_free(paths: Iterable[Path], *, force: bool = False) -> None:
+    """Raise OutputError when a file exists that must not be overwritten."""
+    for path in paths:
+        if path.is_dir():
+            raise OutputError("this is a folder", where=str(path), todo="choose another name")
+        if path.exists() and not force:
+            raise OutputError("the file exists", where=str(path), todo="choose another name, or use --force")
+
+
+def write_files(texts: Mapping[Path, str], *, force: bool = False) -> None:
+    """Write new files, or none; OutputError when one exists that must not be overwritten."""
+    require_free(texts, force=force)
+    for folder in dict.fromkeys(path.parent for path in texts):
+        with storage.output_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+    storage.write_texts(texts)
 
 
 def plan(name: str, folder: Path, kind: Kind = "pattern") -> Plan:

@@ -61,6 +61,15 @@ class ShapeTable:
         here, there = (dims(self.of(one).shape if known else symbolic(one.shape)) for one in (value, other))
         return here is not None and there is not None and here != there
 
+    def learns(self, value: ir.Value, other: ir.Value) -> bool:
+        """Return whether the shape of a value is known, and that of another, which it replaces, was found unknown."""
+        fact = self._table.get(other)
+        return self._inference is not None and fact is not None and fact.shape is None and self._is_known(value)
+
+    def _is_known(self, value: ir.Value) -> bool:
+        found = self.of(value)
+        return found.shape is not None and found.type is not None
+
     def agree(self, value: ir.Value, other: ir.Value) -> bool:
         """Return whether two values are known to be of one type and of the same dims."""
         mine, its = self.of(value), self.of(other)
@@ -68,14 +77,17 @@ class ShapeTable:
         return known and mine.type == its.type and dims(mine.shape) == dims(its.shape)
 
     def settle(self, nodes: Iterable[ir.Node]) -> None:
-        """Look anew at nodes that read a value of another shape than before, and after them as far as that reaches."""
+        """Look anew at nodes that read a value of another shape than before, and after them as far as that reaches.
+
+        A shape that was not known before is another one, once it is.
+        """
         pending = deque(nodes)
         while pending:
             node = pending.popleft()
             before = {value: (self._table.pop(value, None), value.shape) for value in node.outputs}
             for value, (fact, declared) in before.items():
                 shape = symbolic(declared) if fact is None else fact.shape
-                if shape is None or value.is_graph_output():
+                if value.is_graph_output() or (shape is None and self._inference is None):
                     continue
                 value.shape = None
                 if dims(self.of(value).shape) == dims(shape):

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from surgery.storage.export import QUANTIZATION as QUANTIZATION
     from surgery.storage.files import output_errors as output_errors
     from surgery.storage.files import write_texts as write_texts
+    from surgery.storage.loading import fetch_model as fetch_model
+    from surgery.storage.loading import load as load
+    from surgery.storage.loading import opens_in_runtime as opens_in_runtime
     from surgery.storage.residue import residue_of as residue_of
     from surgery.storage.saving import External as External
     from surgery.storage.saving import Layout as Layout
@@ -32,8 +35,12 @@ if TYPE_CHECKING:
     from surgery.storage.skeleton import INLINE_LIMIT as INLINE_LIMIT
     from surgery.storage.skeleton import StoredModel as StoredModel
     from surgery.storage.skeleton import from_proto as from_proto
-    from surgery.storage.skeleton import load as load
     from surgery.storage.spill import spill_tensor as spill_tensor
+    from surgery.storage.staging import Staging as Staging
+    from surgery.storage.staging import is_copy as is_copy
+    from surgery.storage.staging import output_path as output_path
+    from surgery.storage.staging import put_model as put_model
+    from surgery.storage.staging import shown as shown
     from surgery.storage.tensors import all_tensors as all_tensors
     from surgery.storage.tensors import external_reference as external_reference
     from surgery.storage.tensors import is_external as is_external
@@ -66,7 +73,14 @@ _HOMES = {
     "INLINE_LIMIT": "skeleton",
     "StoredModel": "skeleton",
     "from_proto": "skeleton",
-    "load": "skeleton",
+    "fetch_model": "loading",
+    "load": "loading",
+    "opens_in_runtime": "loading",
+    "Staging": "staging",
+    "is_copy": "staging",
+    "output_path": "staging",
+    "put_model": "staging",
+    "shown": "staging",
     "spill_tensor": "spill",
     "all_tensors": "tensors",
     "external_reference": "tensors",

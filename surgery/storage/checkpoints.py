@@ -1,9 +1,13 @@
 """Files of named tensors: safetensors, in one file or in shards with an index, and npz. Read and written in a stream.
 
+PyTorch checkpoints and GGUF are read only, and no code in them is run.
+
 .safetensors                    all types of ONNX but string, complex128 and those below 8 bits
 .safetensors.index.json         the same, in several files
 .npz                            the types that numpy itself has: no bfloat16, no float8, no string
 .npy                            one tensor, of the same types; read only
+.pt, .pth, .bin, .ckpt          what torch.save writes of tensors; read only, also *.bin.index.json
+.gguf                           llama.cpp's format, quantized types as float32; read only, with the package gguf
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from surgery.errors import ModelFileError, UsageError
-from surgery.storage import npy, npz, safetensors
+from surgery.storage import gguf_files, npy, npz, safetensors, shards, torch_files
 from surgery.storage.named_tensors import Checkpoint, Named
 from surgery.storage.weights import Weights
 
@@ -21,23 +25,39 @@ __all__ = ["Checkpoint", "Named", "read_checkpoint", "write_checkpoint"]
 FORMATS = (".safetensors", ".npz")
 
 
-def read_checkpoint(path: Path, weights: Weights) -> Checkpoint:
+def read_checkpoint(path: Path, weights: Weights, *, key: str | None = None) -> Checkpoint:
     """List the tensors of a file, unread; `weights` keeps the file open for as long as they are used.
 
-    Raises ModelFileError for a file that is missing, damaged or cut short, and for what is listed twice.
+    `key` is the key of a PyTorch checkpoint under which the weights are, where there are several such dicts.
+    Raises ModelFileError for a file that is missing, damaged or cut short, that would run code, and for what is listed
+    twice; UsageError for a key that is not there.
     """
     if not path.is_file():
         what = "this is a directory" if path.is_dir() else "no such file"
-        raise ModelFileError(what, where=str(path), todo=f"name a file ({', '.join(FORMATS)}, .safetensors.index.json)")
+        raise ModelFileError(what, where=str(path), todo=f"name a file ({', '.join(READ)})")
     if path.name.endswith(".index.json"):
-        return safetensors.read_shards(path, weights)
-    if path.suffix == ".safetensors":
-        return safetensors.read(path, weights)
-    if path.suffix == ".npz":
-        return npz.read(path, weights)
-    if path.suffix == npy.SUFFIX:
-        return npy.read(path, weights)
-    raise UsageError(f"'{path.name}' has no suffix of a tensor file", todo=f"use {', '.join(FORMATS)}")
+        return shards.read(path, lambda shard: _read_one(shard, weights, key))
+    return _read_one(path, weights, key)
+
+
+def _read_one(path: Path, weights: Weights, key: str | None) -> Checkpoint:
+    if path.suffix in torch_files.SUFFIXES:
+        return torch_files.read(path, weights, key)
+    if key is not None:
+        raise UsageError(f"'{path.name}' is no PyTorch checkpoint, and has no key '{key}'", todo="leave out the key")
+    for suffix, read in _READERS.items():
+        if path.suffix == suffix:
+            return read(path, weights)
+    raise UsageError(f"'{path.name}' has no suffix of a tensor file", todo=f"use {', '.join(READ)}")
+
+
+_READERS = {
+    ".safetensors": safetensors.read,
+    ".npz": npz.read,
+    npy.SUFFIX: npy.read,
+    gguf_files.SUFFIX: gguf_files.read,
+}
+READ = (*_READERS, *torch_files.SUFFIXES, ".safetensors.index.json")
 
 
 def write_checkpoint(

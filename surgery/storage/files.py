@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from surgery.errors import ModelFileError, OutputError
+from surgery.storage import staging
 from surgery.storage.leftovers import create, gone, sweep
 from surgery.storage.wire import Piece, Reference
 
@@ -150,7 +151,7 @@ def written() -> list[Path]:
     found = []
     for path, inode in _placed.items():
         with suppress(OSError):
-            if path.stat().st_ino == inode:
+            if path.stat().st_ino == inode and not staging.is_pending(path):
                 found.append(path)
     return found
 
@@ -160,7 +161,7 @@ def write_texts(texts: Mapping[Path, str]) -> None:
 
     Files that exist are replaced.
     """
-    write_together({path: partial(NewFile.write_text, text=text) for path, text in texts.items()})
+    write_together({path: partial(NewFile.write_text, text=staging.shown(text)) for path, text in texts.items()})
 
 
 def write_together(contents: Mapping[Path, Callable[[NewFile], None]]) -> None:
@@ -174,6 +175,8 @@ def write_together(contents: Mapping[Path, Callable[[NewFile], None]]) -> None:
         for path, file in files.items():
             with output_errors(path):
                 file.commit(path)
+    for path in contents:
+        staging.publish([path])
 
 
 def copy_range(source: Source, offset: int, length: int, target: int) -> None:

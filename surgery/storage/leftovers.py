@@ -306,7 +306,9 @@ def _remove_scratch(folder: Path) -> None:
     """Delete a folder, by its lock last: what is left when that is interrupted is known for what it is."""
     with suppress(OSError):
         for path in folder.iterdir():
-            if path.name != _LOCK:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            elif path.name != _LOCK:
                 path.unlink()
         (folder / _LOCK).unlink()
         folder.rmdir()

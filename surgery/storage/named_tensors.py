@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx_ir as ir
@@ -43,11 +43,15 @@ class Entry:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The tensors of a file by name, unread."""
+    """The tensors of a file by name, unread.
+
+    `aliases` names tensors that are the same range of the file as another one: tied weights.
+    """
 
     path: Path
     entries: Mapping[str, Entry]
     weights: Weights
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
     def tensor(self, name: str) -> ir.TensorProtocol:
         """Return a tensor: mapped, and small ones in memory."""

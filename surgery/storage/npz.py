@@ -14,6 +14,7 @@ import onnx_ir as ir
 from numpy.lib import format as npy
 
 from surgery.errors import ModelFileError
+from surgery.storage import staging
 from surgery.storage.files import NewFile, output_errors
 from surgery.storage.named_tensors import DAMAGED, Checkpoint, Entry, Named, broken, require_types
 from surgery.storage.saving import check_target, spare_input
@@ -109,6 +110,7 @@ def write(path: Path, tensors: Sequence[Named], weights: Weights, *, force: bool
                     for chunk in _bytes(tensor, weights):
                         member.write(chunk)
         file.commit(target)
+    staging.publish([target])
     return [target]
 
 

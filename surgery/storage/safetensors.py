@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from surgery.errors import ModelFileError
 from surgery.storage.files import NewFile, write_together
-from surgery.storage.named_tensors import DAMAGED, Checkpoint, Entry, Named, broken, require_types
+from surgery.storage.named_tensors import Checkpoint, Entry, Named, broken, require_types
 from surgery.storage.saving import check_target, spare_input
 from surgery.storage.weights import Source, Weights
 from surgery.storage.wire import Piece, Reference
@@ -94,7 +94,7 @@ def _header(path: Path, source: Source) -> tuple[dict[str, tuple[ir.DataType, tu
         raise broken(path, "it is cut short, or no safetensors file")
     text = bytes(source.view(_LENGTH, length))
     try:
-        found = json.loads(text, object_pairs_hook=lambda pairs: _unique(path, pairs))
+        found = json.loads(text, object_pairs_hook=lambda pairs: unique(path, pairs))
     except (ValueError, RecursionError) as error:
         raise broken(path, f"its header is no JSON: {error}") from error
     if not isinstance(found, dict):
@@ -103,7 +103,8 @@ def _header(path: Path, source: Source) -> tuple[dict[str, tuple[ir.DataType, tu
     return {name: _described(path, name, entry) for name, entry in found.items()}, _LENGTH + length
 
 
-def _unique(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make a dict of the pairs of a JSON object. Raises ModelFileError when a key stands there twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         seen: set[str] = set()
@@ -125,28 +126,6 @@ def _described(path: Path, name: str, entry: Any) -> tuple[ir.DataType, tuple[in
     if text not in _TYPES:
         raise ModelFileError(f"'{name}' is of the type {text}, which ONNX does not have so", where=str(path))
     return _TYPES[text], dims, begin, end
-
-
-def read_shards(path: Path, weights: Weights) -> Checkpoint:
-    """Read an index and the headers of the files that it names, which lie next to it."""
-    try:
-        places = json.loads(path.read_bytes(), object_pairs_hook=lambda pairs: _unique(path, pairs))["weight_map"]
-        names = dict.fromkeys(places.values())
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise ModelFileError("this is no index of safetensors files", where=str(path)) from error
-    shards = {name: read(_beside(path, name), weights).entries for name in names}
-    for name, shard in places.items():
-        if name not in shards[shard]:
-            raise ModelFileError(f"'{name}' is not in {shard}, where the index has it", where=str(path), todo=DAMAGED)
-    return Checkpoint(path, {name: shards[shard][name] for name, shard in places.items()}, weights)
-
-
-def _beside(path: Path, name: Any) -> Path:
-    if not isinstance(name, str) or Path(name).name != name:
-        raise ModelFileError(f"the shard '{name}' is not a plain file name", where=str(path), todo="do not trust it")
-    if not (path.parent / name).is_file():
-        raise ModelFileError(f"the shard {name} is missing", where=str(path), todo=f"put it into {path.parent}")
-    return path.parent / name
 
 
 def write(

@@ -12,14 +12,16 @@ from typing import Final, Literal
 import onnx
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
+from surgery import remote
 from surgery.errors import OutputError, UsageError
+from surgery.storage import foreign, staging, text_formats
 from surgery.storage.content_names import content_digest, is_by_content, named, neutral_name
 from surgery.storage.digests import file_digest
 from surgery.storage.files import NewFile, output_errors, sync_folder
 from surgery.storage.join import DataFile, DataFiles, Joiner
 from surgery.storage.leftovers import Journal, sweep
 from surgery.storage.weights import Weights
-from surgery.storage.wire import Pieces, Reference
+from surgery.storage.wire import Piece, Pieces, Reference
 
 Layout = Literal["keep", "single", "external"]
 Names = Callable[[int], str]
@@ -74,10 +76,16 @@ def save(
     says; `keep` does as the input was, and goes external where one file would pass 2 GiB. Memory use is constant. The
     old file stays whole until the new one takes its place, which may also be the model that `weights` come from. Equal
     models make equal bytes. A name with `{sha256:12}` is completed by the content, see `surgery.storage.content_names`;
-    files that hold this very content stay as they are. Raises OutputError, and ModelFileError when weights are gone.
+    files that hold this very content stay as they are. The extension selects the format, as for `load`; a text format
+    is refused where it cannot represent all of the model. Of a URL, the files are uploaded, the model last, and none is
+    returned. Raises OutputError, and ModelFileError when weights are gone; TransferError when a connection breaks.
     """
     if not isinstance(layout, External) and layout not in ("keep", "single", "external"):
         raise UsageError(f"there is no layout '{layout}'", todo="use keep, single or external")
+    if isinstance(path, str) and remote.is_url(path):
+        with staging.Staging() as copies:
+            save(proto, staging.output_path(path, copies, force=force), weights, layout=layout)
+        return []
     external = layout if isinstance(layout, External) else External()
     how: Layout = "external" if isinstance(layout, External) else layout
     if is_by_content(Path(path)):
@@ -90,7 +98,15 @@ def save(
     if weights.origin != target:
         spare_input(target, weights)
     names = external.names(target)
+    _require_format(target)
     plan = _Plan(_serialize(proto, target), weights, how, external, target)
+    written = _write(target, names, plan, weights, force)
+    staging.publish(written)
+    return written
+
+
+def _write(target: Path, names: Names, plan: _Plan, weights: Weights, force: bool) -> list[Path]:
+    """Write the files of a model, and return them."""
     pieces, files = plan.make(names)
     if not files:
         with output_errors(target):
@@ -200,8 +216,10 @@ def check_target(path: str | os.PathLike[str], *, force: bool = False) -> Path:
     """Return the path that `save` would write, after symbolic links, before there is anything to save.
 
     Raises OutputError when its folder is missing or read-only, or when it exists and is no regular file or
-    `force` is off.
+    `force` is off. The path of a URL is only what to call it.
     """
+    if isinstance(path, str) and remote.is_url(path):
+        return _check_url(path, force)
     path = Path(path)
     try:
         target = Path(os.path.realpath(path))
@@ -223,6 +241,14 @@ def check_target(path: str | os.PathLike[str], *, force: bool = False) -> Path:
     if not force:
         raise OutputError("the file exists", where=str(path), todo="name another one, or use --force")
     return target
+
+
+def _check_url(url: str, force: bool) -> Path:
+    local = remote.local_path(url)
+    if local is not None:
+        return check_target(local, force=force)
+    remote.check_writable(url, force=force)
+    return Path(remote.shown(url))
 
 
 def _check_data_path(path: Path, target: Path, weights: Weights, force: bool) -> None:
@@ -250,10 +276,22 @@ def spare_input(path: Path, weights: Weights) -> None:
 
 
 def _write_model(target: Path, pieces: Pieces, weights: Weights) -> None:
-    """Write one file and let it take its place."""
+    """Write the model file, in the format of its extension, and let it take its place."""
+    format_name = text_formats.of(target)
+    parts: list[Piece] = pieces.parts
+    if format_name is not None:
+        plain = [weights.view(part) if isinstance(part, Reference) else part for part in parts]
+        parts = [text_formats.written(b"".join(plain), format_name, target)]
     with NewFile(target) as file:
-        file.write(pieces.parts, weights)
+        file.write(parts, weights)
         file.commit(target)
+
+
+def _require_format(target: Path) -> None:
+    """Raise OutputError for an extension of a format that is only read, or not at all."""
+    found = foreign.FORMATS_OF_OUTPUTS.get(target.suffix.lower())
+    if found is not None:
+        raise OutputError(f"{found[0]} is not written", where=str(target), todo=found[1])
 
 
 def _write_all(target: Path, names: Names, plan: _Plan, weights: Weights) -> list[Path]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import stat
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import onnx
 from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
 
-from surgery.errors import ModelFileError
+from surgery.errors import ModelFileError, neighbour
+from surgery.storage import foreign
 from surgery.storage.bounds import fault
 from surgery.storage.split import Splitter
 from surgery.storage.tensors import all_tensors, external_reference, is_external, refer
@@ -60,17 +61,11 @@ class StoredModel:
         )
 
 
-def load(path: str | os.PathLike[str], *, limit: int = INLINE_LIMIT) -> StoredModel:
-    """Read the skeleton of a model file. Weights are mapped, not read.
-
-    Tensors with a payload of at least `limit` bytes become external references, located relative to the root
-    folder, possibly into the model file itself; smaller ones are inline.
-    Raises ModelFileError when the file cannot be read, is not a model or is damaged, or when its external
-    data is missing, too short or outside the folder of the model.
-    """
+def load_protobuf(path: str | os.PathLike[str], *, limit: int = INLINE_LIMIT) -> StoredModel:
+    """Read the skeleton of a model in protobuf, the format of .onnx files; see `surgery.storage.load`."""
     given = Path(path)
     weights = Weights()
-    source = _open_model(given, weights)
+    source = open_model(given, weights)
     weights.origin = source.path
 
     def locate() -> tuple[str, int]:
@@ -94,19 +89,51 @@ def from_proto(
     External data is looked for in `base_dir`. The given proto stays as it is. Raises ModelFileError as
     `load` does.
     """
-    weights = Weights()
     try:
         data = proto.SerializeToString()
     except (EncodeError, ValueError) as error:
         raise ModelFileError(f"the model in memory cannot be serialized: {error}") from error
+    given = [] if base_dir is None else [Path(base_dir)]
+    return _from_bytes(data, _Folders("the model in memory", given, is_file=False), limit)
+
+
+def from_converted(data: bytes, path: Path, *, limit: int = INLINE_LIMIT) -> StoredModel:
+    """Take over a model in protobuf that the file `path` holds in another format. Raises ModelFileError."""
+    real = path.resolve()
+    folders = _Folders(str(path), [path.parent, real.parent], is_file=False)
+    stored = _from_bytes(data, folders, limit)
+    found = fault(stored.proto, len(data))
+    if found is not None:
+        raise folders.error(*found)
+    stored.weights.origin = real
+    return replace(stored, path=path)
+
+
+def _from_bytes(data: bytes, folders: _Folders, limit: int) -> StoredModel:
+    weights = Weights()
 
     def locate() -> tuple[str, int]:
         reference = weights.spill(data)
         return reference.location, reference.offset
 
-    folders = _Folders("the model in memory", [] if base_dir is None else [Path(base_dir)])
     skeleton = _read(memoryview(data), weights, locate, limit, folders)
     return StoredModel(None, skeleton, weights, weights.external)
+
+
+def locations(path: Path) -> list[str]:
+    """Return where a model in protobuf says that its external data lies, without looking for it.
+
+    Raises ModelFileError if it is not a model.
+    """
+    with Weights() as weights:
+        source = open_model(path, weights)
+        folders = _Folders(str(path), [])
+        splitter, proto = _parsed(
+            source.view(0, source.size), weights, lambda: (source.location, 0), INLINE_LIMIT, folders
+        )
+        entries = [entry for tensor in all_tensors(proto) for entry in tensor.external_data if is_external(tensor)]
+        named = {entry.value for entry in entries if entry.key == "location"}
+        return sorted(named - {reference.location for reference in splitter.references})
 
 
 class _Folders:
@@ -115,8 +142,9 @@ class _Folders:
     As in ONNX Runtime, that folder is the one the link points to, and the one the link stands in.
     """
 
-    def __init__(self, model: str, folders: list[Path]) -> None:
+    def __init__(self, model: str, folders: list[Path], *, is_file: bool = True) -> None:
         self.model = model
+        self.is_file = is_file
         self._given = folders
         self._real = [folder.resolve() for folder in folders]
 
@@ -150,11 +178,21 @@ class _Folders:
         return ModelFileError(what, where=self.model, todo=todo)
 
 
-def _open_model(path: Path, weights: Weights) -> Source:
+def read_head(path: Path) -> bytes:
+    """Return the first bytes of a file that may be a model. Raises ModelFileError."""
+    with Weights() as weights:
+        source = open_model(path, weights)
+        return bytes(source.view(0, min(source.size, _HEAD)))
+
+
+def open_model(path: Path, weights: Weights) -> Source:
     """Open a file that may be a model. Raises ModelFileError."""
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
+            found = foreign.recognized_folder(path)
+            if found is not None:
+                raise ModelFileError(f"this is {found.what}", where=str(path), todo=found.todo)
             inside = sorted(entry.name for entry in path.iterdir() if entry.suffix == ".onnx")
             todo = f"name the file in it: {', '.join(inside[:3])}" if inside else "name a .onnx file"
             raise ModelFileError("this is a directory", where=str(path), todo=todo)
@@ -162,7 +200,9 @@ def _open_model(path: Path, weights: Weights) -> Source:
             raise ModelFileError("this is not a regular file", where=str(path), todo="name a .onnx file")
         source = weights.open(path)
     except FileNotFoundError as error:
-        raise ModelFileError("no such file", where=str(path), todo="check the path") from error
+        near = neighbour(path)
+        todo = f"did you mean '{near}'?" if near else "check the path"
+        raise ModelFileError("no such file", where=str(path), todo=todo) from error
     except PermissionError as error:
         raise ModelFileError("no permission to read it", where=str(path), todo="change its mode") from error
     except (OSError, ValueError) as error:
@@ -177,6 +217,15 @@ def _read(
     data: memoryview, weights: Weights, locate: Callable[[], tuple[str, int]], limit: int, folders: _Folders
 ) -> onnx.ModelProto:
     """Split, parse and check a model, and find its external data."""
+    splitter, proto = _parsed(data, weights, locate, limit, folders)
+    _find_external_data(proto, weights, splitter.references, max(limit, 1), folders)
+    return proto
+
+
+def _parsed(
+    data: memoryview, weights: Weights, locate: Callable[[], tuple[str, int]], limit: int, folders: _Folders
+) -> tuple[Splitter, onnx.ModelProto]:
+    """Split, parse and check a model."""
     splitter = Splitter(data, weights, locate, limit)
     try:
         pieces = splitter.rewrite()
@@ -184,12 +233,11 @@ def _read(
     except (WireError, DecodeError, RecursionError) as error:
         if isinstance(error, RecursionError) or "MaxDepth" in str(error):
             raise folders.error("it nests deeper than protobuf reads", "If within If ends at about 33") from error
-        raise _not_a_model(bytes(data[:_HEAD]), folders, f"the file is cut short or damaged ({error})") from error
+        raise _not_a_model(data, folders, f"the file is cut short or damaged ({error})") from error
     fault = _implausible(proto)
     if fault:
-        raise _not_a_model(bytes(data[:_HEAD]), folders, fault)
-    _find_external_data(proto, weights, splitter.references, max(limit, 1), folders)
-    return proto
+        raise _not_a_model(data, folders, fault)
+    return splitter, proto
 
 
 def _plain_bytes(parts: list[bytes | memoryview | Reference]) -> list[bytes | memoryview]:
@@ -208,30 +256,10 @@ def _implausible(proto: onnx.ModelProto) -> str | None:
     return None
 
 
-def _not_a_model(head: bytes, folders: _Folders, fault: str) -> ModelFileError:
-    """Make the error for a file that is not a model, with a better guess at what it is."""
-    if head.startswith(b"version https://git-lfs"):
-        return folders.error("this is a git-lfs pointer, not the model itself", "run 'git lfs pull'")
-    if head[4:8] == b"ORTM":
-        return folders.error("this is a model in ORT format", "give the .onnx file it was made from")
-    if head.startswith(b"PK\x03\x04"):
-        return folders.error("this is a zip archive (perhaps a PyTorch checkpoint)", "export it to ONNX")
-    if _is_text(head):
-        if b"ir_version" in head:
-            return folders.error("this is ONNX text, not a binary model", "parse it with onnx.parser first")
-        return folders.error("this is a text file, not an ONNX model", "name a .onnx file")
-    return folders.error(fault, _AGAIN)
-
-
-def _is_text(head: bytes) -> bool:
-    """Return whether the first bytes of a file are UTF-8 text, perhaps cut in the middle of a letter."""
-    try:
-        text = head.decode("utf-8")
-    except UnicodeDecodeError as error:
-        if error.start < len(head) - 3 or len(head) < _HEAD:
-            return False
-        text = head[: error.start].decode("utf-8")
-    return all(letter.isprintable() or letter in "\t\n\r\f" for letter in text)
+def _not_a_model(data: memoryview, folders: _Folders, fault: str) -> ModelFileError:
+    """Make the error for a file that is not a model, and say what it is instead, if that can be recognized."""
+    found = foreign.recognized(Path(folders.model), data) if folders.is_file else None
+    return folders.error(fault, _AGAIN) if found is None else folders.error(f"this is {found.what}", found.todo)
 
 
 def _find_external_data(

@@ -1,4 +1,4 @@
-"""Where profiles come from: the shipped ones by name, files by path."""
+"""Where profiles come from: the shipped ones and those of installed packages by name, files by path."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from functools import cache
 from pathlib import Path
 
 from surgery.errors import UsageError
+from surgery.targets import entry_points
 from surgery.targets.target import STANDARD, Target
 
 SUFFIXES = (".yaml", ".yml")
+ENTRY_POINTS = "surgery.targets"
+"""The group of entry points by which packages add profiles: each names a package with YAML files."""
 
 
 def folder() -> Path:
@@ -19,8 +22,14 @@ def folder() -> Path:
 
 @cache
 def names() -> tuple[str, ...]:
-    """List the shipped targets."""
-    return tuple(sorted({STANDARD.name, *(path.stem for path in folder().glob("*.yaml"))}))
+    """List the shipped targets, and those that installed packages add."""
+    return tuple(sorted({*_own(), *entry_points.files(ENTRY_POINTS)}))
+
+
+@cache
+def _own() -> frozenset[str]:
+    """Return the shipped targets. A package cannot take their names."""
+    return frozenset({STANDARD.name, *(path.stem for path in folder().glob("*.yaml"))})
 
 
 def find(text: str) -> Target:
@@ -40,4 +49,4 @@ def _shipped(name: str) -> Target:
         return STANDARD
     from surgery.targets.profile import read
 
-    return read(folder() / f"{name}.yaml")
+    return read(folder() / f"{name}.yaml" if name in _own() else entry_points.files(ENTRY_POINTS)[name])

@@ -103,8 +103,12 @@ class Worker:
         memory: int | None = None,
         preload: Sequence[str] = (),
         prepare: bool = True,
+        whole: bool = False,
+        on_stage: Callable[[str], object] | None = None,
     ) -> None:
         self.timeout = timeout
+        self.whole = whole
+        self.on_stage = on_stage
         self.prepare = prepare
         self.memory = memory if memory is not None else default_memory()
         self.preload = tuple(preload)
@@ -142,7 +146,9 @@ class Worker:
                 wire.send(channel, message)
                 while "stage" in (answer := wire.receive(channel, deadline)):
                     current = answer["stage"]
-                    deadline = self._deadline()
+                    deadline = deadline if self.whole else self._deadline()
+                    if self.on_stage is not None:
+                        self.on_stage(current)
             except wire.ExpiredError:
                 raise self._died(current, expired=True) from None
             except wire.ClosedError:

@@ -8,8 +8,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from surgery.workers.server import stage
+
+
+def perform(job: dict[str, Any]) -> object:
+    """Call the function of this module that a job of a batch names, with its arguments."""
+    return globals()[job["drill"]](**job.get("arguments", {}))
 
 
 def echo(value: object) -> object:
@@ -62,6 +68,31 @@ def allocate(size: int) -> int:
     """Take memory, all of it touched."""
     stage("drill")
     return len(bytearray(size))
+
+
+def hold(size: int, seconds: float) -> int:
+    """Take memory, all of it touched, for some time."""
+    taken = bytearray(b"x") * size
+    time.sleep(seconds)
+    return len(taken)
+
+
+def family(count: int, size: int) -> None:
+    """Start processes that take memory each, and wait for them."""
+    text = f"import time; taken = bytearray(b'x') * {size}; time.sleep(600)"
+    children = [subprocess.Popen([sys.executable, "-c", text]) for _ in range(count)]
+    for child in children:
+        child.wait()
+
+
+def nested(memory: int) -> object:
+    """Start a worker from this one, and a fork, with so much memory each; return what comes back from both."""
+    from surgery.workers import Worker
+    from surgery.workers.fork import call_in_fork
+
+    with Worker(memory=memory) as inner:
+        called = inner.call("surgery.workers.drill:echo", value="called")
+    return [called, call_in_fork(lambda: "forked", stage="nested", timeout=60, memory=memory)[0]]
 
 
 def spawn() -> int:

@@ -33,10 +33,12 @@ def died(stage: str, status: int | None, last: str, timeout: float | None, expir
         return WorkerError(f"{stage} took more than {timeout or 0:g} s", stage=stage, signal=TIMEOUT)
     if status is None or status >= 0:
         what = f"{stage} ended the process" + ("" if status is None else f" with exit code {status}")
-        return WorkerError(what, stage=stage, signal=None if status is None else f"exit {status}")
+        signalled = None if status is None else f"exit {status}"
+        return WorkerError(what, stage=stage, signal=signalled, killed=status is None)
     # Nobody but the kernel's out-of-memory killer sends this to a process that we have not given up.
     if status == -signal.SIGKILL or tells_of_memory(last):
-        return WorkerError(f"{stage} ran out of memory", stage=stage, signal=OUT_OF_MEMORY)
+        killed = status == -signal.SIGKILL
+        return WorkerError(f"{stage} ran out of memory", stage=stage, signal=OUT_OF_MEMORY, killed=killed)
     name = signal.Signals(-status).name
     return WorkerError(f"{stage} crashed with {name}" + (f": {last}" if last else ""), stage=stage, signal=name)
 

@@ -23,6 +23,7 @@ from typing import IO, Any, NoReturn
 
 from surgery.workers import wire
 from surgery.workers.ending import died, end_for_lack_of_memory, last_line, reap
+from surgery.workers.limits import limit_memory
 
 _PR_SET_PDEATHSIG = 1
 _STATUS = "/proc/self/statm"
@@ -105,8 +106,7 @@ def _confine(log: IO[bytes], timeout: float | None, memory: int | None) -> None:
     sys.stdout = sys.stderr = os.fdopen(os.dup(1), "w", buffering=1, errors="backslashreplace")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if memory is not None:
-        limit = memory + _data_bytes()
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+        limit_memory(memory + _data_bytes())
     if timeout is not None:
         # In case nobody is left to end it by the clock.
         seconds = int(time.process_time() + timeout * (os.cpu_count() or 1)) + 10

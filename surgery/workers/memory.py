@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -20,6 +21,30 @@ def private_bytes(pid: int) -> int:
     """Return the bytes of memory of a process that no file stands for. OSError when it has ended."""
     fields = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
     return (int(fields[1]) - int(fields[2])) * _PAGE
+
+
+def private_bytes_below(pid: int) -> int:
+    """Return the private memory of a process and of all that it has started, in bytes; 0 when it has ended."""
+    children = _children()
+    total, left = 0, [pid]
+    while left:
+        here = left.pop()
+        left += children.get(here, ())
+        with suppress(OSError, ValueError, IndexError):
+            total += private_bytes(here)
+    return total
+
+
+def _children() -> dict[int, list[int]]:
+    """Return the processes that each process has started and that run still."""
+    found: dict[int, list[int]] = {}
+    for entry in os.scandir("/proc"):
+        if entry.name.isdecimal():
+            with suppress(OSError, ValueError, IndexError):
+                # The name of the command, in parentheses, may hold anything.
+                _, _, rest = Path(entry.path, "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")
+                found.setdefault(int(rest.split()[1]), []).append(int(entry.name))
+    return found
 
 
 class MemoryTimeline:

@@ -24,6 +24,7 @@ from typing import Any
 
 from surgery.workers import wire
 from surgery.workers.ending import end_for_lack_of_memory, reap
+from surgery.workers.limits import limit_memory
 
 PRELOAD = ("numpy", "ml_dtypes", "onnx", "onnx.shape_inference", "onnx.checker", "onnxruntime")
 ALLOWED = "surgery."
@@ -151,8 +152,7 @@ def _become_worker(server: int, descriptors: list[int], memory: int | None) -> N
     _channel = socket.socket(fileno=3)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if memory is not None:
-        # Writable private memory, not the address space: mapped weights and reserved arenas cost nothing.
-        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+        limit_memory(memory)
     while True:
         try:
             request = wire.receive(_channel)

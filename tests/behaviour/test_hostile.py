@@ -123,7 +123,7 @@ def test_what_a_terminal_obeys_is_shown(capsys: pytest.CaptureFixture[str]) -> N
     _output.write_json({"name": "e\x1b\x9b\u202e"})
     out, err = capsys.readouterr()
     assert "a\\x1b[31mb\\u202ec\\x9b" in out and err == "d\\x1b]0;title\\x07\\udcff\n"
-    assert json.loads(out[out.index("{") :]) == {"name": "e\x1b\x9b\u202e"}
+    assert json.loads(out[out.index("{") :]) == {"format_version": 1, "name": "e\x1b\x9b\u202e"}
     assert not any(letter in out + err for letter in "\x1b\x07\x9b\u202e")
 
 

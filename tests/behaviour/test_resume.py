@@ -20,10 +20,10 @@ RECIPE = """
 recipe: killed
 on_failure: bisect
 rules:
-  rule-relu: {match: y = Relu(x), emit: y = x, parity: exact}
+  cut-relu: {match: y = Relu(x), emit: y = x, parity: exact}
 steps:
   - use: tidy
-  - rule-relu
+  - cut-relu
   - use: default
 """
 MOMENTS = 10

@@ -58,7 +58,7 @@ def test_check_of_what_is_no_model(folder: Path, capsys: pytest.CaptureFixture[s
     assert lines[1].startswith("text.onnx: ") and lines[2].startswith("no.onnx: no such file")
     assert lines[3] == "right.onnx: valid"
     code, out, _ = surgery(capsys, "check", "types.onnx", "no.onnx", "right.onnx", "--format", "json")
-    found = json.loads(out)
+    found = json.loads(out)["models"]
     assert code == 2 and [one["valid"] for one in found] == [False, False, True]
     assert found[0]["findings"] and found[0]["runtime"] and found[0]["problem"] is None
     assert "no such file" in found[1]["problem"] and found[2]["runtime"] is None

@@ -12,7 +12,7 @@ from surgery.graph import text
 from surgery.identity.sources import PassSource
 from surgery.registry.passes import Pass
 
-RULES = "rules:\n  rule-relu: {match: y = Relu(x), emit: y = x, parity: exact}\n"
+RULES = "rules:\n  cut-relu: {match: y = Relu(x), emit: y = x, parity: exact}\n"
 AFTER = ["drop-dropout", "fuse-matmul-add", "merge-transposes"]
 
 
@@ -62,7 +62,7 @@ def test_the_original_does_not_run_for_a_second_run(model: Path, cache: Path, mo
         ("  - drop-dropout\n", "", []),
         ("  - drop-dropout\n", "  - drop-no-op\n  - drop-dropout\n", ["drop-no-op"]),
         ("  - fold-constants\n", "  - fold-constants: {max_growth: 1MB}\n", ["fold-constants"]),
-        ("    on_failure: bisect\n", "    on_failure: rollback\n", ["rule-relu", *AFTER]),
+        ("    on_failure: bisect\n", "    on_failure: rollback\n", ["cut-relu", *AFTER]),
     ],
     ids=["one more", "another last", "one less that changed nothing", "one more in between", "option", "on_failure"],
 )
@@ -96,7 +96,7 @@ def test_nothing_holds_where_it_is_verified_otherwise(model: Path, cache: Path, 
 def test_a_rule_is_part_of_the_key(model: Path, cache: Path) -> None:
     run(model, cache)
     changed = run(model, cache, RECIPE.replace("emit: y = x", "emit: y = Abs(x)"))
-    assert changed.watcher.ran[0] == "rule-relu" and changed.cached == ["drop-identity", "fold-constants"]
+    assert changed.watcher.ran[0] == "cut-relu" and changed.cached == ["drop-identity", "fold-constants"]
 
 
 def test_another_source_is_another_pass(model: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,14 +172,14 @@ def test_a_wrong_step_is_known_too(model: Path, cache: Path) -> None:
     assert second.result.steps[2].status == "rolled_back" and second.result.steps[2].cached
     # To end the run for it is another matter.
     third = run(model, cache, recipe.replace("rollback", "abort"))
-    assert (third.result.failure and third.result.failure.name) == "rule-relu"
+    assert (third.result.failure and third.result.failure.name) == "cut-relu"
     assert third.sha256 == ""
 
 
 def test_sites_that_were_wrong_are_avoided_in_later_rounds(model: Path, cache: Path) -> None:
     recipe = RECIPE.replace(
         "  - drop-dropout\n",
-        "  - repeat: until-stable\n    steps: [drop-no-op, {pass: rule-relu, on_failure: bisect}]\n",
+        "  - repeat: until-stable\n    steps: [drop-no-op, {pass: cut-relu, on_failure: bisect}]\n",
     )
     plain, first, second = run(model, None, recipe), run(model, cache, recipe), run(model, cache, recipe)
     assert plain.report == first.report == second.report
@@ -195,7 +195,7 @@ def test_sites_that_were_wrong_are_avoided_in_later_rounds(model: Path, cache: P
 @pytest.mark.parametrize("mode", ["end", "off"])
 def test_other_modes(model: Path, cache: Path, mode: str) -> None:
     recipe = RECIPE.replace("inputs:", f"verify: {{mode: {mode}}}\ninputs:").replace("Relu: 1", "Relu: 3")
-    recipe = recipe.replace("  - pass: rule-relu\n    on_failure: bisect\n", "").replace(RULES, "")
+    recipe = recipe.replace("  - pass: cut-relu\n    on_failure: bisect\n", "").replace(RULES, "")
     plain, first, second = run(model, None, recipe), run(model, cache, recipe), run(model, cache, recipe)
     assert plain.report == first.report == second.report and second.watcher.stages == []
     assert len(second.cached) == len(first.result.steps)
@@ -206,7 +206,7 @@ def test_a_wrong_end_is_found_again(model: Path, cache: Path) -> None:
     recipe = recipe.replace("Relu: 1", "Relu: 3")
     plain, first, second = run(model, None, recipe), run(model, cache, recipe), run(model, cache, recipe)
     assert plain.report == first.report == second.report
-    assert [step.name for step in second.result.refused] == ["(end)", "rule-relu"]
+    assert [step.name for step in second.result.refused] == ["(end)", "cut-relu"]
 
 
 def test_the_drawing_of_a_run_is_the_same(model: Path, cache: Path) -> None:
@@ -241,11 +241,11 @@ def test_a_lossy_step_is_known_and_what_follows_is_measured_against_it(model: Pa
     plain, first, second = run(model, None, LOSSY), run(model, cache, LOSSY), run(model, cache, LOSSY)
     assert plain.report == first.report == second.report and second.watcher.stages == []
     assert [step.verdict and step.verdict.status for step in second.result.steps][1] == "lossy"
-    more = LOSSY.replace("drop-no-op", "drop-no-op, common-subexpressions, rule-relu").replace(
+    more = LOSSY.replace("drop-no-op", "drop-no-op, common-subexpressions, cut-relu").replace(
         "steps:", f"{RULES}on_failure: rollback\nsteps:"
     )
     found, plain = run(model, cache, more), run(model, None, more)
-    assert found.watcher.ran == ["common-subexpressions", "rule-relu"]
+    assert found.watcher.ran == ["common-subexpressions", "cut-relu"]
     assert found.sha256 == plain.sha256
     assert without_distances(found.report) == without_distances(plain.report)
 
@@ -317,4 +317,4 @@ def test_what_a_limit_had_a_part_in_is_not_cached(model: Path, cache: Path, monk
         limited = run(model, cache, RECIPE.replace("Relu: 1", "Relu: '>= 1'"))
     assert "gave up" in limited.result.steps[2].message
     found, plain = run(model, cache), run(model, None)
-    assert "rule-relu" in found.watcher.ran and found.report == plain.report
+    assert "cut-relu" in found.watcher.ran and found.report == plain.report

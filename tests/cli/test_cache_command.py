@@ -35,7 +35,7 @@ def test_reports_say_what_is_from_the_cache(place: Path, capsys: pytest.CaptureF
     code, warm, _ = surgery(capsys, *APPLY, "-o", "warm.onnx", "--cache", "--report", "report.html")
     assert code == 0
     assert "from the cache: 6 of 6 steps and the verdict on the whole model" in " ".join(warm.split())
-    assert [line.split()[-1] for line in warm.splitlines() if line.startswith(("drop-identity", "rule-relu"))] == [
+    assert [line.split()[-1] for line in warm.splitlines() if line.startswith(("drop-identity", "cut-relu"))] == [
         "cached",
         "cached",
     ]

@@ -18,7 +18,7 @@ def passes(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
 def listed(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
     code, out, _ = passes(capsys, *arguments, "--format", "json")
     assert code == 0
-    return list(json.loads(out))
+    return list(json.loads(out)["passes"])
 
 
 def test_the_list_is_grouped_by_theme(capsys: pytest.CaptureFixture[str]) -> None:

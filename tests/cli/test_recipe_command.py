@@ -200,7 +200,7 @@ def test_check_lists_all_mistakes_of_all_files(folder: Path, capsys: pytest.Capt
     ]
     assert err.splitlines()[3].startswith("none.yaml: no recipe 'none.yaml'; ")
     assert cli.main(["recipe", "check", "a.yaml", "tidy", "--format", "json"]) == 2
-    wrong, fine = json.loads(capsys.readouterr().out)
+    wrong, fine = json.loads(capsys.readouterr().out)["recipes"]
     assert not wrong["ok"] and wrong["problems"][1]["column"] == 9
     assert fine["ok"] and fine["steps"] == 7
 

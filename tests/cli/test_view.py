@@ -96,7 +96,7 @@ def test_what_was_written_is_told_as_json(model: Path, capsys: pytest.CaptureFix
     assert cli.main(["view", str(model), "-o", "out.html", "--format", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
     size = (model.parent / "out.html").stat().st_size
-    assert told == {"output": "out.html", "bytes": size, "nodes": 3, "groups": 0}
+    assert told == {"format_version": 1, "output": "out.html", "bytes": size, "nodes": 3, "groups": 0}
 
 
 def test_what_is_no_model_leaves_no_page(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -148,7 +148,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     Path("r.yaml").write_text("steps: [drop-dropout]\nverify: {mode: 'off'}\n")
     apply = ["apply", "r.yaml", str(MODEL), "-o", "out.onnx", "--locked"]
     assert main(apply) == 2
-    assert "r.lock: there is no lock; make one: surgery lock RECIPE" in capsys.readouterr().err
+    assert "r.lock: there is no lock; make one: surgery lock r.yaml" in capsys.readouterr().err
     assert main(["lock", "r.yaml"]) == 0
     first = Path("r.lock").read_bytes()
     assert main(["lock", "r.yaml", "--check"]) == 0
@@ -166,6 +166,11 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert not Path("out.onnx").exists()
     assert main(["apply", "r.yaml", str(MODEL), "--target", "ort-cpu", "--lock", "r.lock"]) == 2
     assert "target: standard -> ort-cpu" in capsys.readouterr().err
+
+
+def test_a_single_pass_has_no_lock(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "drop-dropout", str(MODEL), "--locked"]) == 2
+    assert "a single pass has no lock; write its recipe with --save-recipe, and lock that" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

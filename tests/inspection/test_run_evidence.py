@@ -28,6 +28,12 @@ def test_recipes_are_quoted_once(tmp_path: Path) -> None:
     assert shlex.split(found["command"]) == argv
 
 
+def test_credentials_in_urls_are_not_reported() -> None:
+    argv = ["surgery", "apply", "tidy", "s3://key:secret@bucket/a model.onnx", "-o=https://host/m.onnx?token=secret"]
+    found = run_evidence.circumstances(argv, [])["command"]
+    assert "secret" not in found and "s3://bucket/a" in found and "-o=https://host/m.onnx" in found
+
+
 def test_a_part_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("no shapes today")

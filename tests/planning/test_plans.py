@@ -306,3 +306,19 @@ def test_an_expectation_that_is_not_met_is_told(model: Path, tmp_path: Path) -> 
     planning = make(storage.load(model), recipes.load(tmp_path / "r.yaml"), "r.yaml")
     assert not planning.ok and planning.exit_code == 1
     assert [(one.what, one.ok) for one in planning.plan.expectations] == [("Relu: == 0 (found 1)", False)]
+
+
+@pytest.mark.parametrize("skipped", [["1:1"], ["1:2"], ["1:1", "1:2"]])
+def test_a_pass_that_looks_again_comes_to_an_end(tmp_path: Path, skipped: list[str]) -> None:
+    # After each site, fold-affine looks at what reads the result: a site that is left out is none.
+    path, file = tmp_path / "m.onnx", tmp_path / "r.yaml"
+    body = "{ t = MatMul(x, w) u = Mul(t, a) y = Mul(u, b) }"
+    weights = "<float[3, 2] w = {1, 2, 3, 4, 5, 6}, float[2] a = {2, 3}, float[2] b = {4, 5}>"
+    onnx.save(text.parse(f"g (float[n, 3] x) => (float[n, 2] y) {weights} {body}"), path)
+    file.write_text("recipe: r\nsteps: [fold-affine]\n")
+    recipe = recipes.load(file)
+    plan = planned(path, recipe)
+    assert [len(step.sites) for step in plan.steps] == [2]
+    follower = applied(follow.skipping(plan, skipped), path, recipe, tmp_path / "o.onnx")
+    assert len(follower.to_json()["skipped"]) >= 1
+    assert "Mul" in {node.op_type for node in onnx.load(tmp_path / "o.onnx").graph.node}

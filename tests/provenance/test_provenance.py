@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -346,6 +347,33 @@ def test_keys_that_cannot_be_used(folder: Path, keys: Path, capsys: pytest.Captu
         assert not (folder / "new.onnx").exists()
     with pytest.raises(UsageError, match="this is no public key"):
         signing.read_public(keys / "mine.pem")
+
+
+def test_where_a_statement_cannot_go(folder: Path, keys: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own, output = folder / "in.onnx", folder / "new.onnx"
+    own.write_bytes(INPUT.read_bytes())
+    apply = ["apply", str(folder / "r.yaml"), str(own), "--force"]
+    cases = (
+        (["--sign", str(keys / "mine.pem")], "there is no output to make a statement about; name one with -o FILE"),
+        (["-o", str(output), "--provenance", str(output)], "'new.onnx' is the model itself"),
+        (["-o", str(output), "--provenance", str(own)], "the file holds weights of the input"),
+        (["-o", str(output), "--provenance", str(folder)], "this is a directory"),
+    )
+    for flags, expected in cases:
+        assert cli.main([*apply, *flags]) == 2
+        assert expected in capsys.readouterr().err
+    assert not output.exists()
+    assert own.read_bytes() == INPUT.read_bytes()
+
+
+def test_without_the_package_for_signatures(
+    folder: Path, keys: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "securesystemslib", None)
+    apply = ["apply", str(folder / "r.yaml"), str(INPUT), "-o", str(folder / "new.onnx")]
+    assert cli.main([*apply, "--sign", str(keys / "mine.pem")]) == 2
+    assert "signatures need the package securesystemslib; pip install 'onnx-surgery[sign]'" in capsys.readouterr().err
+    assert provenance(capsys, folder / "long.onnx")[:2] == (0, [])
 
 
 def test_an_encrypted_key_needs_its_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

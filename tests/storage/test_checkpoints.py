@@ -204,8 +204,8 @@ def test_elements_that_are_not_aligned_are_copied(tmp_path: Path) -> None:
 def test_other_wrong_files(tmp_path: Path) -> None:
     assert "no such file" in refused(tmp_path / "none.safetensors")
     assert "directory" in refused(tmp_path)
-    (tmp_path / "w.bin").write_bytes(b"1")
-    assert "has no suffix of a tensor file" in refused(tmp_path / "w.bin")
+    (tmp_path / "w.txt").write_bytes(b"1")
+    assert "has no suffix of a tensor file" in refused(tmp_path / "w.txt")
     with zipfile.ZipFile(tmp_path / "w.npz", "w") as archive, pytest.warns(UserWarning):
         archive.writestr("a.npy", b"x")
         archive.writestr("a.npy", b"x")
@@ -333,7 +333,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     onnx.save(text.parse(SOURCE), tmp_path / "m.onnx")
     out = tmp_path / "w.safetensors"
     assert cli.main(["export-weights", str(tmp_path / "m.onnx"), "-o", str(out), "--format", "json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"files": [str(out)], "tensors": 2, "bytes": 36}
+    written = {"format_version": 1, "files": [str(out)], "tensors": 2, "bytes": 36}
+    assert json.loads(capsys.readouterr().out) == written
     assert cli.main(["export-weights", str(tmp_path / "m.onnx"), "-o", str(out)]) == 2
     for arguments in (
         ["-o", "w.txt"],

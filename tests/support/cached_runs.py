@@ -29,11 +29,11 @@ RECIPE = """
 recipe: test
 inputs: {dims: {batch: [1, 3]}}
 rules:
-  rule-relu: {match: y = Relu(x), emit: y = x, parity: exact}
+  cut-relu: {match: y = Relu(x), emit: y = x, parity: exact}
 steps:
   - drop-identity
   - fold-constants
-  - pass: rule-relu
+  - pass: cut-relu
     on_failure: bisect
   - drop-dropout
   - fuse-matmul-add

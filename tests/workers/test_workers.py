@@ -326,3 +326,25 @@ def test_a_call_ends_when_another_thread_kills_the_worker(worker):
         worker.call(DRILL + "spin")
     killer.join()
     assert worker.call(DRILL + "echo", value=1) == 1
+
+
+def test_a_worker_starts_others_within_its_own_limit() -> None:
+    """No process may raise the limit that it was started with."""
+    with Worker(timeout=60, memory=1 << 30) as outer:
+        assert outer.call(DRILL + "nested", memory=2 << 30) == ["called", "forked"]
+
+
+def test_a_limit_for_the_whole_call() -> None:
+    heard: list[str] = []
+    with Worker(timeout=1.0, whole=True, on_stage=heard.append) as one:
+        assert one.call(DRILL + "steps", count=2, seconds=0.01) is None
+        assert heard == ["step 0", "step 1"]
+        with pytest.raises(WorkerError, match=r"step \d+ took more than 1 s"):
+            one.call(DRILL + "steps", count=1000, seconds=0.1)
+
+
+@pytest.mark.parametrize(
+    ("status", "killed"), [(None, True), (-signal.SIGKILL, True), (-signal.SIGABRT, False), (3, False)]
+)
+def test_an_end_that_another_process_caused(status: int | None, killed: bool) -> None:
+    assert died("check", status, "out of memory", 1.0).killed == killed

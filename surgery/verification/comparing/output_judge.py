@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from surgery.promises import Parity
+from surgery.runtime.engine import Outcome
 from surgery.verification.comparing.arbiter import Float64Arbiter, Ruling
 from surgery.verification.comparing.compare import Difference, compare
 from surgery.verification.comparing.details import Details, Status, Verdict
@@ -17,11 +18,14 @@ NOT_RUN, VACUOUS, NONDETERMINISTIC = "not-run", "vacuous", "nondeterministic"
 
 
 class OutputJudge:
-    """Gives verdicts on the outputs of changed models, besides those of one original."""
+    """Gives verdicts on the outputs of changed models, besides those of one original.
 
-    def __init__(self, original: ReferenceRun) -> None:
+    `truth` runs the original in float64, where it is no model that the engines run.
+    """
+
+    def __init__(self, original: ReferenceRun, truth: Callable[[], Outcome] | None = None) -> None:
         self._original = original
-        self._arbiter = Float64Arbiter(original)
+        self._arbiter = Float64Arbiter(original, truth)
 
     def judge(
         self,

@@ -92,6 +92,22 @@ class ReferenceRun:
         return used + refused
 
     @property
+    def refused(self) -> list[tuple[Binding, str]]:
+        """The inputs that it does not take, with what the runtime said of each."""
+        return [*self._found.refused, *self._dropped]
+
+    def computed_elsewhere(self, outputs: Mapping[int, Outputs], unsteady: frozenset[str]) -> ReferenceRun:
+        """Return an original of which something else gave the outputs, by the number of the run.
+
+        Runs without any are left out. `unsteady` are outputs in which that differs from itself.
+        """
+        other = copy.copy(self)
+        other.runs = [replace(self.runs[number], outputs=made) for number, made in sorted(outputs.items())]
+        other.nondeterministic = unsteady
+        other._controlled = True
+        return other
+
+    @property
     def given(self) -> tuple[DataSpec, ...]:
         """The sets of inputs that were given, as arrays by name, with their outputs."""
         return tuple(

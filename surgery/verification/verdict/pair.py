@@ -146,7 +146,7 @@ def _findings(first: onnx.ModelProto, second: onnx.ModelProto, spec: VerifySpec)
 
 
 def _load(model: str | Path | onnx.ModelProto) -> storage.StoredModel:
-    return storage.load(Path(model)) if isinstance(model, str | Path) else storage.from_proto(model)
+    return storage.load(model) if isinstance(model, str | Path) else storage.from_proto(model)
 
 
 def _bytes(model: onnx.ModelProto) -> bytes:

@@ -1,0 +1,168 @@
+"""Run a recipe over many models: sources, ledger, executor and results in one call."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from surgery import remote
+from surgery.batching import causes, resume, sources
+from surgery.batching.entry import Entry, Limits, Settings
+from surgery.batching.executors import executor as executor_of
+from surgery.batching.fingerprints import environment, recipe_digest
+from surgery.batching.ledger import STATES, Ledger, Row
+from surgery.batching.places import Output, absolute
+from surgery.batching.schedule import Rules, Schedule, Watcher
+from surgery.errors import OutputError, UsageError
+
+FORMAT_VERSION = 1
+"""Of the JSON document."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What to run, and how.
+
+    `output` is a folder or the URL of one, `ledger` the folder of the ledger, if it is another one. `jobs` None means
+    one for each processor.
+    """
+
+    recipe: str
+    sources: tuple[str, ...]
+    output: str
+    settings: Settings = field(default_factory=Settings)
+    limits: Limits = field(default_factory=Limits)
+    rules: Rules = field(default_factory=Rules)
+    ledger: Path | None = None
+    jobs: int | None = None
+    executor: str = "local"
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    retry_failed: bool = False
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """What came of a batch. `rows` are those of its models, `fresh` the names of those that this call has run."""
+
+    rows: tuple[Row, ...]
+    fresh: tuple[str, ...]
+    ledger: Path
+    seconds: float
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many models are in each state that occurs."""
+        found = Counter(row.state for row in self.rows)
+        return {state: found[state] for state in STATES if found[state]}
+
+    @property
+    def failures(self) -> tuple[causes.Group, ...]:
+        """The models that failed, grouped by cause."""
+        return causes.groups(self.rows)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every model that was not skipped is done."""
+        return all(row.state in ("done", "skipped") for row in self.rows)
+
+    @property
+    def exit_code(self) -> int:
+        """0 if ok, else 1."""
+        return 0 if self.ok else 1
+
+    def totals(self) -> dict[str, int]:
+        """Return the sums of nodes and bytes of the models that are done, before and after."""
+        done = [row for row in self.rows if row.state == "done"]
+        names = ("nodes_before", "nodes_after", "bytes_before", "bytes_after")
+        return {name: sum(getattr(row, name) or 0 for row in done) for name in names}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON document of `surgery batch`."""
+        return {
+            "format_version": FORMAT_VERSION,
+            "ok": self.ok,
+            "counts": self.counts,
+            "run": len(self.fresh),
+            "totals": self.totals(),
+            "failures": [group.to_json() for group in self.failures],
+            "models": [row.to_json() for row in self.rows],
+            "ledger": str(self.ledger),
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def batch(given: Batch, watcher: Watcher) -> BatchResult:
+    """Run a batch, or go on with one that was interrupted. Raises UsageError, RecipeError and OutputError.
+
+    A model that fails does not raise: look at `BatchResult.ok`.
+    """
+    started = time.monotonic()
+    output = Output(given.output)
+    folder = _ledger_folder(given, output)
+    choice = sources.Choice(given.recipe, None if output.is_remote else Path(output.text), given.include, given.exclude)
+    entries = sources.entries(given.sources, choice)
+    recipes = _digests(entries, given.settings)
+    wanted = resume.Wanted(
+        given.settings, given.limits, recipes, environment(), retry_failed=given.retry_failed, force=given.force
+    )
+    _make(folder)
+    with Ledger(folder) as ledger:
+        ledger.requeue()
+        known = ledger.rows()
+        plan = resume.plan(entries, known, wanted, lambda row: resume.is_in_place(row, output))
+        if not given.force:
+            _spare(resume.foreign(plan.todo, known, output))
+        ledger.put(row for name, row in plan.rows.items() if known.get(name) != row)
+        todo = {name: plan.rows[name] for name in plan.todo}
+        watcher.begin(len(entries), [row for name, row in plan.rows.items() if name not in todo])
+        if todo:
+            who = executor_of(given.executor, given.jobs or os.cpu_count() or 1, given.limits)
+            Schedule(ledger, entries, todo, output, given.settings, given.rules, watcher).run(who)
+        rows = ledger.rows()
+        found = tuple(rows[name] for name in plan.rows)
+        return BatchResult(found, plan.todo, ledger.path, time.monotonic() - started)
+
+
+def _ledger_folder(given: Batch, output: Output) -> Path:
+    """Return the folder of the ledger. UsageError where there is none: SQLite needs a local file."""
+    if given.ledger is None and output.is_remote:
+        raise UsageError("the ledger is a local file, and --out is a URL", todo="name a folder for it: --ledger DIR")
+    return absolute(given.ledger) if given.ledger is not None else Path(output.text)
+
+
+def _digests(entries: Sequence[Entry], settings: Settings) -> Mapping[str, str]:
+    """Load each recipe once, which finds the mistakes in it before anything runs, and return their digests."""
+    found: dict[str, str] = {}
+    for entry in entries:
+        if entry.recipe not in found:
+            try:
+                found[entry.recipe] = recipe_digest(entry.recipe, settings)
+            except UsageError as error:
+                raise UsageError(error.what, where=error.where or entry.where or None, todo=error.todo) from error
+    return found
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"the folder cannot be made: {error.strerror}", where=str(folder)) from error
+
+
+def _spare(paths: Sequence[str]) -> None:
+    """Raise OutputError where files would be replaced that no batch has written."""
+    if paths:
+        more = f" and {len(paths) - 1} more of the outputs" if len(paths) > 1 else ""
+        verb = "exist" if more else "exists"
+        raise OutputError(
+            f"the file{more} {verb}, and the ledger does not know it",
+            where=remote.shown(paths[0]) if remote.is_url(paths[0]) else paths[0],
+            todo="name another folder, or use --force",
+        )

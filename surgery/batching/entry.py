@@ -1,0 +1,67 @@
+"""One model of a batch: what to read, with which recipe, and where the result goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model of a batch. `name` is its output below the output folder, in the form of POSIX, and identifies it.
+
+    `model` is a whole path or a URL, `inputs` are whole paths, `recipe` is a whole path or the name of a shipped
+    recipe. `skip` says why the model is not to be run; it is empty otherwise. `where` is the place in a manifest,
+    `path:line`.
+    """
+
+    name: str
+    model: str
+    recipe: str
+    inputs: tuple[str, ...] = ()
+    skip: str = ""
+    where: str = field(default="", compare=False)
+    version: str = field(default="", compare=False)
+    """What changes when the object behind the URL does, as far as it was listed."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What holds for all models of a batch. What is not given is as the recipes say."""
+
+    trust: bool = False
+    plugins: tuple[str, ...] = ()
+    target: str | None = None
+    layout: str = "keep"
+    on_failure: str | None = None
+    strict: bool = False
+    unverified: str | None = None
+    custom_op_libraries: tuple[str, ...] = ()
+    providers: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "trust": self.trust,
+            "plugins": list(self.plugins),
+            "target": self.target,
+            "layout": self.layout,
+            "on_failure": self.on_failure,
+            "strict": self.strict,
+            "unverified": self.unverified,
+            "custom_op_libraries": list(self.custom_op_libraries),
+            "providers": list(self.providers),
+        }
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one model may use, and all of them together; None is no limit. Seconds and bytes."""
+
+    timeout: float | None = None
+    memory: int | None = None
+    total_memory: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {"timeout": self.timeout, "memory": self.memory, "total_memory": self.total_memory}

@@ -1,0 +1,52 @@
+"""Who runs the models of a batch: processes of this machine, a dask cluster, or what an installed package offers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import entry_points
+
+from surgery.batching.entry import Limits
+from surgery.batching.events import Executor
+from surgery.errors import UsageError, internal
+from surgery.storage.globs import did_you_mean
+
+ENTRY_POINTS = "surgery.executors"
+"""The group of entry points with which other packages add executors."""
+
+Make = Callable[[str, int, Limits], Executor]
+"""What makes an executor: of the address after the colon, the number of jobs, and the limits."""
+
+
+def executor(text: str, jobs: int, limits: Limits) -> Executor:
+    """Return the executor that `NAME` or `NAME:ADDRESS` names. UsageError if there is none, or it cannot be had."""
+    name, _, address = text.partition(":")
+    makers: dict[str, Callable[[], Make]] = {"local": _local, "dask": _dask}
+    for entry in entry_points(group=ENTRY_POINTS):
+        makers.setdefault(entry.name, entry.load)
+    if name not in makers:
+        known = ", ".join(sorted(makers))
+        raise UsageError(f"there is no executor '{name}'", todo=did_you_mean(name, makers) or f"there are {known}")
+    try:
+        make = makers[name]()
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(f"the executor '{name}' cannot be loaded: {internal(error)}") from error
+    return make(address, jobs, limits)
+
+
+def _local() -> Make:
+    from surgery.batching.local import LocalExecutor
+
+    def make(address: str, jobs: int, limits: Limits) -> Executor:
+        if address:
+            raise UsageError(f"--executor local takes no address, and '{address}' is one", todo="use --jobs N")
+        return LocalExecutor(jobs, limits)
+
+    return make
+
+
+def _dask() -> Make:
+    from surgery.batching.on_dask import DaskExecutor
+
+    return DaskExecutor

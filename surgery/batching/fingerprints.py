@@ -1,0 +1,42 @@
+"""What the result of a model depends on, as digests: the same digests, and the model need not be run again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from surgery.batching.entry import Settings
+from surgery.identity.files import digest_of
+from surgery.storage.digests import file_digest
+
+
+def digest_of_files(paths: Sequence[Path]) -> str:
+    """Return the SHA-256 of a file; of several, that of the list of theirs in this order."""
+    found = [file_digest(path) for path in paths]
+    return found[0] if len(found) == 1 else digest_of(found)
+
+
+def recipe_digest(recipe: str, settings: Settings) -> str:
+    """Load a recipe and return the digest of all that it consists of. RecipeError and UsageError as for loading.
+
+    It covers the recipes that it uses, the files that it names, and the source of its passes.
+    """
+    from surgery.identity.recipe import closure_of, passes_of
+    from surgery.identity.sources import sources
+    from surgery.recipe import loader
+    from surgery.registry.catalog import catalog
+
+    for plugin in settings.plugins:
+        catalog.load_plugin(plugin)
+    found = loader.load(recipe, trust=settings.trust)
+    passes = {name: asdict(source) for name, source in sources(passes_of(found)).items()}
+    return digest_of({"files": dict(closure_of(found).files), "passes": passes})
+
+
+def environment() -> Mapping[str, str]:
+    """Return the versions of the packages that results depend on, and the digest of the source of surgery."""
+    from surgery.identity.packages import packages
+    from surgery.identity.sources import engine
+
+    return {**packages(), "source": engine()}

@@ -1,0 +1,201 @@
+"""Run a recipe over one model of a batch. This runs in a worker process; what it returns is plain data."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from surgery import remote, storage, workers
+from surgery.batching import places
+from surgery.batching.fingerprints import digest_of_files
+from surgery.engine import runner
+from surgery.errors import SurgeryError, WorkerError, internal
+from surgery.proto.summary import data_files
+from surgery.recipe import loader
+from surgery.storage import staging
+from surgery.verification.inputs.spec import DataSpec
+
+if TYPE_CHECKING:
+    from surgery.engine.records import Result, StepRecord
+    from surgery.recipe.schema import Recipe
+
+FUNCTION = "surgery.batching.job:run"
+"""What a worker is asked to call."""
+
+
+def run(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Run one model and return the columns of its row in the ledger.
+
+    `job` has the fields of `schedule.job_of`. Nothing is raised but for lack of memory: an error is a failed model.
+    """
+    started = time.perf_counter()
+    stages = _Stages()
+    try:
+        found = _run(job, stages)
+    except MemoryError:
+        raise
+    except Exception as error:
+        found = {**_problem(error), "stage": stages.current}
+    return {**found, "seconds": round(time.perf_counter() - started, 3)}
+
+
+def _run(job: Mapping[str, Any], stages: _Stages) -> dict[str, Any]:
+    stages.stage("reading", "")
+    with places.local_copies(job["model"], job["output"]) as (model, output):
+        return _run_on(model, output, job, stages)
+
+
+def _run_on(model: Path, output: Path, job: Mapping[str, Any], stages: _Stages) -> dict[str, Any]:
+    """Run the recipe over local files, and deliver the result."""
+    stored = storage.load(model)
+    source = _source(job, model, data_files(stored))
+    try:
+        result = runner.apply(
+            model,
+            _recipe(job),
+            output=output,
+            force=True,
+            layout=job["layout"],
+            observer=stages,
+            on_failure=job["on_failure"],
+            strict=job["strict"],
+        )
+    except SurgeryError as error:
+        return {**source, **_problem(staging.explained(error)), "stage": stages.current}
+    found = {**source, **_figures(result)}
+    if not result.ok:
+        return {**found, "state": "failed", **_negative(result)}
+    stages.stage("output", "")
+    written = data_files(storage.load(output))
+    places.delivered(written, job["output"])
+    return {
+        **found,
+        "state": "done",
+        "stage": "",
+        "output_sha256": digest_of_files(written),
+        "output_files": [[path.name, path.stat().st_size] for path in written],
+    }
+
+
+def _source(job: Mapping[str, Any], model: Path, files: Sequence[Path]) -> dict[str, Any]:
+    """Return the columns about the files of the model."""
+    if remote.is_url(job["model"]):
+        noted = places.versions(job["model"], places.data_locations(model, files), job["version"])
+    else:
+        noted = places.sizes(files)
+    return {"input_sha256": digest_of_files(files), "input_files": noted}
+
+
+def _recipe(job: Mapping[str, Any]) -> Recipe:
+    """Return the recipe, with what the command line and the manifest say in its place."""
+    recipe = _loaded(job["recipe"], job["trust"], tuple(job["plugins"]), job["recipe_sha256"])
+    data = tuple(DataSpec(Path(path)) for path in job["inputs"])
+    libraries = tuple(Path(path) for path in job["custom_op_libraries"])
+    verify = recipe.verify
+    return replace(
+        recipe,
+        target=job["target"] or recipe.target,
+        inputs=replace(recipe.inputs, data=data + recipe.inputs.data),
+        verify=replace(
+            verify,
+            custom_op_library=libraries + verify.custom_op_library,
+            providers=tuple(job["providers"]) or verify.providers,
+            unverified=job["unverified"] or verify.unverified,
+        ),
+    )
+
+
+@cache
+def _loaded(recipe: str, trust: bool, plugins: Sequence[str], digest: str) -> Recipe:
+    """Load a recipe once for each worker, and once more when its digest is another."""
+    from surgery.registry.catalog import catalog
+
+    for plugin in plugins:
+        catalog.load_plugin(plugin)
+    return loader.load(recipe, trust=trust)
+
+
+def _figures(result: Result) -> dict[str, Any]:
+    """Return the numbers of a run, and its verdict."""
+    final = _verdict(result)
+    needed = dict(final.needed) if final is not None and final.needed is not None else {}
+    return {
+        "nodes_before": result.input.nodes,
+        "nodes_after": result.output.nodes,
+        "bytes_before": result.input.bytes,
+        "bytes_after": result.output.bytes if result.ok else None,
+        "verdict": final.status.value if final is not None else None,
+        "unverified": final.reason if final is not None else None,
+        "rtol": _number(needed.get("rtol")),
+        "atol": _number(needed.get("atol")),
+        "tolerance": _number(needed.get("factor")),
+        "refused": len(result.refused),
+    }
+
+
+def _verdict(result: Result) -> Any:
+    """Return the verdict on the result: on the whole model at the end, else the weakest one on a committed step."""
+    if result.end is not None:
+        return result.end
+    found = [step.verdict for step in result.steps if step.status == "committed" and step.verdict is not None]
+    return max(found, key=lambda verdict: _STRENGTH.index(verdict.status.value), default=None)
+
+
+_STRENGTH = ("equal", "close", "lossy", "intended", "unverified", "different")
+"""The statuses of a verdict, from the one that says most for the result."""
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _negative(result: Result) -> dict[str, Any]:
+    """Return why a run that is not ok ended so: at which stage, of which kind, in one line."""
+    step = result.failure
+    if step is not None:
+        kind = "pass" if step.exit_code > 1 else "verdict"
+        return {"stage": step.name, "kind": kind, "reason": _line(step)}
+    if result.unverifiable:
+        return {"stage": "(end)", "kind": "unverified", "reason": workers.shorten(result.unverifiable)}
+    missed = [item.what for item in result.expectations if not item.ok]
+    if missed:
+        return {"stage": "(expect)", "kind": "expectation", "reason": workers.shorten("; ".join(missed))}
+    refused = result.refused[0]
+    return {"stage": refused.name, "kind": "strict", "reason": workers.shorten(f"a step was undone: {_line(refused)}")}
+
+
+def _line(step: StepRecord) -> str:
+    return workers.shorten(step.message) or step.status
+
+
+def _problem(error: Exception) -> dict[str, Any]:
+    """Return the columns of a model that an error ended."""
+    kind = error.code if isinstance(error, SurgeryError) else "internal"
+    if isinstance(error, WorkerError) and error.signal in (workers.TIMEOUT, workers.OUT_OF_MEMORY):
+        kind = "time" if error.signal == workers.TIMEOUT else "memory"
+    return {"state": "failed", "kind": kind, "reason": workers.shorten(internal(error))}
+
+
+class _Stages:
+    """An observer that reports each stage to the process that has started this one."""
+
+    def __init__(self) -> None:
+        self.current = ""
+        self._lock = threading.Lock()
+
+    def stage(self, step: str, stage: str) -> None:
+        """Report where the run is. Steps may be judged in a thread of their own."""
+        with self._lock:
+            self.current = f"{step}: {stage}" if stage else step
+            workers.stage(self.current)
+
+    def said(self, step: str, text: str) -> None:
+        """Drop what a pass prints."""
+
+    def done(self, record: StepRecord) -> None:
+        """Do nothing: the result has the record."""

@@ -1,0 +1,236 @@
+"""What came of each model of a batch, in a SQLite file that survives the end of the process at any moment.
+
+One process writes: the one that runs the batch. A model is `queued`, then `running`; it is `done` only when its output
+is in place. So what a killed run leaves as `running` may have an output that nothing vouches for, and runs again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from surgery.errors import OutputError, UsageError
+
+NAME: Final = "ledger.sqlite"
+FORMAT_VERSION: Final = 1
+_LOCK: Final = "ledger.lock"
+_APPLICATION: Final = 0x53524759
+"""The field of SQLite files that says which program they are of: "SRGY"."""
+
+STATES: Final = ("queued", "running", "done", "failed", "skipped")
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the ledger says of one model.
+
+    `name` identifies it. `kind` is a word for what failed ("verdict", "crash", "time", ...), `reason` a line, `stage`
+    where the run was. Sizes are in bytes; `rtol`, `atol` and `tolerance` (the share of what is allowed) are what the
+    verdict needed. `input_files` are path, size and time of change of each file, `output_files` name and size.
+    `plan_sha256` stands for all that the result depends on but the model: recipe, settings, inputs, versions.
+    `attempts` counts how often the model was started, more than once when a worker was lost.
+    """
+
+    name: str
+    model: str
+    recipe: str
+    state: str = "queued"
+    stage: str = ""
+    kind: str = ""
+    reason: str = ""
+    verdict: str | None = None
+    unverified: str | None = None
+    rtol: float | None = None
+    atol: float | None = None
+    tolerance: float | None = None
+    refused: int | None = None
+    nodes_before: int | None = None
+    nodes_after: int | None = None
+    bytes_before: int | None = None
+    bytes_after: int | None = None
+    seconds: float | None = None
+    attempts: int = 0
+    input_sha256: str | None = None
+    output_sha256: str | None = None
+    recipe_sha256: str | None = None
+    plan_sha256: str | None = None
+    limits: str = ""
+    input_files: str = "[]"
+    output_files: str = "[]"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields of a result: all that does not depend on when files were written."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        for files in ("input_files", "output_files"):
+            found[files] = [path for path, *_ in json.loads(found[files])]
+        return found
+
+
+COLUMNS: Final = tuple(field.name for field in fields(Row))
+_TYPES: Final = {"int": "INTEGER", "float": "REAL", "str": "TEXT"}
+
+
+class Ledger:
+    """The ledger of an output folder, open for one run at a time. UsageError when another run has it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / NAME
+        self._lock = _locked(folder / _LOCK)
+        try:
+            self._base = _opened(self.path)
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file, which is then complete by itself, and let another run have it."""
+        self._base.close()
+        os.close(self._lock)
+
+    def rows(self) -> dict[str, Row]:
+        """Return all rows by name."""
+        return {row.name: row for row in _rows(self._base)}
+
+    def put(self, rows: Iterable[Row]) -> None:
+        """Write rows, in the place of those with the same names; all of them or none."""
+        marks = ", ".join("?" for _ in COLUMNS)
+        values = [[getattr(row, column) for column in COLUMNS] for row in rows]
+        with self._written():
+            self._base.executemany(f"INSERT OR REPLACE INTO models ({', '.join(COLUMNS)}) VALUES ({marks})", values)
+
+    def update(self, name: str, **values: object) -> None:
+        """Change columns of one row."""
+        texts = ", ".join(f"{column} = ?" for column in values)
+        with self._written():
+            self._base.execute(f"UPDATE models SET {texts} WHERE name = ?", (*values.values(), name))
+
+    def requeue(self) -> list[str]:
+        """Queue again what is marked as running, and return the names: the run that did it is gone."""
+        found = [row.name for row in _rows(self._base) if row.state == "running"]
+        with self._written():
+            self._base.execute("UPDATE models SET state = 'queued', stage = '' WHERE state = 'running'")
+        return found
+
+    @contextmanager
+    def _written(self) -> Iterator[None]:
+        try:
+            with self._base:
+                yield
+        except sqlite3.Error as error:
+            raise OutputError(f"the ledger cannot be written: {error}", where=str(self.path)) from error
+
+
+def read(path: Path) -> list[Row]:
+    """Read a ledger, also while a run writes it. UsageError when it is none."""
+    uri = f"{path.resolve().as_uri()}?mode=ro"
+    try:
+        base = sqlite3.connect(uri, uri=True)
+    except sqlite3.Error as error:
+        raise UsageError(f"the ledger cannot be opened: {error}", where=str(path)) from error
+    try:
+        _check(base, path)
+        return list(_rows(base))
+    except sqlite3.Error as error:
+        raise UsageError(f"this is no ledger of surgery batch: {error}", where=str(path)) from error
+    finally:
+        base.close()
+
+
+def _rows(base: sqlite3.Connection) -> Iterator[Row]:
+    for values in base.execute(f"SELECT {', '.join(COLUMNS)} FROM models ORDER BY name"):
+        yield Row(*values)
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    try:
+        base = sqlite3.connect(path, isolation_level="IMMEDIATE")
+    except sqlite3.Error as error:
+        raise OutputError(f"the ledger cannot be opened: {error}", where=str(path)) from error
+    try:
+        # A commit that a power failure loses costs one model that runs again; one that a kill loses there is not.
+        base.execute("PRAGMA journal_mode = WAL")
+        base.execute("PRAGMA synchronous = NORMAL")
+        (version,) = base.execute("PRAGMA user_version").fetchone()
+        if version == 0:
+            _create(base)
+        _check(base, path)
+    except sqlite3.Error as error:
+        base.close()
+        raise UsageError(
+            f"this is no ledger of surgery batch: {error}", where=str(path), todo="name another folder with --out"
+        ) from error
+    except BaseException:
+        base.close()
+        raise
+    return base
+
+
+def _create(base: sqlite3.Connection) -> None:
+    columns = []
+    for field in fields(Row):
+        kind = _TYPES[str(field.type).removesuffix(" | None")]
+        columns.append(f"{field.name} {kind}{' PRIMARY KEY' if field.name == 'name' else ''}")
+    with base:
+        base.execute("BEGIN IMMEDIATE")
+        base.execute(f"CREATE TABLE models ({', '.join(columns)}) WITHOUT ROWID")
+        base.execute(f"PRAGMA application_id = {_APPLICATION}")
+        base.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+
+
+def _check(base: sqlite3.Connection, path: Path) -> None:
+    (application,) = base.execute("PRAGMA application_id").fetchone()
+    (version,) = base.execute("PRAGMA user_version").fetchone()
+    if application != _APPLICATION:
+        raise UsageError("this is no ledger of surgery batch", where=str(path), todo="name another folder with --out")
+    if version != FORMAT_VERSION:
+        raise UsageError(
+            f"the ledger has format version {version}, and this surgery reads {FORMAT_VERSION}",
+            where=str(path),
+            todo="name another folder with --out, or use the version of surgery that wrote it",
+        )
+
+
+def _locked(path: Path) -> int:
+    """Lock the folder for one run. The lock goes with the process, however that ends."""
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise OutputError(f"cannot be written: {error.strerror}", where=str(path)) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise UsageError(
+            "another run is writing to this folder", where=str(path.parent), todo="wait for it, or name another folder"
+        ) from None
+    except OSError:
+        # A file system without locks: nothing keeps two runs apart there but the user.
+        pass
+    return lock
+
+
+def outcome_of(row: Row, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns that the outcome of a job fills; those it does not name are as in a new row."""
+    blank = Row(row.name, row.model, row.recipe)
+    kept = ("name", "model", "recipe", "attempts", "recipe_sha256", "plan_sha256", "limits")
+    values = {column: getattr(blank, column) for column in COLUMNS if column not in kept}
+    for column, value in found.items():
+        if column in values:
+            values[column] = json.dumps(value) if column in ("input_files", "output_files") else value
+    return values

@@ -1,0 +1,109 @@
+"""Manifests: lists of models in a text file, JSON lines or CSV. Relative paths start at the folder of the manifest."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from surgery import remote
+from surgery.batching.entry import Entry
+from surgery.batching.places import absolute, named_recipe, placed
+from surgery.errors import UsageError
+from surgery.storage.globs import did_you_mean
+
+SUFFIXES: Final = (".txt", ".jsonl", ".ndjson", ".csv")
+_KEYS: Final = ("model", "recipe", "output", "inputs", "skip")
+
+
+def read(path: Path, recipe: str) -> list[Entry]:
+    """Return the entries of a manifest; `recipe` is for those that name none. UsageError for what is wrong in it.
+
+    A text file has one model on each line; empty lines and lines that begin with `#` are left out. JSON lines and CSV
+    have the keys `model` (a path or a URL), and if wanted `recipe`, `output` (below the output folder), `inputs` (a
+    file or folder of input sets, or a list of them) and `skip` (why the model is not to be run). Without `output`, a
+    result has the path of its model from the manifest on; that of a URL has its last name.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"the manifest is not UTF-8: {error.reason}", where=str(path)) from error
+    except OSError as error:
+        raise UsageError(f"the manifest cannot be read: {error.strerror}", where=str(path)) from error
+    items = {".txt": _lines, ".csv": _table}.get(path.suffix.lower(), _objects)(text, str(path))
+    return [_entry(item, where, path.parent, recipe) for where, item in items]
+
+
+def _lines(text: str, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            yield f"{path}:{number}", {"model": line.strip()}
+
+
+def _objects(text: str, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        where = f"{path}:{number}"
+        try:
+            item = json.loads(line)
+        except ValueError as error:
+            raise UsageError(f"this line is no JSON: {error}", where=where) from error
+        if not isinstance(item, dict):
+            raise UsageError('a line is an object such as {"model": "a.onnx"}', where=where)
+        yield where, item
+
+
+def _table(text: str, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    rows = csv.DictReader(io.StringIO(text, newline=""), restkey="")
+    for item in rows:
+        where = f"{path}:{rows.line_num}"
+        if "" in item:
+            raise UsageError("the line has more values than the head has names", where=where)
+        found = {key: value for key, value in item.items() if value}
+        if "inputs" in found:
+            found["inputs"] = found["inputs"].split(";")
+        yield where, found
+
+
+def _entry(item: Mapping[str, Any], where: str, folder: Path, recipe: str) -> Entry:
+    for key in item:
+        if key not in _KEYS:
+            todo = did_you_mean(key, _KEYS) or f"the keys are {', '.join(_KEYS)}"
+            raise UsageError(f"a manifest has no key '{key}'", where=where, todo=todo)
+    inputs = item.get("inputs") or []
+    texts = [item.get(key, "") for key in ("model", "recipe", "output", "skip")]
+    listed = [inputs] if isinstance(inputs, str) else inputs
+    if not isinstance(listed, list) or not all(isinstance(text, str) for text in (*texts, *listed)):
+        raise UsageError("values are texts; 'inputs' may be a list of texts", where=where)
+    model, own, output, skip = texts
+    if not model:
+        raise UsageError("the key 'model' is missing", where=where)
+    path = placed(model, folder)
+    for given in (path, *(placed(text, folder) for text in listed)):
+        if not (skip or remote.is_url(given) or Path(given).exists()):
+            raise UsageError(f"there is no file '{given}'", where=where)
+    return Entry(
+        output or _output(path, folder, where),
+        path,
+        named_recipe(own, folder) if own else recipe,
+        tuple(placed(text, folder) for text in listed),
+        skip,
+        where,
+    )
+
+
+def _output(model: str, folder: Path, where: str) -> str:
+    """Return the path of a model from the manifest on, and of a URL its last name."""
+    if remote.is_url(model):
+        return remote.name_of(model)
+    found = Path(os.path.relpath(model, absolute(folder)))
+    if ".." in found.parts:
+        raise UsageError(
+            f"'{model}' is not below the folder of the manifest", where=where, todo="name an 'output' for it"
+        )
+    return found.as_posix()

@@ -1,0 +1,199 @@
+"""The executor of a dask cluster: a task for each model, each in a process of its own below the worker of dask.
+
+Starting workers is up to dask: by hand, with LocalCluster, or with the packages for SSH, Kubernetes, Slurm and others.
+They need surgery in the same version as here, and the same file system or URLs for models and results.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from surgery.batching.entry import Limits
+from surgery.batching.events import Event
+from surgery.batching.fingerprints import environment
+from surgery.batching.slot import LostError, Slot
+from surgery.errors import UsageError, WorkerError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+_TOPIC: Final = "surgery-batch"
+_CONNECT: Final = "15 s"
+_AHEAD: Final = 2
+"""Tasks for each thread of the cluster that are handed over at a time."""
+_STAGE_EVERY: Final = 1.0
+
+
+class DaskExecutor:
+    """Runs jobs as tasks of a cluster. `jobs` is not used: the cluster has as many at a time as its workers threads."""
+
+    def __init__(self, address: str, jobs: int, limits: Limits) -> None:
+        if not address:
+            raise UsageError("--executor dask needs the address of a scheduler", todo="use dask:tcp://HOST:8786")
+        if limits.total_memory is not None:
+            raise UsageError("--total-memory is for the executor local", todo="use --memory, for each model")
+        self._client = _connected(address)
+        self._limits = asdict(limits)
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._started: set[str] = set()
+        self._futures: dict[str, Any] = {}
+        try:
+            _check(self._client, address)
+            self._client.subscribe_topic(_TOPIC, self._heard)
+        except BaseException:
+            self._client.close()
+            raise
+
+    @property
+    def capacity(self) -> int:
+        """How many jobs may be given to it at a time: a few more than the cluster has threads."""
+        workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
+        return max(1, _AHEAD * sum(int(worker["nthreads"]) for worker in workers))
+
+    def submit(self, name: str, job: Mapping[str, Any], *, alone: bool = False) -> None:
+        """Submit a task. WorkerError if the scheduler is gone."""
+        self._started.discard(name)
+        try:
+            future = self._client.submit(
+                run, name, dict(job), self._limits, pure=False, key=f"surgery {name}", retries=0
+            )
+        except Exception as error:
+            raise _gone(error) from error
+        self._futures[name] = future
+        future.add_done_callback(lambda done: self._ended(name, done))
+
+    def next(self, timeout: float) -> Event | None:
+        """Return the next event; None if there is none for so many seconds. WorkerError if the scheduler is gone."""
+        try:
+            event = self._events.get(timeout=timeout)
+        except queue.Empty:
+            if self._client.status not in ("running", "connecting"):
+                raise _gone(None) from None
+            return None
+        if event.kind in ("ended", "lost"):
+            self._futures.pop(event.name).release()
+        return event
+
+    def close(self) -> None:
+        """Cancel what runs, and leave the cluster."""
+        futures = list(self._futures.values())
+        # The cluster may be what has ended.
+        with suppress(Exception):
+            self._client.cancel(futures, force=True)
+        self._client.close(timeout=5)
+
+    def _ended(self, name: str, future: Any) -> None:
+        """Note the end of a task. This runs in a thread of dask."""
+        current = self._futures.get(name) is future
+        if not current:
+            return
+        try:
+            found = future.result(timeout=30) if future.status == "finished" else None
+            why = "" if found is not None else _why(future)
+        except Exception as error:  # the result was lost with its worker
+            found, why = None, f"{type(error).__name__}: {error}"
+        lost = found.get("lost") if found is not None else why
+        self._events.put(Event("lost", name, str(lost)) if lost else Event("ended", name, outcome=found))
+
+    def _heard(self, event: tuple[float, Mapping[str, Any]]) -> None:
+        """Take what a task says of itself. This runs in the event loop of dask."""
+        name, stage = event[1]["name"], event[1]["stage"]
+        if name not in self._futures:
+            return
+        if not stage and name in self._started:
+            self._events.put(Event("restarted", name))
+        self._started.add(name)
+        self._events.put(Event("stage", name, stage))
+
+
+def _connected(address: str) -> Client:
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise UsageError("dask.distributed is not installed", todo="pip install 'onnx-surgery[batch]'") from error
+    try:
+        return Client(address, timeout=_CONNECT, set_as_default=False)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise UsageError(
+            f"there is no scheduler of dask at '{address}': {type(error).__name__}", todo="start one: dask scheduler"
+        ) from error
+
+
+def _check(client: Client, address: str) -> None:
+    """Raise UsageError unless there are workers, and all of them have what results depend on in the same versions."""
+    try:
+        client.wait_for_workers(1, timeout=60)
+    except TimeoutError as error:
+        raise UsageError(
+            f"the scheduler at '{address}' has no workers", todo=f"start some: dask worker {address}"
+        ) from error
+    own = dict(environment())
+    for worker, found in client.run(_environment, on_error="return").items():
+        if isinstance(found, Exception):
+            raise UsageError(
+                f"surgery cannot be used on the worker {worker}: {found}", todo="install onnx-surgery[batch] there"
+            )
+        for name, version in own.items():
+            if found.get(name) != version:
+                what = "another source of surgery" if name == "source" else f"{name} {found.get(name)}, not {version}"
+                raise UsageError(f"the worker {worker} has {what}", todo="install the same versions everywhere")
+
+
+def _environment() -> dict[str, str]:
+    return dict(environment())
+
+
+def _why(future: Any) -> str:
+    if future.status == "error":
+        error = future.exception(timeout=30)
+        return f"{type(error).__name__}: {error}"
+    return f"its task was {future.status}"
+
+
+def _gone(error: Exception | None) -> WorkerError:
+    detail = f": {error}" if error is not None else ""
+    return WorkerError(
+        f"the scheduler of dask is gone{detail}",
+        stage="dask",
+        todo="start it again; the same command goes on from here",
+    )
+
+
+_free: list[Slot] = []
+_slots = threading.Lock()
+
+
+def run(name: str, job: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a job in a process below this one, a worker of dask. A process that was lost is `{"lost": why}`."""
+    from distributed import get_worker
+
+    worker = get_worker()
+    last = 0.0
+
+    def say(stage: str) -> None:
+        nonlocal last
+        if not stage or time.monotonic() - last >= _STAGE_EVERY:
+            last = time.monotonic()
+            worker.log_event(_TOPIC, {"name": name, "stage": stage})
+
+    say("")
+    with _slots:
+        slot = next((slot for slot in _free if slot.limits == Limits(**limits)), None)
+        if slot is not None:
+            _free.remove(slot)
+    slot = slot or Slot(Limits(**limits))
+    slot.on_stage = say
+    try:
+        return slot.run(job)
+    except LostError as error:
+        return {"lost": str(error)}
+    finally:
+        slot.on_stage = None
+        with _slots:
+            _free.append(slot)

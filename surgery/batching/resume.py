@@ -1,0 +1,139 @@
+"""What is still to be done: the entries of this call, next to what the ledger knows of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from surgery import remote
+from surgery.batching.entry import Entry, Limits, Settings
+from surgery.batching.fingerprints import digest_of_files
+from surgery.batching.ledger import Row
+from surgery.batching.places import Output, sizes, versions
+from surgery.errors import SurgeryError
+from surgery.identity.files import digest_of
+
+_OF_THE_MACHINE: Final = ("lost", "output", "transfer")
+"""Kinds of failures that say nothing of the model: it runs again."""
+_OF_LIMITS: Final = ("time", "memory")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run does: `rows` are those of all its entries, `todo` the names of those that have to be run."""
+
+    rows: Mapping[str, Row]
+    todo: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the results of this call depend on. `recipes` are digests by recipe, `environment` names versions."""
+
+    settings: Settings
+    limits: Limits
+    recipes: Mapping[str, str]
+    environment: Mapping[str, str]
+    retry_failed: bool = False
+    force: bool = False
+
+    def row(self, entry: Entry) -> Row:
+        """Return the row of a model that nothing is known of."""
+        recipe = self.recipes[entry.recipe]
+        plan = {
+            "recipe": recipe,
+            "settings": self.settings.to_json(),
+            "environment": dict(self.environment),
+            "inputs": [[path, digest_of_files(_files(Path(path)))] for path in entry.inputs],
+        }
+        return Row(
+            entry.name,
+            remote.shown(entry.model) if remote.is_url(entry.model) else entry.model,
+            entry.recipe,
+            state="skipped" if entry.skip else "queued",
+            kind="skipped" if entry.skip else "",
+            reason=entry.skip,
+            recipe_sha256=recipe,
+            plan_sha256=digest_of(plan),
+            limits=json.dumps(self.limits.to_json()),
+        )
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(found for found in path.rglob("*") if found.is_file()) if path.is_dir() else [path]
+
+
+def plan(entries: Sequence[Entry], known: Mapping[str, Row], wanted: Wanted, is_there: Callable[[Row], bool]) -> Plan:
+    """Compare entries with the ledger. `is_there` returns whether the output of a finished model is still in place."""
+    rows, todo = {}, []
+    for entry in entries:
+        fresh = wanted.row(entry)
+        old = known.get(entry.name)
+        if old is not None and not wanted.force and _holds(old, fresh, entry, wanted, is_there):
+            rows[entry.name] = _refreshed(old, entry)
+            continue
+        # A model that was in flight is started once more; one that ended starts to count anew.
+        begun = old is not None and old.state in ("queued", "running") and old.plan_sha256 == fresh.plan_sha256
+        rows[entry.name] = replace(fresh, attempts=old.attempts if begun and old is not None else 0)
+        if fresh.state == "queued":
+            todo.append(entry.name)
+    return Plan(rows, tuple(todo))
+
+
+def _holds(old: Row, fresh: Row, entry: Entry, wanted: Wanted, is_there: Callable[[Row], bool]) -> bool:
+    """Return whether what the ledger says is what a run would find again."""
+    if (old.model, old.recipe, old.plan_sha256) != (fresh.model, fresh.recipe, fresh.plan_sha256):
+        return False
+    if fresh.state == "skipped" or old.state not in ("done", "failed"):
+        return False
+    if old.state == "failed" and (
+        wanted.retry_failed or old.kind in _OF_THE_MACHINE or (old.kind in _OF_LIMITS and old.limits != fresh.limits)
+    ):
+        return False
+    return _is_same_input(old, entry) and (old.state == "failed" or is_there(old))
+
+
+def _is_same_input(row: Row, entry: Entry) -> bool:
+    """Return whether the files of a model have not changed: by size and time, else by their contents."""
+    noted = json.loads(row.input_files)
+    if not noted:
+        # It could not be read. Whether it can be read now, only a run says.
+        return False
+    if remote.is_url(entry.model):
+        return _is_same_object(noted, entry)
+    paths = [path for path, *_ in noted]
+    if sizes(paths) == noted:
+        return True
+    try:
+        return digest_of_files([Path(path) for path in paths]) == row.input_sha256
+    except OSError:
+        return False
+
+
+def _is_same_object(noted: list[list[Any]], entry: Entry) -> bool:
+    """Return whether the objects of a model have the versions that were noted."""
+    try:
+        return versions(entry.model, [location for location, *_ in noted[1:]], entry.version) == noted
+    except SurgeryError:
+        return False
+
+
+def _refreshed(row: Row, entry: Entry) -> Row:
+    """Return the row with the times of files as they are now, so that they need not be read the next time."""
+    if remote.is_url(entry.model):
+        return row
+    return replace(row, input_files=json.dumps(sizes([path for path, *_ in json.loads(row.input_files)])))
+
+
+def is_in_place(row: Row, output: Output) -> bool:
+    """Return whether the files of an output are there, with the sizes that were written."""
+    noted = json.loads(row.output_files)
+    return bool(noted) and output.sizes(row.name, [name for name, _ in noted]) == [size for _, size in noted]
+
+
+def foreign(todo: Iterable[str], known: Mapping[str, Row], output: Output) -> list[str]:
+    """Return the outputs to be written that exist, and that the ledger does not know."""
+    return [output.place(name) for name in todo if name not in known and output.exists(name)]

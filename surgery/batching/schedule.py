@@ -1,0 +1,175 @@
+"""Run a batch: what the ledger says is to be done goes to an executor, and what comes back into the ledger."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
+
+from surgery.batching.entry import Entry, Settings
+from surgery.batching.events import Event, Executor
+from surgery.batching.ledger import Ledger, Row, outcome_of
+from surgery.batching.places import Output
+
+_WAIT: Final = 0.25
+"""Seconds to wait for an event."""
+_STAGE_EVERY: Final = 0.5
+"""Seconds between two stages of one model that the ledger gets to know."""
+_BACK_OFF: Final = 1.0
+"""Seconds before the first retry; twice as many before each further one."""
+_LONGEST: Final = 60.0
+
+
+class Watcher(Protocol):
+    """Is told how a batch gets on."""
+
+    def begin(self, total: int, finished: Sequence[Row]) -> None:
+        """Take the number of models, and the rows of those that were finished before."""
+
+    def stage(self, name: str, stage: str) -> None:
+        """Take the stage of a model that runs."""
+
+    def done(self, row: Row) -> None:
+        """Take the row of a model that has ended."""
+
+    def lost(self, name: str, why: str, again: float) -> None:
+        """Take note that the worker of a model was lost, and that it runs again in so many seconds."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """When to try again, and when to stop. `retries` counts retries of one model whose worker was lost."""
+
+    retries: int = 3
+    most_failures: int | None = None
+
+
+class Schedule:
+    """The run of a batch. `rows` is what has to be run, by name."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        entries: Sequence[Entry],
+        rows: Mapping[str, Row],
+        output: Output,
+        settings: Settings,
+        rules: Rules,
+        watcher: Watcher,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ledger = ledger
+        self._output = output
+        self._settings = settings
+        self._rules = rules
+        self._watcher = watcher
+        self._clock = clock
+        self._rows = dict(rows)
+        self._entries = {entry.name: entry for entry in entries}
+        self._left = deque(entry.name for entry in entries if entry.name in rows)
+        self._later: list[tuple[float, str]] = []
+        self._alone: deque[str] = deque()
+        self._running: set[str] = set()
+        self._losses: dict[str, int] = {}
+        self._noted: dict[str, float] = {}
+        self._failures = 0
+
+    def run(self, executor: Executor) -> None:
+        """Run all; models that are running when this is left by an exception are queued again."""
+        try:
+            while self._left or self._later or self._alone or self._running:
+                if not self._stops:
+                    self._submit(executor)
+                elif not self._running:
+                    break
+                event = executor.next(_WAIT)
+                if event is not None:
+                    self._take(event)
+        finally:
+            executor.close()
+            self._ledger.requeue()
+
+    @property
+    def _stops(self) -> bool:
+        """Whether so many models have failed that no further one is started."""
+        return self._rules.most_failures is not None and self._failures >= self._rules.most_failures
+
+    def _submit(self, executor: Executor) -> None:
+        """Fill the executor. What is to run alone waits until nothing else is left."""
+        while self._later and self._later[0][0] <= self._clock():
+            self._left.append(heapq.heappop(self._later)[1])
+        while self._left and len(self._running) < executor.capacity:
+            self._start(executor, self._left.popleft(), alone=False)
+        if self._alone and not (self._left or self._later or self._running):
+            self._start(executor, self._alone.popleft(), alone=True)
+
+    def _start(self, executor: Executor, name: str, *, alone: bool) -> None:
+        row = replace(self._rows[name], state="running", attempts=self._rows[name].attempts + 1)
+        self._rows[name] = row
+        self._running.add(name)
+        self._ledger.update(name, state="running", stage="", attempts=row.attempts)
+        executor.submit(name, job_of(self._entries[name], row, self._output, self._settings), alone=alone)
+
+    def _take(self, event: Event) -> None:
+        if event.kind == "stage":
+            self._stage(event.name, event.text)
+            return
+        if event.kind == "restarted":
+            row = self._rows[event.name] = replace(self._rows[event.name], attempts=self._rows[event.name].attempts + 1)
+            self._ledger.update(event.name, attempts=row.attempts)
+            return
+        self._running.discard(event.name)
+        if event.kind == "returned":
+            # It had begun, and did nothing wrong: this is not what attempts count.
+            self._alone.append(event.name)
+            self._queue_again(event.name, self._rows[event.name].attempts - 1)
+        elif event.kind == "lost":
+            self._lost(event.name, event.text)
+        else:
+            self._end(event.name, event.outcome or {})
+
+    def _stage(self, name: str, stage: str) -> None:
+        self._watcher.stage(name, stage)
+        now = self._clock()
+        if now - self._noted.get(name, 0.0) >= _STAGE_EVERY:
+            self._noted[name] = now
+            self._ledger.update(name, stage=stage)
+
+    def _lost(self, name: str, why: str) -> None:
+        """Have a model run again later, unless its worker was lost too often."""
+        count = self._losses[name] = self._losses.get(name, 0) + 1
+        if count > self._rules.retries:
+            reason = f"the worker was lost {count} times: {why}" if count > 1 else f"the worker was lost: {why}"
+            self._end(name, {"state": "failed", "kind": "lost", "reason": reason})
+            return
+        wait = min(_BACK_OFF * 2 ** (count - 1), _LONGEST)
+        heapq.heappush(self._later, (self._clock() + wait, name))
+        self._queue_again(name, self._rows[name].attempts)
+        self._watcher.lost(name, why, wait)
+
+    def _queue_again(self, name: str, attempts: int) -> None:
+        self._rows[name] = replace(self._rows[name], state="queued", attempts=attempts)
+        self._ledger.update(name, state="queued", stage="", attempts=attempts)
+
+    def _end(self, name: str, outcome: Mapping[str, Any]) -> None:
+        row = replace(self._rows[name], **outcome_of(self._rows[name], outcome))
+        self._rows[name] = row
+        self._ledger.put([row])
+        self._failures += row.state == "failed"
+        self._watcher.done(row)
+
+
+def job_of(entry: Entry, row: Row, output: Output, settings: Settings) -> dict[str, Any]:
+    """Return what a worker is to do, as plain data."""
+    return {
+        **settings.to_json(),
+        "model": entry.model,
+        "version": entry.version,
+        "output": output.place(entry.name),
+        "recipe": entry.recipe,
+        "recipe_sha256": row.recipe_sha256,
+        "inputs": list(entry.inputs),
+    }

@@ -1,0 +1,205 @@
+"""From the arguments of a batch to its models: files, folders, globs, manifests."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from surgery import remote
+from surgery.batching import manifest
+from surgery.batching.entry import Entry
+from surgery.batching.places import absolute, named_recipe, placed
+from surgery.errors import UsageError
+
+SUFFIX: Final = ".onnx"
+_WILD: Final = frozenset("*?[")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which files of folders and globs are taken: paths from the folder on that fit one of `include`, if there are any,
+    and none of `exclude`. `output` is the local folder that results go to, whose files are not
+    taken.
+    """
+
+    recipe: str
+    output: Path | None
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+    def takes(self, path: str) -> bool:
+        """Return whether a file is taken, by its path from the folder on."""
+        fits = [fnmatch.fnmatchcase(path, text) for text in self.include]
+        return (any(fits) or not fits) and not any(fnmatch.fnmatchcase(path, text) for text in self.exclude)
+
+
+def entries(sources: Sequence[str], choice: Choice) -> list[Entry]:
+    """Return the models that sources name, in the order of their names. UsageError for what is no source.
+
+    The results of a folder have the paths below it, those of a glob the paths below its part without wildcards, and
+    those of single files the paths below the folder that they share. A file that is named twice, also by a link, is
+    `skipped` the second time.
+    """
+    choice = replace(choice, recipe=named_recipe(choice.recipe))
+    sources = [placed(source) if remote.is_url(source) else source for source in sources]
+    found: list[Entry] = []
+    single = [Path(source) for source in sources if _is_single(source)]
+    shared = _shared(single)
+    for source in sources:
+        if remote.is_url(source):
+            found += _objects(source, choice)
+        elif Path(source).suffix.lower() in manifest.SUFFIXES:
+            found += manifest.read(Path(source), choice.recipe)
+        elif _is_single(source):
+            found.append(_entry(Path(source), shared, choice))
+        else:
+            found += _listed(source, choice)
+    if not found:
+        raise UsageError("the sources name no model", todo="name .onnx files, folders with such files, or a manifest")
+    _refuse_clashes(found)
+    if choice.output is not None:
+        _spare_models(found, choice.output)
+    return sorted(_skipping_repeats(found), key=lambda entry: entry.name)
+
+
+def _is_single(source: str) -> bool:
+    """Return whether a source is a path of one file: it exists, or it is no glob."""
+    path = Path(source)
+    if remote.is_url(source):
+        return False
+    return not path.is_dir() and path.suffix.lower() not in manifest.SUFFIXES and not _is_glob(source)
+
+
+def _is_glob(source: str) -> bool:
+    return bool(_WILD.intersection(source)) and not Path(source).exists()
+
+
+def _shared(paths: Sequence[Path]) -> Path:
+    """Return the deepest folder that all paths are below."""
+    return Path(os.path.commonpath([absolute(path).parent for path in paths])) if paths else Path()
+
+
+def _entry(path: Path, folder: Path, choice: Choice) -> Entry:
+    if not path.exists():
+        raise UsageError("no such file or folder", where=str(path))
+    name = absolute(path).relative_to(folder).as_posix()
+    return Entry(name if name.endswith(SUFFIX) else f"{name}{SUFFIX}", str(absolute(path)), choice.recipe)
+
+
+def _listed(source: str, choice: Choice) -> list[Entry]:
+    """Return the models of a folder, with its folders, or of a glob, in which `**` stands for any folders."""
+    folder, paths = (Path(source), _below(Path(source))) if Path(source).is_dir() else _matches(source)
+    own = choice.output.resolve() if choice.output is not None else None
+    # Where the output folder is around the source, its other contents are no results.
+    holds_source = own is None or folder.resolve().is_relative_to(own)
+    found = []
+    for path in paths:
+        name = PurePosixPath(os.path.relpath(path, folder))
+        if choice.takes(str(name)) and (own is None or holds_source or not path.resolve().is_relative_to(own)):
+            found.append(Entry(str(name), str(absolute(path)), choice.recipe))
+    if not found:
+        some = " that --include and --exclude leave" if choice.include or choice.exclude else ""
+        raise UsageError(f"there is no {SUFFIX} file{some}", where=source, todo="name another folder, or a manifest")
+    return found
+
+
+def _objects(source: str, choice: Choice) -> list[Entry]:
+    """Return the models behind a URL: of an object, a folder or a glob."""
+    found = []
+    base = _base(source)
+    for listed in remote.list_files(source):
+        path = listed.url.split("::")[0]
+        name = path[len(base) :].lstrip("/") if path.startswith(base) else ""
+        name = name or remote.name_of(listed.url)
+        if choice.takes(name) and (name.endswith(SUFFIX) or listed.url == source):
+            name = name if name.endswith(SUFFIX) else f"{name}{SUFFIX}"
+            found.append(Entry(name, listed.url, choice.recipe, version=listed.version))
+    if not found:
+        raise UsageError(f"there is no {SUFFIX} file", where=remote.shown(source), todo="name another folder")
+    return found
+
+
+def _base(url: str) -> str:
+    """Return the folder that names begin at: what precedes wildcards, or else the URL itself."""
+    head, mark, path = url.split("::")[0].partition("://")
+    kept = []
+    for part in path.split("/"):
+        if _WILD.intersection(part):
+            break
+        kept.append(part)
+    return f"{head}{mark}{'/'.join(kept).rstrip('/')}"
+
+
+def _below(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob(f"*{SUFFIX}") if path.is_file())
+
+
+def _matches(source: str) -> tuple[Path, list[Path]]:
+    """Return the folder that a glob begins in, and the files that it matches; those of the folders it matches, too."""
+    parts = Path(source).parts
+    number = next(number for number, part in enumerate(parts) if _WILD.intersection(part))
+    folder = Path(*parts[:number])
+    found: list[Path] = []
+    for path in sorted(folder.glob(str(Path(*parts[number:])))):
+        found += _below(path) if path.is_dir() and "**" not in source else [path] if path.suffix == SUFFIX else []
+    return folder, found
+
+
+def _refuse_clashes(found: Sequence[Entry]) -> None:
+    """Raise UsageError where two models would be written to one file."""
+    places: dict[str, Entry] = {}
+    for entry in found:
+        _check_name(entry)
+        other = places.setdefault(entry.name, entry)
+        if other is not entry and (other.model, other.recipe, other.inputs) != (
+            entry.model,
+            entry.recipe,
+            entry.inputs,
+        ):
+            first, second = (
+                remote.shown(one.model) if remote.is_url(one.model) else one.model for one in (other, entry)
+            )
+            raise UsageError(
+                f"'{first}' and '{second}' would both be written to '{entry.name}'",
+                where=entry.where or None,
+                todo="name the folder that they share, or name the outputs in a manifest",
+            )
+
+
+def _spare_models(found: Sequence[Entry], output: Path) -> None:
+    """Raise UsageError where a result would be written over one of the models."""
+    models = {os.path.realpath(entry.model) for entry in found if not remote.is_url(entry.model)}
+    for entry in found:
+        if not entry.skip and os.path.realpath(output / entry.name) in models:
+            raise UsageError(
+                f"the result of '{entry.model}' would be written over a model", todo="name another folder with --out"
+            )
+
+
+def _check_name(entry: Entry) -> None:
+    """Raise UsageError for an output that leads out of the folder."""
+    path = PurePosixPath(entry.name)
+    if path.is_absolute() or ".." in path.parts or not entry.name or "\0" in entry.name:
+        raise UsageError(
+            f"the output '{entry.name}' is not inside of the output folder",
+            where=entry.where or None,
+            todo="name a path relative to --out",
+        )
+
+
+def _skipping_repeats(found: Sequence[Entry]) -> Iterator[Entry]:
+    """Yield each output once; a model that was named before, with the same recipe and inputs, is skipped."""
+    names: set[str] = set()
+    seen: dict[tuple[object, ...], str] = {}
+    for entry in found:
+        if entry.name in names:
+            continue
+        names.add(entry.name)
+        file = entry.model if remote.is_url(entry.model) else os.path.realpath(entry.model)
+        same = file, entry.recipe, entry.inputs
+        first = seen.setdefault(same, entry.name)
+        yield entry if first == entry.name or entry.skip else replace(entry, skip=f"the same file as '{first}'")

@@ -1,0 +1,93 @@
+"""Patterns over names, with parts that the other name takes over.
+
+`{i}` stands for one part of a name, up to a dot or a slash, `*` for any letters; after `re:` stands a regular
+expression over the whole name. The other name has them too: `{i}`, `*` in the same order, or `\\1`.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+_REGEX = "re:"
+_PARTS = re.compile(r"(\{[A-Za-z_][A-Za-z0-9_]*\}|\*)")
+
+
+def is_pattern(text: str) -> bool:
+    """Return whether a text may stand for several names."""
+    return text.startswith(_REGEX) or _PARTS.search(text) is not None
+
+
+def fit(pattern: str, name: str) -> re.Match[str] | None:
+    """Return how a name fits a pattern, None where it does not."""
+    return _compiled(pattern).fullmatch(name)
+
+
+def filled(template: str, match: re.Match[str], pattern: str) -> str:
+    """Put what stood in a name into another one. Raises ValueError for a part that the pattern does not have."""
+    if pattern.startswith(_REGEX):
+        try:
+            return match.expand(template)
+        except (re.error, IndexError) as error:
+            raise ValueError(f"'{template}' asks for a group that '{pattern}' does not have") from error
+    stars = iter([text for name, text in _parts(pattern, match) if name == "*"])
+    named = {name: text for name, text in _parts(pattern, match) if name != "*"}
+
+    def part(found: re.Match[str]) -> str:
+        text = next(stars, None) if found.group() == "*" else named.get(found.group())
+        if text is None:
+            raise ValueError(f"'{template}' has {found.group()}, which '{pattern}' does not have")
+        return text
+
+    return _PARTS.sub(part, template)
+
+
+def check(pattern: str, template: str) -> None:
+    """Raise ValueError for a pattern, or for a name that takes over more than the pattern has."""
+    try:
+        compiled = _compiled(pattern)
+    except re.error as error:
+        raise ValueError(f"'{pattern}' is not a regular expression: {error}") from error
+    if pattern.startswith(_REGEX):
+        try:
+            re.sub(f"{compiled.pattern}|", template, "", count=1)
+        except (re.error, IndexError) as error:
+            raise ValueError(f"'{template}' cannot be filled from '{pattern}': {error}") from error
+        return
+    had, wanted = _PARTS.findall(pattern), _PARTS.findall(template)
+    for part in dict.fromkeys(wanted):
+        if part not in had or (part == "*" and wanted.count("*") > had.count("*")):
+            raise ValueError(f"'{template}' has {part}, which '{pattern}' does not have")
+
+
+def _parts(pattern: str, match: re.Match[str]) -> list[tuple[str, str]]:
+    found, group = [], 0
+    first: dict[str, int] = {}
+    for part in _PARTS.findall(pattern):
+        if part != "*" and part in first:
+            continue
+        group += 1
+        first.setdefault(part, group)
+        found.append((part, match.group(group)))
+    return found
+
+
+@lru_cache(256)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    if pattern.startswith(_REGEX):
+        return re.compile(pattern.removeprefix(_REGEX), re.DOTALL)
+    groups: dict[str, int] = {}
+    text, count = "", 0
+    for part in _PARTS.split(pattern):
+        if part == "*":
+            count += 1
+            text += "(.*)"
+        elif _PARTS.fullmatch(part) and part in groups:
+            text += rf"(?:\{groups[part]})"
+        elif _PARTS.fullmatch(part):
+            count += 1
+            groups[part] = count
+            text += "([^./]+)"
+        else:
+            text += re.escape(part)
+    return re.compile(text, re.DOTALL)

@@ -1,0 +1,135 @@
+"""The flag `--log-file`: all that a command does, in one line each, written while it runs.
+
+Everything is logged with `logging` below the logger "surgery"; this attaches a file to it. The terminal stays as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from surgery import __version__
+from surgery.errors import OutputError
+from surgery.remote.urls import scrubbed
+
+if TYPE_CHECKING:
+    import logging
+
+_JSON = (".jsonl", ".ndjson", ".json")
+_BEGINS = (b'{"format_version": ', b"20")
+"""How a log begins: JSON, or the year."""
+
+
+class _State:
+    handler: logging.Handler | None = None
+    began = 0.0
+
+
+def add_argument(parser: argparse._ActionsContainer) -> None:
+    """Add the flag."""
+    parser.add_argument(
+        "--log-file",
+        metavar="FILE",
+        help="append everything that happens to FILE, with time and level; as JSON lines if it ends in .jsonl",
+    )
+
+
+def begin(file: str | None, given: Sequence[str]) -> None:
+    """Open the file, if one is named. OutputError if it cannot be written, or has content that is no log."""
+    if file is None:
+        return
+    import logging
+
+    path = Path(file)
+    _require_log(path)
+    try:
+        handler = _handler(path)
+    except OSError as error:
+        raise OutputError(f"the log cannot be written: {error.strerror or error}", where=file) from error
+    logger = logging.getLogger("surgery")
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    _State.handler, _State.began = handler, time.monotonic()
+    python = ".".join(map(str, sys.version_info[:3]))
+    # URLs are logged without what may be credentials.
+    command = " ".join(["surgery", *map(scrubbed, given)])
+    logger.info("%s (surgery %s, Python %s, in %s)", command, __version__, python, Path.cwd())
+
+
+def end(code: int) -> None:
+    """Log the exit code, and close the file."""
+    if _State.handler is None:
+        return
+    import logging
+
+    logger = logging.getLogger("surgery")
+    logger.info("exit code %d after %.2f s", code, time.monotonic() - _State.began)
+    logger.removeHandler(_State.handler)
+    logger.setLevel(logging.NOTSET)
+    _State.handler.close()
+    _State.handler = None
+
+
+def note(text: str, level: str = "INFO") -> None:
+    """Log text that is printed as well, a record for each line."""
+    if _State.handler is None:
+        return
+    import logging
+
+    logger = logging.getLogger("surgery.terminal")
+    for line in text.splitlines():
+        if line.strip():
+            logger.log(logging.getLevelNamesMapping()[level], "%s", line.rstrip())
+
+
+def _require_log(path: Path) -> None:
+    """Refuse a file that is no log: a name that was mistyped must not spoil a model."""
+    if path.is_dir():
+        raise OutputError("this is a directory", where=str(path), todo="name a file")
+    if path.is_file() and path.stat().st_size:
+        with path.open("rb") as file:
+            begins = file.read(32)
+        if not begins.startswith(_BEGINS):
+            raise OutputError("the file exists and is no log", where=str(path), todo="name another file")
+
+
+def _handler(path: Path) -> logging.Handler:
+    import json
+    import logging
+
+    class Lines(logging.Formatter):
+        """A record as a line of text, with the time in UTC."""
+
+        def format(self, record: logging.LogRecord) -> str:
+            text = record.getMessage().replace("\n", "\\n")
+            return f"{_time(record.created)} {record.levelname:<7} {record.name}: {text}"
+
+    class Json(logging.Formatter):
+        """A record as a JSON object on a line."""
+
+        def format(self, record: logging.LogRecord) -> str:
+            fields = getattr(record, "fields", {})
+            common = {"format_version": 1, "time": _time(record.created), "level": record.levelname.lower()}
+            return json.dumps({**common, "logger": record.name, "message": record.getMessage(), **fields})
+
+    class File(logging.FileHandler):
+        """A file that, where it cannot be written any more, is said so once and left alone."""
+
+        def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is that of the base class
+            error = sys.exc_info()[1]
+            logging.getLogger("surgery").removeHandler(self)
+            os.write(2, f"surgery: warning: {path}: the log cannot be written: {error}\n".encode())
+
+    handler = File(path, mode="a", encoding="utf-8", errors="backslashreplace")
+    handler.setFormatter(Json() if path.suffix in _JSON else Lines())
+    return handler
+
+
+def _time(seconds: float) -> str:
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+    return f"{whole}.{int(seconds * 1000) % 1000:03}Z"

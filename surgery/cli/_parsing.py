@@ -1,0 +1,132 @@
+"""The parser of arguments: a mistake is one line that says what was probably meant."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from surgery.cli import _output
+from surgery.errors import closest
+
+_MISTAKEN = 2
+_FEW = 12
+"""So many choices are listed."""
+
+# What other tools call it, and no spelling aid would find.
+_ALSO = {
+    "optimize": "apply",
+    "optimise": "apply",
+    "simplify": "apply",
+    "slim": "apply",
+    "quantize": "apply",
+    "compare": "diff",
+    "info": "inspect",
+    "show": "inspect",
+    "stats": "inspect",
+    "validate": "check",
+    "lint": "check",
+    "benchmark": "bench",
+    "profile": "bench",
+    "convert": "opset",
+    "upgrade": "opset",
+    "list": "passes",
+    "visualize": "view",
+    "open": "view",
+    "explain": "why",
+    "subgraph": "extract",
+    "autocomplete": "completion",
+}
+
+_MISSING = re.compile(r"(?:the following arguments are|one of the arguments (.*) is) required(?:: (.*))?")
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line each, with what was probably meant; the exit code is 2."""
+
+    _given: Sequence[str] = ()
+    seen: set[str]
+    """The attributes that the arguments of the last call set, without defaults."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the message and end the process."""
+        missing = _MISSING.fullmatch(message)
+        if missing is not None:
+            names = " or ".join((missing[1] or "").split()) or str(missing[2])
+            unknown = [text for text in self._given if self._is_unknown(text)]
+            # What looks missing is often there, under a misspelt name.
+            message = self._unknown(unknown) if unknown else f"{names} {'are' if ',' in names else 'is'} missing"
+        remedy = "" if "; " in message else f"; see '{self.prog} --help'"
+        _output.say(f"{self.prog}: {message}{remedy}")
+        self.exit(_MISTAKEN)
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse all arguments. What is left over is an error here already, where it is known which command it is."""
+        self._given = sys.argv[1:] if args is None else list(args)
+        self.seen = set()
+        found, left = super().parse_known_args(args, namespace)
+        # The innermost parser comes first: it is the one of the command.
+        found.parser = getattr(found, "parser", self)
+        if left:
+            self.error(self._unknown(left))
+        return found, left
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """Note which options are given."""
+        if action.option_strings:
+            self.seen.add(action.dest)
+        return super()._get_values(action, arg_strings)
+
+    def _is_unknown(self, text: str) -> bool:
+        name = text.partition("=")[0]
+        return re.match("--[a-z]", name) is not None and not any(
+            k.startswith(name) for k in self._option_string_actions
+        )
+
+    def _unknown(self, left: Sequence[str]) -> str:
+        """Describe what the parser has no use for."""
+        option = next((text for text in left if text.startswith("-") and text != "-"), None)
+        if option is None:
+            return f"unexpected argument '{left[0]}'"
+        name = option.partition("=")[0]
+        near = closest(name, self._option_string_actions)
+        if near is None and any(isinstance(action, argparse._SubParsersAction) for action in self._actions):
+            return f"unknown option {name}; options of a command stand after it: {self.prog} COMMAND {name}"
+        return f"unknown option {name}" + (f"; did you mean {near}?" if near else "")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse a value that is no choice."""
+        if action.choices is None or value in action.choices:
+            return
+        choices = [str(choice) for choice in action.choices]
+        near = closest(str(value), choices)
+        if isinstance(action, argparse._SubParsersAction):
+            known = near or _ALSO.get(str(value).lower())
+            hint = self._other(str(value), choices) or (f"{self.prog} {known}" if known in choices else "")
+            self.error(f"no {str(action.metavar).lower()} '{value}'{_meant(hint)}")
+        listed = f"choose from {', '.join(choices)}" if len(choices) <= _FEW or near is None else ""
+        hint = f"did you mean '{near}'?" if near else listed
+        raise argparse.ArgumentError(action, f"invalid choice: '{value}'; {hint}")
+
+    def _other(self, value: str, commands: Collection[str]) -> str:
+        """Return the command for a word that is no command but a recipe, a pass or a file; else nothing."""
+        if "apply" not in commands:
+            return ""
+        if value.endswith(".onnx") or Path(value).is_file():
+            return f"{self.prog} inspect {value}" if value.endswith(".onnx") else ""
+        from surgery.recipe import shipped
+        from surgery.registry.catalog import catalog
+
+        if value in shipped.names():
+            return f"{self.prog} apply {value}"
+        return f"{self.prog} run {value}" if catalog.get(value) is not None else ""
+
+
+def _meant(command: str) -> str:
+    """Return the end of a message that suggests a command; empty for none."""
+    return f"; did you mean '{command}'?" if command else ""

@@ -1,0 +1,174 @@
+"""Arguments that name a URL or a standard stream: commands get the paths of local copies in their place.
+
+A parser says by `type=` what an argument is. Plain paths stay as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from surgery.errors import SurgeryError, UsageError
+from surgery.remote.urls import is_url
+
+if TYPE_CHECKING:
+    from surgery.storage.staging import Staging
+
+STREAM: Final = "-"
+
+
+class Place(NamedTuple):
+    """What was given in the place of a path, and how to make a path of it."""
+
+    text: str
+    localize: Callable[[str, argparse.Namespace, Staging], str]
+
+
+def model(text: str) -> str | Place:
+    """Accept a model: a path, a URL, or `-` for standard input."""
+    return Place(text, _model) if is_url(text) or text == STREAM else text
+
+
+def recipe(text: str) -> str | Place:
+    """Accept a recipe: a path, a name, a URL, or `-` for standard input."""
+    return Place(text, _recipe) if is_url(text) or text == STREAM else text
+
+
+def data(text: str) -> str | Place:
+    """Accept a single file that is read: a path or a URL."""
+    return Place(text, _data) if is_url(text) else text
+
+
+def output(text: str) -> str | Place:
+    """Accept where a model goes: a path, a URL, or `-` for standard output."""
+    return Place(text, _output) if is_url(text) or text == STREAM else text
+
+
+def outputs(text: str) -> str | Place:
+    """Accept where a model with external data goes: a path or a URL. Standard output is refused, as it is one file."""
+    return Place(text, _outputs) if is_url(text) or text == STREAM else text
+
+
+def page(text: str) -> str | Place:
+    """Accept where a page or another text goes: a path or a URL."""
+    return Place(text, _output) if is_url(text) else text
+
+
+def folder(text: str) -> str | Place:
+    """Accept where several files go: a path. A URL is refused when the command runs."""
+    return Place(text, _folder) if is_url(text) else text
+
+
+@contextmanager
+def localized(arguments: argparse.Namespace) -> Iterator[None]:
+    """Copy what arguments name, and put the paths of the copies in their place; the copies go away in the end.
+
+    Errors name what was given. With a model on standard output, everything else that would go there goes to stderr.
+    """
+    places = [place for value in vars(arguments).values() for place in _places(value)]
+    if not places:
+        yield
+        return
+    from surgery.storage import staging
+
+    _require_one_reader(places)
+    stdout = sys.stdout
+    with staging.Staging() as copies:
+        try:
+            for key, value in list(vars(arguments).items()):
+                setattr(arguments, key, _localized(value, arguments, copies))
+            yield
+        except SurgeryError as error:
+            raise staging.explained(error) from error.__cause__
+        finally:
+            sys.stdout = stdout
+
+
+def _places(value: Any) -> list[Place]:
+    if isinstance(value, Place):
+        return [value]
+    return [item for item in value if isinstance(item, Place)] if isinstance(value, list) else []
+
+
+def _localized(value: Any, arguments: argparse.Namespace, copies: Staging) -> Any:
+    if isinstance(value, Place):
+        return value.localize(value.text, arguments, copies)
+    return [_localized(item, arguments, copies) for item in value] if isinstance(value, list) else value
+
+
+def _require_one_reader(places: list[Place]) -> None:
+    """Raise UsageError if two arguments are to be read from standard input, or it is a terminal."""
+    readers = [place for place in places if place.text == STREAM and place.localize not in (_output, _outputs)]
+    if len(readers) > 1:
+        raise UsageError("standard input can be read once, and two arguments are '-'", todo="name a file for one")
+    if readers and (sys.stdin is None or sys.stdin.isatty()):
+        raise UsageError("'-' reads standard input, which is a terminal", todo="pipe or redirect a file into it")
+
+
+def _model(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
+    from surgery import remote
+    from surgery.storage import loading
+
+    if text != STREAM:
+        return str(remote.local_path(text) or loading.fetched(text, copies))
+    path = copies.path("stdin.onnx", "stdin")
+    with path.open("wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file, 1 << 20)
+    loading.require_whole(path, "standard input")
+    return str(path)
+
+
+def _recipe(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
+    # Whoever loads recipes reads standard input: relative paths in it start at the current folder.
+    from surgery import remote
+
+    if text != STREAM and remote.name_of(text).endswith(".onnx"):
+        return _model(text, arguments, copies)
+    return text if text == STREAM else _data(text, arguments, copies)
+
+
+def _data(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
+    from surgery import remote
+
+    return str(remote.local_path(text) or copies.copied(text))
+
+
+def _output(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
+    from surgery.storage import staging
+
+    if text != STREAM:
+        return str(staging.output_path(text, copies, force=arguments.force))
+    if sys.stdout.isatty():
+        raise UsageError("a model is binary, and standard output is a terminal", todo="redirect it, or name a file")
+    layout = getattr(arguments, "layout", None)
+    if layout == "external":
+        raise UsageError("standard output takes one file, and --layout external writes two", todo="name a file")
+    if layout is not None:
+        arguments.layout = "single"
+    path = copies.output("stdout.onnx", staging.Stream(sys.stdout.buffer))
+    sys.stdout = sys.stderr
+    return str(path)
+
+
+def _outputs(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
+    if text == STREAM:
+        raise UsageError("standard output takes one file, and this command writes several", todo="name a file")
+    return _output(text, arguments, copies)
+
+
+def _folder(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
+    from surgery import remote
+
+    local: Path | None = remote.local_path(text)
+    if local is None:
+        raise UsageError(
+            "several files are written only to a local folder",
+            where=remote.shown(text),
+            todo="name one, and copy it from there",
+        )
+    return str(local)

@@ -1,0 +1,166 @@
+"""A batch on the terminal: how it gets on, and what came of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.status import Status
+from rich.table import Table
+from rich.text import Text
+
+from surgery.report.amounts import size
+from surgery.report.progress import Remaining
+
+if TYPE_CHECKING:
+    from surgery.batching.batch import BatchResult
+    from surgery.batching.ledger import Row
+
+_EVERY = 30.0
+"""Seconds between two lines about the progress where nobody watches."""
+_MOST_NAMES = 3
+_MOST_GROUPS = 12
+
+
+class BatchProgress:
+    """Shows how many models are done, failed and left, and the time that is left.
+
+    On a terminal that is one line that changes, elsewhere a line every half a minute; with `verbose`, a line for each
+    model.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        *,
+        verbose: bool = False,
+        interactive: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._console = console
+        self._verbose = verbose
+        self._clock = clock
+        self._status: Status | None = Status(self, console=console) if interactive else None
+        self._total = self._before = self._ended = self._failed = 0
+        self._running: dict[str, str] = {}
+        self._left = Remaining()
+        self._printed = clock()
+
+    def __enter__(self) -> BatchProgress:
+        if self._status is not None:
+            self._status.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Show the line, as it is now."""
+        yield Text(self.line(options.max_width), no_wrap=True, overflow="crop")
+
+    def begin(self, total: int, finished: Sequence[Row]) -> None:
+        """Take what there is to do."""
+        self._total, self._before = total, len(finished)
+        self._failed = sum(row.state == "failed" for row in finished)
+        self._ended = len(finished)
+        self._left.note(0, total - self._before, self._clock())
+        if self._before and self._before < total:
+            self._console.print(f"{self._before} of {total} models were finished before", style="dim")
+
+    def stage(self, name: str, stage: str) -> None:
+        """Take the stage of a model."""
+        self._running[name] = stage
+
+    def done(self, row: Row) -> None:
+        """Count a model that has ended, and print a line for it when asked to."""
+        self._running.pop(row.name, None)
+        self._ended += 1
+        self._failed += row.state == "failed"
+        now = self._clock()
+        self._left.note(self._ended - self._before, self._total - self._before, now)
+        if self._verbose:
+            self._console.print(_line(row), style="red" if row.state == "failed" else "dim", soft_wrap=True)
+        elif self._status is None and now - self._printed >= _EVERY:
+            self._printed = now
+            self._console.print(self.line(), style="dim", soft_wrap=True)
+
+    def lost(self, name: str, why: str, again: float) -> None:
+        """Say that a model is started again."""
+        self._running.pop(name, None)
+        self._console.print(
+            f"{name}: the worker was lost: {why}; it is started again in {again:g} s", style="yellow", soft_wrap=True
+        )
+
+    def account(self) -> str:
+        """Return how many models are done, failed and left: "37 done, 3 failed, 60 left"."""
+        done, left = self._ended - self._failed, self._total - self._ended
+        return f"{done} done, {self._failed} failed, {left} left"
+
+    def line(self, width: int = 200) -> str:
+        """Return the line: "37 done, 3 failed, 60 left, about 2 min; resnet.onnx (fold-constants: parity)"."""
+        if not self._total:
+            return "reading the sources"
+        remaining = self._left.text(self._clock()).removesuffix(" left")
+        found = ", ".join(filter(None, (self.account(), remaining)))
+        running = [f"{name} ({stage})" if stage else name for name, stage in self._running.items()]
+        for count in range(len(running), 0, -1):
+            whole = f"{found}; {', '.join(running[:count])}"
+            if len(whole) <= width:
+                return whole
+        return found[:width]
+
+
+def _line(row: Row) -> str:
+    if row.state == "failed":
+        return f"{row.name}: failed at {row.stage or 'the start'}, {row.kind}: {row.reason}"
+    nodes = f"{row.nodes_before} -> {row.nodes_after} nodes"
+    return f"{row.name}: {nodes}, {size(row.bytes_before)} -> {size(row.bytes_after)}, {row.verdict or 'unchanged'}"
+
+
+def result(found: BatchResult, *, every: bool = False) -> RenderableType:
+    """Return the report: failures by cause, and the line with the result; `every` lists all that failed."""
+    return Group(*_groups(found, every), conclusion(found))
+
+
+def _groups(found: BatchResult, every: bool) -> Iterator[RenderableType]:
+    failures = found.failures
+    if not failures:
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("failed", justify="right")
+    table.add_column("kind")
+    table.add_column("cause", overflow="fold")
+    shown = failures if every else failures[:_MOST_GROUPS]
+    for group in shown:
+        names = group.models if every else group.models[:_MOST_NAMES]
+        more = len(group.models) - len(names)
+        text = Text(group.example if len(group.models) == 1 else group.cause)
+        listed = ", ".join(names) + (f" and {more} more" if more else "")
+        table.add_row(str(len(group.models)), group.kind, Group(text, Text(listed, style="dim")))
+    yield table
+    if len(shown) < len(failures):
+        rest = sum(len(group.models) for group in failures[len(shown) :])
+        yield Padding(Text(f"and {rest} for {len(failures) - len(shown)} other causes; -v lists all", style="dim"), 0)
+    yield Text("")
+
+
+def conclusion(found: BatchResult) -> Text:
+    """Return the line with the result."""
+    counts, totals = found.counts, found.totals()
+    parts = [f"{counts[state]} {state}" for state in counts]
+    again = len(found.rows) - len(found.fresh) - counts.get("skipped", 0)
+    sums = (
+        f"{totals['nodes_before']} -> {totals['nodes_after']} nodes, "
+        f"{size(totals['bytes_before'])} -> {size(totals['bytes_after'])}"
+    )
+    text = f"{'ok' if found.ok else 'failed'}: {len(found.rows)} models: {', '.join(parts)}"
+    text += f"; {sums}" if counts.get("done") else ""
+    text += f"; {again} were finished before" if again > 0 else ""
+    return Text(text, style="green" if found.ok else "red")

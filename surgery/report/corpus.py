@@ -1,0 +1,95 @@
+"""Two runs of a batch next to each other, on the terminal and in Markdown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from surgery.report import outcome as outcomes
+from surgery.report.amounts import size
+
+if TYPE_CHECKING:
+    from surgery.batching.comparison import CorpusComparison, ModelChange
+
+_MOST = 40
+_ORDER = ("broken", "missing", "new", "fixed", "verdict", "nodes", "bytes", "tolerance", "seconds", "contents")
+
+
+def ordered(found: CorpusComparison) -> list[ModelChange]:
+    """Return the changes, those for the worse first."""
+    return sorted(found.changes, key=lambda change: (not change.is_worse, _ORDER.index(change.what), change.name))
+
+
+def comparison(found: CorpusComparison, *, every: bool = False) -> RenderableType:
+    """Return the report: a line for each change, and the line with the result."""
+    changes = ordered(found)
+    shown = changes if every else changes[:_MOST]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("model", "what", "before", "after"):
+        table.add_column(name, overflow="fold")
+    for change in shown:
+        row = [change.name, change.what, value(change, change.before), value(change, change.after)]
+        table.add_row(*(Text(cell, style="red" if change.is_worse else "") for cell in row))
+        if change.note:
+            table.add_row("", "", Text(""), Text(change.note, style="dim"))
+    parts: list[RenderableType] = [table] if shown else []
+    if len(shown) < len(changes):
+        parts.append(Text(f"and {len(changes) - len(shown)} more; -v lists all", style="dim"))
+    if shown:
+        parts.append(Text(""))
+    return Group(*parts, Text(headline(found), style="red" if found.worse else "green"))
+
+
+def headline(found: CorpusComparison) -> str:
+    """Return the result in one line."""
+    totals = found.totals
+    changed = len({change.name for change in found.changes})
+    worse = len({change.name for change in found.worse})
+    sums = (
+        f"{totals.nodes[0]} -> {totals.nodes[1]} nodes, {size(totals.bytes[0])} -> {size(totals.bytes[1])}, "
+        f"{totals.seconds[0]:.1f} -> {totals.seconds[1]:.1f} s in the {totals.models} models that both have done"
+    )
+    if not changed:
+        return f"no change in {found.after} models; {sums}"
+    return f"{changed} models changed, {worse} of them for the worse, {found.same} are the same; {sums}"
+
+
+def value(change: ModelChange, given: Any) -> str:
+    """Return one side of a change as text."""
+    if given is None:
+        return "unchanged" if change.what == "verdict" else ""
+    match change.what:
+        case "bytes":
+            return size(given)
+        case "seconds":
+            return f"{given:.1f} s"
+        case "tolerance":
+            return f"{given:.1%}"
+        case "contents":
+            return str(given)[:12]
+        case _:
+            return str(given)
+
+
+def outcome(found: CorpusComparison, subject: str, exit_code: int) -> outcomes.Outcome:
+    """Return the comparison in the form that formats of other tools are written from."""
+    changes = ordered(found)
+    rows = tuple(
+        (change.name, change.what, value(change, change.before), value(change, change.after), change.note)
+        for change in changes
+    )
+    checks = tuple(
+        outcomes.Check(
+            f"corpus-{change.what}",
+            change.name,
+            "failed" if change.is_worse else "remark",
+            f"{change.what}: {value(change, change.before) or 'none'} -> {value(change, change.after) or 'none'}",
+        )
+        for change in changes
+        if change.is_worse
+    )
+    tables = (outcomes.Table("Changes", ("Model", "What", "Before", "After", "Note"), rows, len(rows) > _MOST),)
+    return outcomes.Outcome("corpus", subject, headline(found), exit_code, checks, tables if rows else ())

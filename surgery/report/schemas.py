@@ -1,0 +1,335 @@
+"""JSON schemas of the reports that `--format json` writes: `surgery schema NAME`.
+
+A shape is the name of a type, with "?" if it may be null; a list with the shape of the items; or a mapping of keys to
+shapes, where a key with "?" at its end may be absent. Other keys are allowed, as later versions may add some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+_VERDICT = {
+    "verdict": "string?",
+    "reason": "string?",
+    "needed": "object?",
+    "message": "string",
+    "details": "object?",
+    "region": "integer?",
+}
+_STEP = {
+    "pass": "string",
+    "status": "string",
+    "sites": "integer",
+    **_VERDICT,
+    "nodes_before": "integer",
+    "nodes_after": "integer",
+    "seconds": "number",
+    "refused_sites": ["object"],
+    "kept": ["object"],
+    "why": "object?",
+    "where": "string?",
+    "applied": ["object"],
+    "declined": ["object"],
+}
+_MODEL = {"path": "string?", "nodes": "integer", "ops": "object", "bytes": "integer?", "sha256": "string?"}
+_RUN = {
+    "ok": "boolean",
+    "recipe": "string",
+    "input": _MODEL,
+    "output": "object",
+    "steps": [_STEP],
+    "expectations": "array",
+    "end": "object?",
+    "bindings": ["object"],
+    "providers": ["string"],
+    "seconds": "number",
+    "strict": "boolean",
+    "original": "object",
+    "unverifiable": "string?",
+    "refused": "array",
+    "command": "string",
+    "environment": "object",
+    "recipes": ["object"],
+    "memory": "object",
+}
+_SINGLE = {**_RUN, "yaml": "string"}
+_FILES = {"files": [{"path": "string", "bytes": "integer"}]}
+_VALIDITY = {"valid": "boolean", "findings": ["string"], "runtime": "string?"}
+_PASS = {
+    "name": "string",
+    "theme": "string",
+    "summary": "string",
+    "parity": "string",
+    "changes": ["string"],
+    "origin": "string",
+    "place": "string",
+    "api": "string",
+    "options": ["object"],
+}
+_PROBLEM = {"path": "string", "line": "integer", "column": "integer", "message": "string"}
+_CHANGES = [{"what": "string"}]
+
+SHAPES: Mapping[str, tuple[Mapping[str, Any], ...]] = {
+    "apply": (_RUN,),
+    "run": (_SINGLE,),
+    "extract": (_SINGLE,),
+    "inspect": (
+        {
+            "path": "string",
+            "ir_version": "integer",
+            "producer": "string",
+            "opsets": "object",
+            "inputs": ["object"],
+            "overridable": ["object"],
+            "outputs": ["object"],
+            "nodes": "integer",
+            "depth": "integer",
+            "ops": "object",
+            "domains": "object",
+            "functions": "object",
+            "parameters": "integer",
+            "parameters_by_type": "object",
+            "weight_bytes": "integer",
+            "bytes": "integer",
+            "metadata": "object",
+            "analysis": "object",
+            "validity": _VALIDITY,
+        },
+        {
+            "target": "string",
+            "about": "string",
+            "source": "string",
+            "fits": "boolean",
+            "nodes": "integer",
+            "off": "integer",
+            "misfits": ["object"],
+            "steps": "array",
+        },
+    ),
+    "view": ({"output": "string", "bytes": "integer", "nodes": "integer", "groups": "integer"},),
+    "check": ({"models": [{"model": "string", **_VALIDITY, "problem": "string?"}]},),
+    "opset": (
+        {
+            "path": "string",
+            "opset": "integer?",
+            "ir_version": "integer",
+            "ir_version_read_by": "string?",
+            "lowest": "integer?",
+            "lowest_converted": "integer?",
+            "candidates": ["object"],
+            "obstacles": ["object"],
+            "domains": ["object"],
+            "functions": "object",
+        },
+    ),
+    "diff": (
+        {
+            "same": "boolean",
+            "before": "object",
+            "after": "object",
+            "nodes": "object",
+            "constants": "object",
+            "operators": ["object"],
+            "signature": ["object"],
+            "opsets": ["object"],
+            "functions": ["object"],
+            "metadata": ["object"],
+            "sizes": ["object"],
+            "parity": "object?",
+        },
+    ),
+    "verify": (
+        {
+            "ok": "boolean",
+            **_VERDICT,
+            "verdict": "string",
+            "by": "string",
+            "inputs": "array",
+            "outputs": "array",
+            "signature": "array",
+            "narrowed": "array",
+            "findings": "array",
+            "bindings": ["object"],
+        },
+    ),
+    "report": ({"report": "string", "graph": "boolean", "note": "string?"},),
+    "bench": (
+        {
+            "ok": "boolean",
+            "models": [{"name": "string", "path": "string", "seconds": "number", "speed": "object?"}],
+            "level": "number",
+            "threads": "integer",
+            "clock": "string",
+            "optimization": "string",
+            "seed": "integer",
+            "rounds": "integer",
+            "calls": "integer",
+            "sessions": "integer",
+            "seconds": "number",
+            "ended": "string",
+            "inputs": ["object"],
+        },
+    ),
+    "bisect": (
+        {
+            "ok": "boolean",
+            "recipe": "string",
+            "step": "any",
+            "sites": "integer",
+            "guilty": "array",
+            "rest_holds": "boolean?",
+            "tries": "integer",
+            "runs": "integer",
+            "remark": "string",
+            "repro": "any",
+            "no_repro": "string?",
+            "seconds": "number",
+        },
+    ),
+    "passes": (
+        {"passes": [_PASS]},
+        {**_PASS, "doc": "string", "match": "array?", "before": "string?", "after": "string?", "refuses": ["string"]},
+    ),
+    "split": (
+        {
+            "ok": "boolean",
+            "model": "string",
+            "inputs": "array",
+            "outputs": "array",
+            "pieces": ["object"],
+            "verdict": "object?",
+            "files": ["string"],
+        },
+    ),
+    "export-weights": ({"files": "array", "tensors": "integer", "bytes": "integer"},),
+    "externalize": (_FILES,),
+    "embed": (_FILES,),
+    "why": (
+        {
+            "model": "string",
+            "pass": "string",
+            "kind": "string",
+            "at": "string?",
+            "sites": "array",
+            "near_misses": "array",
+            "near_misses_total": "integer",
+            "refusals": "array",
+            "silent": "array",
+            "looked": "any",
+            "absent": "array",
+            "operators": "any",
+            "remark": "string",
+        },
+    ),
+    "recipe-check": (
+        {
+            "recipes": [
+                {
+                    "recipe": "string",
+                    "ok": "boolean",
+                    "problems": [_PROBLEM],
+                    "message?": "string",
+                    "steps?": "integer",
+                    "remarks?": ["string"],
+                }
+            ]
+        },
+    ),
+    "plan": (
+        {
+            "format": "string",
+            "verified": "string",
+            "again": "boolean",
+            "basis": "object",
+            "before": "object",
+            "after": "object",
+            "expectations": "array",
+            "steps": ["object"],
+            "ok": "boolean",
+            "failure": "string?",
+        },
+    ),
+    "provenance": (
+        {
+            "model": "string",
+            "ok": "boolean",
+            "findings": "array",
+            "checked": "array",
+            "remarks": "array",
+            "statement": "object",
+        },
+    ),
+    "lock": ({"lock": "string", "changes": _CHANGES, "ok?": "boolean", "pins?": "object"},),
+    "config-show": (
+        {
+            "files": [{"path": "string", "project": "boolean"}],
+            "trust": "string?",
+            "values": [
+                {"flag": "string", "command": "string?", "value": "any", "from": "string", "overridden": "boolean"}
+            ],
+        },
+    ),
+    "completion": ({"shell": "string", "script": "string"},),
+    "doctor": (
+        {
+            "ok": "boolean",
+            "findings": [{"check": "string", "level": "string", "text": "string", "todo": "string"}],
+        },
+    ),
+    "init": (
+        {
+            "model": "string",
+            "recipe": "string",
+            "test": "string",
+            "workflow": "string",
+            "steps": ["string"],
+            "nodes_before": "integer",
+            "nodes_after": "integer",
+            "next": ["string"],
+        },
+    ),
+    "new": ({"name": "string", "pass": "string", "cases": ["string"], "entry_point": "string?", "next": ["string"]},),
+    "test": (
+        {
+            "ok": "boolean",
+            "counts": "object",
+            "incomplete": ["string"],
+            "seconds": "number",
+            "cases": [{"path": "string", "case": "string?", "status": "string", "findings": ["object"]}],
+        },
+    ),
+}
+"""The shapes that the report of a command can have."""
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of the commands whose reports have a schema; blanks in them are hyphens."""
+    return tuple(sorted(SHAPES))
+
+
+def schema(name: str) -> dict[str, Any]:
+    """Return the JSON schema of the report of a command."""
+    head = {"$schema": DIALECT, "title": f"The JSON report of surgery {name}"}
+    shapes = [_object({"format_version": "integer", **shape}) for shape in SHAPES[name]]
+    for shape in shapes:
+        shape["properties"]["format_version"] = {"const": 1}
+    return {**head, **(shapes[0] if len(shapes) == 1 else {"anyOf": shapes})}
+
+
+def _schema(shape: Any) -> dict[str, Any]:
+    if isinstance(shape, Mapping):
+        return _object(shape)
+    if isinstance(shape, list):
+        return {"type": "array", "items": _schema(shape[0])}
+    if shape == "any":
+        return {}
+    kind = shape.removesuffix("?")
+    return {"type": [kind, "null"] if kind != shape else kind}
+
+
+def _object(shape: Mapping[str, Any]) -> dict[str, Any]:
+    properties = {key.removesuffix("?"): _schema(value) for key, value in shape.items()}
+    return {"type": "object", "properties": properties, "required": [key for key in shape if not key.endswith("?")]}

@@ -1,0 +1,106 @@
+"""The GGUF format of llama.cpp, read with its own package. Quantized tensors become float32 as that package does it.
+
+https://github.com/ggml-org/ggml/blob/master/docs/gguf.md: dims stand there from the innermost one outwards, so that
+they are turned round here; the elements lie as in ONNX.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import onnx_ir as ir
+
+from surgery.errors import ModelFileError, UsageError
+from surgery.storage.named_tensors import Checkpoint, Entry, broken
+from surgery.storage.weights import Source, Weights
+from surgery.storage.wire import Reference
+
+if TYPE_CHECKING:
+    from gguf import ReaderTensor
+
+SUFFIX: Final = ".gguf"
+_Type = ir.DataType
+_PLAIN: Final = {
+    "F32": _Type.FLOAT,
+    "F16": _Type.FLOAT16,
+    "BF16": _Type.BFLOAT16,
+    "F64": _Type.DOUBLE,
+    "I8": _Type.INT8,
+    "I16": _Type.INT16,
+    "I32": _Type.INT32,
+    "I64": _Type.INT64,
+}
+_PIECE: Final = 1 << 22
+
+
+def read(path: Path, weights: Weights) -> Checkpoint:
+    """List the tensors of a file. Raises UsageError without the package gguf, ModelFileError for a damaged file."""
+    try:
+        from gguf import GGUFReader
+    except ImportError as error:
+        raise UsageError("GGUF files need the package gguf", todo="pip install 'onnx-surgery[gguf]'") from error
+    try:
+        source = weights.referable(weights.open(path))
+        if bytes(source.view(0, min(4, source.size))) != b"GGUF":
+            raise broken(path, "this is no GGUF file")
+        reader = GGUFReader(path)
+    except OSError as error:
+        raise ModelFileError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+    except (ValueError, LookupError, TypeError, OverflowError, MemoryError) as error:
+        raise broken(path, f"it is cut short or damaged ({' '.join(str(error).split())[:120]})") from error
+    entries = {}
+    for tensor in reader.tensors:
+        if tensor.name in entries:
+            raise broken(path, f"it lists '{tensor.name}' twice")
+        entries[tensor.name] = _entry(path, tensor, source, weights)
+    return Checkpoint(path, entries, weights)
+
+
+def _entry(path: Path, tensor: ReaderTensor, source: Source, weights: Weights) -> Entry:
+    dims = tuple(int(dim) for dim in reversed(tensor.shape))
+    kind = tensor.tensor_type.name
+    there = Reference(source.location, int(tensor.data_offset), int(tensor.n_bytes))
+    if there.offset + there.length > source.size:
+        raise broken(path, f"'{tensor.name}' lies outside of the file")
+    dtype = _PLAIN.get(kind)
+    if dtype is None:
+        return Entry(_Type.FLOAT, dims, _dequantized(path, tensor, dims, weights))
+    if there.length != math.prod(dims) * (dtype.bitwidth // 8):
+        raise broken(path, f"'{tensor.name}' has {there.length:,} bytes, which its type and dims do not need")
+    if there.offset % (dtype.bitwidth // 8):
+        return Entry(dtype, dims, lambda: weights.spill(weights.view(there)))
+    return Entry(dtype, dims, lambda: there)
+
+
+def _dequantized(path: Path, tensor: ReaderTensor, dims: tuple[int, ...], weights: Weights) -> Callable[[], Reference]:
+    """Return where the elements lie: in the scratch file, converted a few rows at a time."""
+
+    def place() -> Reference:
+        reference = weights.spill(_rows(path, tensor))
+        if reference.length != math.prod(dims) * 4:
+            raise broken(path, f"'{tensor.name}' has {reference.length:,} bytes of elements, not what its dims need")
+        return reference
+
+    return place
+
+
+def _rows(path: Path, tensor: ReaderTensor) -> Iterator[np.ndarray[Any, Any]]:
+    from gguf.quants import dequantize
+
+    data = np.asarray(tensor.data)
+    rows = data.reshape(-1, data.shape[-1])
+    count = max(1, _PIECE // max(1, rows.shape[1]))
+    for start in range(0, len(rows), count):
+        try:
+            yield np.asarray(dequantize(rows[start : start + count], tensor.tensor_type), np.float32)
+        except (NotImplementedError, ValueError) as error:
+            kind = tensor.tensor_type.name
+            raise ModelFileError(
+                f"'{tensor.name}' is {kind}, which the package gguf does not convert",
+                where=str(path),
+                todo="quantize it in another way, or to F16",
+            ) from error

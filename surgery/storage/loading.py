@@ -1,0 +1,124 @@
+"""Read a model, whatever its file is: protobuf, text, JSON or the ORT format, on the disk or behind a URL."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from surgery import remote
+from surgery.errors import ModelFileError, SurgeryError
+from surgery.storage import ort_format, staging, text_formats
+from surgery.storage.skeleton import (
+    INLINE_LIMIT,
+    StoredModel,
+    from_converted,
+    load_protobuf,
+    locations,
+    read_head,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def load(path: str | os.PathLike[str], *, limit: int = INLINE_LIMIT) -> StoredModel:
+    """Read the skeleton of a model file. Weights are mapped, not read.
+
+    Tensors with a payload of at least `limit` bytes become external references, located relative to the root
+    folder, possibly into the model file itself; smaller ones are inline. By their extension, files are read as
+    protobuf text, JSON or ONNX text; by their first bytes, as a model in ORT format. Of a URL, the model and its
+    external data are copied to a temporary folder, which goes away with the weights.
+    Raises ModelFileError when the file cannot be read, is not a model or is damaged, or when its external
+    data is missing, too short or outside the folder of the model; TransferError when a connection breaks.
+    """
+    if not isinstance(path, str) or not remote.is_url(path):
+        return _load(Path(path), limit)
+    local = remote.local_path(path)
+    return _load(local, limit) if local is not None else _load_url(path, limit)
+
+
+def _load(path: Path, limit: int) -> StoredModel:
+    format_name = text_formats.of(path)
+    if format_name is None and not ort_format.is_ort(path):
+        return load_protobuf(path, limit=limit)
+    head = read_head(path)
+    if format_name is not None and text_formats.is_text(head):
+        return from_converted(text_formats.read(path, format_name), path, limit=limit)
+    if ort_format.marks(head):
+        return from_converted(ort_format.read(path), path, limit=limit)
+    return load_protobuf(path, limit=limit)
+
+
+def _load_url(url: str, limit: int) -> StoredModel:
+    copies = staging.Staging()
+    try:
+        stored = _load(fetched(url, copies), limit)
+    except SurgeryError as error:
+        staging.explained(error)
+        copies.close()
+        raise
+    except BaseException:
+        copies.close()
+        raise
+    weakref.finalize(stored.weights, copies.close)
+    return stored
+
+
+def fetched(url: str, copies: staging.Staging) -> Path:
+    """Copy a model and its external data, and return the path of the copy; texts that name it show the URL."""
+    path = copies.copied(url)
+    _fetch_data(path, lambda location: remote.sibling(url, location))
+    return path
+
+
+def fetch_model(url: str, folder: str | os.PathLike[str]) -> Path:
+    """Copy a model, and the external data that it names, into a folder that exists; return the path of the model.
+
+    Only external data next to the model or below is fetched. Each file is there whole or not at all. Raises
+    ModelFileError if there is no such object or it is not a model, and TransferError when a connection breaks.
+    """
+    path = Path(folder) / staging.sound_name(remote.name_of(url))
+    remote.fetch(url, path)
+    _fetch_data(path, lambda location: remote.sibling(url, location))
+    return path
+
+
+def _fetch_data(path: Path, url_of: Callable[[str], str]) -> None:
+    """Copy the external data of a model next to it, as far as it is to lie there; whoever loads it names the rest."""
+    for location in external_locations(path):
+        parts = Path(location).parts
+        if parts and not Path(location).is_absolute() and ".." not in parts and "\0" not in location:
+            target = path.parent / location
+            target.parent.mkdir(parents=True, exist_ok=True)
+            remote.fetch(url_of(location), target)
+
+
+def opens_in_runtime(path: Path) -> bool:
+    """Return whether ONNX Runtime opens a model file by its path: protobuf and the ORT format, and no text."""
+    if ort_format.is_ort(path):
+        return path.suffix == ort_format.SUFFIX
+    return text_formats.of(path) is None or not text_formats.is_text(read_head(path))
+
+
+def external_locations(path: Path) -> list[str]:
+    """Return where a model file says that its external data lies, without looking for it. Raises ModelFileError."""
+    format_name = text_formats.of(path)
+    head = read_head(path)
+    if ort_format.marks(head):
+        return []
+    if format_name is not None and text_formats.is_text(head):
+        return text_formats.locations(path, format_name)
+    return locations(path)
+
+
+def require_whole(path: Path, what: str) -> None:
+    """Raise ModelFileError if a model needs external data, which `what` does not bring."""
+    found = external_locations(path)
+    if found:
+        raise ModelFileError(
+            f"its weights are external, in '{found[0]}', which {what} does not bring",
+            where=what,
+            todo="name the file instead, or make it one file with 'surgery embed'",
+        )

@@ -1,0 +1,46 @@
+"""Checkpoints in several files, named by an index next to them, as transformers writes it.
+
+`model.safetensors.index.json` and `pytorch_model.bin.index.json` have `weight_map`: the file of each tensor.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from surgery.errors import ModelFileError
+from surgery.storage.named_tensors import DAMAGED, Checkpoint
+from surgery.storage.safetensors import unique
+
+
+def read(path: Path, read_shard: Callable[[Path], Checkpoint]) -> Checkpoint:
+    """Read an index and the heads of the files that it names, which lie next to it."""
+    try:
+        places = json.loads(path.read_bytes(), object_pairs_hook=lambda pairs: unique(path, pairs))["weight_map"]
+        names = dict.fromkeys(places.values())
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise ModelFileError("this is no index of safetensors or PyTorch files", where=str(path)) from error
+    shards = {name: read_shard(_next_to(path, name)) for name in names}
+    for name, shard in places.items():
+        if name not in shards[shard].entries:
+            raise ModelFileError(f"'{name}' is not in {shard}, where the index has it", where=str(path), todo=DAMAGED)
+    aliases = {
+        name: shards[shard].aliases[name]
+        for name, shard in places.items()
+        if places.get(shards[shard].aliases.get(name)) == shard
+    }
+    weights = next(iter(shards.values())).weights if shards else None
+    if weights is None:
+        raise ModelFileError("the index names no files", where=str(path), todo=DAMAGED)
+    entries = {name: shards[shard].entries[name] for name, shard in places.items()}
+    return Checkpoint(path, entries, weights, aliases)
+
+
+def _next_to(path: Path, name: Any) -> Path:
+    if not isinstance(name, str) or Path(name).name != name or name.endswith(".index.json"):
+        raise ModelFileError(f"the shard '{name}' is not a plain file name", where=str(path), todo="do not trust it")
+    if not (path.parent / name).is_file():
+        raise ModelFileError(f"the shard {name} is missing", where=str(path), todo=f"put it into {path.parent}")
+    return path.parent / name

@@ -1,0 +1,156 @@
+"""Models as text: protobuf text, JSON and ONNX text, by the extensions that `onnx.load` and `onnx.save` know.
+
+The parsers are those of onnx and protobuf. They run in a worker, for a text of a few kilobytes can end a process.
+"""
+
+from __future__ import annotations
+
+import warnings
+from itertools import repeat
+from pathlib import Path
+from typing import Any, Final
+
+import onnx
+
+from surgery.errors import ModelFileError, OutputError, WorkerError
+from surgery.storage.tensors import all_tensors, is_external
+from surgery.workers import Worker, WorkerRaised
+
+FORMATS: Final = {
+    **dict.fromkeys((".textproto", ".txtpb", ".pbtxt", ".prototxt"), "textproto"),
+    **dict.fromkeys((".json", ".onnxjson"), "json"),
+    **dict.fromkeys((".onnxtxt", ".onnxtext"), "onnxtxt"),
+}
+"""The format of each extension, under the name that onnx gives it."""
+
+_NAMES: Final = {"textproto": "protobuf text", "json": "JSON", "onnxtxt": "ONNX text"}
+_TIMEOUT: Final = 600.0
+_PLACE: Final = 200
+
+
+def of(path: Path) -> str | None:
+    """Return the text format that the extension of a file stands for; None for every other file."""
+    return FORMATS.get(path.suffix.lower())
+
+
+def is_text(head: bytes) -> bool:
+    """Return whether the first bytes of a file are UTF-8 text, perhaps cut in the middle of a letter."""
+    try:
+        text = head.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.start < len(head) - 3:
+            return False
+        text = head[: error.start].decode("utf-8")
+    return bool(head) and all(letter.isprintable() or letter in "\t\n\r\f\ufeff" for letter in text)
+
+
+def read(path: Path, format_name: str) -> bytes:
+    """Return the model in a text file as protobuf. Raises ModelFileError with what the parser finds wrong."""
+    try:
+        with Worker(timeout=_TIMEOUT) as worker:
+            data: bytes = worker.call(f"{__name__}:parse", data=path.read_bytes(), format_name=format_name)
+    except WorkerRaised as error:
+        what = f"this is not a model as {_NAMES[format_name]}: {_first_line(error.message)}"
+        raise ModelFileError(what, where=str(path)) from error
+    except WorkerError as error:
+        error.where = str(path)
+        raise
+    return data
+
+
+def locations(path: Path, format_name: str) -> list[str]:
+    """Return where a model in a text file says that its external data lies. Raises ModelFileError."""
+    model = onnx.ModelProto.FromString(read(path, format_name))
+    entries = [entry for tensor in all_tensors(model) if is_external(tensor) for entry in tensor.external_data]
+    return sorted({entry.value for entry in entries if entry.key == "location"})
+
+
+def written(data: bytes, format_name: str, path: Path) -> bytes:
+    """Return a model in protobuf as text. Raises OutputError if the format cannot represent all of it."""
+    try:
+        with Worker(timeout=_TIMEOUT) as worker:
+            answer = worker.call(f"{__name__}:format_model", data=data, format_name=format_name)
+    except WorkerRaised as error:
+        what = f"{_NAMES[format_name]} cannot represent this model: {_first_line(error.message)}"
+        raise OutputError(what, where=str(path), todo="write an .onnx file") from error
+    except WorkerError as error:
+        error.where = str(path)
+        raise
+    if answer["lost"]:
+        what = f"{_NAMES[format_name]} cannot represent {answer['lost']}"
+        others = "an .onnx file" if format_name != "onnxtxt" else ".textproto, .json or .onnx"
+        raise OutputError(what, where=str(path), todo=f"write {others}")
+    text: bytes = answer["text"]
+    return text
+
+
+def parse(data: bytes, format_name: str) -> bytes:
+    """Convert text to protobuf; in the worker. Raises ValueError and what the parsers raise."""
+    from onnx import serialization
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # onnx calls its text format experimental
+        model = serialization.registry.get(format_name).deserialize_proto(data, onnx.ModelProto())
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+def format_model(data: bytes, format_name: str) -> dict[str, Any]:
+    """Convert protobuf to text, read it back, and name the first thing that is lost; in the worker."""
+    from onnx import serialization
+
+    model = onnx.ModelProto.FromString(data)
+    text: bytes = serialization.registry.get(format_name).serialize_proto(model)
+    back = onnx.ModelProto.FromString(parse(text, format_name))
+    return {"text": text, "lost": _difference(_normal(model), _normal(back))}
+
+
+def _normal(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Encode all tensors the same way, and leave out the names of tensors in attributes, which mean nothing."""
+    from onnx import numpy_helper
+
+    for tensor in all_tensors(model):
+        if not is_external(tensor) and tensor.data_type != onnx.TensorProto.STRING and not tensor.raw_data:
+            raw = numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name)
+            raw.doc_string, raw.data_type = tensor.doc_string, tensor.data_type
+            raw.metadata_props.extend(tensor.metadata_props)
+            tensor.CopyFrom(raw)
+        if tensor.HasField("data_location") and not is_external(tensor):
+            tensor.ClearField("data_location")
+    _clear_names(model)
+    return model
+
+
+def _clear_names(message: Any) -> None:
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_MESSAGE:
+            for part in value if field.is_repeated else [value]:
+                _clear_names(part)
+            if message.DESCRIPTOR.name == "AttributeProto" and field.name == "t":
+                value.ClearField("name")
+
+
+def _difference(one: Any, other: Any, where: str = "model") -> str:
+    """Return the first field in which two messages differ, and an empty text if there is none.
+
+    A number or text that is absent is the same as one that has its default.
+    """
+    for field in one.DESCRIPTOR.fields:
+        mine, theirs = getattr(one, field.name), getattr(other, field.name)
+        here = f"{where}.{field.name}"
+        if field.type != field.TYPE_MESSAGE:
+            found = "" if mine == theirs else f"'{here}'"
+        elif field.is_repeated:
+            unequal = len(mine) != len(theirs)
+            found = f"'{here}'" if unequal else next(filter(None, map(_difference, mine, theirs, repeat(here))), "")
+        else:
+            unequal = one.HasField(field.name) != other.HasField(field.name)
+            found = f"'{here}'" if unequal else _difference(mine, theirs, here) if one.HasField(field.name) else ""
+        if found:
+            return found
+    return ""
+
+
+def _first_line(text: str) -> str:
+    """Return a message of a parser on one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= _PLACE else f"{line[:_PLACE]}..."

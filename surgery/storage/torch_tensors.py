@@ -1,0 +1,276 @@
+"""Tensors of PyTorch checkpoints: from what a pickle says of them to ranges of a file.
+
+A tensor is a view of a storage: element type, an offset, dims and strides, in elements. One that is contiguous, aligned
+and little-endian lies in the file as ONNX wants it; any other is copied to the scratch file when it is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import onnx_ir as ir
+
+from surgery.errors import ModelFileError, UsageError
+from surgery.storage.named_tensors import Checkpoint, Entry, broken
+from surgery.storage.pickle_reader import TENSORS, Called, Global, Persistent, PickleError, UnsafePickleError, nested
+from surgery.storage.weights import Weights
+from surgery.storage.wire import Reference
+from surgery.storage.writing import rows_of
+
+_Type = ir.DataType
+STORAGES: Final = {
+    "DoubleStorage": _Type.DOUBLE,
+    "FloatStorage": _Type.FLOAT,
+    "HalfStorage": _Type.FLOAT16,
+    "BFloat16Storage": _Type.BFLOAT16,
+    "LongStorage": _Type.INT64,
+    "IntStorage": _Type.INT32,
+    "ShortStorage": _Type.INT16,
+    "CharStorage": _Type.INT8,
+    "ByteStorage": _Type.UINT8,
+    "BoolStorage": _Type.BOOL,
+    "ComplexDoubleStorage": _Type.COMPLEX128,
+    "ComplexFloatStorage": _Type.COMPLEX64,
+    "UntypedStorage": _Type.UINT8,
+}
+_DTYPES: Final = {
+    **dict.fromkeys(("float64", "double"), _Type.DOUBLE),
+    **dict.fromkeys(("float32", "float"), _Type.FLOAT),
+    **dict.fromkeys(("float16", "half"), _Type.FLOAT16),
+    "bfloat16": _Type.BFLOAT16,
+    **dict.fromkeys(("int64", "long"), _Type.INT64),
+    **dict.fromkeys(("int32", "int"), _Type.INT32),
+    **dict.fromkeys(("int16", "short"), _Type.INT16),
+    "int8": _Type.INT8,
+    "uint8": _Type.UINT8,
+    "uint16": _Type.UINT16,
+    "uint32": _Type.UINT32,
+    "uint64": _Type.UINT64,
+    "bool": _Type.BOOL,
+    "complex64": _Type.COMPLEX64,
+    "complex128": _Type.COMPLEX128,
+    "float8_e4m3fn": _Type.FLOAT8E4M3FN,
+    "float8_e4m3fnuz": _Type.FLOAT8E4M3FNUZ,
+    "float8_e5m2": _Type.FLOAT8E5M2,
+    "float8_e5m2fnuz": _Type.FLOAT8E5M2FNUZ,
+    "float8_e8m0fnu": _Type.FLOAT8E8M0,
+}
+KEYS: Final = ("state_dict", "model_state_dict", "model", "module", "params", "net", "network", "weights")
+"""Where training scripts keep the weights, the first one that is there."""
+EXPANDED: Final = 64 << 20
+"""Bytes that a tensor may have beyond those of its storage, whose elements it then repeats."""
+_TODO: Final = "do not load it with torch.load either, unless you trust its source"
+_MOST_RANK: Final = 64
+
+
+@dataclass(frozen=True)
+class StorageData:
+    """Where a storage lies in a file, in bytes."""
+
+    reference: Reference
+    big: bool = False
+
+
+Storages = Callable[[str, int], StorageData]
+"""Finds a storage by its key; the second argument is the bytes that it has to have."""
+
+
+@dataclass(frozen=True)
+class _View:
+    """What a pickle says of a tensor."""
+
+    key: str
+    dtype: ir.DataType
+    start: int
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    elements: int
+    """The elements of the whole storage, in its own type."""
+    storage_dtype: ir.DataType
+
+    @property
+    def reach(self) -> int:
+        """The elements of the storage up to the last one that the tensor has."""
+        if not math.prod(self.dims):
+            return 0
+        return self.start + 1 + sum((dim - 1) * stride for dim, stride in zip(self.dims, self.strides))
+
+    @property
+    def is_contiguous(self) -> bool:
+        expected = 1
+        for dim, stride in zip(reversed(self.dims), reversed(self.strides)):
+            if dim != 1 and stride != expected:
+                return False
+            expected *= dim
+        return True
+
+
+def checkpoint(path: Path, value: Any, storages: Storages, weights: Weights, key: str | None) -> Checkpoint:
+    """Return the tensors of an unpickled checkpoint, those of nested dicts under the names of all keys, with dots.
+
+    `key` says which dict has the weights; without it, that is the outermost one with tensors of its own, or the one
+    under a usual name. Raises UsageError where that is not clear, ModelFileError for tensors that cannot be right.
+    """
+    found, shared = {}, {}
+    for name, called in _named(_chosen(path, value, key)).items():
+        view = _view(path, name, called)
+        if view is not None:
+            found[name] = _entry(path, name, view, storages, weights)
+            shared[name] = (view.key, view.start, view.dims, view.strides)
+    if not found:
+        raise ModelFileError("it has no tensors", where=str(path), todo="save model.state_dict()")
+    return Checkpoint(path, found, weights, _aliases(shared))
+
+
+def refusal(path: Path, error: PickleError) -> ModelFileError:
+    """Return what a user is told of a pickle that was refused."""
+    if isinstance(error, UnsafePickleError):
+        todo = _TODO
+        if "would make" in str(error) or "would import" in str(error):
+            todo = f"if it is a whole module, save its state_dict() instead; else {_TODO}"
+        return ModelFileError(f"refused: {error}", where=str(path), todo=todo)
+    return broken(path, str(error))
+
+
+def _chosen(path: Path, value: Any, key: str | None) -> Any:
+    """Return the dict with the weights."""
+    if key is not None:
+        for part in key.split("."):
+            if not isinstance(value, dict) or part not in value:
+                known = ", ".join(map(str, value)) if isinstance(value, dict) else "none"
+                raise UsageError(f"'{path.name}' has no key '{key}'", todo=f"keys there: {known}")
+            value = value[part]
+        return value
+    if isinstance(value, Called) or not isinstance(value, dict):
+        return value
+    inner = {name: item for name, item in value.items() if isinstance(item, dict) and _holds_tensors(item)}
+    if not inner or any(_is_tensor(item) for item in value.values()):
+        return value
+    usual = [name for name in KEYS if name in inner]
+    if usual or len(inner) == 1:
+        return _chosen(path, inner[usual[0] if usual else next(iter(inner))], None)
+    names = ", ".join(f"'{name}'" for name in inner)
+    raise UsageError(f"'{path.name}' has tensors under {names}", todo="say which with --key")
+
+
+def _holds_tensors(value: Any) -> bool:
+    return any(isinstance(item, Called) and _is_tensor(item) for item in nested(value))
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, Called) and str(value.function) in TENSORS
+
+
+def _named(value: Any) -> dict[str, Called]:
+    """Return tensors by name; dicts and lists give their keys and positions."""
+    found: dict[str, Called] = {}
+    on_the_way: set[int] = set()
+
+    def walk(here: Any, name: str) -> None:
+        if _is_tensor(here):
+            found[name or "tensor"] = here
+        elif isinstance(here, dict | list | tuple) and id(here) not in on_the_way:
+            # Each container is entered once: references to references may be without end.
+            on_the_way.add(id(here))
+            items = here.items() if isinstance(here, dict) else enumerate(here)
+            for key, item in items:
+                walk(item, f"{name}.{key}" if name else str(key))
+
+    try:
+        walk(value, "")
+    except RecursionError as error:
+        raise UsageError("the checkpoint nests too deeply", todo="save model.state_dict()") from error
+    return found
+
+
+def _aliases(shared: Mapping[str, Any]) -> dict[str, str]:
+    """Return the names of tensors that are the same elements as an earlier one, with the name of that."""
+    first: dict[Any, str] = {}
+    found = {name: first.setdefault(place, name) for name, place in shared.items()}
+    return {name: other for name, other in found.items() if name != other}
+
+
+def _view(path: Path, name: str, called: Called) -> _View | None:
+    """Read the arguments of a call that makes a tensor; None for one without elements of its own (meta, nested)."""
+    function, arguments = called.function.name, called.arguments
+    try:
+        if function in ("_rebuild_parameter", "_rebuild_parameter_with_state"):
+            return _view(path, name, arguments[0])
+        if function == "_rebuild_from_type_v2":
+            inner = Called(arguments[0], arguments[2])
+            if not _is_tensor(inner):
+                raise PickleError(f"it would call {arguments[0]}")
+            return _view(path, name, inner)
+        if function in ("_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3"):
+            return _strided(arguments, function.endswith("v3"))
+    except PickleError as error:
+        raise broken(path, f"'{name}': {error}") from error
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise broken(path, f"what it says of '{name}' is not understood") from error
+    kind = function.removeprefix("_rebuild_").replace("_", " ")
+    raise ModelFileError(f"'{name}' is a {kind}, which has no place in a model", where=str(path), todo="save it dense")
+
+
+def _strided(arguments: tuple[Any, ...], typed: bool) -> _View:
+    storage, start, dims, strides = arguments[:4]
+    if isinstance(dims, Called):
+        dims = dims.arguments[0]
+    key, storage_dtype, elements = _storage(storage)
+    dtype = _DTYPES[arguments[6].name] if typed else storage_dtype
+    numbers = [start, elements, *dims, *strides]
+    if any(type(number) is not int or not 0 <= number < 2**62 for number in numbers) or len(dims) != len(strides):
+        raise ValueError
+    if len(dims) > _MOST_RANK:
+        raise ValueError
+    return _View(key, dtype, start, tuple(dims), tuple(strides), elements, storage_dtype)
+
+
+def _storage(found: Any) -> tuple[str, ir.DataType, int]:
+    """Read ("storage", torch.FloatStorage, key, device, elements), to which old files add the part of a storage."""
+    if not isinstance(found, Persistent) or not isinstance(found.value, tuple) or found.value[0] != "storage":
+        raise PickleError("its elements are no storage of the file")
+    _, kind, key, _, elements, *_ = found.value
+    if not isinstance(kind, Global) or kind.name not in STORAGES or not isinstance(key, str):
+        raise PickleError(f"its storage is of the type {kind}, which ONNX does not have")
+    return key, STORAGES[kind.name], elements
+
+
+def _entry(path: Path, name: str, view: _View, storages: Storages, weights: Weights) -> Entry:
+    size = view.dtype.bitwidth // 8
+    data = storages(view.key, view.elements * (view.storage_dtype.bitwidth // 8))
+    if view.reach * size > data.reference.length:
+        raise broken(path, f"'{name}' needs {view.reach * size:,} bytes of a storage of {data.reference.length:,}")
+    length = math.prod(view.dims) * size
+    if length > data.reference.length + EXPANDED:
+        what = f"'{name}' repeats the elements of its storage to {length:,} bytes"
+        raise ModelFileError(what, where=str(path), todo="save it with .contiguous()")
+    return Entry(view.dtype, view.dims, lambda: _place(view, data, length, weights))
+
+
+def _place(view: _View, data: StorageData, length: int, weights: Weights) -> Reference:
+    """Return where the elements lie, in order and aligned: in the file, else copied."""
+    size = view.dtype.bitwidth // 8
+    there = Reference(data.reference.location, data.reference.offset + view.start * size, length)
+    swapped = data.big and size > 1
+    if view.is_contiguous and not swapped:
+        return there if there.offset % size == 0 or not length else weights.spill(weights.view(there))
+    if not length:
+        return there._replace(offset=data.reference.offset)
+    complex_parts = 2 if view.dtype in (_Type.COMPLEX64, _Type.COMPLEX128) else 1
+    plain = np.dtype(f"{'>' if swapped else '<'}u{size // complex_parts}")
+    raw = weights.view(data.reference)
+    flat = np.frombuffer(raw[: len(raw) // size * size], plain)
+    dims, steps = view.dims, view.strides
+    if complex_parts == 2:
+        dims, steps = (*dims, 2), (*(2 * step for step in steps), 1)
+    strides = tuple(step * plain.itemsize for step in steps)
+    start = flat[view.start * complex_parts :]
+    elements = np.lib.stride_tricks.as_strided(start, dims, strides, writeable=False)
+    if swapped:
+        return weights.spill(piece.astype(plain.newbyteorder("<")) for piece in rows_of(elements))
+    return weights.spill(rows_of(elements))

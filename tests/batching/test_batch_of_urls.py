@@ -1,0 +1,89 @@
+"""Batches from object storage and to it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+import pytest
+from support import batches
+from support import object_storage as servers
+
+from surgery.batching import ledger
+from surgery.batching.ledger import NAME, Row
+
+
+@pytest.fixture(scope="module")
+def storage() -> Iterator[servers.Service]:
+    with servers.service() as service:
+        yield service
+
+
+def batch(folder: Path, port: int, *arguments: object) -> subprocess.CompletedProcess[str]:
+    temporary = folder / "tmp"
+    temporary.mkdir(exist_ok=True)
+    return subprocess.run(
+        [sys.executable, "-m", "surgery", "batch", *map(str, arguments), "--jobs", "1"],
+        env=servers.environment(temporary, port),
+        capture_output=True,
+        text=True,
+        cwd=folder,
+    )
+
+
+def rows(folder: Path) -> dict[str, Row]:
+    return {row.name: row for row in ledger.read(folder / NAME)}
+
+
+def test_models_come_from_a_bucket_and_go_to_another(storage: servers.Service, tmp_path: Path) -> None:
+    for bucket in ("zoo", "done"):
+        storage.put(bucket)
+    for number, name in enumerate(("a.onnx", "deep/b.onnx"), 1):
+        storage.put(f"zoo/v1/{name}", batches.model(number).SerializeToString())
+    storage.put("zoo/v1/broken.onnx", b"\x08\x0a no model")
+    storage.put("zoo/v1/notes.md", b"no model")
+    asked = (batches.recipe(tmp_path), "s3://zoo/v1/", "--out", "s3://done/v1", "--ledger", "kept")
+    done = batch(tmp_path, storage.port, *asked)
+    assert done.returncode == 1, done.stderr
+    assert "failed: 3 models: 2 done, 1 failed; 5 -> 2 nodes" in done.stdout
+    found = rows(tmp_path / "kept")
+    assert {name: (row.state, row.model) for name, row in found.items()} == {
+        "a.onnx": ("done", "s3://zoo/v1/a.onnx"),
+        "broken.onnx": ("failed", "s3://zoo/v1/broken.onnx"),
+        "deep/b.onnx": ("done", "s3://zoo/v1/deep/b.onnx"),
+    }
+    assert found["broken.onnx"].reason.startswith("s3://zoo/v1/broken.onnx: ")
+    assert storage.keys("done") == ["v1/a.onnx", "v1/deep/b.onnx"]
+    written = onnx.load_from_string(storage.get("done/v1/deep/b.onnx"))
+    assert [node.op_type for node in written.graph.node] == ["Relu"]
+    assert list((tmp_path / "tmp").iterdir()) == []
+    # The second time, only what changed runs: one model is another one, and one result is gone.
+    storage.put("zoo/v1/broken.onnx", batches.model(3).SerializeToString())
+    again = batch(tmp_path, storage.port, *asked)
+    assert again.returncode == 0, again.stderr
+    assert "2 were finished before" in again.stdout
+    assert storage.keys("done") == ["v1/a.onnx", "v1/broken.onnx", "v1/deep/b.onnx"]
+
+
+def test_a_broken_connection_is_the_fault_of_no_model(storage: servers.Service, tmp_path: Path) -> None:
+    storage.put("far")
+    storage.put("far/a.onnx", batches.model().SerializeToString())
+    asked = (batches.recipe(tmp_path), "s3://far/a.onnx", "--out", "out")
+    with servers.breaking(storage, lambda method, path: method == "GET" and path.endswith("/a.onnx")) as port:
+        broken = batch(tmp_path, port, *asked)
+    assert broken.returncode == 1, broken.stderr
+    row = rows(tmp_path / "out")["a.onnx"]
+    assert (row.state, row.kind) == ("failed", "transfer")
+    assert not (tmp_path / "out/a.onnx").exists()
+    assert batch(tmp_path, storage.port, *asked).returncode == 0
+    assert rows(tmp_path / "out")["a.onnx"].state == "done"
+
+
+def test_a_ledger_needs_a_folder(tmp_path: Path) -> None:
+    batches.write(tmp_path, "a.onnx")
+    done = batch(tmp_path, 9, batches.recipe(tmp_path), "a.onnx", "--out", "s3://done/v1")
+    assert done.returncode == 2
+    assert "the ledger is a local file, and --out is a URL; name a folder for it: --ledger DIR" in done.stderr

@@ -1,0 +1,153 @@
+"""What runs again: what has changed or was in flight, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from surgery.batching.entry import Entry, Limits, Settings
+from surgery.batching.fingerprints import digest_of_files, environment, recipe_digest
+from surgery.batching.ledger import Row
+from surgery.batching.places import Output, sizes
+from surgery.batching.resume import Plan, Wanted, foreign, is_in_place, plan
+
+WANTED = Wanted(Settings(), Limits(), {"r": "digest of r", "other": "digest of other"}, {"onnx": "1.0"})
+
+
+@pytest.fixture
+def entry(tmp_path: Path) -> Entry:
+    path = tmp_path / "a.onnx"
+    path.write_bytes(b"model")
+    return Entry("a.onnx", str(path), "r")
+
+
+def finished(entry: Entry, state: str = "done", **values: Any) -> Row:
+    """Return the row of a model that was run as WANTED says."""
+    paths = [Path(entry.model)]
+    found = {"input_files": json.dumps(sizes(paths)), "input_sha256": digest_of_files(paths), "attempts": 1}
+    return replace(WANTED.row(entry), state=state, **{**found, **values})
+
+
+def planned(entry: Entry, row: Row, wanted: Wanted = WANTED, is_there: bool = True) -> Plan:
+    return plan([entry], {entry.name: row}, wanted, lambda _: is_there)
+
+
+@pytest.mark.parametrize("state", ["done", "failed"])
+def test_what_has_ended_stays(entry: Entry, state: str) -> None:
+    row = finished(entry, state, kind="crash")
+    assert planned(entry, row) == Plan({entry.name: row}, ())
+
+
+def test_what_is_new_or_was_in_flight_runs(entry: Entry) -> None:
+    assert plan([entry], {}, WANTED, lambda _: True).todo == (entry.name,)
+    for state in ("queued", "running"):
+        found = planned(entry, replace(WANTED.row(entry), state=state, attempts=2))
+        assert found.todo == (entry.name,)
+        # It goes on to count.
+        assert (found.rows[entry.name].state, found.rows[entry.name].attempts) == ("queued", 2)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        replace(WANTED, settings=Settings(strict=True)),
+        replace(WANTED, settings=Settings(target="ort-cpu")),
+        replace(WANTED, recipes={"r": "another digest"}),
+        replace(WANTED, environment={"onnx": "1.1"}),
+        replace(WANTED, force=True),
+    ],
+)
+def test_other_settings_recipes_and_versions_run_again(entry: Entry, wanted: Wanted) -> None:
+    found = planned(entry, finished(entry), wanted)
+    assert found.todo == (entry.name,)
+    assert found.rows[entry.name].attempts == 0
+
+
+def test_another_model_or_recipe_under_the_name_runs_again(entry: Entry, tmp_path: Path) -> None:
+    assert planned(replace(entry, recipe="other"), finished(entry)).todo
+    assert planned(replace(entry, model=str(tmp_path / "b.onnx")), finished(entry)).todo
+
+
+def test_inputs_of_a_model_count(entry: Entry, tmp_path: Path) -> None:
+    sets = tmp_path / "sets"
+    sets.mkdir()
+    (sets / "x.npz").write_bytes(b"1")
+    entry = replace(entry, inputs=(str(sets),))
+    row = finished(entry)
+    assert not planned(entry, row).todo
+    (sets / "x.npz").write_bytes(b"2")
+    assert planned(entry, row).todo
+
+
+def test_a_changed_model_runs_again_and_a_touched_one_does_not(entry: Entry) -> None:
+    row = finished(entry)
+    os.utime(entry.model, (1, 1))
+    touched = planned(entry, row)
+    assert not touched.todo
+    # The time is noted, so that the file is not read again.
+    assert json.loads(touched.rows[entry.name].input_files) == sizes([entry.model])
+    Path(entry.model).write_bytes(b"other")
+    assert planned(entry, row).todo
+    Path(entry.model).unlink()
+    assert planned(entry, row).todo
+
+
+def test_a_lost_output_is_made_again(entry: Entry, tmp_path: Path) -> None:
+    assert planned(entry, finished(entry), is_there=False).todo
+    row = finished(entry, output_files=json.dumps([["a.onnx", 3], ["a.onnx.data", 2]]))
+    out = Output(str(tmp_path / "out"))
+    output = tmp_path / "out" / "a.onnx"
+    output.parent.mkdir()
+    assert not is_in_place(row, out)
+    output.write_bytes(b"123")
+    output.with_name("a.onnx.data").write_bytes(b"12")
+    assert is_in_place(row, out)
+    output.write_bytes(b"1234")
+    assert not is_in_place(row, out)
+    assert not is_in_place(finished(entry), out)
+
+
+def test_failures_of_the_machine_run_again(entry: Entry) -> None:
+    for kind in ("lost", "output"):
+        assert planned(entry, finished(entry, "failed", kind=kind)).todo
+    for kind in ("time", "memory"):
+        row = finished(entry, "failed", kind=kind)
+        assert not planned(entry, row).todo
+        assert planned(entry, row, replace(WANTED, limits=Limits(timeout=9.0))).todo
+    verdict = finished(entry, "failed", kind="verdict")
+    assert not planned(entry, verdict, replace(WANTED, limits=Limits(timeout=9.0))).todo
+    assert planned(entry, verdict, replace(WANTED, retry_failed=True)).todo
+
+
+def test_a_model_to_skip_is_not_run(entry: Entry) -> None:
+    found = planned(replace(entry, skip="known"), finished(entry))
+    assert found.todo == ()
+    assert (found.rows[entry.name].state, found.rows[entry.name].reason) == ("skipped", "known")
+    assert planned(entry, found.rows[entry.name]).todo == (entry.name,)
+
+
+def test_files_that_no_batch_has_written(tmp_path: Path, entry: Entry) -> None:
+    (tmp_path / "b.onnx").write_bytes(b"")
+    known = {"a.onnx": finished(entry)}
+    assert foreign(["a.onnx", "b.onnx", "c.onnx"], known, Output(str(tmp_path))) == [str(tmp_path / "b.onnx")]
+
+
+def test_the_digest_of_a_recipe_covers_what_it_uses(tmp_path: Path) -> None:
+    inner, outer = tmp_path / "inner.yaml", tmp_path / "outer.yaml"
+    inner.write_text("recipe: inner\nsteps: [drop-identity]\n")
+    outer.write_text("recipe: outer\nsteps: [{use: inner.yaml}]\n")
+    before = recipe_digest(str(outer), Settings())
+    assert recipe_digest(str(outer), Settings()) == before
+    inner.write_text("recipe: inner\nsteps: [drop-identity, drop-dead]\n")
+    assert recipe_digest(str(outer), Settings()) != before
+
+
+def test_the_environment_names_versions() -> None:
+    import onnx
+
+    assert environment()["onnx"] == onnx.__version__

@@ -1,0 +1,97 @@
+"""What the sources of a batch name, and where results go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.batches import write
+
+from surgery.batching.sources import Choice, entries
+from surgery.errors import UsageError
+
+
+def names(*sources: object, output: Path, **choice: tuple[str, ...]) -> list[str]:
+    found = entries([str(source) for source in sources], Choice("default", output, **choice))
+    return [entry.name for entry in found if not entry.skip]
+
+
+@pytest.fixture
+def zoo(tmp_path: Path) -> Path:
+    return write(tmp_path / "zoo", "a/model.onnx", "b/model.onnx", "b/deep/other.onnx")
+
+
+def test_a_folder_with_all_below_it(zoo: Path, tmp_path: Path) -> None:
+    (zoo / "notes.md").write_text("no model")
+    found = entries([str(zoo)], Choice("default", tmp_path / "out"))
+    assert [entry.name for entry in found] == ["a/model.onnx", "b/deep/other.onnx", "b/model.onnx"]
+    assert [entry.model for entry in found] == [str(zoo / entry.name) for entry in found]
+    assert {entry.recipe for entry in found} == {"default"}
+
+
+def test_files_have_the_paths_below_the_folder_that_they_share(zoo: Path, tmp_path: Path) -> None:
+    both = zoo / "a/model.onnx", zoo / "b/model.onnx"
+    assert names(*both, output=tmp_path) == ["a/model.onnx", "b/model.onnx"]
+    assert names(both[0], output=tmp_path) == ["model.onnx"]
+
+
+def test_a_glob_has_the_paths_below_its_part_without_wildcards(zoo: Path, tmp_path: Path) -> None:
+    assert names(zoo / "*/model.onnx", output=tmp_path) == ["a/model.onnx", "b/model.onnx"]
+    assert names(zoo / "b/**/*.onnx", output=tmp_path) == ["deep/other.onnx", "model.onnx"]
+    assert names(f"{zoo}/[b]", output=tmp_path) == ["b/deep/other.onnx", "b/model.onnx"]
+
+
+def test_a_file_whose_name_has_wildcards_is_a_file(tmp_path: Path) -> None:
+    write(tmp_path, "a[1].onnx")
+    assert names(tmp_path / "a[1].onnx", output=tmp_path / "out") == ["a[1].onnx"]
+
+
+def test_some_of_a_folder(zoo: Path, tmp_path: Path) -> None:
+    assert names(zoo, output=tmp_path, include=("*/model.onnx",), exclude=("a/*",)) == ["b/model.onnx"]
+    with pytest.raises(UsageError, match=r"no \.onnx file that --include and --exclude leave"):
+        names(zoo, output=tmp_path, include=("*.pb",))
+
+
+def test_results_are_no_sources(zoo: Path) -> None:
+    write(zoo / "out", "a/model.onnx")
+    assert names(zoo, output=zoo / "out") == ["a/model.onnx", "b/deep/other.onnx", "b/model.onnx"]
+
+
+def test_an_output_folder_around_the_sources(zoo: Path) -> None:
+    assert names(zoo, output=zoo.parent) == ["a/model.onnx", "b/deep/other.onnx", "b/model.onnx"]
+    with pytest.raises(UsageError) as error:
+        names(zoo, output=zoo)
+    assert str(error.value) == (
+        f"the result of '{zoo}/a/model.onnx' would be written over a model; name another folder with --out"
+    )
+
+
+def test_a_model_that_is_named_twice_is_skipped_once(zoo: Path, tmp_path: Path) -> None:
+    (zoo / "c.onnx").symlink_to(zoo / "a/model.onnx")
+    found = entries([str(zoo), str(zoo)], Choice("default", tmp_path / "out"))
+    assert [(entry.name, entry.skip) for entry in found] == [
+        ("a/model.onnx", ""),
+        ("b/deep/other.onnx", ""),
+        ("b/model.onnx", ""),
+        ("c.onnx", "the same file as 'a/model.onnx'"),
+    ]
+
+
+def test_two_models_with_one_output_are_refused(zoo: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as error:
+        names(zoo / "a", zoo / "b", output=tmp_path)
+    assert str(error.value) == (
+        f"'{zoo}/a/model.onnx' and '{zoo}/b/model.onnx' would both be written to 'model.onnx'; "
+        "name the folder that they share, or name the outputs in a manifest"
+    )
+
+
+def test_what_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for source, what in {
+        "nothing.onnx": "no such file or folder",
+        "empty": "there is no .onnx file",
+        "x*": "no .onnx",
+    }.items():
+        with pytest.raises(UsageError, match=what):
+            names(tmp_path / source, output=tmp_path)

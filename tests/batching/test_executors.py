@@ -1,0 +1,51 @@
+"""Executors: those of surgery, and those of installed packages."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from surgery.batching import executors
+from surgery.batching.entry import Limits
+from surgery.batching.local import LocalExecutor
+from surgery.errors import UsageError
+
+MADE: list[tuple[str, int, Limits]] = []
+
+
+class Own:
+    """What a package brings."""
+
+    def __init__(self, address: str, jobs: int, limits: Limits) -> None:
+        MADE.append((address, jobs, limits))
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = executors.ENTRY_POINTS
+    found = [EntryPoint("own", f"{__name__}:Own", group), EntryPoint("broken", "no_such_module:Own", group)]
+    monkeypatch.setattr(executors, "entry_points", lambda *, group: found if group == executors.ENTRY_POINTS else [])
+
+
+def test_an_installed_package_brings_one() -> None:
+    assert executors.ENTRY_POINTS == "surgery.executors"
+    limits = Limits(timeout=3.0)
+    assert isinstance(executors.executor("own:host:1234", 3, limits), Own)
+    assert MADE.pop() == ("host:1234", 3, limits)
+
+
+def test_one_that_cannot_be_loaded() -> None:
+    with pytest.raises(UsageError, match=r"the executor 'broken' cannot be loaded: .*No module named 'no_such_module'"):
+        executors.executor("broken", 1, Limits())
+
+
+def test_unknown_names() -> None:
+    with pytest.raises(UsageError, match="there is no executor 'x'; there are broken, dask, local, own"):
+        executors.executor("x", 1, Limits())
+
+
+def test_the_one_of_this_machine() -> None:
+    found = executors.executor("local", 2, Limits())
+    assert isinstance(found, LocalExecutor) and found.capacity == 2
+    found.close()

@@ -1,0 +1,116 @@
+"""The ledger: what is written is there after any end of the process, and one run writes at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.batches import row
+
+from surgery.batching import ledger
+from surgery.batching.ledger import Ledger, Row
+from surgery.errors import OutputError, UsageError
+
+
+def test_rows_come_back(tmp_path: Path) -> None:
+    rows = [row("b", rtol=1e-5, tolerance=0.25, verdict="close"), row("a", state="failed", reason="no 'x' \u202e")]
+    with Ledger(tmp_path) as found:
+        found.put(rows)
+        found.update("a", stage="check", attempts=2)
+        assert found.rows()["b"] == rows[0]
+    again = ledger.read(tmp_path / ledger.NAME)
+    assert [one.name for one in again] == ["a", "b"]
+    assert (again[0].stage, again[0].attempts, again[0].reason) == ("check", 2, "no 'x' \u202e")
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from surgery.batching.ledger import Ledger, Row
+found = Ledger(Path(sys.argv[1]))
+found.put([Row(name, name, "r") for name in "abc"])
+found.update("a", state="running")
+found.update("b", state="done")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_run_leaves_what_it_has_written(tmp_path: Path) -> None:
+    run = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    assert run.returncode == -signal.SIGKILL
+    assert [(one.name, one.state) for one in ledger.read(tmp_path / ledger.NAME)] == [
+        ("a", "running"),
+        ("b", "done"),
+        ("c", "queued"),
+    ]
+    with Ledger(tmp_path) as found:
+        assert found.requeue() == ["a"]
+        assert found.rows()["a"].state == "queued"
+
+
+def test_another_run_is_refused(tmp_path: Path) -> None:
+    with Ledger(tmp_path), pytest.raises(UsageError) as error:
+        Ledger(tmp_path)
+    assert str(error.value) == f"{tmp_path}: another run is writing to this folder; wait for it, or name another folder"
+    Ledger(tmp_path).close()
+
+
+def test_a_ledger_is_read_while_a_run_writes(tmp_path: Path) -> None:
+    with Ledger(tmp_path) as found:
+        found.put([row("a")])
+        assert [one.name for one in ledger.read(found.path)] == ["a"]
+
+
+def test_files_that_are_no_ledgers(tmp_path: Path) -> None:
+    path = tmp_path / ledger.NAME
+    path.write_bytes(b"not a database, but long enough to be taken for one" * 9)
+    with pytest.raises(UsageError, match="this is no ledger of surgery batch: file is not a database"):
+        Ledger(tmp_path)
+    with pytest.raises(UsageError, match="this is no ledger of surgery batch"):
+        ledger.read(path)
+    path.unlink()
+    base = sqlite3.connect(path)
+    base.executescript("CREATE TABLE other (a); PRAGMA user_version = 1;")
+    base.close()
+    with pytest.raises(UsageError, match="this is no ledger of surgery batch; name another folder with --out"):
+        Ledger(tmp_path)
+
+
+def test_a_ledger_of_another_version(tmp_path: Path) -> None:
+    Ledger(tmp_path).close()
+    base = sqlite3.connect(tmp_path / ledger.NAME)
+    base.execute("PRAGMA user_version = 99")
+    base.close()
+    with pytest.raises(UsageError, match="the ledger has format version 99, and this surgery reads 1"):
+        Ledger(tmp_path)
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(OutputError, match="cannot be written: Permission denied"):
+        Ledger(tmp_path)
+
+
+def test_an_outcome_leaves_nothing_of_the_one_before() -> None:
+    before = row("a", verdict="close", reason="old", plan_sha256="p", attempts=3)
+    values = ledger.outcome_of(before, {"state": "failed", "reason": "new", "input_files": [["m", 1, 2]], "other": 1})
+    assert {name: values[name] for name in ("state", "reason", "verdict", "nodes_after")} == {
+        "state": "failed",
+        "reason": "new",
+        "verdict": None,
+        "nodes_after": None,
+    }
+    assert values["input_files"] == '[["m", 1, 2]]'
+    assert not {"attempts", "plan_sha256", "name", "other"} & set(values)
+
+
+def test_results_name_files_without_times() -> None:
+    found = Row("a", "a", "r", input_files=json.dumps([["/m/a.onnx", 7, 9], ["/m/a.data", 8, 9]])).to_json()
+    assert found["input_files"] == ["/m/a.onnx", "/m/a.data"]

@@ -1,0 +1,91 @@
+"""Manifests: lists of models with recipes, outputs and inputs of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.batches import recipe, write
+
+from surgery.batching import manifest
+from surgery.batching.entry import Entry
+from surgery.batching.sources import Choice, entries
+from surgery.errors import UsageError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    recipe(tmp_path)
+    (tmp_path / "sets").mkdir()
+    return write(tmp_path, "a.onnx", "deep/b.onnx")
+
+
+def read(folder: Path, name: str, text: str) -> list[Entry]:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return manifest.read(path, "default")
+
+
+def test_one_path_on_each_line(folder: Path) -> None:
+    found = read(folder, "list.txt", f"# models\na.onnx\n\n  deep/b.onnx\n{folder}/deep/../a.onnx\n")
+    assert [(entry.name, entry.model, entry.recipe) for entry in found] == [
+        ("a.onnx", f"{folder}/a.onnx", "default"),
+        ("deep/b.onnx", f"{folder}/deep/b.onnx", "default"),
+        ("a.onnx", f"{folder}/a.onnx", "default"),
+    ]
+    assert [entry.where for entry in found] == [f"{folder}/list.txt:{line}" for line in (2, 4, 5)]
+
+
+LINES = """{"model": "a.onnx", "recipe": "quick.yaml", "output": "fast/a.onnx", "inputs": "sets"}
+
+{"model": "deep/b.onnx", "recipe": "default", "inputs": ["sets", "a.onnx"]}
+{"model": "gone.onnx", "skip": "not exported yet"}
+"""
+TABLE = """model,recipe,output,inputs,skip
+a.onnx,quick.yaml,fast/a.onnx,sets,
+deep/b.onnx,default,,sets;a.onnx,
+gone.onnx,,,,not exported yet
+"""
+
+
+@pytest.mark.parametrize(("name", "text"), [("list.jsonl", LINES), ("list.csv", TABLE)])
+def test_keys_of_a_model(folder: Path, name: str, text: str) -> None:
+    assert read(folder, name, text) == [
+        Entry("fast/a.onnx", f"{folder}/a.onnx", f"{folder}/quick.yaml", (f"{folder}/sets",)),
+        Entry("deep/b.onnx", f"{folder}/deep/b.onnx", "default", (f"{folder}/sets", f"{folder}/a.onnx")),
+        Entry("gone.onnx", f"{folder}/gone.onnx", "default", (), "not exported yet"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("l.txt", "a.onnx\ngone.onnx\n", "l.txt:2: there is no file '{folder}/gone.onnx'"),
+        ("l.jsonl", '{"model": "a.onnx", "recipes": "x"}', "a manifest has no key 'recipes'; did you mean 'recipe'?"),
+        ("l.jsonl", "\n[1]", 'l.jsonl:2: a line is an object such as {"model": "a.onnx"}'),
+        ("l.jsonl", "{", "l.jsonl:1: this line is no JSON"),
+        ("l.jsonl", '{"model": 1}', "l.jsonl:1: values are texts"),
+        ("l.jsonl", '{"output": "a.onnx"}', "l.jsonl:1: the key 'model' is missing"),
+        ("l.csv", "model,recipe\na.onnx,default,x", "l.csv:2: the line has more values than the head has names"),
+        ("deep/l.txt", "../a.onnx", "'{folder}/a.onnx' is not below the folder of the manifest; name an 'output'"),
+        ("l.jsonl", '{"model": "a.onnx", "output": "../b.onnx"}', "the output '../b.onnx' is not inside of the output"),
+        (
+            "l.jsonl",
+            '{"model": "a.onnx", "output": "/b.onnx"}',
+            "the output '/b.onnx' is not inside of the output folder",
+        ),
+    ],
+)
+def test_mistakes_are_named_with_their_line(folder: Path, name: str, text: str, problem: str) -> None:
+    (folder / name).write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError) as error:
+        entries([str(folder / name)], Choice("default", folder / "out"))
+    assert problem.replace("{folder}", str(folder)) in str(error.value)
+
+
+def test_a_manifest_that_cannot_be_read(folder: Path) -> None:
+    (folder / "l.txt").write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError, match="not UTF-8"):
+        manifest.read(folder / "l.txt", "default")
+    with pytest.raises(UsageError, match="cannot be read: No such file"):
+        manifest.read(folder / "gone.txt", "default")

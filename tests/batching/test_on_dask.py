@@ -1,0 +1,150 @@
+"""Batches on a cluster of dask, also when it loses workers."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support import batches
+from support.batches import Watching
+
+from surgery import cli
+from surgery.batching import ledger
+from surgery.batching.batch import Batch, batch
+from surgery.batching.ledger import NAME, Row
+
+pytest.importorskip("distributed")
+
+CLUSTER = """
+import sys, time
+from distributed import LocalCluster
+
+if __name__ == "__main__":
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        print(cluster.scheduler_address, flush=True)
+        while sys.stdin.readline():
+            print(*(nanny.pid for nanny in cluster.workers.values()), flush=True)
+"""
+
+
+class Cluster:
+    """A cluster of two workers in processes of their own; dask replaces those that end."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "cluster.py").write_text(CLUSTER)
+        with (folder / "log").open("w") as log:
+            self._run = subprocess.Popen(
+                [sys.executable, str(folder / "cluster.py")],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=folder,
+            )
+        assert self._run.stdout is not None and self._run.stdin is not None
+        self.address = self._run.stdout.readline().strip()
+
+    def workers(self) -> list[int]:
+        """Return the processes of the workers."""
+        assert self._run.stdout is not None and self._run.stdin is not None
+        self._run.stdin.write("\n")
+        self._run.stdin.flush()
+        return [int(text) for text in re.findall(r"\d+", self._run.stdout.readline())]
+
+    def close(self) -> None:
+        self._run.communicate(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    found = Cluster(tmp_path_factory.mktemp("cluster"))
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def rows(folder: Path) -> dict[str, Row]:
+    return {row.name: row for row in ledger.read(folder / NAME)}
+
+
+def outcome(row: Row) -> dict[str, object]:
+    """Return what of a row does not depend on the time it took."""
+    return {name: value for name, value in row.to_json().items() if name not in ("seconds", "attempts")}
+
+
+def test_a_cluster_does_what_this_machine_does(cluster: Cluster, tmp_path: Path) -> None:
+    recipe = batches.recipe(tmp_path)
+    zoo = batches.write(tmp_path / "zoo", *(f"m{number}.onnx" for number in range(12)))
+    (zoo / "broken.onnx").write_bytes(b"\x08\x0a no model")
+    here, there = tmp_path / "here", tmp_path / "there"
+    assert cli.main(["batch", str(recipe), str(zoo), "--out", str(here), "--jobs", "2", "-q"]) == 1
+
+    class Killing(Watching):
+        """Kills a worker when a few models have ended."""
+
+        def done(self, row: Row) -> None:
+            super().done(row)
+            if len(self.done_rows) == 4:
+                os.kill(cluster.workers()[0], signal.SIGKILL)
+
+    watching = Killing()
+    found = batch(Batch(str(recipe), (str(zoo),), str(there), executor=f"dask:{cluster.address}"), watching)
+    assert found.counts == {"done": 12, "failed": 1}
+    first, second = rows(here), rows(there)
+    assert {name: outcome(row) for name, row in first.items()} == {name: outcome(row) for name, row in second.items()}
+    assert all(
+        (here / f"m{number}.onnx").read_bytes() == (there / f"m{number}.onnx").read_bytes() for number in range(12)
+    )
+    # With two workers, two models at most can have been running there.
+    assert sum(row.attempts - 1 for row in second.values()) <= 2
+
+
+def test_a_crash_of_a_model_is_not_that_of_a_worker(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "import os\nfrom surgery import Graph, Parity, graph_pass\n\n\n"
+        '@graph_pass("own-abort", parity=Parity.EXACT)\n'
+        'def own(graph: Graph) -> None:\n    """Abort."""\n    os.abort()\n'
+    )
+    (tmp_path / "own.yaml").write_text("recipe: own\nplugins: [own.py]\nsteps: [own-abort]\n")
+    zoo = batches.write(tmp_path / "zoo", "a.onnx")
+    before = set(cluster.workers())
+    arguments = ["batch", str(tmp_path / "own.yaml"), str(zoo), "--out", str(tmp_path / "out"), "--trust", "-q"]
+    assert cli.main([*arguments, "--executor", f"dask:{cluster.address}"]) == 1
+    assert rows(tmp_path / "out")["a.onnx"].reason == "pass 'own-abort' crashed with SIGABRT"
+    assert set(cluster.workers()) == before
+
+
+def test_no_scheduler(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from surgery.batching import on_dask
+
+    monkeypatch.setattr(on_dask, "_CONNECT", "1 s")
+    recipe, zoo = batches.recipe(tmp_path), batches.write(tmp_path / "zoo", "a.onnx")
+    arguments = ["batch", str(recipe), str(zoo), "--out", str(tmp_path / "out"), "--executor"]
+    assert cli.main([*arguments, "dask:tcp://127.0.0.1:9"]) == 2
+    assert "there is no scheduler of dask at 'tcp://127.0.0.1:9'" in capsys.readouterr().err
+    assert cli.main([*arguments, "dask:tcp://127.0.0.1:9", "--total-memory", "1GB"]) == 2
+    assert "--total-memory is for the executor local; use --memory" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    assert cli.main([*arguments, "dask:tcp://127.0.0.1:9"]) == 2
+    assert "pip install 'onnx-surgery[batch]'" in capsys.readouterr().err
+
+
+def test_another_version_on_a_worker_is_named(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from surgery.batching import fingerprints, on_dask
+
+    monkeypatch.setattr(on_dask, "environment", lambda: {**fingerprints.environment(), "onnx": "0.1"})
+    recipe, zoo = batches.recipe(tmp_path), batches.write(tmp_path / "zoo", "a.onnx")
+    arguments = ["batch", str(recipe), str(zoo), "--out", str(tmp_path / "out")]
+    assert cli.main([*arguments, "--executor", f"dask:{cluster.address}"]) == 2
+    assert re.search(
+        r"the worker tcp://\S+ has onnx [\d.]+, not 0\.1; install the same versions", capsys.readouterr().err
+    )

@@ -1,0 +1,96 @@
+"""Mistakes of the command line: one line with what was probably meant, and the exit code 2."""
+
+import argparse
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support import ROOT
+
+from surgery import cli
+from surgery.errors import closest
+
+
+def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    nested = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    yield from () if nested else (parser,)
+    for action in nested:
+        for command in action.choices.values():
+            yield from commands(command)
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    try:
+        code = cli.main(list(arguments))
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+    out, err = capsys.readouterr()
+    assert (code, out, err.count("\n")) == (2, "", 1), err
+    return err.removesuffix("\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [
+        ("aply tidy", "surgery: no command 'aply'; did you mean 'surgery apply'?"),
+        ("Inspect m.onnx", "surgery: no command 'Inspect'; did you mean 'surgery inspect'?"),
+        ("optimize m.onnx", "surgery: no command 'optimize'; did you mean 'surgery apply'?"),
+        ("m.onnx", "surgery: no command 'm.onnx'; did you mean 'surgery inspect m.onnx'?"),
+        ("int8 m.onnx", "surgery: no command 'int8'; did you mean 'surgery apply int8'?"),
+        ("fuse-gelu m.onnx", "surgery: no command 'fuse-gelu'; did you mean 'surgery run fuse-gelu'?"),
+        ("zzz", "surgery: no command 'zzz'; see 'surgery --help'"),
+        ("", "surgery: COMMAND is missing; see 'surgery --help'"),
+        ("verify a.onnx", "surgery verify: B is missing; see 'surgery verify --help'"),
+        ("recipe chek r.yaml", "surgery recipe: no action 'chek'; did you mean 'surgery recipe check'?"),
+        ("diff a b --verfy", "surgery diff: unknown option --verfy; did you mean --verify?"),
+        ("apply tidy m.onnx --ouput=o", "surgery apply: unknown option --ouput; did you mean --output?"),
+        ("apply a b c", "surgery apply: unexpected argument 'c'; see 'surgery apply --help'"),
+        ("check m --format jsno", "surgery check: argument --format: invalid choice: 'jsno'; did you mean 'json'?"),
+        (
+            "apply a b --layout X",
+            "surgery apply: argument --layout: invalid choice: 'X'; choose from keep, single, external",
+        ),
+        ("--strict apply", "surgery apply: RECIPE is missing; see 'surgery apply --help'"),
+        (
+            "--quiet check m.onnx",
+            "surgery: unknown option --quiet; options of a command stand after it: surgery COMMAND --quiet",
+        ),
+        ("run fuse-gelo m.onnx", "surgery: no pass 'fuse-gelo'; did you mean 'fuse-gelu'?"),
+        ("apply tdy m.onnx", "surgery: no recipe 'tdy'; did you mean 'tidy'?"),
+        ("run fuse-gelu bert-tiny.onxx", "surgery: bert-tiny.onxx: no such file; did you mean 'bert-tiny.onnx'?"),
+        ("inspect sub/Bert.onnx", "surgery: sub/Bert.onnx: no such file; did you mean 'sub/bert-tiny.onnx'?"),
+        ("inspect elsewhere/m.onnx", "surgery: elsewhere/m.onnx: no such file; check the path"),
+    ],
+)
+def test_what_was_meant(
+    typed: str, answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("sub").mkdir()
+    for folder in (".", "sub"):
+        shutil.copy(ROOT / "models" / "bert-tiny.onnx", folder)
+    err = said(capsys, *typed.split())
+    assert err == answer
+
+
+@pytest.mark.parametrize("command", [one.prog for one in commands(cli.parser())])
+def test_every_option_with_a_letter_missing_is_suggested(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = next(one for one in commands(cli.parser()) if one.prog == command)
+    positional = [action for action in found._actions if not action.option_strings]
+    choices = [action.choices for action in positional]
+    values = [next(iter(choice)) if choice else "x" for choice in choices]
+    options = [name for name in found._option_string_actions if name.startswith("--") and len(name) > 5]
+    for option in options:
+        wrong = f"{option[:3]}{option[4:]}"
+        # What still begins another option stands for that.
+        if any(other.startswith(wrong) for other in found._option_string_actions):
+            continue
+        assert f"unknown option {wrong}; did you mean {closest(wrong, found._option_string_actions)}?" in said(
+            capsys, *command.split()[1:], *values, wrong
+        )
+
+
+def test_the_closest_name() -> None:
+    assert closest("FUSE-gelu", ["fuse-gelu", "fuse-silu"]) == "fuse-gelu"
+    assert closest("qqq", ["fuse-gelu"]) is None

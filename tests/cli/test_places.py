@@ -1,0 +1,150 @@
+"""Standard input and output and URLs in the place of files."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import surgery
+from surgery import cli, storage
+from surgery.errors import OutputError, UsageError
+from surgery.graph import text
+
+
+def weighted() -> onnx.ModelProto:
+    model = text.parse("g (float[n, 512] x) => (float[n, 512] y) { i = Identity(x) y = Add(i, w) }")
+    model.graph.initializer.append(numpy_helper.from_array(np.arange(512, dtype=np.float32), "w"))
+    return model
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    onnx.save(weighted(), tmp_path / "m.onnx")
+    return tmp_path / "m.onnx"
+
+
+def run(*arguments: str, given: bytes = b"") -> tuple[int, bytes, str]:
+    done = subprocess.run([sys.executable, "-m", "surgery", *arguments], input=given, capture_output=True)
+    return done.returncode, done.stdout, done.stderr.decode()
+
+
+def test_a_model_goes_through_a_pipe(model: Path) -> None:
+    code, out, said = run("apply", "tidy", "-", "-o", "-", "--no-provenance", given=model.read_bytes())
+    assert code == 0 and "wrote stdout (1 nodes" in said and "drop-identity" in said
+    found = onnx.ModelProto.FromString(out)
+    assert [node.op_type for node in found.graph.node] == ["Add"]
+    assert found.graph.initializer[0].raw_data == weighted().graph.initializer[0].raw_data
+    code, out, said = run("diff", "-", "m.onnx", "--format", "json", given=out)
+    assert (code, said, json.loads(out)["before"]["path"]) == (0, "", "stdin")
+
+
+def test_a_recipe_comes_through_a_pipe(model: Path) -> None:
+    code, out, _ = run("apply", "-", "m.onnx", "-q", given=b"steps: [drop-identity]\n")
+    assert code == 0 and out.startswith(b"ok")
+    code, out, said = run("apply", "-", "m.onnx", given=b"steps: [drop-identit]\n")
+    assert (code, out) == (2, b"")
+    assert said.startswith("stdin:1:9: no pass 'drop-identit'; did you mean 'drop-identity'?")
+
+
+def test_external_data_does_not_come_through_a_pipe(model: Path) -> None:
+    onnx.save(weighted(), "e.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    code, out, said = run("inspect", "-", given=Path("e.onnx").read_bytes())
+    assert (code, out) == (2, b"")
+    assert said == (
+        "surgery: standard input: its weights are external, in 'w.bin', which standard input does not bring; "
+        "name the file instead, or make it one file with 'surgery embed'\n"
+    )
+
+
+def test_standard_input_is_read_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["diff", "-", "-"]) == 2
+    assert capsys.readouterr().err == (
+        "surgery: standard input can be read once, and two arguments are '-'; name a file for one\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["embed", "m.onnx", "-o", "-"], "a model is binary, and standard output is a terminal; redirect it, or name"),
+        (["inspect", "-"], "'-' reads standard input, which is a terminal; pipe or redirect a file into it"),
+    ],
+)
+def test_terminals_are_refused(model: Path, arguments: list[str], message: str) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "surgery", *arguments]
+    done = subprocess.run(command, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, text=True)
+    os.close(theirs)
+    os.close(ours)
+    assert done.returncode == 2 and done.stderr.startswith(f"surgery: {message}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["externalize", "m.onnx", "-o", "-"], "standard output takes one file, and this command writes several"),
+        (
+            ["apply", "tidy", "m.onnx", "-o", "-", "--layout", "external"],
+            "standard output takes one file, and --layout",
+        ),
+        (["split", "m.onnx", "--parts", "2", "-o", "s3://b/x"], "s3://b/x: several files are written only to a local"),
+        (["inspect", "nowhere://b/m.onnx"], "nowhere://b/m.onnx: there is no protocol 'nowhere'; use one that"),
+        (["inspect", "https://u:p@[/m.onnx?key=secret"], "https://[/m.onnx: "),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    model: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(arguments) in (2, 3)
+    said = capsys.readouterr().err
+    assert said.startswith(f"surgery: {message}") and said.count("\n") == 1 and "secret" not in said
+
+
+def test_a_file_url_is_a_path(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["embed", model.as_uri(), "-o", f"file://{model.parent}/out.onnx"]) == 0
+    assert onnx.load("out.onnx") == weighted()
+
+
+def test_a_model_in_a_zip_is_read(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with zipfile.ZipFile("models.zip", "w") as archive:
+        archive.write("m.onnx", "bert/m.onnx")
+    url = f"zip://bert/m.onnx::{model.parent}/models.zip"
+    assert cli.main(["inspect", url, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["path"] == url
+
+
+def test_python_takes_urls(model: Path) -> None:
+    stored = storage.load(model)
+    assert surgery.save(stored.proto, "memory://zoo/m.onnx", stored.weights, layout="external") == []
+    again = surgery.load("memory://zoo/m.onnx")
+    assert storage.resolve(again.proto, again.weights) == weighted()
+    result = surgery.apply("memory://zoo/m.onnx", "tidy", output="memory://zoo/out.onnx")
+    assert result.ok and result.to_json()["output"]["path"] == "memory://zoo/out.onnx"
+    assert surgery.inspect("memory://zoo/out.onnx").nodes == 1
+    with pytest.raises(OutputError, match="the object exists; name another one"):
+        surgery.save(stored.proto, "memory://zoo/m.onnx", stored.weights)
+
+
+@pytest.mark.parametrize(
+    ("module", "url", "message"),
+    [
+        ("fsspec.core", "s3://b/m.onnx", "URLs need the package fsspec; pip install 'onnx-surgery[remote]'"),
+        ("gcsfs", "gs://b/m.onnx", "'gs' needs the package gcsfs, which is not installed; pip install 'onnx-surgery"),
+    ],
+)
+def test_a_missing_package_is_named(module: str, url: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(UsageError) as caught:
+        surgery.load(url)
+    assert message in str(caught.value)

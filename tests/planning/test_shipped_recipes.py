@@ -1,0 +1,43 @@
+"""The plan of each shipped recipe on each bundled model, applied, has the bytes of a plain run."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.breadth import sampled
+
+from surgery import recipe as recipes
+from surgery import storage
+from surgery.engine import runner
+from surgery.planning import follow
+from surgery.planning.make import make
+from surgery.recipe import shipped
+
+PAIRS = [(name, number) for number in range(13) for name in shipped.names()]
+
+
+def test_every_bundled_model_has_its_turn(short_models: Path) -> None:
+    assert len(sorted(short_models.glob("*.onnx"))) == 13
+
+
+@pytest.mark.parametrize(("name", "number"), sampled(PAIRS, 31))
+def test_an_applied_plan_has_the_bytes_of_a_plain_run(
+    name: str, number: int, short_models: Path, tmp_path: Path
+) -> None:
+    model = sorted(short_models.glob("*.onnx"))[number]
+    loaded = recipes.load(name)
+    # What is verified is no part of the question, and takes most of the time.
+    recipe = replace(loaded, verify=replace(loaded.verify, mode="off"), model=None)
+    planning = make(storage.load(model), recipe, name, folder=tmp_path)
+    assert planning.failure is None
+    where = tmp_path / "plan.json"
+    follow.require_unchanged(planning.plan, storage.load(model), recipe, where)
+    follower = follow.Follower(planning.plan, recipe, where)
+    found = runner.apply(
+        model, recipe, output=tmp_path / "planned.onnx", observer=follower, choice=follower, accept=follower.accept
+    )
+    plain = runner.apply(model, recipe, output=tmp_path / "plain.onnx")
+    assert found.ok == plain.ok == planning.ok
+    if plain.ok:
+        assert (tmp_path / "planned.onnx").read_bytes() == (tmp_path / "plain.onnx").read_bytes()
+        assert (planning.plan.after.nodes, planning.plan.after.bytes) == (plain.figures.nodes, plain.figures.bytes)
