@@ -22,7 +22,7 @@ class Entry:
     skip: str = ""
     where: str = field(default="", compare=False)
     version: str = field(default="", compare=False)
-    """What changes when the object behind the URL does, as far as it was listed."""
+    """What changes when the object at the URL does, as far as it was listed."""
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ class Ledger:
 
 
 def read(path: Path) -> list[Row]:
-    """Read a ledger, also while a run writes it. UsageError when it is none."""
+    """Read a ledger, also while a run writes it. UsageError when the file is not a ledger."""
     uri = f"{path.resolve().as_uri()}?mode=ro"
     try:
         base = sqlite3.connect(uri, uri=True)

@@ -80,7 +80,7 @@ def _size(path: Path) -> Iterator[Any]:
 
 
 def versions(model: str, locations: Sequence[str], known: str = "") -> list[list[Any]]:
-    """Return for a model behind a URL, and its external data, what `sizes` does for files.
+    """Return for a model at a URL, and its external data, what `sizes` does for files.
 
     `locations` are those of the external data, from the model on. `known` is the version of the model, if that was
     listed. Raises ModelFileError and TransferError.

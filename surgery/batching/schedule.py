@@ -24,7 +24,7 @@ _LONGEST: Final = 60.0
 
 
 class Watcher(Protocol):
-    """Is told how a batch gets on."""
+    """Receives the progress of a batch."""
 
     def begin(self, total: int, finished: Sequence[Row]) -> None:
         """Take the number of models, and the rows of those that were finished before."""

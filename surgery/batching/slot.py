@@ -130,7 +130,7 @@ class Slot:
 
 
 def mib(size: int) -> str:
-    """Return a number of bytes in MiB, as limits are told."""
+    """Return a number of bytes in MiB, as messages about limits write it."""
     return f"{size / (1 << 20):,.0f} MiB"
 
 

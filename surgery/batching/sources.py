@@ -108,7 +108,7 @@ def _listed(source: str, choice: Choice) -> list[Entry]:
 
 
 def _objects(source: str, choice: Choice) -> list[Entry]:
-    """Return the models behind a URL: of an object, a folder or a glob."""
+    """Return the models at a URL: of an object, a folder or a glob."""
     found = []
     base = _base(source)
     for listed in remote.list_files(source):

@@ -37,7 +37,7 @@ PASSING: Final = ".passing-"
 """How the names of files begin that are not in place yet."""
 
 
-class Damaged(Exception):  # noqa: N818 - handled by whoever reads, and told as a warning
+class Damaged(Exception):  # noqa: N818 - handled by whoever reads, and reported as a warning
     """The bytes of a file are not those that were written."""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +17,7 @@ from surgery.caching.folder import VERSION, CacheFolder, key_of
 from surgery.errors import SurgeryError
 from surgery.identity import packages, sources
 from surgery.identity.files import digest_of, file_or_folder
+from surgery.identity.recipe import paths_in
 from surgery.proto.randomness import counts_runs
 from surgery.recipe.rules import RulePass
 
@@ -54,7 +55,7 @@ def run_key(run: RunStart, original: str, folder: CacheFolder) -> str:
     UsageError when a file with inputs cannot be read.
     """
     verify = run.recipe.verify
-    paths = [*_paths(run.recipe.inputs), *_paths(verify)]
+    paths = [*paths_in(run.recipe.inputs), *paths_in(verify)]
     found = {
         "version": VERSION,
         "original": original,
@@ -119,7 +120,7 @@ def step_key(step: PassStep) -> str | None:
     source = _source(declared)
     try:
         given = json.dumps(step.options, sort_keys=True)
-        files = [[name, [_content(path) for path in _paths(value)]] for name, value in step.bind().items()]
+        files = [[name, [_content(path) for path in paths_in(value)]] for name, value in step.bind().items()]
     except (TypeError, ValueError, SurgeryError):
         return None
     if source is None or any(None in contents for _, contents in files):
@@ -143,19 +144,3 @@ def _content(path: Path) -> str | None:
     """Return the digest of a file; None if it may refer to others."""
     whole = path.suffix in _WHOLE_FILES and not path.name.endswith(".index.json") and not path.is_dir()
     return file_or_folder(path) if whole else None
-
-
-def _paths(value: Any) -> Iterator[Path]:
-    """Yield the paths in a value."""
-    if isinstance(value, Path):
-        yield value
-    elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from _paths(one)
-    elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _paths(one)
-    elif is_dataclass(value):
-        for one in fields(value):
-            if one.name != "place":
-                yield from _paths(getattr(value, one.name))

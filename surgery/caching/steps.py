@@ -255,7 +255,7 @@ class Steps:
             self._history = self._continued(step, judged, record, after)
 
     def _continued(self, step: PassStep, judged: Judged, record: StepRecord, after: State) -> str | None:
-        """Return the digest of what was committed or refused up to now, None if it cannot be told."""
+        """Return the digest of what was committed or refused up to now, None if that is not known."""
         candidate, verdict = judged.candidate, judged.candidate.verdict
         try:
             said = values.dump((dict(candidate.renamed), candidate.accounts, judged.guilty))

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from surgery.checkpoints import names
-from surgery.errors import Problem, RecipeError, UsageError
+from surgery.errors import UsageError
 from surgery.recipe.draft import Draft, TakesError
 from surgery.recipe.fields import Flag, OneOrMore, Section, Whole, needed, reads, text
 from surgery.recipe.fields import key as may
-from surgery.recipe.nodes import Node, Scalar, Table, is_null, key_text, plain
-from surgery.recipe.source import decode, documents
+from surgery.recipe.nodes import Node, Scalar, Table, key_text, plain
+from surgery.recipe.section_file import read_section
 
 
 @dataclass(frozen=True)
@@ -175,22 +175,7 @@ class _File(Section):
 
 def load(path: Path) -> NameMapping:
     """Read a mapping file. Raises UsageError when it cannot be read, RecipeError with all mistakes in it."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"cannot be read: {error.strerror}", where=str(path)) from error
-    words, mistakes = decode(data)
-    document = next(documents(words))
-    draft = Draft(str(path), path.parent)
-    draft.problems += [Problem(str(path), *mistake) for mistake in mistakes + document.mistakes]
-    found = None
-    if document.root is None or is_null(document.root):
-        draft.problems.append(Problem(str(path), 1, 1, "the file is empty; it needs 'tensors'"))
-    else:
-        found = draft.read(_File, document.root, "the mapping")
-    if draft.problems or found is None:
-        raise RecipeError(draft.problems)
-    mapping: NameMapping = found
+    mapping: NameMapping = read_section(path, _File, "the mapping", "tensors")
     return mapping
 
 

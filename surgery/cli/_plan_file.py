@@ -34,7 +34,7 @@ def kind(text: str) -> Kind:
     """Return what an argument is: the name or file of a recipe, an ONNX file, or a plan.
 
     The content of a file decides, and its suffix where it is a model that may be damaged or missing. Raises UsageError
-    for a file that is none of them.
+    for any other file.
     """
     from surgery.planning.document import is_plan
     from surgery.recipe import shipped

@@ -14,16 +14,7 @@ from surgery.cli import _output, _places, _plugins, _targets, _verification, app
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `bisect`."""
-    parser.add_argument(
-        "recipe", metavar="RECIPE", type=_places.recipe, help="a recipe file, or the name of a shipped recipe"
-    )
-    parser.add_argument(
-        "model",
-        metavar="MODEL",
-        type=_places.model,
-        nargs="?",
-        help="an .onnx file (default: the model named in the recipe)",
-    )
+    apply.add_subject_arguments(parser)
     parser.add_argument(
         "-o",
         "--output",

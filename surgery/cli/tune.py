@@ -22,12 +22,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `tune`."""
-    parser.add_argument(
-        "recipe", metavar="RECIPE", type=_places.recipe, help="a recipe file, or the name of a shipped recipe"
-    )
-    parser.add_argument(
-        "model", metavar="MODEL", type=_places.model, nargs="?", help="an .onnx file (default: the model of the recipe)"
-    )
+    apply.add_subject_arguments(parser)
     parser.add_argument(
         "--optional",
         metavar="PASS",

@@ -51,7 +51,7 @@ class Pipeline:
 
     Steps are verified as the recipe says, unless they are `trusted`. The pipeline raises `Arrived` before the first run
     of the pass `until`. `failed` is the last candidate that was refused, `speed` that relative to the original where
-    the recipe expects one. `recorder` is told of each committed step, whose record is numbered after the `earlier`
+    the recipe expects one. `recorder` receives each committed step, whose record is numbered after the `earlier`
     ones. `choice` says which sites are left out, if any. `cache` has outcomes of earlier runs, for steps that are
     verified.
     """

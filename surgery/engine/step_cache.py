@@ -65,7 +65,7 @@ class RunStart:
 
 
 class StepCache(Protocol):
-    """Outcomes of steps, by all that they depend on. What is asked for and told is in the order of the run."""
+    """Outcomes of steps, by all that they depend on. Steps are looked up and stored in the order of the run."""
 
     def expects(self, stored: storage.StoredModel) -> bool:
         """Return whether an earlier run had this model, so that running the original may turn out to be needless."""

@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from surgery.errors import Problem, RecipeError, UsageError
 from surgery.recipe.draft import Draft, TakesError
 from surgery.recipe.fields import OneOrMore, Section, entries, needed, reads, text
 from surgery.recipe.fields import key as may
-from surgery.recipe.nodes import Node, is_null, plain
-from surgery.recipe.source import decode, documents
+from surgery.recipe.nodes import Node, plain
+from surgery.recipe.section_file import read_section
 
 Exporter = Literal["auto", "dynamo", "torchscript"]
 
@@ -139,22 +138,7 @@ def load(path: Path) -> Inputs:
     """Read a YAML file, or the arrays of a .npz file. Raises UsageError and RecipeError for what is wrong in it."""
     if path.suffix == ".npz":
         return _arrays(path)
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"cannot be read: {error.strerror}", where=str(path)) from error
-    words, mistakes = decode(data)
-    document = next(documents(words))
-    draft = Draft(str(path), path.parent)
-    draft.problems += [Problem(str(path), *mistake) for mistake in mistakes + document.mistakes]
-    found = None
-    if document.root is None or is_null(document.root):
-        draft.problems.append(Problem(str(path), 1, 1, "the file is empty; it needs 'inputs'"))
-    else:
-        found = draft.read(_File, document.root, "the file")
-    if draft.problems or found is None:
-        raise RecipeError(draft.problems)
-    inputs: Inputs = found
+    inputs: Inputs = read_section(path, _File, "the file", "inputs")
     return inputs
 
 

@@ -317,8 +317,8 @@ def _told(caught: Sequence[warnings.WarningMessage]) -> list[dict[str, Any]]:
     import torch
 
     found = [one for one in caught if issubclass(one.category, torch.jit.TracerWarning)]
-    told = {(one.filename, one.lineno): str(one.message).splitlines()[0] for one in found}
-    return [{"file": file, "line": line, "message": message} for (file, line), message in told.items()]
+    places = {(one.filename, one.lineno): str(one.message).splitlines()[0] for one in found}
+    return [{"file": file, "line": line, "message": message} for (file, line), message in places.items()]
 
 
 # Running

@@ -97,7 +97,7 @@ class _Files:
         for plugin in recipe.plugins:
             if plugin.endswith(".py"):
                 self.file(Path(plugin))
-        for path in _paths((recipe.inputs, recipe.verify)):
+        for path in paths_in((recipe.inputs, recipe.verify)):
             self.file(path)
         for target in filter(None, (recipe.target, recipe.expect.target)):
             self._target(target)
@@ -118,7 +118,7 @@ class _Files:
         for step in steps:
             match step:
                 case PassStep():
-                    for path in _paths(step.bind() if step.options else {}):
+                    for path in paths_in(step.bind() if step.options else {}):
                         self.file(path)
                     if step.expect is not None and step.expect.target:
                         self._target(step.expect.target)
@@ -190,17 +190,17 @@ def _other(value: Any, usual: Any) -> Any:
     return {name: _other(one, usual.get(name)) for name, one in value.items() if one != usual.get(name)}
 
 
-def _paths(value: Any) -> Iterator[Path]:
-    """Yield the paths in a value."""
+def paths_in(value: Any) -> Iterator[Path]:
+    """Yield the paths in a value, but for fields that say where it stands."""
     if isinstance(value, Path):
         yield value
     elif isinstance(value, Mapping):
         for one in value.values():
-            yield from _paths(one)
+            yield from paths_in(one)
     elif isinstance(value, list | tuple):
         for one in value:
-            yield from _paths(one)
+            yield from paths_in(one)
     elif is_dataclass(value):
         for one in fields(value):
             if one.compare:
-                yield from _paths(getattr(value, one.name))
+                yield from paths_in(getattr(value, one.name))

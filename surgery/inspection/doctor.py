@@ -239,9 +239,9 @@ def _formats() -> _Found:
         found = worker.call("surgery.inspection.doctor:newest")
     text = f"onnx {found['onnx']} writes IR version {found['writes_ir']} and opset {found['writes_opset']}; "
     text += f"ONNX Runtime loads up to IR version {found['loads_ir']} and opset {found['loads_opset']}"
-    behind = found["loads_ir"] < found["writes_ir"] or found["loads_opset"] < found["writes_opset"]
+    older = found["loads_ir"] < found["writes_ir"] or found["loads_opset"] < found["writes_opset"]
     todo = "models made with the defaults of onnx.helper do not load; pass ir_version and opset_imports"
-    yield "note" if behind else "ok", text, todo if behind else ""
+    yield "note" if older else "ok", text, todo if older else ""
 
 
 def newest() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Protobuf messages that are no ONNX model, told apart by which fields they have."""
+"""Protobuf messages that are not ONNX models, recognized by the fields that they have."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _TENSOR_FIELDS: Final = {(number, LENGTH) for number in (4, 5, 6, 7, 8, 9, 10, 1
 
 
 def recognized(data: memoryview) -> Foreign | None:
-    """Return what a message of another format is, and None for what is none."""
+    """Return the name of the format of a message, and None for one that is not known."""
     found = _numbers(data, 0, len(data))
     if found is None:
         return None
@@ -58,7 +58,7 @@ def recognized(data: memoryview) -> Foreign | None:
 
 
 def _numbers(data: memoryview, start: int, stop: int) -> list[tuple[int, int]] | None:
-    """Return the numbers and wire types of the fields of a message, and None if it is none or empty."""
+    """Return the numbers and wire types of the fields of a message, and None if it is no message, or empty."""
     try:
         found = [(number, kind) for number, kind, *_ in islice(fields(data, start, stop), _MOST)]
     except (WireError, IndexError):

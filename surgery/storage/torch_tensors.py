@@ -128,7 +128,7 @@ def checkpoint(path: Path, value: Any, storages: Storages, weights: Weights, key
 
 
 def refusal(path: Path, error: PickleError) -> ModelFileError:
-    """Return what a user is told of a pickle that was refused."""
+    """Return the message about a pickle that was refused."""
     if isinstance(error, UnsafePickleError):
         todo = _TODO
         if "would make" in str(error) or "would import" in str(error):

@@ -1,4 +1,4 @@
-"""One model's crash, hang or memory ends with its own process, and is told from a process that was lost."""
+"""One model's crash, hang or memory ends with its own process, and is not mistaken for a process that was lost."""
 
 from __future__ import annotations
 

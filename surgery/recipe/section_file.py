@@ -1,0 +1,35 @@
+"""A YAML file with one section, such as a mapping of names: read as recipes are, with all mistakes at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from surgery.errors import Problem, RecipeError, UsageError
+from surgery.recipe.draft import Draft
+from surgery.recipe.fields import Section
+from surgery.recipe.nodes import is_null
+from surgery.recipe.source import decode, documents
+
+
+def read_section(path: Path, section: type[Section], what: str, needs: str) -> Any:
+    """Return what the section of a file makes; `what` is what messages call it, `needs` a key that it cannot lack.
+
+    Raises UsageError when the file cannot be read, RecipeError with all mistakes in it, also when it is empty.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot be read: {error.strerror}", where=str(path)) from error
+    words, mistakes = decode(data)
+    document = next(documents(words))
+    draft = Draft(str(path), path.parent)
+    draft.problems += [Problem(str(path), *mistake) for mistake in mistakes + document.mistakes]
+    found = None
+    if document.root is None or is_null(document.root):
+        draft.problems.append(Problem(str(path), 1, 1, f"the file is empty; it needs '{needs}'"))
+    else:
+        found = draft.read(section, document.root, what)
+    if draft.problems or found is None:
+        raise RecipeError(draft.problems)
+    return found
