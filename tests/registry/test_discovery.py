@@ -115,7 +115,7 @@ def test_a_wheel_shows_up_everywhere(site: Path) -> None:
         "recipe check wrong.yaml",
         f"apply r.yaml {ROOT}/models/mobilenet-tiny.onnx",
     )
-    (found,) = [one for one in json.loads(listed.out) if one["name"] == "acme-change"]
+    (found,) = [one for one in json.loads(listed.out)["passes"] if one["name"] == "acme-change"]
     assert found["origin"] == found["theme"] == "acme-passes 1.2"
     assert "acme-passes 1.2" in text.out and "Do what acme-change does." in text.out
     definitions = json.loads(schema.out)["$defs"]
