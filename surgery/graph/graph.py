@@ -18,6 +18,7 @@ from surgery.errors import PassError, UsageError
 from surgery.graph import traversal
 from surgery.graph.builder import Builder
 from surgery.graph.commit import Commit, discard
+from surgery.graph.equal_tensors import equal_tensors
 from surgery.graph.function_bodies import body_model
 from surgery.graph.recording import Recording, record, record_bodies
 from surgery.graph.rename import dim_names
@@ -135,6 +136,10 @@ class Graph(GraphState):
         """List the initializers that no caller can override, of all scopes."""
         found = (Value(self, value) for scope in self.scopes for value in scope.initializers.values())
         return [value for value in found if not value.is_overridable]
+
+    def equal_tensors(self, values: Iterable[Value]) -> list[list[Value]]:
+        """Group initializers that hold the same tensor; their weights are read no further than where they differ."""
+        return equal_tensors(values)
 
     def in_function(self, node: Node) -> bool:
         """Return whether a node stands in the body of a model-local function."""
