@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
 from surgery.graph.values import Value
+from surgery.storage import Weights
 
 _PIECE = 1 << 22
 """Bytes that are compared at a time."""
@@ -21,10 +23,14 @@ _Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 T = TypeVar("T")
 
 
-def equal_tensors(values: Iterable[Value]) -> list[list[Value]]:
-    """Group initializers of the same element type, dims and bits; each group has two or more, in the given order."""
+def equal_tensors(values: Iterable[Value], weights: Weights | None = None) -> list[list[Value]]:
+    """Group initializers of the same element type, dims and bits; each group has two or more, in the given order.
+
+    `weights` are those of the model.
+    """
     groups = _split([value for value in values if value.held is not None], _kind)
-    groups = [part for group in groups for part in _split(group, _sample)]
+    with nullcontext() if weights is None else weights.in_small_bites():
+        groups = [part for group in groups for part in _split(group, _sample)]
     return [part for group in groups for part in _equal(group)]
 
 

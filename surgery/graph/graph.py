@@ -139,7 +139,7 @@ class Graph(GraphState):
 
     def equal_tensors(self, values: Iterable[Value]) -> list[list[Value]]:
         """Group initializers that hold the same tensor; their weights are read no further than where they differ."""
-        return equal_tensors(values)
+        return equal_tensors(values, self.weights)
 
     def in_function(self, node: Node) -> bool:
         """Return whether a node stands in the body of a model-local function."""

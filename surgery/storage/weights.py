@@ -11,7 +11,7 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, Protocol
 
@@ -268,6 +268,14 @@ class Weights:
         if source is None:
             source = self._sources[location] = source_at(location)
         return source
+
+    @contextmanager
+    def in_small_bites(self) -> Iterator[None]:
+        """Keep the kernel from reading ahead in any file, see `Source.in_small_bites`."""
+        with ExitStack() as files:
+            for source in self._sources.values():
+                files.enter_context(source.in_small_bites())
+            yield
 
     def files(self) -> list[Source]:
         """Return the files of the model, in the order in which they were opened."""
