@@ -185,7 +185,7 @@ class _Composer:
         if event.tag is None or event.tag == "!" or (is_text and event.tag == _TEXT_TAG):
             return
         hint = "quote the text" if is_text else "remove it"
-        self._mistake(f"{quoted(str(event.tag))} is read as a YAML tag, and recipes have none; {hint}")
+        self._mistake(f"{quoted(str(event.tag))} is read as a YAML tag, which recipes do not allow; {hint}")
 
     def _open(self, event: Any) -> bool:
         if len(self._stack) >= MAX_HEIGHT:
@@ -208,10 +208,10 @@ class _Composer:
     def _alias(self, name: str) -> bool:
         node = self._anchors.get(name)
         if node is None:
-            hint = "" if name.isidentifier() else "; a text that begins with * stands in quotes"
-            self._mistake(f"no anchor '&{name}' stands above this alias{hint}")
+            hint = "" if name.isidentifier() else "; put text that begins with * in quotes"
+            self._mistake(f"no anchor '&{name}' is defined above this alias{hint}")
         elif any(node is frame.node for frame in self._stack):
-            self._mistake(f"alias '*{name}' stands inside what it names")
+            self._mistake(f"alias '*{name}' is inside the node that it refers to")
         elif len(self._stack) + node.height > MAX_HEIGHT:
             return self._stop(_TOO_DEEP)
         else:

@@ -30,7 +30,7 @@ def data(recipe: Recipe) -> dict[str, Any]:
 def text(recipe: Recipe) -> str:
     """Write a recipe as YAML."""
     source = f"From {recipe.path}. " if recipe.path is not None else ""
-    head = f"{source}Nested recipes are written out and defaults filled in; what is not surgery's own says its origin."
+    head = f"{source}Nested recipes are written out and defaults filled in; the origin of external passes is noted."
     return written(_recipe(recipe), head)
 
 

@@ -131,7 +131,7 @@ def _entry(node: Node, draft: Draft) -> Trusted:
     if not mode(expanded):
         raise ValueError(f"no file or folder {quoted(path)}")
     if sha256 is not None and not is_file(expanded):
-        raise ValueError(f"{quoted(path)} is a folder, and a sha256 is of a file")
+        raise ValueError(f"{quoted(path)} is a folder, but a sha256 needs a file")
     return Trusted(expanded.resolve(), sha256, f"{draft.path}:{node.line}:{node.column}")
 
 

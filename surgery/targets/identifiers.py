@@ -32,7 +32,7 @@ def operator(domain: str, op: str, newest: int) -> str:
     if _schema_of(domain, op, _NEWEST) is None:
         return unknown_operator(domain, op, "known here")
     if not domain and _schema_of(domain, op, min(newest, _NEWEST)) is None:
-        return f"{op} is an operator since opset {history(domain, op, _NEWEST)[0].since_version}, after `opset`"
+        return f"{op} exists since opset {history(domain, op, _NEWEST)[0].since_version}, after `opset`"
     return ""
 
 

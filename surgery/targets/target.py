@@ -29,7 +29,7 @@ class Limits:
     subgraphs: bool = True
     functions: bool = True
     bytes: int = 0
-    """The most bytes of the constants together; 0 is any number."""
+    """The maximum size of all constants in bytes; 0 means no limit."""
 
 
 @dataclass(frozen=True)

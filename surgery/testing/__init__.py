@@ -7,7 +7,7 @@ comments in front of it say what the pass must do:
     # refused: c is used outside the pattern    the pass declines for this reason (may be repeated)
     # unchanged: why                    the pass does not even look
     # error: there is no tensor 'x'    what is asked for cannot be done, and the step fails with this message
-    # repeats: why                      a second run changes more, as one does that inserts something
+    # repeats: why                      a second run changes the model again, as one does that inserts something
     # unverified: ONNX Runtime has no kernel for Dropout(1)    what keeps parity from being tried
     # declared: yes    the order of the nodes and what is declared of intermediate values are compared too
 

@@ -175,7 +175,7 @@ class Why:
         lines = [f"near miss {miss.summary}{_and(miss.alike)}" for miss in self.near_misses]
         lines += [f"refused {one.count} times: {one.reason}{_first(one)}" for one in self.refusals]
         if not lines and self.absent:
-            lines = [f"no pattern can fit whole: the model has no {', no '.join(self.absent)}"]
+            lines = [f"no pattern can match completely: the model has no {', no '.join(self.absent)}"]
         lines += [f"passed over {one.count} times without a reason: {one.where} ({one.values})" for one in self.silent]
         if not lines and self.looked is not None:
             lines = [f"the pass refused nothing; it looked at {_counts(self.looked)}"]

@@ -247,7 +247,7 @@ def test_the_command_is_told_what_is_wrong(tmp_path: Path, capsys: pytest.Captur
     before = out.read_bytes()
     assert cli.main(command) == 2 and "exists" in capsys.readouterr().err
     assert cli.main([*command, "--force", "-q"]) == 0 and out.read_bytes() == before
-    assert capsys.readouterr().out == "ok: 4 initializers imported, nothing is left over\n"
+    assert capsys.readouterr().out == "ok: 4 initializers imported, all tensors used\n"
     for more, words in (
         (["--name", "nothing"], "'nothing' is not of the form INITIALIZER=TENSOR"),
         (["--map", str(tmp_path / "none.yaml")], "none.yaml: cannot be read: No such file"),

@@ -151,7 +151,7 @@ def test_an_interrupt_ends_it_cleanly(tmp_path: Path) -> None:
     begun.send_signal(signal.SIGINT)
     said = begun.communicate(timeout=60)[1]
     assert begun.returncode == 130
-    assert "surgery: interrupted; " in said and said.rstrip().endswith("left; the same command goes on from here")
+    assert "surgery: interrupted; " in said and said.rstrip().endswith("left; run the same command again to continue")
     found = rows(out)
     assert {row.state for row in found.values()} == {"done", "queued"}
     assert {path.name for path in out.glob("*.onnx")} <= set(found)
@@ -222,8 +222,8 @@ def test_a_batch_of_the_models_of_onnx_goes_on_after_many_kills(tmp_path: Path) 
     [
         (["nope", "zoo"], "no recipe 'nope'; shipped are"),
         (["quick.yaml", "zoo/none.onnx"], "zoo/none.onnx: no such file or folder"),
-        (["quick.yaml", "zoo", "--jobs", "0"], "--jobs is a number from 1 on, and not 0"),
-        (["quick.yaml", "zoo", "--timeout", "-1"], "--timeout is a number of seconds, and not -1"),
+        (["quick.yaml", "zoo", "--jobs", "0"], "--jobs must be at least 1, not 0"),
+        (["quick.yaml", "zoo", "--timeout", "-1"], "--timeout must be a number of seconds, not -1"),
         (["quick.yaml", "zoo", "--memory", "much"], "--memory: 'much' is not a size such as 4096, 64KiB or 1MB"),
         (["quick.yaml", "zoo", "--executor", "dusk:x"], "there is no executor 'dusk'; did you mean 'dask'?"),
         (["quick.yaml", "zoo", "--executor", "local:4"], "--executor local takes no address"),

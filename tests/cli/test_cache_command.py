@@ -59,7 +59,7 @@ def test_run_has_the_cache_too(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_resume_says_where_a_run_goes_on(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, _, err = surgery(capsys, *APPLY, "--resume")
-    assert "nothing to resume: the cache has no step of this run; starting at step 1 of 6" in err
+    assert "nothing to resume: no step of this run is cached; starting at step 1 of 6" in err
     # As if the run had been killed: the last entries are missing.
     steps = sorted((place / "cache" / "v1" / "runs").glob("*/*"), key=lambda path: path.stat().st_mtime_ns)
     for path in steps[-4:]:
@@ -100,10 +100,10 @@ def test_info_and_prune(place: Path, capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("cache", "prune"), "nothing says what to remove; pass --older-than 30d, --max-size 2GB or --all"),
+        (("cache", "prune"), "nothing to remove is selected; pass --older-than 30d, --max-size 2GB or --all"),
         (
             ("cache", "prune", "--older-than", "soon"),
-            "--older-than 'soon' is no time; write a number with s, m, h, d or w",
+            "--older-than 'soon' is not a time; write a number with s, m, h, d or w",
         ),
         (("cache", "prune", "--max-size", "big"), "--max-size: 'big' is not a size such as 4096, 64KiB or 1MB"),
         (("cache", "prune", "--all", "--max-size", "1MB"), "--all removes everything; leave out --older-than and"),

@@ -121,7 +121,7 @@ def test_the_flags_of_a_plan_hold(folder: Path, capsys: pytest.CaptureFixture[st
     code, _, err = surgery(capsys, "apply", "plan.json", "--dims", "batch=4")
     assert code == 2 and err == (
         "surgery: plan.json: the plan was made with --dims batch=2,3, not with --dims batch=4; "
-        "leave --dims out, or make another plan\n"
+        "omit --dims, or make another plan\n"
     )
 
 

@@ -87,9 +87,9 @@ def test_a_failing_case_is_a_line_and_a_difference(project: Project, capsys: pyt
     code, out, _ = surgery(capsys, "test")
     assert code == 1
     lines = out.splitlines()
-    assert "failed cases/wrong-cases/wrong.onnxtxt: the result is another one" in lines
+    assert "failed cases/wrong-cases/wrong.onnxtxt: the result is different" in lines
     assert "    -y = Abs(a)" in lines and "    +y = Relu(a)" in lines
-    assert any("cubes.onnxtxt: not refused because 'of rank 4'; the reasons given: ['of rank 3']" in s for s in lines)
+    assert any("cubes.onnxtxt: not refused because 'of rank 4'; the given reasons: ['of rank 3']" in s for s in lines)
     assert lines[-1].startswith("2 passed, 2 failed")
 
 
@@ -248,7 +248,7 @@ def test_json(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     assert data["counts"] == {"passed": 1, "blessed": 0, "failed": 1, "malformed": 0, "crashed": 0}
     failed = next(case for case in data["cases"] if case["status"] == "failed")
     assert failed["case"] == "in-json/fires" and failed["path"] == "cases/in-json/fires.onnxtxt"
-    assert failed["findings"][0]["what"] == "the result is another one" and "Abs" in failed["findings"][0]["diff"]
+    assert failed["findings"][0]["what"] == "the result is different" and "Abs" in failed["findings"][0]["diff"]
     assert len(data["incomplete"]) == 1
 
 
@@ -289,5 +289,5 @@ def test_the_lines_for_pytest_work(project: Project, tmp_path: Path) -> None:
         cwd=tmp_path,
     )
     assert "1 failed, 1 passed" in done.stdout
-    assert "in-pytest/wrong.onnxtxt: the result is another one" in done.stdout
+    assert "in-pytest/wrong.onnxtxt: the result is different" in done.stdout
     shutil.rmtree(folder)

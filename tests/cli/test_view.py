@@ -88,7 +88,7 @@ def test_without_a_browser_the_page_is_there(
 ) -> None:
     monkeypatch.setattr(webbrowser, "open", lambda url: False)
     assert cli.main(["view", str(model), "-o", "out.html", "--open"]) == 2
-    assert "out.html: no browser could be started; open the file in one" in capsys.readouterr().err
+    assert "out.html: no browser can be started; open the file in one" in capsys.readouterr().err
     assert (model.parent / "out.html").is_file()
 
 

@@ -258,7 +258,7 @@ def test_inspect_from(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = command(capsys, "inspect", "opt.onnx", "--lineage", "--from", "act")
     assert code == 0 and "is of the original" in out
     code, out, _ = command(capsys, "inspect", "opt.onnx", "--from", "copy")
-    assert code == 1 and "nothing here is known to come from 'copy'" in out
+    assert code == 1 and "no node is known to come from 'copy'" in out
 
 
 @pytest.mark.usefixtures("files")

@@ -171,9 +171,9 @@ def test_the_speed_is_held_to_that_of_the_last(folder: Path, monkeypatch: pytest
         ),
         (
             "{report: a, bytes: '>= 1x'}",
-            "3:30: '>= 1x': what may grow has an upper bound, such as '<= 1.1x'",
+            "3:30: '>= 1x': this figure needs an upper bound, such as '<= 1.1x'",
         ),
-        ("{report: a, speed: '<= 1x'}", "3:30: '<= 1x': a speed has a lower bound, such as '>= 0.9x'"),
+        ("{report: a, speed: '<= 1x'}", "3:30: '<= 1x': a speed needs a lower bound, such as '>= 0.9x'"),
         ("{report: a, size: <= 1x}", "3:23: no key 'size'; "),
     ],
 )

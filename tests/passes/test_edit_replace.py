@@ -285,9 +285,9 @@ def test_blocks_by_name_are_outlined_in_a_real_model(tmp_path: Path) -> None:
     ("head", "after", "finding"),
     [
         ("# error: there is no input 'z'\n# options: {inputs: {z: a}}", "", ""),
-        ("# error: something else\n# options: {inputs: {z: a}}", "", "the error is another one: there is no input 'z'"),
+        ("# error: something else\n# options: {inputs: {z: a}}", "", "the error is different: there is no input 'z'"),
         ("# error: there is no input 'z'\n# options: {inputs: {x: a}}", "", "no error, but the case says"),
-        ("# options: {outputs: {'*': 'o*'}}", "oy", "a second run changes more"),
+        ("# options: {outputs: {'*': 'o*'}}", "oy", "a second run changes the model again"),
         ("# options: {outputs: {'*': 'o*'}}\n# repeats: once more", "oy", ""),
     ],
 )

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("passes", "shelf")
         ("DropDropout", "2:5: no pass 'DropDropout'; did you mean 'drop-dropout'?"),
         (
             "drop-dropout\n   - fold-constants",
-            "2:5: no pass 'drop-dropout - fold-constants'; a name has no blanks; check the indentation",
+            "2:5: no pass 'drop-dropout - fold-constants'; a name cannot contain blanks; check the indentation",
         ),
         ("drop_dropout:", "2:5: no pass 'drop_dropout'; did you mean 'drop-dropout'?"),
         ("xyz", "2:5: no pass 'xyz'; 'surgery passes' lists them"),
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.usefixtures("passes", "shelf")
         ),
         ("pass: drop-dropout\n    options: {}", "3:5: no key 'options'; did you mean 'with'?"),
         ("pass: drop-dropout\n    if: {}", "3:5: no key 'if'; did you mean 'when'?"),
-        ("pass: drop-dropout\n    use: tidy", "3:5: 'use' cannot stand next to 'pass'; a step is one of them"),
+        ("pass: drop-dropout\n    use: tidy", "3:5: 'use' cannot be combined with 'pass'; a step is one of them"),
         (
             "pass: drop-dropout\n    on_failure: rolback",
             "3:17: 'on_failure' takes abort, rollback, bisect or keep, not 'rolback'; did you mean 'rollback'?",
@@ -51,7 +51,7 @@ pytestmark = pytest.mark.usefixtures("passes", "shelf")
         ("pass: drop-dropout\n    on_failure: 1", "3:17: 'on_failure' takes abort, rollback, bisect or keep, not 1"),
         (
             "fold-constants: {rounds: 1}\n    when: {nodes: 1}",
-            "3:5: 'when' cannot stand next to 'fold-constants'; write 'pass: fold-constants' and put its options "
+            "3:5: 'when' cannot be combined with 'fold-constants'; write 'pass: fold-constants' and put its options "
             "under 'with'",
         ),
         (
@@ -60,13 +60,13 @@ pytestmark = pytest.mark.usefixtures("passes", "shelf")
         ),
         (
             "fold-constants: {rounds: 1}\n    drop-dropout: {}",
-            "3:5: 'drop-dropout' cannot stand next to 'fold-constants'; begin each step with '- '",
+            "3:5: 'drop-dropout' cannot be combined with 'fold-constants'; begin each step with '- '",
         ),
         ("5: {}", "2:5: a key is text, not 5; quote it"),
         ("drop-dropout: {}\n    5: a", "3:5: a key is text, not 5; quote it"),
         ("when: {}", "2:5: this step has no 'pass', 'use' or 'repeat'"),
         ("steps: [drop-dropout]", "2:5: 'steps' needs 'repeat' next to it: until-stable, or a number of rounds"),
-        ("repeat: 2", "2:5: 'repeat' needs 'steps', the list of what to repeat"),
+        ("repeat: 2", "2:5: 'repeat' needs 'steps', the steps to repeat"),
         ("repeat: 2\n    steps: []", "3:12: 'steps' lists no step; name at least one pass"),
         ("repeat: 2\n    steps: tidy", "3:12: 'steps' takes a list, not 'tidy'; begin each step with '- '"),
         (
@@ -129,7 +129,7 @@ def test_options_next_to_the_name_are_checked_too() -> None:
         ),
         (
             "output: '{sha256:12}/m.onnx'",
-            "1:9: 'output' names a folder by content; '{sha256:12}' is for the name of the file",
+            "1:9: 'output' has a digest in the folder; '{sha256:12}' is allowed in the file name only",
         ),
         ("output: '{}.onnx'", "1:9: 'output' knows no '{}'; did you mean '{stem}'?"),
         ("plugins: 5", "1:10: 'plugins' takes the names of modules and the paths of .py files, not 5"),

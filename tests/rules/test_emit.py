@@ -219,7 +219,7 @@ def test_names_that_python_might_stumble_over() -> None:
 def test_an_operator_that_the_model_does_not_have_yet_is_refused() -> None:
     rule = Rule(("t = Erf(x)\ny = Mul(x, t)",), "y = Gelu(x)")
     graph = fire(rule, "g (float[n] x) => (float[n] y) { t = Erf(x) y = Mul(x, t) }", opset=17)
-    assert reasons(graph) == ["Gelu is an operator since opset 20, and not at opset 17"]
+    assert reasons(graph) == ["Gelu exists since opset 20, and not at opset 17"]
 
 
 def test_a_form_that_the_opset_does_not_have_is_refused() -> None:

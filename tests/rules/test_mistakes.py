@@ -247,7 +247,7 @@ def test_the_opset_decides_which_operators_there_are() -> None:
     parse(recipe(gelu))
     parse(recipe(gelu + "opset: '>= 20'"))
     assert mistakes(recipe(gelu + "opset: '< 20'")) == [
-        "4:15: Gelu is an operator since opset 20, and not where opset < 20 @ Gelu(x)"
+        "4:15: Gelu exists since opset 20, and not where opset < 20 @ Gelu(x)"
     ]
     axes = "match: y = Relu(x)\nemit: y = Squeeze<axes=[0]>(x)\n"
     parse(recipe(axes))

@@ -131,7 +131,7 @@ excluded: {Looop: no}
 """
     assert mistakes(tmp_path, text) == [
         "4:3: ONNX has no operator 'Convv'; did you mean 'Conv'?",
-        "5:3: Gelu is an operator since opset 20, after `opset`",
+        "5:3: Gelu exists since opset 20, after `opset`",
         "6:23: Reshape has no input 'shap'; did you mean 'shape'?",
         "7:25: Resize has no attribute 'mdoe'; did you mean 'mode'?",
         "8:12: ONNX has no operator 'Looop'; did you mean 'Loop'?",
