@@ -215,7 +215,7 @@ def bloom(size: Size, exporter: Exporter) -> Built:
         vocab_size=VOCAB[size],
         hidden_size=512 if size == "full" else 48,
         n_layer=4,
-        n_head=8 if size == "full" else 6,  # six is no power of two, which has slopes of its own
+        n_head=8 if size == "full" else 6,  # six is not a power of two, which has slopes of its own
         bos_token_id=0,
         eos_token_id=0,
         attn_implementation="eager",

@@ -87,7 +87,7 @@ def replace_subgraph(
 def _apply(rule: RuleText, graph: Graph, *, outdates: bool) -> None:
     rule.rewrite(graph, outdates=outdates)
     if not graph.sites:
-        reason = graph.refusals[0].reason if graph.refusals else "the pattern fits nowhere"
+        reason = graph.refusals[0].reason if graph.refusals else "the pattern does not match anywhere"
         where = f"node '{graph.refusals[0].anchor}'" if graph.refusals else None
         raise UsageError(f"the rule is not applied: {reason}", where=where)
 

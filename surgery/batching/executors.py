@@ -40,7 +40,7 @@ def _local() -> Make:
 
     def make(address: str, jobs: int, limits: Limits) -> Executor:
         if address:
-            raise UsageError(f"--executor local takes no address, and '{address}' is one", todo="use --jobs N")
+            raise UsageError(f"--executor local takes no address, not '{address}'", todo="use --jobs N")
         return LocalExecutor(jobs, limits)
 
     return make

@@ -147,7 +147,7 @@ def read(path: Path) -> list[Row]:
         _check(base, path)
         return list(_rows(base))
     except sqlite3.Error as error:
-        raise UsageError(f"this is no ledger of surgery batch: {error}", where=str(path)) from error
+        raise UsageError(f"this is not a ledger of surgery batch: {error}", where=str(path)) from error
     finally:
         base.close()
 
@@ -173,7 +173,7 @@ def _opened(path: Path) -> sqlite3.Connection:
     except sqlite3.Error as error:
         base.close()
         raise UsageError(
-            f"this is no ledger of surgery batch: {error}", where=str(path), todo="name another folder with --out"
+            f"this is not a ledger of surgery batch: {error}", where=str(path), todo="name another folder with --out"
         ) from error
     except BaseException:
         base.close()
@@ -197,10 +197,12 @@ def _check(base: sqlite3.Connection, path: Path) -> None:
     (application,) = base.execute("PRAGMA application_id").fetchone()
     (version,) = base.execute("PRAGMA user_version").fetchone()
     if application != _APPLICATION:
-        raise UsageError("this is no ledger of surgery batch", where=str(path), todo="name another folder with --out")
+        raise UsageError(
+            "this is not a ledger of surgery batch", where=str(path), todo="name another folder with --out"
+        )
     if version != FORMAT_VERSION:
         raise UsageError(
-            f"the ledger has format version {version}, and this surgery reads {FORMAT_VERSION}",
+            f"the ledger has format version {version}, but this release reads {FORMAT_VERSION}",
             where=str(path),
             todo="name another folder with --out, or use the version of surgery that wrote it",
         )

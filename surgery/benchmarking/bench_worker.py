@@ -77,7 +77,7 @@ class BenchWorker:
         found: Mapping[str, Any] = self._call(function, number=number, **arguments)
         if "refused" in found:
             reason = shorten_native(str(found["refused"]))
-            raise UsageError(f"ONNX Runtime refuses {what}: {reason}", where=self._subjects[number].name)
+            raise UsageError(f"ONNX Runtime rejects {what}: {reason}", where=self._subjects[number].name)
         return found
 
     def _call(self, function: str, **arguments: object) -> Any:

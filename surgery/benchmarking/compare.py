@@ -62,7 +62,7 @@ def compare(
     spec = spec or BenchSpec()
     subjects = [subject(model) for model in models]
     if not subjects or not feeds:
-        raise UsageError("there is nothing to measure: it takes a model and a set of inputs")
+        raise UsageError("nothing to measure: a model and a set of inputs are needed")
     require_same_inputs(subjects)
     begin = time.perf_counter()
     with BenchWorker(subjects, feeds, spec) as worker:

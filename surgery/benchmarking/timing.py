@@ -73,7 +73,7 @@ def open_session(number: int, how: dict[str, Any]) -> dict[str, Any]:
         begin = time.perf_counter()
         session = _open(model, options, how["providers"])
     except LibraryError as error:
-        return {"refused": f"{error.args[0]} is no library of custom operators: {error.args[1]}"}
+        return {"refused": f"{error.args[0]} is not a library of custom operators: {error.args[1]}"}
     except ProviderError as error:
         return {"refused": f"no {error.args[0]}: {error.args[1]}"}
     except MemoryError:

@@ -111,7 +111,7 @@ class _Watch(MatchingTracer):
     def take(self, rule: RewriteRule, scope: Any, node: ir.Node, made: Any) -> bool:
         """Note a rewrite; False when it must not be applied."""
         if isinstance(scope, ir.Function) and made.new_initializers:
-            reason = f"{rule}: it makes initializers, and a function has none"
+            reason = f"{rule}: it creates initializers, which a function cannot have"
             self._graph.refusals.append(Refused(self._label(node), reason))
             return False
         number, anchor = len(self._applications) + 1, self._label(node)

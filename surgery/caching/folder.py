@@ -121,7 +121,7 @@ class CacheFolder:
         """Remove a damaged file, with a warning."""
         with suppress(OSError):
             path.unlink()
-        self.warn(f"{path}: dropped from the cache, as it is damaged")
+        self.warn(f"{path}: removed from the cache, because it is damaged")
 
     def write(self, run: str, name: str, body: bytes) -> None:
         """Write an entry, unless the disk refuses that, which ends all writing with a warning."""
@@ -147,7 +147,7 @@ class CacheFolder:
     def stop_writing(self, why: str) -> None:
         """Write nothing more, and say why."""
         self._writes = False
-        self.warn(f"{self.path}: the cache cannot be written, and takes nothing more: {why}")
+        self.warn(f"{self.path}: the cache cannot be written and is no longer used for writing: {why}")
 
     def used(self, found: int, missed: int) -> None:
         """Count a run that found so many entries, and lacked so many."""

@@ -39,13 +39,13 @@ def refusal(run: RunStart) -> str:
     if not run.contained:
         return "passes run in this process, for debugging"
     if run.chosen:
-        return "a plan says which sites are left out"
+        return "a plan selects the sites"
     if verify.providers:
         return f"results of {', '.join(verify.providers)} depend on drivers, whose versions are not known"
     if inputs.generator is not None or verify.accuracy.metric is not None:
         return "inputs or metrics come from Python code, which may depend on anything"
     if counts_runs(run.first.proto):
-        return "the model draws random numbers, so that each run is evidence of its own"
+        return "the model draws random numbers, so each run adds evidence"
     return ""
 
 

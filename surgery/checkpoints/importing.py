@@ -91,7 +91,7 @@ def import_weights(
     Raises ModelFileError for a file that is damaged or would run code, UsageError for names that are not there.
     """
     if not checkpoints:
-        raise UsageError("no checkpoint is named")
+        raise UsageError("no checkpoint is given")
     stored = storage.load(model) if isinstance(model, str | Path) else storage.from_proto(model)
     said = mapping or NameMapping({})
     said = replace(said, tensors={**(names or {}), **said.tensors})

@@ -29,7 +29,7 @@ def filled(template: str, match: re.Match[str], pattern: str) -> str:
         try:
             return match.expand(template)
         except (re.error, IndexError) as error:
-            raise ValueError(f"'{template}' asks for a group that '{pattern}' does not have") from error
+            raise ValueError(f"'{template}' refers to a group that '{pattern}' does not have") from error
     stars = iter([text for name, text in _parts(pattern, match) if name == "*"])
     named = {name: text for name, text in _parts(pattern, match) if name != "*"}
 

@@ -55,7 +55,7 @@ def suggest(plan: Plan, targets: Mapping[str, Target], entries: Mapping[str, Ent
     for name, target in left.items():
         found = _by_path(target, unused, entries)
         if found is not None:
-            single[name] = found, "the node that reads it has this path"
+            single[name] = found, "the path of the node that reads it"
     rest = {name: target for name, target in left.items() if name not in single}
     taken = {tensor for tensor, _ in single.values()}
     single |= _by_dims(rest, [name for name in unused if name not in taken], entries)
@@ -110,7 +110,7 @@ def _by_dims(
     for name, target in wanted.items():
         initializers[tuple(sorted(target.dims))].append(name)
     return {
-        names[0]: (tensors[dims][0], "the only ones of these dims that are left")
+        names[0]: (tensors[dims][0], "the only remaining ones with these dims")
         for dims, names in initializers.items()
         if len(names) == 1 and len(tensors.get(dims, ())) == 1
     }

@@ -76,7 +76,7 @@ def _tell(model: Path, found: Checked, arguments: argparse.Namespace) -> None:
     for one in found.findings:
         _output.write(str(one), wrap=False)
     problems = len(found.findings)
-    end = f"{problems} {'thing does' if problems == 1 else 'things do'} not fit" if problems else "everything fits"
+    end = f"{problems} mismatch{'' if problems == 1 else 'es'}" if problems else "everything matches"
     _output.write(f"{model}: {end}", wrap=False)
 
 

@@ -111,7 +111,7 @@ class _Explanation:
                 continue
             now, name = self.step.instead.get(row, (None, ""))
             if now is None:
-                one.fate = f"constant '{name}' now" if name else "nothing reads it any more"
+                one.fate = f"constant '{name}' now" if name else "no consumers left"
                 continue
             other = self.found.rows[now[0]]
             if other.node.kind == one.node.kind:

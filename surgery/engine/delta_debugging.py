@@ -86,7 +86,7 @@ class Search(Generic[T]):
         if not _applied(self._failed):
             raise SearchLimit("the pass reports no sites, so that it cannot be split")
         if not self._run(self._beyond(0)).ok:
-            raise SearchLimit("it fails even without its sites, by what it does next to them")
+            raise SearchLimit("it fails even without its sites, because of changes outside of them")
         trial = self._failed
         while not trial.ok:
             refused = [guilty.site.number for guilty in self.found]

@@ -227,7 +227,7 @@ def _require_trust(target: str, trust: bool) -> None:
     home, colon, name = target.rpartition(":")
     if not colon or not home or not name:
         todo = "name MODULE:CALLABLE, FILE.py:CALLABLE or a .pt2 program"
-        raise UsageError(f"'{target}' names no callable", todo=todo)
+        raise UsageError(f"'{target}' does not name a callable", todo=todo)
     if trust or (home.endswith(".py") and _is_trusted(Path(home))):
         return
     raise UsageError(f"to export it, the code of '{home}' has to be run", where=target, todo="pass --trust to allow it")

@@ -116,7 +116,7 @@ class _File(Section):
 
     inputs: Annotated[tuple[_Input, ...], OneOrMore()] = needed("The inputs, in their order.")
     dims: Annotated[dict[str, Annotated[Any, reads(lambda node, _: _sizes(node))]], entries("sizes by name")] = may(
-        "Sizes of dynamic dims to try; the first is that of the example."
+        "Sizes of dynamic dims to try; the first is used for the example."
     )
     outputs: Annotated[tuple[Annotated[str, text("the name of an output")], ...], OneOrMore()] = may("Their names.")
 

@@ -64,7 +64,7 @@ class Builder:
 
     def require_operator(self, op: str, value: Value) -> None:
         """Refuse this site unless the target runs `op` ("com.microsoft::BiasGelu") in the element type of a value."""
-        self.require(value.dtype is not None, "the element type is not known")
+        self.require(value.dtype is not None, "the element type is unknown")
         self.require(self.target.has(op, value.dtype), f"the target does not run {op} in this type")
 
     def node(
@@ -141,7 +141,7 @@ class Builder:
             )
         outputs = [copier.read(value) for value in body.outputs]
         if any(value is None for value in outputs):
-            raise Refusal("an output is an operand that is omitted")
+            raise Refusal("an output is an omitted operand")
         return tuple(Value(self.graph, value) for value in outputs if value is not None)
 
     def _kept(self, tensor: ir.TensorProtocol, name: str) -> Value:

@@ -45,7 +45,7 @@ def source(value: Value | None) -> str:
     if value.is_constant:
         return contents(value)
     if value.is_overridable:
-        return f"'{value.name}', an initializer that a caller can set"
+        return f"'{value.name}', an overridable initializer"
     producer = value.producer
     if producer is not None:
         return f"the result of {named(producer)}"

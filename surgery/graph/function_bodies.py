@@ -44,7 +44,7 @@ def _declare(value: ir.Value, actual: Sequence[Value], least: int) -> None:
     """Declare of a value what all actual ones have in common."""
     kinds = [each.type for each in actual]
     if len(kinds) < least or any(kind is None or kind != kinds[0] for kind in kinds):
-        raise Refusal("the types of the operands are not known, or are others from call to call")
+        raise Refusal("the types of the operands are unknown, or differ between calls")
     shapes = [each.shape for each in actual]
     value.type, value.shape = kinds[0] if kinds else None, None
     first = shapes[0] if shapes else None

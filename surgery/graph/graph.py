@@ -256,7 +256,7 @@ class Graph(GraphState):
                 try:
                     scope.sort()
                 except ValueError as error:
-                    raise PassError(f"pass '{self.pass_name}' made a cycle: {self._ring(scope)}") from error
+                    raise PassError(f"pass '{self.pass_name}' created a cycle: {self._ring(scope)}") from error
         for node in self.changed_nodes:
             imports = self.ir.opset_imports if node.graph is None else self._opsets.get(node.graph)
             if node.domain and isinstance(imports, dict):

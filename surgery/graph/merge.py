@@ -94,7 +94,7 @@ class Other:
             if mine.get(domain, version) != version:
                 raise UsageError(
                     f"the model imports {domain or 'ai.onnx'} {mine[domain]}, and {self.path.name} {version}",
-                    todo="bring the older one up first, with 'upgrade-opset'",
+                    todo="upgrade the older one first, with 'upgrade-opset'",
                 )
 
     def _unify_dims(self, graph: GraphState, connect: Mapping[str, Value], prefix: str) -> None:
@@ -135,7 +135,7 @@ def _input(new: Builder, port: Value, given: Value | None) -> Value:
     if default is not None:
         return new.constant(default, port.name)
     if port.dtype is None or not isinstance(port.type, ir.TensorType):
-        raise UsageError(f"input '{port.name}' is no tensor", todo="connect it to a value of this model")
+        raise UsageError(f"input '{port.name}' is not a tensor", todo="connect it to a value of this model")
     return new.add_input(port.name, port.dtype, port.shape)
 
 

@@ -97,7 +97,7 @@ def _dynamic(graph: Graph) -> Iterator[tuple[Reason, list[str]]]:
         if value.is_initializer:
             continue
         if value.shape is None:
-            yield Reason("dims", "", "inputs of no declared shape", ""), [value.name]
+            yield Reason("dims", "", "inputs without a declared shape", ""), [value.name]
         for dim in value.shape or ():
             if not isinstance(dim, int):
                 yield Reason("dims", "", f"dim {dim or '?'} is dynamic", str(dim or "")), [value.name]
@@ -236,7 +236,7 @@ def _depends_on_data(graph: Graph, node: Node, name: str) -> Reason | None:
     known = {dim for value in read for dim in _names(value)}
     for value in made:
         if None in (value.shape or (None,)) or not _names(value) <= known:
-            return Reason("data-dims", name, f"{name} makes dims that are not known before it is run")
+            return Reason("data-dims", name, f"{name} produces dims that are only known at run time")
     return None
 
 

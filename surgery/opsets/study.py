@@ -146,7 +146,7 @@ def study(
     """
     if to is not None and not 1 <= to <= newest_opset():
         raise UsageError(
-            f"there is no opset {to}; the installed onnx knows 1 to {newest_opset()}", todo="name one of them"
+            f"opset {to} does not exist; the installed onnx has 1 to {newest_opset()}", todo="name one of them"
         )
     weights = stored.weights
     weights.open_scratch()

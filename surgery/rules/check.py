@@ -86,7 +86,7 @@ def _disagreements(plans: list[Plan]) -> Iterator[Mistake]:
     for index, plan in enumerate(plans):
         if {*plan.outputs} != {*plans[0].outputs}:
             outputs = [", ".join(sorted(one.outputs)) for one in (plan, plans[0])]
-            what = f"this way to match puts out {outputs[0]}, and the first one {outputs[1]}"
+            what = f"this alternative returns {outputs[0]}, but the first one returns {outputs[1]}"
             yield Mistake("match", index, PatternError(what))
 
 
@@ -99,7 +99,7 @@ def _domain_mistakes(rule: Rule, defined: set[str]) -> Iterator[Mistake]:
         if domain not in used:
             near = difflib.get_close_matches(domain, used - {""}, n=1)
             hint = f"; did you mean '{near[0]}'?" if near else ""
-            yield Mistake("domains", index, PatternError(f"nothing in this rule is of the domain '{domain}'{hint}"))
+            yield Mistake("domains", index, PatternError(f"no operator in this rule has the domain '{domain}'{hint}"))
 
 
 def _pattern_mistakes(rule: Rule, plan: Plan, text: str) -> Iterator[PatternError]:

@@ -58,4 +58,4 @@ def require_started(providers: Sequence[str], session: Any) -> None:
     started = session.get_providers()
     for name in providers:
         if name not in started:
-            raise ProviderError(name, "it does not start, and ONNX Runtime would go on without it")
+            raise ProviderError(name, "it does not start, and ONNX Runtime would continue without it")

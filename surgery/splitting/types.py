@@ -38,7 +38,7 @@ class Types:
         kind, dims = value.type, self._dims(value)
         if kind is None:
             raise UsageError(
-                f"tensor '{name}' would cross from one piece to the next, and its type is not known",
+                f"tensor '{name}' would cross from one piece to the next, but its type is unknown",
                 todo="cut elsewhere, or declare it in the model",
             )
         declared = ir.Value(name=name, type=kind, shape=None if dims is None else ir.Shape(dims))

@@ -118,7 +118,7 @@ def require_whole(path: Path, what: str) -> None:
     found = external_locations(path)
     if found:
         raise ModelFileError(
-            f"its weights are external, in '{found[0]}', which {what} does not bring",
+            f"its weights are external, in '{found[0]}', which {what} does not include",
             where=what,
             todo="name the file instead, or make it one file with 'surgery embed'",
         )

@@ -75,8 +75,8 @@ def external_reference(tensor: TensorProto) -> Reference:
             numbers[key] = int(text)
     if numbers["length"] != size:
         raise ModelFileError(
-            f"tensor '{tensor.name}' has {numbers['length']:,} bytes of external data, and its type and dims "
-            f"need {size:,}"
+            f"tensor '{tensor.name}' has {numbers['length']:,} bytes of external data, but its type and dims need "
+            f"{size:,}"
         )
     return Reference(location, numbers["offset"], numbers["length"])
 

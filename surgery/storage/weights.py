@@ -102,7 +102,7 @@ class Source:
             self._mapped = memoryview(self._map)
         if offset < 0 or length < 0 or stop > len(self._mapped):
             raise ModelFileError(
-                f"bytes {offset:,} to {stop:,} are wanted and the file has {len(self._mapped):,}",
+                f"bytes {offset:,} to {stop:,} are needed, but the file has {len(self._mapped):,}",
                 where=str(self.path),
             )
         return self._mapped[offset:stop]

@@ -179,7 +179,7 @@ class Why:
         lines += [f"passed over {one.count} times without a reason: {one.where} ({one.values})" for one in self.silent]
         if not lines and self.looked is not None:
             lines = [f"the pass refused nothing; it looked at {_counts(self.looked)}"]
-        return lines[:most] or [self.remark or "nothing in the model comes near the pattern"]
+        return lines[:most] or [self.remark or "no part of the model resembles the pattern"]
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields of the JSON report."""
@@ -337,7 +337,7 @@ def _of_other_api(why: Why, before: onnx.ModelProto, made: PassResult) -> Why:
         if why.at in ("", refused.anchor):
             groups[refused.reason].append(Place(refused.anchor, "", (), (), "", ()))
     refusals = tuple(Refusals(text, "", len(all_), tuple(all_[:_MOST_PLACES])) for text, all_ in groups.items())
-    remark = f"a pass in the API {why.kind} does not say why it leaves a node alone; see what it changed"
+    remark = f"a pass in the API {why.kind} does not give reasons for the nodes that it keeps; see its changes"
     return replace(why, refusals=refusals, operators=changed, remark="" if refusals else remark)
 
 
@@ -356,7 +356,7 @@ def _of_pattern(
     absent = set() if fitted else min((absent_ops(graph, compile_pattern(text)) for text in declared.match), key=len)
     remark = ""
     if node is not None and not misses and not why.sites:
-        remark = f"no part of the pattern fits around this {node.op}"
+        remark = f"no part of the pattern matches at this {node.op}"
     return replace(
         why,
         near_misses=tuple(misses[:limit]),
@@ -456,6 +456,6 @@ def _place(declined: Declined) -> Place:
 
 def _unseen(looked: Mapping[str, int], node: Node) -> str:
     if node.op in looked or "" in looked:
-        return f"the pass looks at nodes of this operator, and says nothing of this {node.op}"
+        return f"the pass looks at nodes of this operator, but gives no reason for this {node.op}"
     asked = ", ".join(looked) or "none"
-    return f"the pass does not look at this {node.op}; the operators that it asks for: {asked}"
+    return f"the pass does not look at this {node.op}; the operators that it looks at: {asked}"

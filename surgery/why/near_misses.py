@@ -270,7 +270,7 @@ def _placed(state: Partial, line: int, node: Node) -> Iterator[Partial]:
     if len(ways) == 1 and len(inputs) == len(pattern.operands) == 2 and inputs[0] != inputs[1]:
         attempt = dict(bound)
         if not any(_operand_faults(pattern, line, node, inputs[::-1], attempt)):
-            fault = Fault(line, "order", node, _line_text(pattern), "its inputs the other way round")
+            fault = Fault(line, "order", node, _line_text(pattern), "its inputs in the reverse order")
             yield state.placed(line, node, attempt, [*common, fault])
     for order in ways:
         attempt = dict(bound)

@@ -128,7 +128,7 @@ def test_no_scheduler(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkey
     recipe, zoo = batches.recipe(tmp_path), batches.write(tmp_path / "zoo", "a.onnx")
     arguments = ["batch", str(recipe), str(zoo), "--out", str(tmp_path / "out"), "--executor"]
     assert cli.main([*arguments, "dask:tcp://127.0.0.1:9"]) == 2
-    assert "there is no scheduler of dask at 'tcp://127.0.0.1:9'" in capsys.readouterr().err
+    assert "no dask scheduler answers at 'tcp://127.0.0.1:9'" in capsys.readouterr().err
     assert cli.main([*arguments, "dask:tcp://127.0.0.1:9", "--total-memory", "1GB"]) == 2
     assert "--total-memory is for the executor local; use --memory" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "distributed", None)

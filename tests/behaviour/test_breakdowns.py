@@ -105,7 +105,7 @@ def test_a_sparse_constant_is_no_graph_output() -> None:
     proto = model(nodes, [info("x", shape=(4,))], [info("y", shape=(4,)), info("z", shape=(4,))])
     result = surgery.apply(proto, parse("recipe: r\nsteps: [drop-identity]"))
     assert result.ok and [node.op_type for node in result.proto.graph.node] == ["Constant", "Identity", "Relu"]
-    why = "the graph output is a tensor, and a runtime gives a sparse constant as it is stored"
+    why = "the graph output is a tensor, but a runtime returns a sparse constant as it is stored"
     assert [refusal.reason for refusal in result.steps[0].refusals] == [why]
 
 

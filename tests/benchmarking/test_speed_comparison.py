@@ -270,14 +270,15 @@ def test_an_input_that_is_left_over_is_not_fed(model: Path, tmp_path: Path) -> N
     [
         (
             "g (float[n, 4] x, float[1] b) => (float[n, 4] y) { y = Add(x, b) }",
-            "b.onnx: does not take the inputs of the baseline: B needs an input 'b' that A does not have",
+            "b.onnx: does not accept the inputs of the baseline: B needs an input 'b' that A does not have",
         ),
         (
             "g (float16[n, 4] x) => (float16[n, 4] y) { y = Relu(x) }",
-            "b.onnx: does not take the inputs of the baseline: input 'x' is tensor(float) in A and tensor(float16) in",
+            "b.onnx: does not accept the inputs of the baseline: input 'x' is tensor(float) in A and "
+            "tensor(float16) in",
         ),
-        ("g (float[n, 5] x) => (float[n, 5] y) { y = Relu(x) }", "b.onnx: ONNX Runtime refuses the inputs: "),
-        ("g (float[n, 4] x) => (float[n, 4] y) { y = Rellu(x) }", "b.onnx: ONNX Runtime refuses the model: "),
+        ("g (float[n, 5] x) => (float[n, 5] y) { y = Relu(x) }", "b.onnx: ONNX Runtime rejects the inputs: "),
+        ("g (float[n, 4] x) => (float[n, 4] y) { y = Rellu(x) }", "b.onnx: ONNX Runtime rejects the model: "),
     ],
 )
 def test_a_model_that_cannot_be_compared(

@@ -131,7 +131,7 @@ def test_a_crash_is_found_and_its_repro_crashes(find: Callable[..., Blame]) -> N
     assert "SIGFPE" in found.guilty[0].why
     assert found.folder is not None and found.reproduced and not (found.folder / "actual.npz").exists()
     assert reproduce(found.folder).returncode == -8
-    assert "takes the process with it" in (found.folder / "README.txt").read_text()
+    assert "crashes the process" in (found.folder / "README.txt").read_text()
 
 
 def test_what_the_runtime_refuses(find: Callable[..., Blame]) -> None:

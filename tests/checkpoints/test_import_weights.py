@@ -95,7 +95,7 @@ def test_the_layout_of_squares(tmp_path: Path) -> None:
     np.savez(tmp_path / "w.npz", **square)
     unclear = misfits(imported(tmp_path, proto, tmp_path / "w.npz"))
     assert unclear.keys() == {"layout first.weight", "layout second.weight"}
-    assert "say --layout torch or onnx" in unclear["layout first.weight"]
+    assert "pass --layout torch or onnx" in unclear["layout first.weight"]
     for layout, expected in (("torch", square["first.weight"].T), ("onnx", square["first.weight"])):
         assert imported(tmp_path, proto, tmp_path / "w.npz", layout=layout).ok
         np.testing.assert_array_equal(held(tmp_path / "out.onnx")["first.weight"], expected)
@@ -119,7 +119,7 @@ def test_what_does_not_fit_is_named(tmp_path: Path, capsys: pytest.CaptureFixtur
         "missing third.weight": "no tensor for float[4,5]",
         "shape first.weight": "the model has float[3,5], and 'first.weight' float[6,3]",
         "dtype second.weight": "the model has float, and 'second.weight' int64",
-        "unexpected more": "no initializer for it",
+        "unexpected more": "no initializer",
     }
     assert found.plan.ignored == ["norm.num_batches_tracked"]
     command = ["import-weights", str(tmp_path / "m.onnx"), str(path), "-o", str(tmp_path / "out.onnx")]
@@ -143,7 +143,7 @@ def test_floats_are_converted_and_overflow_is_no_fit(tmp_path: Path) -> None:
     np.testing.assert_array_equal(held(tmp_path / "out.onnx")["bias"], STATE["bias"].astype(np.float16))
     large = STATE | {"bias": np.array([1, 1e5, -2e5, 3, np.inf], np.float32)}
     found = misfits(imported(tmp_path, linears(dtype="half"), t.saved(tmp_path / "w.pt", large)))
-    assert found == {"range bias": "2 elements, up to 2e+05, are too large for float16; the model has that type"}
+    assert found == {"range bias": "2 elements, up to 2e+05, are too large for float16, the type in the model"}
 
 
 def test_a_mapping_file(tmp_path: Path) -> None:
@@ -214,9 +214,9 @@ def test_names_that_may_belong_together_are_only_suggested(tmp_path: Path) -> No
         tensor.name = name
     found = imported(tmp_path, proto, t.saved(tmp_path / "w.pt", STATE))
     assert not found.ok and found.suggestions.single == {
-        "onnx::MatMul_7": ("first.weight", "the node that reads it has this path"),
-        "onnx::MatMul_8": ("second.weight", "the node that reads it has this path"),
-        "val_3": ("bias", "the only ones of these dims that are left"),
+        "onnx::MatMul_7": ("first.weight", "the path of the node that reads it"),
+        "onnx::MatMul_8": ("second.weight", "the path of the node that reads it"),
+        "val_3": ("bias", "the only remaining ones with these dims"),
     }
 
 

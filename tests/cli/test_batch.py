@@ -229,7 +229,7 @@ def test_a_batch_of_the_models_of_onnx_goes_on_after_many_kills(tmp_path: Path) 
         (["quick.yaml", "zoo", "--executor", "local:4"], "--executor local takes no address"),
         (["quick.yaml", "zoo", "--executor", "dask"], "--executor dask needs the address of a scheduler"),
         (["quick.yaml", "zoo", "--results", "r.csv"], "r.csv: results are written as .jsonl"),
-        (["quick.yaml", "zoo", "--report", "gone/r.html"], "there is no folder"),
+        (["quick.yaml", "zoo", "--report", "gone/r.html"], "does not exist"),
         (["quick.yaml", "zoo", "--results", "r.jsonl", "--report", "r.jsonl"], "cannot be both results and report"),
     ],
 )
@@ -251,10 +251,7 @@ def test_foreign_files_are_spared(zoo: Path, tmp_path: Path, capsys: pytest.Capt
     (out / "deep").mkdir(parents=True)
     (out / "deep/b.onnx").write_bytes(b"precious")
     assert run(tmp_path / "quick.yaml", zoo, "--out", out) == 2
-    assert (
-        "the file exists, and the ledger does not know it; name another folder, or use --force"
-        in capsys.readouterr().err
-    )
+    assert "the file exists, but is not in the ledger; name another folder, or use --force" in capsys.readouterr().err
     assert (out / "deep/b.onnx").read_bytes() == b"precious"
     assert not (out / "a.onnx").exists()
     run(tmp_path / "quick.yaml", zoo, "--out", out, "--force", "-q", "--jobs", 1)
@@ -289,7 +286,7 @@ def test_two_runs_are_compared(zoo: Path, tmp_path: Path, capsys: pytest.Capture
     capsys.readouterr()
     assert cli.main(["corpus", str(before), str(after), "--exit-code"]) == 1
     said = capsys.readouterr().out
-    assert "2 models changed, 1 of them for the worse, 2 are the same" in said
+    assert "2 models changed, 1 of them got worse, 2 are the same" in said
     assert cli.main(["corpus", str(before), str(after), "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [(change["name"], change["what"], change["worse"]) for change in found["changes"]] == [

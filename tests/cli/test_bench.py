@@ -75,7 +75,7 @@ def test_inputs_of_a_recipe(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     ("arguments", "message"),
     [
         (["none.onnx"], "surgery: none.onnx: no such file"),
-        (["a.onnx", "c.onnx"], "surgery: c.onnx: does not take the inputs of the baseline: B needs an input 'z'"),
+        (["a.onnx", "c.onnx"], "surgery: c.onnx: does not accept the inputs of the baseline: B needs an input 'z'"),
         (["a.onnx", "--dims", "n=1,2"], "surgery: --dims gives 'n' 2 sizes; pass one"),
         (["a.onnx", "--dims", "n=1,n=2"], "surgery: --dims gives 'n' twice"),
         (["a.onnx", "--dims", "n=1,"], "surgery: --dims n=1,: expected NAME=N"),

@@ -106,7 +106,7 @@ def test_info_and_prune(place: Path, capsys: pytest.CaptureFixture[str]) -> None
             "--older-than 'soon' is not a time; write a number with s, m, h, d or w",
         ),
         (("cache", "prune", "--max-size", "big"), "--max-size: 'big' is not a size such as 4096, 64KiB or 1MB"),
-        (("cache", "prune", "--all", "--max-size", "1MB"), "--all removes everything; leave out --older-than and"),
+        (("cache", "prune", "--all", "--max-size", "1MB"), "--all removes everything; omit --older-than and"),
         (("cache", "info", "--cache-dir", "model.onnx"), "model.onnx: the cache cannot be used: Not a directory; name"),
         ((*APPLY, "--cache-dir", "model.onnx"), "model.onnx: the cache cannot be used: Not a directory; name another"),
         ((*APPLY, "--resume", "--no-cache"), "--no-cache does not go with --resume; leave one of them out"),
@@ -142,4 +142,4 @@ def test_damage_is_one_warning(place: Path, capsys: pytest.CaptureFixture[str]) 
     steps[1].write_bytes(steps[1].read_bytes()[:-1])
     code, _, err = surgery(capsys, *APPLY, "--cache", "-q")
     assert code == 0
-    assert err == f"surgery: warning: {steps[1].relative_to(place)}: dropped from the cache, as it is damaged\n"
+    assert err == f"surgery: warning: {steps[1].relative_to(place)}: removed from the cache, because it is damaged\n"

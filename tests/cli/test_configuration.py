@@ -121,7 +121,7 @@ def test_a_value_that_the_flag_refuses_is_named(folder: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("trust", "true", "no file of defaults grants trust"),
+        ("trust", "true", "a file of default flags cannot grant trust"),
         ("plugin", '["./evil.py"]', "a project's file cannot set 'plugin'"),
         ("custom_op_library", '["./evil.so"]', "a project's file cannot set 'custom_op_library'"),
         ("metric", '"evil.py:f"', "a project's file cannot set 'metric'"),

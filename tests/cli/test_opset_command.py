@@ -64,12 +64,12 @@ def one(types: str, node: str, opset: int) -> str:
     [
         (one("float[2] x => float[2] y", "y = Relu(x)", 21), 1, ""),
         (one("int32[2] x => int32[2] y", "y = Relu(x)", 21), 14, "tensor(int32) is not allowed before"),
-        (one("float[2] x => float[2] y", "y = Gelu(x)", 21), 20, "the operator is not there before"),
+        (one("float[2] x => float[2] y", "y = Gelu(x)", 21), 20, "the operator did not exist before"),
         (one("float[2,3] x => float[2,3] y", "y = Softmax(x)", 13), 13, "attribute axis has another default before"),
         (
             one("float[2,3] x => float[2,3] y", "y = Softmax<axis = 0>(x)", 13),
             13,
-            "before, all axes from axis on were taken as one",
+            "before, all axes from axis on were flattened",
         ),
         (one("float[2,3] x => float[2,3] y", "y = Softmax<axis = -1>(x)", 13), 11, "an axis could not be negative"),
         (one("float[2] x, int64[1] s => float[?] y", "y = Reshape<allowzero = 0>(x, s)", 14), 14, "allowzero"),
@@ -79,7 +79,7 @@ def one(types: str, node: str, opset: int) -> str:
         (one("float[1,2,4] x => float[1,2,2] y", 'y = MaxPool<kernel_shape = [2], strides = [2]>(x)', 12), 1, ""),
         (one("float[2] x, double[2] e => float[2] y", "y = Pow(x, e)", 12), 12, "had to be the same type before"),
         (one("float[2] x => float[2] y", "y = Dropout(x)", 13), 7, ""),
-        (one("float[2] x => bool[2] m", "y, m = Dropout(x)", 13), 12, "the mask meant something else before"),
+        (one("float[2] x => bool[2] m", "y, m = Dropout(x)", 13), 12, "the mask had another meaning before"),
         (one("float[1,1,2,2] x, float[1,4] r, int64[1] b => float[?] y", "y = RoiAlign(x, r, b)", 16), 16, "half"),
         (one("float[2,3] x, float[3] b => float[2,3] y", "y = Max(x, b)", 13), 8, "not broadcast before"),
         (one("float[n] x, float[m] b => float[?] y", "y = Sum(x, b)", 13), 8, "not broadcast before"),
@@ -101,13 +101,13 @@ def one(types: str, node: str, opset: int) -> str:
                 18,
             ),
             16,
-            "attribute reduction is not there before",
+            "attribute reduction did not exist before",
         ),
         (one("float[4] x => float[?] y", SLICE.format(-1), 13), 11, "an axis could not be negative before"),
         (one("float[4] x => float[?] y", SLICE.format(0), 13), 10, "attribute ends is required before"),
         (one("float[2] x, float[2] b => float[2] y", "y = Mod(x, b)", 28), 28, "fmod had to be 1 for floats before"),
-        (one("float[2] x, float[2] b => float[2] y", "y = Mod<fmod = 1>(x, b)", 28), 10, "the operator is not there"),
-        (one("int32[2] x, int32[2] b => int32[2] y", "y = Mod(x, b)", 28), 10, "the operator is not there"),
+        (one("float[2] x, float[2] b => float[2] y", "y = Mod<fmod = 1>(x, b)", 28), 10, "the operator did not exist"),
+        (one("int32[2] x, int32[2] b => int32[2] y", "y = Mod(x, b)", 28), 10, "the operator did not exist"),
         (
             one(
                 "float[1,1,4] x, float[3] s => float[?] y",
@@ -126,7 +126,7 @@ def test_the_floor_of_a_node(source: str, opset: int, reason: str) -> None:
 
 
 def test_a_floor_looks_into_branches() -> None:
-    assert lowest(BRANCH) == (17, "the operator is not there before")
+    assert lowest(BRANCH) == (17, "the operator did not exist before")
 
 
 def test_a_type_that_nobody_knows_holds_a_function_back() -> None:
@@ -188,7 +188,7 @@ def test_a_table_of_opsets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     told = capsys.readouterr().out
     assert "opset 17, IR version 8 (ONNX Runtime 1.9 or newer)" in told
     assert "lowest opset without conversion: 17; converted: " in told
-    assert "2 x LayerNormalization (17): the operator is not there before" in told
+    assert "2 x LayerNormalization (17): the operator did not exist before" in told
 
 
 @pytest.mark.parametrize("to", [17, 18, 13])
@@ -220,7 +220,7 @@ def test_an_opset_out_of_reach(
 @pytest.mark.parametrize("to", ["0", "-3", "400"])
 def test_an_opset_that_is_none(to: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(save(NORM, tmp_path), f"--to={to}") == 2
-    assert f"there is no opset {to}" in capsys.readouterr().err
+    assert f"opset {to} does not exist" in capsys.readouterr().err
 
 
 def test_a_file_that_is_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -109,7 +109,7 @@ def test_what_changed_has_a_line_each_and_nothing_is_written(folder: Path, capsy
     code, out, err = surgery(capsys, "apply", "plan.json", "-o", "out.onnx")
     assert (code, out, (folder / "out.onnx").exists()) == (2, "", False)
     first, model, recipe = err.splitlines()
-    assert first == "surgery: plan.json: what the plan rests on has changed; make the plan again"
+    assert first == "surgery: plan.json: the dependencies of the plan have changed; make the plan again"
     assert model.startswith("  model 'm.onnx' in Neg 'last' (new), Relu 'last' (gone): ")
     assert recipe.startswith("  file 'r.yaml': ")
 

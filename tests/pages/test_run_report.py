@@ -113,7 +113,7 @@ def test_a_step_that_is_rolled_back(run: Run) -> None:
     code, page, data = run(text)
     assert code == 0 and data["refused"][0]["pass"] == "wrong-drop-relu"
     tone, headline = banner(page)
-    assert tone == "warn" and "Of 1 step, not all held; that part was undone." in headline
+    assert tone == "warn" and "Parts of 1 step were wrong and undone." in headline
     assert "warn-row" in page.by_id("step-1").attributes["class"]
     assert "recipe.yaml:4" in page.by_id("verdict").text
 

@@ -168,7 +168,7 @@ def test_the_smallest_in_the_place_of_the_largest_are_found(monkeypatch: pytest.
 
 
 def test_an_element_type_without_a_size_is_asked_for_its_size() -> None:
-    for kind, hint in (("int", "say its size: int8, int16, int32, int64"), ("flot16", "did you mean 'float16'")):
+    for kind, hint in (("int", "give its size: int8, int16, int32, int64"), ("flot16", "did you mean 'float16'")):
         with pytest.raises(UsageError) as caught:
             data_type(kind)
         assert hint in str(caught.value)

@@ -37,7 +37,7 @@ Arrays = dict[str, Any]
 
 NOTHING_SHOWN = (
     *("the outputs do not depend on", "nothing is proved", "is not shown", "no output shows it"),
-    *("nothing after it moves", "no input that was tried reads", "is too large", "longer than to run the whole"),
+    *("no later value changes", "no tried input reads", "is too large", "longer than to run the whole"),
 )
 """What the reason of a refused site says when the change was not shown to be right, nor to be wrong."""
 

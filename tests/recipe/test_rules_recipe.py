@@ -119,7 +119,7 @@ def test_domains_opsets_and_reasons_arrive() -> None:
         ),
         (
             recipe(SWISH + "domains: {com.acne: 1}"),
-            ["8:15: nothing in this rule is of the domain 'com.acne'; did you mean 'com.acme'?"],
+            ["8:15: no operator in this rule has the domain 'com.acne'; did you mean 'com.acme'?"],
         ),
         (
             recipe(SWISH + "where: 5"),

@@ -154,7 +154,7 @@ def test_large_tensors_of_one_name_are_not_mixed_up(tmp_path):
     for number, attribute in enumerate(model.graph.node[1].attribute):
         tensor = _stored(np.full((64, 32), number, np.float32), tmp_path / f"{number}.bin")
         attribute.g.node.insert(0, onnx.helper.make_node("Constant", [], ["w"], value=tensor))
-    with pytest.raises(UnavailableError, match="two large tensors by the name of 'w'"):
+    with pytest.raises(UnavailableError, match="two large tensors with the name 'w'"):
         widen(model, None)
 
 

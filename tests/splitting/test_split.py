@@ -203,7 +203,7 @@ def test_a_cut_that_cannot_be_made(options: dict[str, Any], words: tuple[str, ..
 
 
 def test_a_tensor_inside_a_subgraph_is_none_to_cut_at() -> None:
-    with pytest.raises(UsageError, match="no node of the main graph makes a tensor 'h'"):
+    with pytest.raises(UsageError, match="no node of the main graph produces a tensor 'h'"):
         split(model(CONTROL), at=["h"])
 
 

@@ -211,9 +211,9 @@ def test_other_wrong_files(tmp_path: Path) -> None:
         archive.writestr("a.npy", b"x")
     assert "'a' twice" in refused(tmp_path / "w.npz")
     np.savez(tmp_path / "w.npz", a=np.array(["text"]))
-    assert "'a' is of the type <U4" in refused(tmp_path / "w.npz")
+    assert "'a' has the type <U4" in refused(tmp_path / "w.npz")
     np.savez(tmp_path / "w.npz", a=np.array([{}], dtype=object), allow_pickle=True)
-    assert "'a' is of the type object" in refused(tmp_path / "w.npz")
+    assert "'a' has the type object" in refused(tmp_path / "w.npz")
 
 
 def test_wrong_indexes(tmp_path: Path) -> None:
@@ -304,7 +304,7 @@ def test_an_export_by_names(tmp_path: Path) -> None:
     model = text.parse(SOURCE)
     export_weights(model, tmp_path / "w.npz", names=["b*"])
     assert read(tmp_path / "w.npz").keys() == {"b"}
-    with pytest.raises(UsageError, match="no initializer is called 'bb'; did you mean 'b'"):
+    with pytest.raises(UsageError, match="no initializer has the name 'bb'; did you mean 'b'"):
         export_weights(model, tmp_path / "v.npz", names=["bb"])
     with pytest.raises(UsageError, match="no weights"):
         export_weights(text.parse("g (float x) => (float y) { y = Neg(x) }"), tmp_path / "v.npz")

@@ -72,16 +72,16 @@ SAMPLES = {
     "GraphDef": (GRAPH_DEF, "a TensorFlow GraphDef; convert it with 'python -m tf2onnx.convert --graphdef"),
     "HDF5": (b"\x89HDF\r\n\x1a\n" + bytes(90), "an HDF5 file, perhaps a Keras model; load it in Keras 3"),
     "Keras": (zipped("metadata.json", "config.json", "model.weights.h5"), "a Keras model; load it in Keras 3"),
-    "checkpoint": (zipped("sd/data.pkl", "sd/.format_version", "sd/data/0"), "a PyTorch checkpoint, which holds"),
+    "checkpoint": (zipped("sd/data.pkl", "sd/.format_version", "sd/data/0"), "a PyTorch checkpoint, which contains"),
     "TorchScript": (zipped("ts/data.pkl", "ts/code/__torch__.py", "ts/constants.pkl"), "a TorchScript program; load"),
     "program": (
         zipped("p/archive_format", "p/models/model.json"),
         "an exported program of PyTorch; export torch.export",
     ),
     "pickle": (pickle.dumps({"w": [1.0]}, 2), "a Python pickle, perhaps a PyTorch checkpoint"),
-    "safetensors": (struct.pack("<Q", len(HEADER)) + HEADER + bytes(4), "a safetensors file, which holds weights"),
-    "GGUF": (b"GGUF" + struct.pack("<IQQ", 3, 0, 0), "a GGUF file, which holds weights and no graph"),
-    "Core ML": (message((1, 7), (2, message((1, b"in"))), (500, b"network")), "a Core ML model; there is no converter"),
+    "safetensors": (struct.pack("<Q", len(HEADER)) + HEADER + bytes(4), "a safetensors file, which contains weights"),
+    "GGUF": (b"GGUF" + struct.pack("<IQQ", 3, 0, 0), "a GGUF file, which contains weights, not a graph"),
+    "Core ML": (message((1, 7), (2, message((1, b"in"))), (500, b"network")), "a Core ML model; no converter"),
     "OpenVINO": (b'<?xml version="1.0"?>\n<net name="m" version="11">\n</net>', "an OpenVINO model; export the model"),
     "zip": (
         zipped("bert/model.onnx"),
@@ -104,7 +104,7 @@ SAMPLES = {
     "tensor": (numpy_helper.from_array(np.ones(2)).SerializeToString(), "an ONNX tensor, not an ONNX model; name the"),
     "shards": (
         b'{"metadata": {}, "weight_map": {"w": "a"}}',
-        "the index of a sharded checkpoint, which holds no graph",
+        "the index of a sharded checkpoint, which contains no graph",
     ),
 }
 
@@ -118,7 +118,7 @@ def test_a_format_is_named_by_content(name: str, tmp_path: Path) -> None:
 
 def test_a_name_helps_where_the_content_says_nothing(tmp_path: Path) -> None:
     found = refused(tmp_path / "m.engine", bytes(range(1, 200)))
-    assert found.startswith("this is not an ONNX model, but by its name a TensorRT engine")
+    assert found.startswith("this is not an ONNX model, but, judging by its name, a TensorRT engine")
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])

@@ -372,7 +372,7 @@ def test_files_that_are_not_models(tmp_path: Path) -> None:
     assert "ONNX text" in text_of(b'<ir_version: 8, opset_import: ["" : 21]>\ng (float x) => (float y) {}\n')
     assert "zip archive" in text_of(b"PK\x03\x04" + bytes(100))
     assert "ORT format" in text_of(b"\x1c\0\0\0ORTM" + bytes(100))
-    assert "cut short or damaged" in text_of(bytes(range(256)))
+    assert "truncated or damaged" in text_of(bytes(range(256)))
     assert "no graph" in text_of(onnx.ModelProto(ir_version=8).SerializeToString())
     assert "IR version 0" in text_of(onnx.ModelProto(graph=model_of().graph).SerializeToString())
     assert "no opset" in text_of(onnx.ModelProto(ir_version=8, graph=model_of().graph).SerializeToString())

@@ -121,7 +121,7 @@ def test_a_constant_that_a_caller_can_set(bert: Model) -> None:
     bert.graph.input.append(helper.make_tensor_value_info(addition.input[index], 1, []))
     flaw = the_flaw(explain(bert, "fuse-gelu"), 3)
     assert (flaw.kind, flaw.node) == ("constant", addition.name)
-    assert flaw.actual == f"'{addition.input[index]}', an initializer that a caller can set"
+    assert flaw.actual == f"'{addition.input[index]}', an overridable initializer"
 
 
 # One extra consumer
@@ -168,7 +168,7 @@ def test_operands_the_wrong_way_round(bert: Model) -> None:
     assert (flaw.kind, flaw.node, str(flaw)) == (
         "order",
         difference.name,
-        "expected Sub(x, u), found its inputs the other way round",
+        "expected Sub(x, u), found its inputs in the reverse order",
     )
 
 

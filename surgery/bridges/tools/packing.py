@@ -67,7 +67,7 @@ class Packed:
     def data(self) -> bytes:
         """The model, serialized. PassError when it does not fit into a message."""
         if self.model.ByteSize() > MOST:
-            raise PassError("the model has more than 2 GiB without its large weights, and no tool can be given that")
+            raise PassError("the model has more than 2 GiB without its large weights, which is too large for tools")
         return bytes(self.model.SerializeToString())
 
     def unpack(self, made: onnx.ModelProto) -> None:

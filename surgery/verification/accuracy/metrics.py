@@ -105,7 +105,7 @@ METRICS: dict[str, Metric] = {
         title="agreement of the largest element",
         shown="top-1 agreement {:.1%}",
         sign=">=",
-        about="the share of places at which the same class is the largest; of integers, the share that is equal",
+        about="the share of positions with the same largest class; for integers, the share of equal elements",
         unit=" %",
         most=1.0,
     ),

@@ -385,7 +385,7 @@ class ReferenceRun:
             runs = [Run(binding, feed, run) for binding, feed, run in results if not isinstance(run, str)]
             self.runs = held(runs, self.rules(Parity.CLOSE))
             if not self.runs:
-                self.problem = f"the original refuses all inputs tried: {self._dropped[0][1]}"
+                self.problem = f"the original rejects all tried inputs: {self._dropped[0][1]}"
                 return
             rules = map(self.rules, COMPARING)
             self.vacuous = {one.promise: vacuous(model, self.runs, found, one, limits) for one in rules}

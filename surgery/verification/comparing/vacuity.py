@@ -71,7 +71,7 @@ def vacuous(
             values = [tensor for run in runs for tensor in tensors(run.outputs[name])]
             why = _unusable(values)
             if why is None and name in limits and saturated(values, limits[name], rules):
-                why = "is saturated: all of it sits at its bounds"
+                why = "is saturated: all elements are at its bounds"
             why = why or _unmoved(name, sources, list(groups.values()), rules)
             if why is not None:
                 found[name] = why

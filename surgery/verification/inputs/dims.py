@@ -257,4 +257,4 @@ def _evaluate(tree: ast.expr, point: Mapping[str, int]) -> int:
                     return a // b
                 case ast.Mod():
                     return a % b
-    raise ValueError(f"cannot work out the dim '{ast.unparse(tree)}'")
+    raise ValueError(f"cannot evaluate the dim '{ast.unparse(tree)}'")

@@ -27,7 +27,7 @@ def obstacle(model: onnx.ModelProto, original: onnx.ModelProto, names: Collectio
     flow = Flow(original.graph)
     unknown = next((name for name in names if name not in flow), None)
     if unknown is not None:
-        return f"input '{unknown}' is new, and the original has no value of that name"
+        return f"input '{unknown}' is new, but the original has no value of that name"
     versions = {item.domain: item.version for item in model.opset_import}
     for item in original.opset_import:
         if item.domain and versions.get(item.domain, item.version) != item.version:

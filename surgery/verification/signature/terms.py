@@ -104,7 +104,8 @@ class SignatureView:
         if not self.settled.wraps or own == its:
             return ""
         return (
-            f"the relations of this step are in ai.onnx {its}, and the original imports {own}: change the opset later"
+            f"the relations of this step are in ai.onnx {its}, and the original imports {own}: change the opset "
+            f"in a later step"
         )
 
     def problem(self, model: onnx.ModelProto) -> Verdict | None:
@@ -117,7 +118,7 @@ class SignatureView:
         if obstacle:
             return Verdict(Status.UNVERIFIED, NOT_RUN, message=obstacle)
         if model.graph.output and not self.match.outputs:
-            return Verdict(Status.UNVERIFIED, NOT_RUN, message="the original has none of the outputs to compare")
+            return Verdict(Status.UNVERIFIED, NOT_RUN, message="the original has no outputs to compare")
         return None
 
     def _inside(self, model: onnx.ModelProto) -> list[str]:

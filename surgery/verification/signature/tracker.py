@@ -298,7 +298,8 @@ class SignatureTracker:
             found.verifier.close()
             return terms
         self._forget_next()
-        remark = f"compared with the model before this step, as with the original it cannot be: {problem.message}"
+        reason = f"because it cannot be compared with the original: {problem.message}"
+        remark = f"compared with the model before this step, {reason}"
         found = replace(found, remarks=(remark, *found.remarks))
         self._next = _Next(_key(model, renamed, accounts), found, before)
         return found

@@ -47,7 +47,7 @@ def test_a_model_without_defaults_has_all_its_inputs():
 def test_a_default_taken_for_a_constant_is_different():
     found = verdict(SCALED, UNSCALED)
     assert found.status == "different"
-    assert "inputs that have a default are given" in found.message
+    assert "explicit values for inputs that have a default" in found.message
 
 
 def test_a_default_that_changed_is_different():

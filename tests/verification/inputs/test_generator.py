@@ -84,7 +84,7 @@ BODY = "import numpy as np\n\ndef make(dims, seed):\n    {}\n"
         ("raise SystemExit(3)", "line 4: SystemExit: 3; called with dims"),
         ("return [1]", "it returns a list, not a dict of arrays by input name"),
         ("return {1: 2}", "it returns a dict, not a dict of arrays by input name"),
-        ("return {'x': object()}", "what it returns for 'x' is no array of numbers or text"),
+        ("return {'x': object()}", "its value for 'x' is not an array of numbers or text"),
         ("return {'x': np.zeros((dims['batch'], 4))}", "'x' is float64, the model takes float32; convert it"),
         ("return {'x': np.zeros((7, 4), 'f4')}", "it makes 'x' of shape [7, 4] for dims {'batch': 2}; take the sizes"),
         ("return {'x': np.zeros((dims['batch'], 5), 'f4')}", "'x' has shape [2, 5], the model takes [batch, 4]"),
@@ -92,7 +92,8 @@ BODY = "import numpy as np\n\ndef make(dims, seed):\n    {}\n"
         ("return {'xx': np.zeros(1)}", "the model has no input 'xx'; did you mean 'x'?"),
         (
             "return {'x': np.random.default_rng().random((dims['batch'], 4), 'f4')}",
-            "it makes other arrays when called again with the same seed; draw from np.random.default_rng(seed) only",
+            "it returns different arrays when called again with the same seed; draw from "
+            "np.random.default_rng(seed) only",
         ),
         ("import os; os.abort()", "crashed with SIGABRT"),
     ],

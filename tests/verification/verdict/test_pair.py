@@ -50,7 +50,7 @@ def test_by_name_does_not_mind_the_order() -> None:
     )
     found = surgery.verify(model(), other)
     assert found.verdict.status == "equal"
-    assert found.signature == ("the inputs stand in another order", "the outputs stand in another order")
+    assert found.signature == ("the inputs have another order", "the outputs have another order")
     found = surgery.verify(model(), other, by="position")
     assert found.verdict.status == "different"
     assert found.verdict.message == "input 'x' (B's 'i') is tensor(float) in A and tensor(int64) in B"
@@ -72,7 +72,8 @@ def test_counts_have_to_agree_by_position() -> None:
     with pytest.raises(UsageError) as caught:
         surgery.verify(model(), fewer, by="position")
     assert str(caught.value) == (
-        "cannot match by position: A has 2 inputs (x, i), B has 1 input (a); match by name, or make them alike"
+        "cannot match by position: A has 2 inputs (x, i), B has 1 input (a); match by name, or give both the same "
+        "number"
     )
 
 

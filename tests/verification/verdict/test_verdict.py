@@ -150,7 +150,7 @@ def test_rounding_is_close_and_tells_the_needed_tolerance():
     exact = _between(io, before, after, Parity.EXACT)
     assert exact.status == "different"
     assert exact.needed == verdict.needed
-    assert "promised to be bit-identical" in exact.message
+    assert "declared bit-identical" in exact.message
 
 
 def test_the_tolerance_of_the_recipe_decides():
@@ -451,7 +451,7 @@ def test_outputs_that_prove_nothing_are_vacuous(io, before, why):
     # Nothing but the structure speaks for it.
     assert verdict.status == "equal", verdict
     assert "the outputs prove nothing" in verdict.message
-    assert "depend on no changed node" in verdict.message
+    assert "do not depend on changed nodes" in verdict.message
     assert why in verdict.message
 
 
