@@ -82,7 +82,7 @@ def _mask(mask: Value, new: Builder) -> Value:
     assert extents is not None
     if len(extents) < 3:
         return mask
-    new.require(extents[-3] == 1, "the mask differs from head to head")
+    new.require(extents[-3] == 1, "the mask differs between heads")
     if len(extents) == 3:
         return mask
     return new.node("Unsqueeze", mask, new.constant(np.array([1], np.int64), "axes"))

@@ -73,7 +73,7 @@ def _fuse(softmax: Node, found: Core, masks: Masks, new: Builder) -> Masks:
     if found.mask is not None:
         keys = (inputs.keys.shape or (None,) * 4)[1 if inputs.counts else 2]
         new.require(fits(found.mask, batch, count, queries, keys), "the mask is not known to fit the scores")
-        new.require(is_finite(found.mask), "the mask may hold infinities")
+        new.require(is_finite(found.mask), "the mask may contain infinities")
         key = found.mask, found.queries if queries is None else queries
         ready = {key: masks.get(key) or _prepared(found.mask, inputs, new)}
     counts = {} if inputs.counts is None else {"q_num_heads": inputs.counts[0], "kv_num_heads": inputs.counts[1]}

@@ -35,7 +35,9 @@ def absorb_neg(m: Match, new: Builder) -> Value:
             y = Add(a, n)
         }
     """
-    m.require(m.root.opset >= 7, "before opset 7 operands are broadcast in another way")
+    m.require(m.root.opset >= 7, "before opset 7 operands are broadcast differently")
     op = {"Add": "Sub", "Sub": "Add"}.get(m.root.op, m.root.op)
-    m.require(op != "Div" or (m.a.dtype is not None and m.a.dtype.is_floating_point()), "the quotient is not of floats")
+    m.require(
+        op != "Div" or (m.a.dtype is not None and m.a.dtype.is_floating_point()), "the quotient is not floating point"
+    )
     return new.node(op, m.a, m.b)

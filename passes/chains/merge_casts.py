@@ -41,11 +41,11 @@ def merge_casts(m: Match, new: Builder) -> Value:
         }
     """
     first, middle, last = ("" if value.dtype is None else value.dtype.name for value in (m.x, m.a, m.y))
-    m.require(middle in _ROOMS.get(first, ()), "the type in the middle may lose something")
+    m.require(middle in _ROOMS.get(first, ()), "the intermediate type may lose information")
     if first == last:
         same: Value = m.x
         return same
     fits = last == "BOOL" or last in _FLOATS or last in _ROOMS[first]
     by_integers = first not in _FLOATS and middle not in _FLOATS and last not in _FLOATS
-    m.require(fits or (by_integers and last != "STRING"), "numbers that are too large may become others")
+    m.require(fits or (by_integers and last != "STRING"), "numbers out of range may change")
     return new.node("Cast", m.x, to=m.node("y").attr("to"))

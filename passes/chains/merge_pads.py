@@ -33,7 +33,7 @@ def merge_pads(m: Match, new: Builder) -> Value:
     """
     m.require(m.inner == m.outer == "constant", "the mode is not 'constant'")
     pads, values = zip(*(_pads(m.node(name)) for name in "ay"))
-    m.require(None not in pads, "the pads are not constant, or for some axes only")
+    m.require(None not in pads, "the pads are not constant, or only for some axes")
     m.require(min((*pads[0], *pads[1]), default=0) >= 0, "a Pad crops")
     m.require(_is_same(*values), "the values differ, or are not constant")
     total = [one + other for one, other in zip(*pads)]

@@ -43,7 +43,7 @@ def merge_reductions(graph: Graph) -> None:
 
 def _merge(node: Node, reader: Node, new: Builder) -> None:
     new.require(not node.outputs[0].is_output, "the reduction is a graph output")
-    new.require(not has_parameters(node), "the caller of the function gives an attribute of the reduction")
+    new.require(not has_parameters(node), "an attribute of the reduction is a parameter of the function")
     keeps = bool(node.attr("keepdims", 1))
     axes = _axes(node)
     shape, wanted = node.required_input(0).shape, reader.outputs[0].shape

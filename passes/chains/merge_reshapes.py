@@ -47,7 +47,7 @@ def _merge(first: Node, readers: list[Node], new: Builder) -> None:
         return
     merged = [_merged(first, reader, new.at(reader)) for reader in readers]
     for reader, value in zip(readers, merged):
-        new.require(value is not None, "the shapes have to be known to merge the two")
+        new.require(value is not None, "the shapes must be known to merge the two")
         assert value is not None
         new.replace(reader.outputs[0], value)
 

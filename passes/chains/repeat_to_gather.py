@@ -36,7 +36,7 @@ def repeat_to_gather(m: Match, new: Builder) -> Value:
         }
     """
     found = _repeated(m)
-    m.require(found is not None, "this is not the repetition of an axis of known extent")
+    m.require(found is not None, "this is not a repetition along an axis of known extent")
     assert found is not None
     axis, positions = found
     m.require(len(positions) <= MOST, "the list of positions would be long")

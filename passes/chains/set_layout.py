@@ -60,7 +60,7 @@ def set_layout(
 
 def _require_image(value: Value, layout: str) -> None:
     if value.dtype is None:
-        raise UsageError(f"'{value.name}' is no tensor, and has no layout")
+        raise UsageError(f"'{value.name}' is not a tensor and has no layout")
     if value.rank != len(layout):
         known = "is not known" if value.rank is None else f"is {value.rank}"
         raise UsageError(f"the rank of '{value.name}' {known}, and {layout} is a layout of {len(layout)} dims")

@@ -75,10 +75,10 @@ def _replace(graph: Graph, node: Node, first: Node) -> None:
     pairs = [(old, kept) for old, kept in zip(node.outputs, first.outputs) if old.name]
     with graph.site(node) as new:
         new.require(not node.is_random, "the operator is random")
-        new.require(_is_known(graph, node), "the operator is not of the ONNX standard")
+        new.require(_is_known(graph, node), "the operator is not part of the ONNX standard")
         for old, kept in pairs:
             taken = kept.is_output or kept.scope is not old.scope
-            new.require(not (old.is_output and taken), "both results are outputs, each with a name of its own")
+            new.require(not (old.is_output and taken), "both results are outputs with different names")
         for old, kept in pairs:
             new.replace(old, kept)
 

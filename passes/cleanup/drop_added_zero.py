@@ -38,6 +38,6 @@ def _replace(node: Node, value: Value, new: Builder) -> None:
     result = node.outputs[0]
     new.require(
         value.is_never_minus_zero or not result.shows_sign_of_zero,
-        "something divides by the result, and there the sign of a zero decides",
+        "a consumer divides by the result, where the sign of a zero matters",
     )
     new.replace(result, value)

@@ -175,14 +175,14 @@ class _Folding:
         foldable = False
         with self.graph.site(node) as new:
             new.require(not node.is_random, "the operator is random")
-            new.require(not node.has_subgraphs, "control flow is left as it is")
-            new.require(node.domain in STANDARD, "the operator is not of the ONNX standard")
+            new.require(not node.has_subgraphs, "control flow is not folded")
+            new.require(node.domain in STANDARD, "the operator is not part of the ONNX standard")
             new.require(
                 not self.keep_dequantize or node.op != "DequantizeLinear", "the dequantized constant would be larger"
             )
             new.require(
                 node.op in MOVES or all(v.dtype is None or v.dtype.name not in HALF for v in node.outputs if v.name),
-                "a runtime may leave out the rounding to half precision",
+                "a runtime may skip the rounding to half precision",
             )
             new.require(
                 not any(attribute.is_ref() for attribute in node.attributes.values()),
@@ -206,7 +206,7 @@ class _Folding:
                 continue
             growth, price = expected_growth(value) if _copied(value) is None else (0, 0)
             with self.graph.site(node) as new:
-                new.require(not growth or moved_from(value) is None, "a tied weight would become two")
+                new.require(not growth or moved_from(value) is None, "a tied weight would be duplicated")
                 new.require(self.room.has(growth), "the file would grow by more than max_growth")
                 prices[value] = price
             if value not in prices:

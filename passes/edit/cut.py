@@ -25,7 +25,7 @@ def cut(graph: Graph, *, inputs: TensorNames | None = None, outputs: TensorNames
         g (float[2] x) => (float[2] y, float[2] z) { a = Relu(x) b = Exp(a) y = Neg(b) z = Abs(x) }
     """
     if not inputs and not outputs:
-        raise UsageError("cut does not know where", todo="name tensors in 'inputs' or 'outputs'")
+        raise UsageError("the place to cut is missing", todo="name tensors in 'inputs' or 'outputs'")
     starts = [value for value in graph.tensors(inputs or ()) if not value.is_input or value.is_overridable]
     ends = graph.tensors(outputs or ())
     _require_use(graph, starts, ends)
@@ -52,6 +52,6 @@ def _require_use(graph: Graph, starts: list[Value], ends: list[Value]) -> None:
     read = {value for node in main_nodes(graph) for value in graph.reads(node)}
     for value in starts:
         if value in ends:
-            raise UsageError(f"'{value.name}' would be both an input and an output", todo="leave it out on one side")
+            raise UsageError(f"'{value.name}' would be both an input and an output", todo="omit it on one side")
         if value not in read:
-            raise UsageError(f"nothing reads '{value.name}'", todo="leave it out of the inputs")
+            raise UsageError(f"nothing reads '{value.name}'", todo="omit it from the inputs")

@@ -78,7 +78,9 @@ def embed_preprocessing(
 
 def _require_plain(port: Value) -> None:
     if port.dtype is None or not port.dtype.is_floating_point():
-        raise UsageError(f"the input '{port.name}' is not a tensor of reals", todo="an image is made into such a one")
+        raise UsageError(
+            f"the input '{port.name}' is not a tensor of real numbers", todo="an image is converted to this type"
+        )
     if port.rank != 4:
         known = "is not known" if port.rank is None else f"is {port.rank}"
         raise UsageError(f"the rank of '{port.name}' {known}, and images have 4 dims")

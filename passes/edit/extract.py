@@ -36,7 +36,7 @@ def extract(
     """
     if nodes is not None:
         if inputs or outputs:
-            raise UsageError("extract takes either 'nodes' or 'inputs' and 'outputs'", todo="leave one of them out")
+            raise UsageError("extract takes either 'nodes' or 'inputs' and 'outputs'", todo="omit one of them")
         starts, ends = _boundary(graph, outermost(graph, graph.select(nodes)))
     elif inputs or outputs:
         starts, ends = graph.tensors(inputs or ()), graph.tensors(outputs or ()) or graph.outputs()
@@ -67,11 +67,11 @@ def _require_closed(graph: Graph, starts: list[Value], ends: list[Value], piece:
     """Raise UsageError unless the piece needs the tensors that it begins at, and no other input of the model."""
     both = next((value for value in starts if value in ends), None)
     if both is not None:
-        raise UsageError(f"'{both.name}' would be both an input and an output", todo="leave it out on one side")
+        raise UsageError(f"'{both.name}' would be both an input and an output", todo="omit it on one side")
     read = {value for node in piece for value in graph.reads(node)}
     useless = next((value for value in starts if value not in read), None)
     if useless is not None:
-        raise UsageError(f"the outputs do not depend on '{useless.name}'", todo="leave it out of the inputs")
+        raise UsageError(f"the outputs do not depend on '{useless.name}'", todo="omit it from the inputs")
     needed = [value for value in graph.inputs() if value in read or value in ends]
     more = [f"'{value.name}'" for value in needed if value not in starts and not value.is_overridable]
     if starts and more:

@@ -41,7 +41,7 @@ def outline(
     if min_nodes < 1:
         raise UsageError("min_nodes must be at least 1")
     if domain in ("", "ai.onnx", *_STANDARD) or not name:
-        raise UsageError(f"a function needs a name, and a domain of its own, not '{domain}'")
+        raise UsageError(f"a function needs a name, and a separate domain, not '{domain}'")
     if blocks is not None:
         _outline_named(graph, blocks, name, domain)
         return
@@ -57,7 +57,7 @@ def _outline_named(graph: Graph, pattern: str, name: str, domain: str) -> None:
         raise UsageError(f"{number} nodes with names such as '{pattern}/...'", todo="'surgery inspect' lists names")
     found = families(graph, groups)
     if not found:
-        raise UsageError(f"no two of the {len(groups)} blocks '{pattern}' are alike")
+        raise UsageError(f"no two of the {len(groups)} blocks '{pattern}' are equal")
     for family in found:
         for block in family.blocks:
             caught = between(graph, block)
@@ -69,7 +69,7 @@ def _outline_named(graph: Graph, pattern: str, name: str, domain: str) -> None:
     for group in groups:
         if tuple(group) not in alike:
             with graph.site(group[0]) as new:
-                new.require(False, "no other block is like this one")
+                new.require(False, "no other block equals this one")
 
 
 def _outline(graph: Graph, family: Family, name: str, domain: str) -> None:

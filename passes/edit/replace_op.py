@@ -57,7 +57,7 @@ def replace_op(
     """
     domain, _, name = op.rpartition("::")
     if not name or (domain == "ai.onnx"):
-        raise UsageError(f"'{op}' is no operator", todo="write Relu, or my.domain::Name")
+        raise UsageError(f"'{op}' is not an operator", todo="write Relu, or my.domain::Name")
     with asked(graph) as new:
         for node in graph.select(nodes):
             wanted = _attributes(node, op, attributes or {}, rename_attributes or Renames())
@@ -107,7 +107,7 @@ def _tensor(graph: Graph, node: Node, name: str | None) -> Value | None:
         return None
     value = graph.tensors([name])[0]
     if graph.in_function(node):
-        raise UsageError(f"'{name}' is not seen inside the function", where=f"node '{node.label}'")
+        raise UsageError(f"'{name}' is not visible inside the function", where=f"node '{node.label}'")
     return value
 
 

@@ -76,7 +76,7 @@ def replace_subgraph(
             require_fit(value, part.ports[name], f"the input '{name}' of {part.name}")
     for name, value in results.items():
         if name in part.ports:
-            require_fit(part.ports[name], value, f"'{value.name}', whose place it is to take,")
+            require_fit(part.ports[name], value, f"'{value.name}', which it replaces,")
     with asked(graph, region.nodes[-1]) as new:
         made = dict(zip(part.outputs, part.build(new, operands)))
         for name, value in results.items():

@@ -34,7 +34,7 @@ def fuse_clip(m: Match, new: Builder) -> Value:
     """
     require_operator(m, "Clip", 12)
     m.require(is_plain(m.low, m.x) and is_plain(m.high, m.x), "a bound is not one constant number")
-    m.require(m.low.scalar <= m.high.scalar, "the bounds are the wrong way round")
+    m.require(m.low.scalar <= m.high.scalar, "the bounds are reversed")
     return new.node("Clip", m.x, _scalar(new, m.low), _scalar(new, m.high))
 
 

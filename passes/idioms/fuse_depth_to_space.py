@@ -35,7 +35,7 @@ def fuse_depth_to_space(m: Match, new: Builder) -> Value:
     require_operator(m, "DepthToSpace", 11)
     require_before_28(m, "DepthToSpace")
     mode, at = ORDERS.get(tuple(m.perm or ()), ("", 0))
-    m.require(mode, "the transposition is another one")
+    m.require(mode, "the permutation is different")
     block = block_of(m.r, m.x, at)
     n, depth, height, width = m.x.shape
     inner = [n, height, width]

@@ -67,5 +67,5 @@ def fuse_gelu_tanh(m: Match, new: Builder) -> Value:
     op = gelu(m, new, "com.microsoft::FastGelu")
     if op == "Gelu":
         return new.node(op, m.x, approximate="tanh")
-    m.require(m.x.rank, "FastGelu takes no scalar, and the rank is 0 or not known")
+    m.require(m.x.rank, "FastGelu does not accept scalars, and the rank is 0 or unknown")
     return new.node(op, m.x)

@@ -36,5 +36,5 @@ def fuse_hard_swish(m: Match, new: Builder) -> Value:
     require_type(m, "HardSwish", m.x)
     require_plain_constants(m, m.x)
     line = (m.slope, m.shift) if hasattr(m, "slope") else (1 / 6, 0.5)
-    m.require(abs(line[0] - 1 / 6) < 1e-7 and line[1] == 0.5, "the HardSigmoid is another one")
+    m.require(abs(line[0] - 1 / 6) < 1e-7 and line[1] == 0.5, "the HardSigmoid has other parameters")
     return new.node("HardSwish", m.x)

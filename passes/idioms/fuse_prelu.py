@@ -42,7 +42,7 @@ def fuse_prelu(m: Match, new: Builder) -> Value:
             y = Sub(p, l)
         }
     """
-    m.require(m.root.opset >= 7, "before opset 7 operands are broadcast in another way")
+    m.require(m.root.opset >= 7, "before opset 7 operands are broadcast differently")
     require_plain_constants(m, m.x)
     m.require(m.broadcasts_to(m.slope, m.x), "the slope may enlarge the result")
     require_type(m, "PRelu", m.x)

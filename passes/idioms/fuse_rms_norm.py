@@ -44,6 +44,6 @@ def fuse_rms_norm(m: Match, new: Builder) -> Value:
     source, attributes = normalized(m, "RMSNormalization", 0 if own else 23)
     scale = over_normalized(new, getattr(m, "scale", None), source, int(attributes["axis"]))
     if own:
-        m.require(attributes["axis"] == -1, "BranchwiseRMSNorm is over the last axis alone")
+        m.require(attributes["axis"] == -1, "BranchwiseRMSNorm supports the last axis only")
         return new.node(BRANCHWISE, source, scale, epsilon=attributes["epsilon"], num_branches=1)
     return new.node("RMSNormalization", source, scale, attributes=attributes)

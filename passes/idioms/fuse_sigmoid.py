@@ -31,7 +31,7 @@ def fuse_sigmoid(m: Match, new: Builder) -> Value:
             y = Div(one, p)
         }
     """
-    m.require(m.root.opset >= 7, "before opset 7 operands are broadcast in another way")
+    m.require(m.root.opset >= 7, "before opset 7 operands are broadcast differently")
     require_plain_constants(m, m.x)
     require_tolerant_readers(m)
     return new.node("Sigmoid", m.x)

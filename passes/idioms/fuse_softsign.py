@@ -26,7 +26,7 @@ def fuse_softsign(m: Match, new: Builder) -> Value:
             y = Div(x, p)
         }
     """
-    m.require(m.root.opset >= 7, "before opset 7 operands are broadcast in another way")
+    m.require(m.root.opset >= 7, "before opset 7 operands are broadcast differently")
     require_type(m, "Softsign", m.x)
     require_plain_constants(m, m.x)
     return new.node("Softsign", m.x)

@@ -42,7 +42,9 @@ def fuse_swish(m: Match, new: Builder) -> Value:
     own = takes_own(new, QUICK_GELU, m.x)
     if not own:
         require_operator(m, "Swish", 24)
-        m.require(m.root.opset == 24, "ONNX Runtime computes Swish by its body, and finds that at opset 24 only")
+        m.require(
+            m.root.opset == 24, "ONNX Runtime computes Swish through its function body, which it only has at opset 24"
+        )
         require_type(m, "Swish", m.x)
     require_plain_constants(m, m.x)
     scaled = m.root.op == "Mul" and m.node("s").input(0) != m.x

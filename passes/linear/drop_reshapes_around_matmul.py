@@ -46,7 +46,7 @@ def _require_rows(front: Node, node: Node, back: Node, new: Builder) -> None:
         new.require(False, "the shapes around the product are not known")
         return
     new.require(front.scope is node.scope is back.scope, "the Reshapes are in another graph")
-    new.require(len(matrix) == len(product) == 2 and matrix[-1] == stack[-1], "the Reshape in front mixes rows")
+    new.require(len(matrix) == len(product) == 2 and matrix[-1] == stack[-1], "the Reshape before it mixes rows")
     new.require(
         product[-1] == result[-1] and stack[:-1] == result[:-1], "the Reshape after it changes the axes of the rows"
     )

@@ -24,7 +24,7 @@ def fuse_matmul_add(m: Match, new: Builder) -> Value:
             y = Add(t, bias)
         }
     """
-    m.require(m.root.opset >= 7, "before opset 7 operands are broadcast in another way")
+    m.require(m.root.opset >= 7, "before opset 7 operands are broadcast differently")
     m.require(m.a.rank == 2 and m.b.rank == 2, "MatMul is not two-dimensional")
     m.require(m.broadcasts_to(m.bias, m.t), "the bias may enlarge the result")
     m.require(new.target.computes("Gemm", m.t.dtype, m.root.opset), "Gemm is not computed in this type")

@@ -67,7 +67,7 @@ def _check(graph: Graph, to: int) -> None:
     """Raise UsageError for an opset that no model can be taken down to, or not this one."""
     found = highest(graph)
     if to < OLDEST:
-        raise UsageError(f"opset {to} is too old", todo=f"opset {OLDEST} is the oldest that models are taken down to")
+        raise UsageError(f"opset {to} is too old", todo=f"opset {OLDEST} is the oldest supported target")
     if to > found > 0:
         raise UsageError(f"the model has opset {found}, and {to} is newer", todo="use upgrade-opset")
     if found > WRITTEN:

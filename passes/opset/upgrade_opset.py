@@ -44,7 +44,7 @@ def upgrade_opset(graph: Graph, *, to: int = 21) -> None:
         raise UsageError(f"opset {to} is not known here", todo=f"opset {NEWEST} is the newest")
     newest = max(graph.opset, *(function.opset_imports.get("", 0) for function in graph.functions.values()), 0)
     with graph.site() as new:
-        new.require(newest <= to, "the model has a newer opset, and this pass does not go back")
+        new.require(newest <= to, "the model has a newer opset, but this pass does not downgrade")
     if newest > to:
         return
     blockers = upgrade(graph, Builder(graph, None), to)

@@ -104,7 +104,7 @@ def _embedding(total: Value) -> Embedding:
     dims, add = total.shape, total.producer
     known = dims is not None and len(dims) == 3 and None not in dims and isinstance(dims[-1], int) and dims[-1] > 0
     if add is None or add.op != "Add" or dims is None or not known:
-        raise Refusal("what is normalized is no sum of three dims with a known number of channels")
+        raise Refusal("the normalized value is not a sum of rank 3 with a known number of channels")
     parts: list[Value] = []
     pending = [add.required_input(1), add.required_input(0)]
     while pending:

@@ -33,7 +33,7 @@ def fuse_skip_layer_norm(m: Match, new: Builder, *, always: bool = False) -> Val
         }
 
     Options:
-        always: Fuse where the target prefers the sum and the norm apart too, as ort-cpu does.
+        always: Fuse where the target prefers separate nodes for the sum and the norm too, as ort-cpu does.
     """
     m.require(not any(value.is_used for value in m.root.outputs[1:]), "the mean or the deviation is read too")
     return skip_norm(m, new, "com.microsoft::SkipLayerNormalization", m.shift, always=always)

@@ -34,6 +34,6 @@ def fuse_skip_rms_norm(m: Match, new: Builder, *, always: bool = False) -> Value
         }
 
     Options:
-        always: Fuse where the target prefers the sum and the norm apart too, as ort-cpu does.
+        always: Fuse where the target prefers separate nodes for the sum and the norm too, as ort-cpu does.
     """
     return skip_norm(m, new, SIMPLIFIED, None, always=always)

@@ -39,10 +39,10 @@ def drop_needless_qdq(graph: Graph) -> None:
             value = quantize.required_input(0)
             new.require(not value.is_constant, "the rounded value is constant")
             new.require(not quantize.outputs[0].is_output, "the integers are an output of the graph")
-            new.require(all(reader.op in DEQUANTIZE for reader in readers), "something else reads the integers")
+            new.require(all(reader.op in DEQUANTIZE for reader in readers), "the integers have other consumers")
             same = all(_parameters(reader) == _parameters(quantize) for reader in readers)
             new.require(same, "the integers are dequantized with another scale")
-            new.require(_repeats(quantize) or quantize not in needed, "an operator on integers needs it")
+            new.require(_repeats(quantize) or quantize not in needed, "an integer operator needs it")
             for reader in readers:
                 new.replace(reader.outputs[0], value)
 

@@ -93,7 +93,7 @@ def _quantize(node: Node, dynamic: Dynamic, min_size: int, new: Builder) -> None
 
 def _require_worth(weight: Value, min_size: int, new: Builder) -> None:
     tensor = weight.tensor
-    new.require(tensor is not None and weight.dtype == data_type("float"), "the weight is not of float32")
+    new.require(tensor is not None and weight.dtype == data_type("float"), "the weight is not float32")
     new.require(weight.size, "the weight is empty")
     new.require(tensor is not None and tensor.nbytes >= min_size, "the weight is smaller than min_size")
 

@@ -83,7 +83,7 @@ def quantize_static(
         with graph.site(node) as new:
             if isinstance(unit, Refusal):
                 raise unit
-            new.require(node in kept, "what it reads, or what reads it, is not in integers")
+            new.require(node in kept, "its producer or consumer does not compute in integers")
             quantizer.quantize(unit, new)
 
 

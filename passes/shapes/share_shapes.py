@@ -68,7 +68,7 @@ def share_shapes(graph: Graph) -> None:
         for demand in sharing.demands:
             maker.meet(demand)
         gain = len(sharing.computing) - len(sharing.kept) - len(maker.made)
-        new.require(gain > 0, "the shapes are computed by the fewest nodes already")
+        new.require(gain > 0, "the shapes are already computed by the fewest nodes")
 
 
 class _Sharing:

@@ -82,7 +82,7 @@ def _scan(node: Node) -> Iterations:
     extents = [value.shape[axis] for value, axis in zip(scanned, axes) if value.shape is not None]
     trips = next((extent for extent in extents if isinstance(extent, int)), None)
     if trips == 0:
-        raise Refusal("ONNX Runtime runs no Scan over nothing")
+        raise Refusal("ONNX Runtime does not run a Scan over an empty sequence")
 
     def arguments(trip: int, carried: list[Value | None], new: Builder) -> list[Value | None]:
         return [*carried, *(element(position, trip, new) for position in range(count))]

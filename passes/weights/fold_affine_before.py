@@ -53,7 +53,7 @@ def fold_affine_before(graph: Graph, *, keep_gelu: bool = False) -> None:
 
 def _fold(change: Affine, readers: list[Node], keep_gelu: bool, new: Builder) -> None:
     value = change.node.outputs[0]
-    new.require(not value.is_output, "the value in front of the layer is an output")
+    new.require(not value.is_output, "the value before the layer is an output")
     new.require(
         all(reader.scope is change.node.scope for reader in readers), "the chain crosses the boundary of a subgraph"
     )
@@ -114,7 +114,7 @@ def _fold_half(change: Affine, product: Node, new: Builder) -> None:
     """Let the layers after a product take in a factor of one of its sides."""
     side, value = change.node.outputs[0], product.outputs[0]
     readers = value.consumers
-    new.require(not value.is_output and not side.is_output, "the value in front of the layer is an output")
+    new.require(not value.is_output and not side.is_output, "the value before the layer is an output")
     new.require(side.reads == 1, "the factor is read by others")
     new.require(
         all(node.scope is product.scope for node in (change.node, *readers)),

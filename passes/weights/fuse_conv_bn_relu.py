@@ -97,7 +97,7 @@ def _parameters(activation: Node, new: Builder) -> list[float] | None:
         case "Clip":
             limit = float(np.finfo(np.float32).max)
             bounds = [_bound(activation, 1, "min", -limit, new), _bound(activation, 2, "max", limit, new)]
-            new.require(bounds[0] <= bounds[1], "the bounds of the Clip are the wrong way round")
+            new.require(bounds[0] <= bounds[1], "the bounds of the Clip are reversed")
             return bounds
     return None
 

@@ -43,7 +43,7 @@ def merge_constants(graph: Graph) -> None:
             alone = outer.data.reads == 1 and not outer.data.is_output
             new.require(alone, "the value in between is read by others")
             steps = any(reader.op in STEPPING for reader in node.outputs[0].consumers)
-            new.require(not steps, "the result is rounded to steps, and its last digit may decide")
+            new.require(not steps, "the result is rounded, and its last digit may matter")
             merged = _merge(inner, outer, new)
             new.replace(node.outputs[0], merged)
         if node.is_removed:
@@ -72,7 +72,7 @@ def _merge(inner: Affine, outer: Affine, new: Builder) -> Value:
     if not inner.shifts and not outer.shifts:
         adds = any(step.node.op in ("Add", "Sub") for step in (inner, outer))
         kept = not adds or not outer.node.outputs[0].shows_sign_of_zero
-        new.require(kept, "something divides by the result, and there the sign of a zero that is added decides")
+        new.require(kept, "a consumer divides by the result, where the sign of an added zero matters")
         return new.node("Mul", data, _rounded(np.broadcast_to(factor, shape), like, new))
     new.require((np.abs(shift) * CANCELS >= np.abs(parts[0]) + np.abs(parts[1])).all(), "the two constants cancel")
     constant = _rounded(np.broadcast_to(shift, shape), like, new)

@@ -80,7 +80,7 @@ def _one(node: Node, operand: Operand, result: str, new: Builder) -> Value:
     if len(result) == len(operand.labels):
         return new.node("Transpose", operand.value, perm=[operand.labels.index(label) for label in result] or None)
     kept = [label for label in operand.labels if label in result]
-    new.require("".join(kept) == result, "no operator sums and transposes at once")
+    new.require("".join(kept) == result, "no single operator sums and transposes")
     new.require(_type_name(operand.value) in TYPES, "ReduceSum is not computed in this type")
     axes = [axis for axis, label in enumerate(operand.labels) if label not in result]
     if node.opset < 13:

@@ -52,7 +52,7 @@ def folder(arguments: argparse.Namespace) -> CacheFolder:
 def asked(arguments: argparse.Namespace) -> CacheFolder | None:
     """Return the cache folder that the flags select, or None."""
     if arguments.cache is False and arguments.resume:
-        raise UsageError("--no-cache does not go with --resume", todo="leave one of them out")
+        raise UsageError("--no-cache does not go with --resume", todo="omit one of them")
     if arguments.cache is False or not (arguments.cache or arguments.cache_dir or arguments.resume):
         return None
     return folder(arguments)

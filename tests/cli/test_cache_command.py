@@ -109,7 +109,7 @@ def test_info_and_prune(place: Path, capsys: pytest.CaptureFixture[str]) -> None
         (("cache", "prune", "--all", "--max-size", "1MB"), "--all removes everything; omit --older-than and"),
         (("cache", "info", "--cache-dir", "model.onnx"), "model.onnx: the cache cannot be used: Not a directory; name"),
         ((*APPLY, "--cache-dir", "model.onnx"), "model.onnx: the cache cannot be used: Not a directory; name another"),
-        ((*APPLY, "--resume", "--no-cache"), "--no-cache does not go with --resume; leave one of them out"),
+        ((*APPLY, "--resume", "--no-cache"), "--no-cache does not go with --resume; omit one of them"),
     ],
 )
 def test_mistakes(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str) -> None:

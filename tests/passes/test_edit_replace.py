@@ -209,7 +209,7 @@ def test_weights_of_the_other_file_stay_there(tmp_path: Path) -> None:
             r"'x' is float\[N,2\], and the input 'x' of part.onnx",
         ),
         ("p (float[B,3] x) => (float[B,3] t) { t = Relu(x) }", r"'x' is float\[N,2\], and the input 'x' of part.onnx"),
-        ("p (float[B,2] x) => (int64[B,2] t) { t = Cast<to = 7>(x) }", "and 't', whose place it is to take, float"),
+        ("p (float[B,2] x) => (int64[B,2] t) { t = Cast<to = 7>(x) }", "and 't', which it replaces, float"),
         ("p (float[B,2] a, float[B,2] b) => (float[B,2] t) { t = Add(a, b) }", "do not match what the nodes read"),
         ("p (float[B,2] x) => (float[B,2] a, float[B,2] b) { a = Relu(x) b = Neg(x) }", "do not match what is read"),
         (

@@ -239,7 +239,7 @@ def test_attention_with_a_dropout_is_refused() -> None:
     found = explain(onnx.load(MODELS / "bert-tiny.onnx"), "fuse-attention")
     assert found.looked == {"Softmax": 12} and found.silent == ()
     (refusals,) = found.refusals
-    reason = "Dropout reads the probabilities of the Softmax in the place of a product with the values"
+    reason = "Dropout reads the probabilities of the Softmax instead of a product with the values"
     assert (refusals.reason, refusals.count) == (reason, 12)
 
 
