@@ -30,9 +30,9 @@ _ROOMS = {
 def merge_casts(m: Match, new: Builder) -> Value:
     """Merge a Cast to a wider type into the following Cast; remove both if the second restores the type.
 
-    Right because a type that holds all values of the first one changes none of them, so the second Cast finds what
-    the first one read. Not so from floats to integers, where it depends on the way what becomes of numbers that are
-    too large; nor by way of floats from one integer type to one that does not hold its values.
+    Right because a type that holds all values of the first one changes none of them, so the second Cast reads the
+    original values. Not merged are casts from floats to integers, where the result of an overflow depends on the
+    intermediate type, and casts through floats from an integer type to one that does not hold all its values.
 
     Example:
         g (float16[N] x) => (bfloat16[N] y) {

@@ -31,7 +31,7 @@ def set_layout(
     and one at an output that is still an image.
 
     Options:
-        layout: the layout that the ports are to have; before it they have the other one of as many dims.
+        layout: the new layout; the ports must have the opposite layout of the same rank.
         inputs: the inputs, by names or globs.
         outputs: the outputs, by names or globs.
 

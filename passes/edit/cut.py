@@ -9,16 +9,16 @@ from ._asked import asked, keep_outputs, main_nodes, require_type
 def cut(graph: Graph, *, inputs: TensorNames | None = None, outputs: TensorNames | None = None) -> None:
     """Cut the model at tensors: those in `inputs` become inputs, and those in `outputs` replace the outputs after them.
 
-    A tensor in `inputs` becomes an input of the model, and what computed it goes, as far as nothing else needs it, with
-    the inputs that only it read. A tensor in `outputs` becomes an output, and the outputs that depend on it go. All
-    other inputs and outputs stay, which is what sets this apart from `extract`.
+    A tensor in `inputs` becomes an input of the model; the nodes and inputs that only it needed are removed. A tensor
+    in `outputs` becomes an output, and the outputs that depend on it are removed. Unlike in `extract`, all other inputs
+    and outputs stay.
 
-    Right because each tensor that is left is computed as in the model: nodes of the model compute what the new inputs
-    are given, and each output is compared with the value that the model has there.
+    Right because the remaining tensors are computed as before: for verification, nodes of the original compute the new
+    inputs, and each output is compared with the value of the original.
 
     Options:
-        inputs: The tensors at which the model begins anew, by name or glob.
-        outputs: The tensors at which it ends, by name or glob.
+        inputs: The tensors that become inputs, by name or glob.
+        outputs: The tensors that become outputs, by name or glob.
 
     Example:
         # options: {inputs: a, outputs: b}

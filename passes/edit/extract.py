@@ -16,19 +16,18 @@ def extract(
     """Extract a submodel: only the nodes between the tensors `inputs` and the tensors `outputs`.
 
     The inputs and outputs of the piece are those tensors, in this order, with the names, types and dims that they have
-    in the model, inferred where they are not declared; so pieces that meet at a tensor fit together. Without `inputs`
-    the piece begins where the model does, without `outputs` it ends where that does. With `nodes` the piece is these
-    nodes: its inputs are what they read from others, its outputs what others read from them, and constants come along.
-    An initializer that callers may set stays one that they may set. What subgraphs capture and functions that are
-    called come along too.
+    in the model, inferred where they are not declared; so adjacent pieces fit together. Without `inputs`, the piece
+    begins at the inputs of the model; without `outputs`, it ends at its outputs. With `nodes`, the piece consists of
+    these nodes: its inputs are the values that they read from other nodes, its outputs the values that other nodes read
+    from them. Constants, captured values and called functions are included. Overridable initializers stay overridable.
 
-    Right because each tensor of the piece is computed as in the model: nodes of the model compute what the piece is
-    given, and its outputs are compared with the values that the model has there.
+    Right because the tensors of the piece are computed as in the model: for verification, nodes of the model compute
+    its inputs, and its outputs are compared with the values of the model.
 
     Options:
-        inputs: The tensors that callers give, by name or glob.
-        outputs: The tensors that callers get, by name or glob.
-        nodes: The nodes of the piece, in the place of `inputs` and `outputs`.
+        inputs: The tensors that become inputs, by name or glob.
+        outputs: The tensors that become outputs, by name or glob.
+        nodes: The nodes of the piece, instead of `inputs` and `outputs`.
 
     Example:
         # options: {inputs: a, outputs: b}

@@ -14,13 +14,13 @@ def remove_nodes(
 
     Without `connect` the first output gets the one input that is no constant, or the first of those that fits in type
     and shape. Another output that is read is an error, and so is an input that surely does not fit; where types or
-    shapes are not known, running the result tells. What only the nodes needed goes too. What the model computes is
-    another thing then, unless you say by `keeps` that it is not.
+    shapes are not known, running the result tells. What only the nodes needed goes too. This changes the results,
+    unless `keeps` declares otherwise.
 
     Options:
         nodes: The nodes.
         connect: Which input takes the place of which output, {output: input}, each counted from 0.
-        keeps: What stays of the results as you say, and is verified; by default nothing is compared.
+        keeps: The promise about the results, which is verified; by default, results are not compared.
 
     Example:
         # options: {nodes: {op: Clip}}
@@ -72,12 +72,12 @@ def bypass(graph: Graph, *, start: str, end: str, keeps: Keeps = "nothing") -> N
     """Bypass a part of the model: consumers of the tensor `end` read the tensor `start` instead.
 
     What lies between the two goes, as far as nothing else needs it. Their types and shapes must agree as far as they
-    are known. What the model computes is another thing then, unless you say by `keeps` that it is not.
+    are known. This changes the results, unless `keeps` declares otherwise.
 
     Options:
         start: The tensor that is read from then on.
         end: The tensor that was read before; it must not be needed for `start`.
-        keeps: What stays of the results as you say, and is verified; by default nothing is compared.
+        keeps: The promise about the results, which is verified; by default, results are not compared.
 
     Example:
         # options: {start: a, end: c}

@@ -30,7 +30,7 @@ from ._shared import BY_SIGN, require_plain_constants, require_type
 def fuse_prelu(m: Match, new: Builder) -> Value:
     """Turn relu(x) - slope · relu(-x), or the choice between x and slope · x by the sign of x, into PRelu.
 
-    Right because PRelu computes x for positive and slope · x for negative elements by its text. The slope, constant
+    Right because PRelu is defined as x for positive and slope · x for negative elements. The slope, constant
     or not, is broadcast to x and must not enlarge it.
 
     Example:

@@ -17,7 +17,7 @@ from ._shared import require_plain_constants, require_type
 def fuse_softsign(m: Match, new: Builder) -> Value:
     """Turn x / (1 + |x|) into Softsign.
 
-    Right because that is what Softsign computes by its text. The one must leave the shape of x.
+    Right because this is the definition of Softsign. The one must not enlarge x.
 
     Example:
         g (float[N,4] x) => (float[N,4] y) <float one = {1}> {

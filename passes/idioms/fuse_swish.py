@@ -26,9 +26,9 @@ WRITTEN_OUT = """
 def fuse_swish(m: Match, new: Builder) -> Value:
     """Turn x · sigmoid(α·x) into Swish.
 
-    Right because that is what Swish computes by its text (opset 24); with α = 1 it is SiLU. α must be one constant
-    number that leaves the shape of x. The sigmoid may be written out, as x / (1 + exp(-x)): where the exponential
-    overflows both are zero. From opset 25 on ONNX Runtime 1.31 does not run Swish, and the formula stays.
+    Right because this is the definition of Swish (opset 24); with α = 1 it is SiLU. α must be a constant scalar that
+    does not enlarge x. The sigmoid may be written out, as x / (1 + exp(-x)): where the exponential overflows both are
+    zero. From opset 25 on ONNX Runtime 1.31 does not run Swish, and the formula stays.
 
     A target that runs com.microsoft::QuickGelu, which computes the same in one kernel, gets that at every opset.
 

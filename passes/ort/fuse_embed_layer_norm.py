@@ -30,7 +30,7 @@ class Embedding:
 def fuse_embed_layer_norm(m: Match, new: Builder) -> Value:
     """Fuse the sum of two or three embeddings and the LayerNormalization over it into EmbedLayerNormalization.
 
-    Right because that is what com.microsoft::EmbedLayerNormalization computes by its text: rows of a table of words, of
+    Right because this is the definition of com.microsoft::EmbedLayerNormalization: rows of a table of words, of
     one of positions and, if there is one, of one of segments, their sum normalized over the last axis. That sum is its
     third output, which takes the place of the sum where others read it. Positions that count from 0 are those that the
     operator takes by itself; others are its input, whatever they are computed from. Segments that are all 0 add the

@@ -13,7 +13,7 @@ from ._sums import skip_norm
 def fuse_skip_layer_norm(m: Match, new: Builder, *, always: bool = False) -> Value:
     """Fuse the sum of a residual connection and the LayerNormalization over it into SkipLayerNormalization.
 
-    Right because that is what com.microsoft::SkipLayerNormalization computes by its text: the norm of input + skip +
+    Right because this is the definition of com.microsoft::SkipLayerNormalization: the norm of input + skip +
     bias over the last axis, and that sum as its fourth output, which takes the place of the sum where others read it.
     The kernel of ONNX Runtime 1.32 takes two or three dims; the skip has those of the input or, next to three, 1 or no
     dim of the batch. A bias is one number for each channel, added to either summand or to the sum, in an Add that

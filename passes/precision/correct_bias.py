@@ -46,7 +46,7 @@ class Found:
 def correct_bias(
     graph: Graph, *, reference: FilePath, nodes: NodeSelector | None = None, exclude: NodeSelector | None = None
 ) -> None:
-    """Shift biases so that the channels of each Conv and product have the means that float weights give them.
+    """Adjust biases so that the channels of each Conv and product have the same means as with float weights.
 
     What rounding or pruning of weights, and rounding of activations, does to a sum of many products has a mean that is
     not zero, and layers after it add up such shifts (Nagel et al. 2019, Data-Free Quantization Through Weight

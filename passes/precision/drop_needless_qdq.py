@@ -16,10 +16,10 @@ BETWEEN = frozenset({*MOVING, "Clip", "Relu"})
 def drop_needless_qdq(graph: Graph) -> None:
     """Remove each QuantizeLinear with its DequantizeLinear where no operator on integers needs the rounding.
 
-    A pair makes a runtime compute in integers what stands right before or after it. Where it stands between operators
-    that are computed in float32 it costs time and accuracy, as around an Add all of whose neighbours were left in
-    float32 to keep a budget. A pair directly after another one of the same scale and zero point rounds nothing, and
-    goes, too. Pairs around constants stay, and those whose integers something else reads.
+    A pair makes a runtime compute the adjacent operators in integers. Between operators that are computed in float32,
+    it costs time and accuracy, as around an Add whose neighbors all stay in float32 because of the budget. A pair
+    directly after another one with the same scale and zero point rounds nothing and is removed, too. Pairs around
+    constants stay, and so do those whose integers have other consumers.
 
     Example:
         g (float[N] x) => (float[N] y) <float s = {0.1}, uint8 z = {128}> {

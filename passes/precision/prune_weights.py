@@ -44,7 +44,7 @@ def prune_weights(
     exclude: NodeSelector | None = None,
     min_size: Size = 4096,
 ) -> None:
-    """Set the weights of least magnitude to zero, or take whole channels out of layers.
+    """Set the weights of smallest magnitude to zero, or remove whole channels of layers.
 
     Zeros by themselves make a file compress better, and feed runtimes with sparse kernels: `2:4`, two zeros in each
     four weights that are summed up, is what GPUs since Ampere compute at twice the rate. ONNX Runtime on a CPU is as
@@ -55,7 +55,7 @@ def prune_weights(
     sums over it. Where another operator reads it, such as the Add of a residual connection, or the caller does, its
     weights and its bias become zero instead.
 
-    Nothing is trained here: from a sparsity of 0.2 or so on most models need fine-tuning afterwards. Set a budget.
+    There is no training: from a sparsity of about 0.2 on, most models need fine-tuning afterwards. Set a budget.
 
     Options:
         sparsity: The share of each weight, or of its channels, that goes; 0.5 for 2:4.

@@ -18,14 +18,14 @@ LONGEST = 4
 def fold_affine_before(graph: Graph, *, keep_gelu: bool = False) -> None:
     """Fold constant factors and shifts of the input channels of a MatMul, Gemm or Conv into its weight.
 
-    Right because W·(f·x + h) + b is (W·f)·x + (W·h + b), with one f and h for each input channel or for all. A
-    shift needs a bias to go into, and a Conv that does not pad: its zeros would not be shifted. All readers must be
-    such layers. What is folded is Add, Sub, Mul, Div, Neg or a BatchNormalization in inference, but not the last
-    factor of an activation or a normalization: runtimes compute those in one kernel. The 0.5 of a Gelu by Erf is, where
-    the opset has no Gelu, wherever it stands in the product.
+    Right because W·(f·x + h) + b is (W·f)·x + (W·h + b), with one f and h for each input channel or for all. A shift
+    requires a bias, and a Conv without padding, because padded zeros would not be shifted. All readers must be such
+    layers. What is folded is Add, Sub, Mul, Div, Neg or a BatchNormalization in inference, but not the last factor of
+    an activation or a normalization: runtimes compute those in one kernel. The 0.5 of a Gelu by Erf is folded if the
+    opset has no Gelu, at any position in the product.
 
     Options:
-        keep_gelu: Keep the 0.5 of a Gelu by Erf too, by which ONNX Runtime, for one, knows it.
+        keep_gelu: Also keep the 0.5 of a Gelu by Erf, which ONNX Runtime and others need to recognize the Gelu.
 
     Example:
         g (float[N,1,4] x) => (float[N,1,4] y)

@@ -23,7 +23,7 @@ def fuse_conv_bn_relu(graph: Graph, *, target: Literal["standard", "onnxruntime"
     with constant bounds.
 
     Options:
-        target: "standard" keeps to operators of the ONNX standard; "onnxruntime" also makes FusedConv nodes
+        target: "standard" uses only operators of the ONNX standard; "onnxruntime" also makes FusedConv nodes
 
     Example:
         g (float[N,1,4,4] x) => (float[N,1,4,4] y)

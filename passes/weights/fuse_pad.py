@@ -17,10 +17,10 @@ NOT_NEGATIVE = {"Abs", "Exp", "HardSigmoid", "Relu", "Sigmoid", "Softmax", "Soft
 def fuse_pad(graph: Graph) -> None:
     """Merge a Pad into the Conv, AveragePool or MaxPool that reads it.
 
-    Right for Conv because it pads with zeros (the integer forms with their zero point), so the Pad must add just
-    these, around the spatial axes only. Right for AveragePool where the padding counts in the average. Right for
-    MaxPool where no number of the padding can win: it is minus infinity, or it is zero and the input is not
-    negative. A Pad that crops stays, and one that also something else reads.
+    Right for Conv because it pads with zeros (the integer forms with their zero point), so the Pad must add exactly
+    these, around the spatial axes only. Right for AveragePool if the average includes the padding. Right for MaxPool if
+    no padded element can be the maximum: it is minus infinity, or it is zero and the input is not negative. A Pad that
+    crops or has other consumers stays.
 
     Example:
         g (float[N,1,4] x) => (float[N,1,4] y) <int64[6] around = {0, 0, 1, 0, 0, 1}, float[1,1,3] w = {1, 2, 3}> {

@@ -20,10 +20,10 @@ STEPPING = {"Cast", "Ceil", "Equal", "Floor", "Greater", "GreaterOrEqual", "Less
 def merge_constants(graph: Graph) -> None:
     """Merge two adjacent additions of, or multiplications by, constants into one.
 
-    Right up to rounding because (x·a)·b is x·(a·b) and (x + a) + b is x + (a + b), likewise with Div, Sub and Neg;
-    the constant is computed in float64 and rounded once. A value between them that others read stays, and so do
-    two shifts that cancel, for adding a large number and taking it away again is a way to round. What is rounded or
-    compared right afterwards stays too: there the last digit may decide.
+    Right up to rounding because (x·a)·b is x·(a·b) and (x + a) + b is x + (a + b), likewise with Div, Sub and Neg; the
+    constant is computed in float64 and rounded once. Pairs whose intermediate value has other consumers stay, and so do
+    two shifts that cancel, because adding and subtracting a large number is a way to round. Values that are rounded or
+    compared directly afterwards also stay, because the last digit may matter there.
 
     Example:
         g (float[N,2] x) => (float[N,2] y) <float two = {2}, float[2] w = {3, 5}> {
