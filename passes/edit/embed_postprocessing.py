@@ -67,7 +67,7 @@ def embed_postprocessing(
 def _place(port: Value, axis: int) -> int:
     """Return the axis counted from the first."""
     if port.dtype is None:
-        raise UsageError(f"the output '{port.name}' is no tensor")
+        raise UsageError(f"the output '{port.name}' is not a tensor")
     if port.rank is None:
         raise UsageError(f"the rank of '{port.name}' is not known", todo="run infer-shapes, or declare its shape")
     if not -port.rank <= axis < port.rank:

@@ -1,4 +1,4 @@
-"""The APIs that a pass can be written in, told by the annotation of the first parameter of its function."""
+"""The APIs for passes, selected by the annotation of the first parameter of the function."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class EmissionChecker(NameChecker):
             self.wrong(f"'{names[0]}' is never read; {hint}", self.made[names[0]][1])
         absent = [name for name in self.wanted if name not in self.made and not self.names[name].optional]
         if absent and not idle:
-            self.errors.append(PatternError(f"no line makes '{absent[0]}', which the match returns"))
+            self.errors.append(PatternError(f"no line defines '{absent[0]}', which the match returns"))
 
     # Operands
 

@@ -42,7 +42,7 @@ def mark(m: Match, new: Builder) -> Value:
         ("y = Relu(a)\ny = Neg(b)", "line 2 of the pattern: 'y' is defined twice"),
         ("y = Relu(a)\na = Neg(b)", "line 1 of the pattern: 'a' is read before it is defined"),
         ("a = Relu(x)\ny = Neg(z)", "line 1 of the pattern: this is not connected"),
-        ("y = Concat(xs..., z)", "nothing may follow"),
+        ("y = Concat(xs..., z)", "must be the last input"),
         ("y = Mul(x, " + "1" * 5000 + ")", "the number is too long"),
         ("y = Relu<axis=>(x)", "expected a number, a string or a list"),
     ],
@@ -254,7 +254,7 @@ def test_a_rewrite_without_end_is_stopped() -> None:
     def again(m: Match, new: Builder) -> Value:
         return new.node("Neg", m.x)
 
-    with pytest.raises(PassError, match="without end"):
+    with pytest.raises(PassError, match="does not terminate"):
         fire("y = Neg(x)", "g (float[n] x) => (float[n] y) { y = Neg(x) }", again)
 
 

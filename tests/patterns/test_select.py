@@ -172,8 +172,8 @@ def test_tensors_are_found_in_the_order_of_their_names() -> None:
     [
         (["xx"], "there is no tensor 'xx'; did you mean 'x'?"),
         (["x", "k*"], "there is no tensor 'k*'"),
-        (["u"], "'u' is no tensor of the main graph"),
-        (["r"], "'r' is no tensor of the main graph"),
+        (["u"], "'u' is not a tensor of the main graph"),
+        (["r"], "'r' is not a tensor of the main graph"),
     ],
 )
 def test_a_tensor_that_is_not_there(names: list[str], told: str) -> None:

@@ -56,7 +56,7 @@ pytestmark = pytest.mark.usefixtures("passes", "shelf")
         ),
         (
             "fold-constants:\n    rounds: 1",
-            "3:5: 'rounds' stands next to 'fold-constants', not in it; indent it further",
+            "3:5: 'rounds' is at the same level as 'fold-constants', not in it; indent it further",
         ),
         (
             "fold-constants: {rounds: 1}\n    drop-dropout: {}",
@@ -103,9 +103,9 @@ def test_a_wrong_step_is_said_once() -> None:
 
 def test_options_next_to_the_name_are_checked_too() -> None:
     assert mistakes(step("fold-constants:\n    rouns: 1\n    deep: 2")) == [
-        "r.yaml:3:5: 'rouns' stands next to 'fold-constants', not in it; indent it further",
+        "r.yaml:3:5: 'rouns' is at the same level as 'fold-constants', not in it; indent it further",
         "r.yaml:3:5: pass 'fold-constants' has no option 'rouns'; did you mean 'rounds'?",
-        "r.yaml:4:5: 'deep' stands next to 'fold-constants', not in it; indent it further",
+        "r.yaml:4:5: 'deep' is at the same level as 'fold-constants', not in it; indent it further",
         mistakes(step("fold-constants: {deep: 2}"))[0].replace("2:22", "4:5"),
     ]
 

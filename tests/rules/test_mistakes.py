@@ -309,7 +309,7 @@ def test_mistakes_in_functions(old: str, new: str, expected: str) -> None:
     [
         ('dtype(x) == "float32"', 'a type is written as a word without quotes: float, float16, int64, ... @ "float32"'),
         ("dtype(x) in {float, 1}", "a type is written as a word without quotes: float, float16, int64, ... @ 1}"),
-        ("dtype(x) == float32", "the match has no name 'float32'; the type is called float @ float32"),
+        ("dtype(x) == float32", "the match has no name 'float32'; the name of this type is float @ float32"),
     ],
 )
 def test_what_a_type_is_compared_with_is_a_type(where: str, expected: str) -> None:

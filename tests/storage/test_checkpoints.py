@@ -157,18 +157,18 @@ def test_every_type_is_carried_or_refused(tmp_path: Path) -> None:
     ("header", "data", "words"),
     [
         (b"", b"", "JSON"),
-        (b"[]", b"", "no JSON object"),
+        (b"[]", b"", "not a JSON object"),
         (b'{"a": {}, "a": {}}', b"", "'a' twice"),
         (b"\xff\xfe{}", b"", "JSON"),
-        ({"a": entry([2], 0, 8)}, b"1234", "cut short"),
-        ({"a": entry([2], 0, 8)}, b"123456789", "1 bytes follow"),
+        ({"a": entry([2], 0, 8)}, b"1234", "truncated"),
+        ({"a": entry([2], 0, 8)}, b"123456789", "1 bytes at the end"),
         ({"a": entry([2], 0, 8), "b": entry([2], 4, 12)}, b"123456789012", "'b' overlaps"),
-        ({"a": entry([2], 0, 8), "b": entry([1], 12, 16)}, b"1234567890123456", "'b' leaves a hole"),
+        ({"a": entry([2], 0, 8), "b": entry([1], 12, 16)}, b"1234567890123456", "'b' has a gap"),
         ({"a": entry([3], 0, 8)}, b"12345678", "8 bytes"),
-        ({"a": entry([-2], 0, 8)}, b"12345678", "not understood"),
-        ({"a": {"dtype": "F32"}}, b"", "not understood"),
+        ({"a": entry([-2], 0, 8)}, b"12345678", "not recognized"),
+        ({"a": {"dtype": "F32"}}, b"", "not recognized"),
         ({"a": entry([2], 0, 1, "F4")}, b"1", "type F4"),
-        ({"a": [1]}, b"", "not understood"),
+        ({"a": [1]}, b"", "not recognized"),
     ],
 )
 def test_damaged_safetensors(tmp_path: Path, header: Any, data: bytes, words: str) -> None:
@@ -224,7 +224,7 @@ def test_wrong_indexes(tmp_path: Path) -> None:
         index.write_text(json.dumps({"weight_map": places}))
         assert words in refused(index)
     index.write_text("{}")
-    assert "no index" in refused(index)
+    assert "not an index" in refused(index)
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ SAMPLES = {
         zipped("bert/model.onnx"),
         "a zip archive with bert/model.onnx in it; unpack it first, with 'unzip m.onnx'",
     ),
-    "gzip": (gzip.compress(MODEL.SerializeToString()), "a file that gzip has packed; unpack it first, with 'gunzip"),
+    "gzip": (gzip.compress(MODEL.SerializeToString()), "a file compressed by gzip; unpack it first, with 'gunzip"),
     "tar": (tarred("bert/model.onnx"), "a tar archive with bert/model.onnx in it; unpack it first, with 'tar -xf"),
     "TensorRT": (b"ptrt" + bytes(60), "a TensorRT engine, which is compiled for one GPU; give the .onnx file"),
     "Paddle": (PADDLE, "a PaddlePaddle model; convert its folder with 'paddle2onnx"),
@@ -127,7 +127,7 @@ def test_a_model_that_is_cut_short_is_not_taken_for_something_else(share: float,
     model.graph.initializer.append(numpy_helper.from_array(np.ones(1000, np.float32), "w"))
     data = model.SerializeToString()
     found = refused(tmp_path / "m.onnx", data[: int(len(data) * share)])
-    assert "cut short" in found and found.endswith("; fetch or export it again")
+    assert "truncated" in found and found.endswith("; fetch or export it again")
 
 
 def test_folders_of_other_formats_are_named(tmp_path: Path) -> None:
