@@ -1,4 +1,4 @@
-"""Failures grouped by cause: what they say without names, numbers and paths."""
+"""Failures grouped by cause: messages without names, numbers and paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two runs of a batch next to each other: which models changed, and which of them for the worse."""
+"""Comparison of two batch runs: which models changed, and which of them got worse."""
 
 from __future__ import annotations
 

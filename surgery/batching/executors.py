@@ -1,4 +1,4 @@
-"""Who runs the models of a batch: processes of this machine, a dask cluster, or what an installed package offers."""
+"""The executors of a batch: local processes, a dask cluster, or an executor of an installed package."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What came of each model of a batch, in a SQLite file that survives the end of the process at any moment.
+"""The result of each model of a batch, in a crash-safe SQLite file.
 
 One process writes: the one that runs the batch. A model is `queued`, then `running`; it is `done` only when its output
-is in place. So what a killed run leaves as `running` may have an output that nothing vouches for, and runs again.
+is in place. So models that a killed run leaves as `running` may have an unverified output, and run again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Manifests: lists of models in a text file, JSON lines or CSV. Relative paths start at the folder of the manifest."""
+"""Manifests: lists of models in a text file, JSON lines or CSV.
+
+Relative paths are relative to the folder of the manifest.
+"""
 
 from __future__ import annotations
 

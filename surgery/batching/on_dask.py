@@ -1,4 +1,4 @@
-"""The executor of a dask cluster: a task for each model, each in a process of its own below the worker of dask.
+"""The executor of a dask cluster: one task per model, each in a separate child process of the dask worker.
 
 Starting workers is up to dask: by hand, with LocalCluster, or with the packages for SSH, Kubernetes, Slurm and others.
 They need surgery in the same version as here, and the same file system or URLs for models and results.

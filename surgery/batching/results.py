@@ -1,4 +1,4 @@
-"""The results of a batch as files: a line for each model in JSON lines, or a row in Parquet; and read back."""
+"""The results of a batch as files: one JSON line or Parquet row per model; writing and reading."""
 
 from __future__ import annotations
 

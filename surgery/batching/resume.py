@@ -1,4 +1,4 @@
-"""What is still to be done: the entries of this call, next to what the ledger knows of them."""
+"""The remaining work: the entries of this call, compared with the ledger."""
 
 from __future__ import annotations
 

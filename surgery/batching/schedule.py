@@ -1,4 +1,4 @@
-"""Run a batch: what the ledger says is to be done goes to an executor, and what comes back into the ledger."""
+"""Run a batch: pass the pending models of the ledger to an executor, and record the results in the ledger."""
 
 from __future__ import annotations
 

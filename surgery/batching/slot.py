@@ -1,4 +1,4 @@
-"""A place for one model at a time: a process that is warm, and is replaced when a model has ended it."""
+"""A slot for one model at a time: a warm process, which is replaced if a model ends it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the arguments of a batch to its models: files, folders, globs, manifests."""
+"""Resolve the arguments of a batch to models: files, folders, globs, manifests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models measured on inputs that the first of them accepts."""
+"""Measure models on inputs that the first of them accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process in which models are run, and what it refuses, as errors that name the model."""
+"""The process in which models run; its errors name the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The models that are measured: files as they are, or models in memory."""
+"""The measured models: files or models in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From two versions of a model to a cut that shows what is wrong with the second."""
+"""Find a cut of two versions of a model that shows the error of the second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensor data lent to onnx-graphsurgeon: mapped until a pass asks for it, and taken back where it did not change."""
+"""Lazy tensor data for onnx-graphsurgeon: mapped until a pass reads it, and reused if it did not change."""
 
 from __future__ import annotations
 

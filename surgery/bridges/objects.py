@@ -1,4 +1,4 @@
-"""Objects that are passes already: those of onnx-ir, and the rewrite rules of onnxscript."""
+"""Pass objects of other packages: those of onnx-ir, and the rewrite rules of onnxscript."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What onnx-graphsurgeon leaves behind of a model, remembered by its objects and put back after the pass.
+"""Features of a model that onnx-graphsurgeon drops, recorded per object and restored after the pass.
 
-What the pass did not change is written as it came, field by field; what it made new is written as onnx-graphsurgeon
-says. Objects are told by their identity, so that a pass may rename, move and reorder them.
+Unchanged fields are written as in the original; new ones as by onnx-graphsurgeon. Objects are tracked by identity, so a
+pass may rename, move and reorder them.
 """
 
 from __future__ import annotations

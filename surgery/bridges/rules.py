@@ -1,7 +1,7 @@
 """Rewrite rules of onnxscript: each application is a site, each match that a rule declines is a refusal.
 
-The rewriter of onnxscript drives; what it asks of a rule goes through here. That keeps the names of new initializers
-fresh, which it would take from others, and removes what the rules leave dead.
+The rewriter of onnxscript controls the loop and calls the rules through this module, which keeps the names of new
+initializers unique and removes dead nodes.
 """
 
 from __future__ import annotations

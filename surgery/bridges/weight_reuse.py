@@ -1,4 +1,4 @@
-"""Weights that a pass hands back as they were: found again, so that they are not written a second time."""
+"""Recognize unchanged weights in the result of a pass, so that they are not written again."""
 
 from __future__ import annotations
 

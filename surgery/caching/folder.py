@@ -1,4 +1,4 @@
-"""The folder of the cache: entries and tensors by what they are, written in one piece and checked when they are read.
+"""The cache folder: content-addressed entries and tensors, written atomically and checked when read.
 
     v1/runs/RUN/STEP.HISTORY    the outcome of a step, or another entry of runs with the same original and settings
     v1/tensors/12/1234...       the bytes of a new tensor, by their digest

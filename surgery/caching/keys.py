@@ -1,6 +1,6 @@
-"""What the outcome of a step depends on, as digests: the run around it, and the step itself.
+"""Digests of everything that the outcome of a step depends on: the run, and the step itself.
 
-What may depend on more than can be named here is not cached. `refusal` and `step_key` say what that is.
+Steps that may depend on more are not cached; see `refusal` and `step_key`.
 """
 
 from __future__ import annotations

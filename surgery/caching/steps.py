@@ -1,4 +1,4 @@
-"""The cache of the steps of a run: what the pipeline asks it, and what it tells it.
+"""The step cache of a run: lookups and updates by the pipeline.
 
 The name of an entry has two parts. The first is the digest of the model before the step and of the step itself. The
 second is the digest of what was committed or refused before, from the original on: later steps are compared with what

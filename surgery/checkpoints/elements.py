@@ -1,4 +1,4 @@
-"""The elements of an initializer, made of tensors of a checkpoint, a few rows at a time."""
+"""The elements of an initializer, computed from checkpoint tensors a few rows at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Import the weights of checkpoints into a model, and report what became of each tensor."""
+"""Import the weights of checkpoints into a model, and report the outcome for each tensor."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Patterns over names, with parts that the other name takes over.
+"""Name patterns with parts that are copied to the other name.
 
-`{i}` stands for one part of a name, up to a dot or a slash, `*` for any letters; after `re:` stands a regular
-expression over the whole name. The other name has them too: `{i}`, `*` in the same order, or `\\1`.
+`{i}` matches one component of a name, up to a dot or a slash, and `*` any characters; `re:` begins a regular expression
+for the whole name. The other name has them too: `{i}`, `*` in the same order, or `\\1`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What goes where: a source for each initializer, the layout of matrices, and what does not fit."""
+"""The import plan: a source for each initializer, the layout of matrices, and mismatches."""
 
 from __future__ import annotations
 

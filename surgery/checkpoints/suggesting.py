@@ -1,4 +1,4 @@
-"""Names that may belong together, for a person to confirm: nothing here is applied by itself.
+"""Suggested pairs of names, for the user to confirm: nothing is applied automatically.
 
 - A prefix that initializers have and tensors do not, or the other way round.
 - The node that reads an initializer has a path, `/encoder/layer.0/query/MatMul`, that is the name of the module.

@@ -1,4 +1,4 @@
-"""Causes: why nodes are in one model only, and what stands for them in the other one."""
+"""Causes: why nodes are in one model only, and what replaces them in the other."""
 
 from __future__ import annotations
 

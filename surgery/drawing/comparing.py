@@ -1,4 +1,4 @@
-"""Comparing: what `surgery diff` found of the nodes of two models, as changes of rows."""
+"""Comparing: the node differences of `surgery diff`, as changes of rows."""
 
 from __future__ import annotations
 

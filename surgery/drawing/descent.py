@@ -1,4 +1,4 @@
-"""Descent: which rows became which in a step, by what its sites say and by the lineage of the nodes."""
+"""Descent: which rows became which in a step, by its sites and the lineage of the nodes."""
 
 from __future__ import annotations
 

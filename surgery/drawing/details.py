@@ -1,4 +1,4 @@
-"""Details: what is told of a node when it is chosen."""
+"""Details: the information shown for a selected node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What groups of nodes look like: hashes that alike groups share, and an order of nodes that follows from structure."""
+"""Fingerprints of groups of nodes: hashes that equal groups share, and an order of nodes by structure."""
 
 from __future__ import annotations
 

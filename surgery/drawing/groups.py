@@ -1,4 +1,4 @@
-"""Groups: name scopes, functions and subgraphs as a tree, in which each row has its place."""
+"""Groups: name scopes, functions and subgraphs as a tree of all rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a row of items is cut: into turns of a pattern that follows itself, and at places that few values cross."""
+"""Cutting a row of items: into repetitions of a pattern, and at places that few values cross."""
 
 from __future__ import annotations
 

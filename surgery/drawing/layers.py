@@ -1,4 +1,4 @@
-"""Which row each box stands in: longest paths, then whatever hangs on one edge moves to the other end of it."""
+"""The row of each box: longest paths, then boxes with a single edge move to its other end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes as plain values: what a drawing tells of a node, so that no message has to be kept for it.
+"""Nodes as plain values, so that a drawing does not keep protobuf messages alive.
 
 A message of the protobuf runtime keeps the whole model alive that it is a part of. A history goes over many states of a
 model, hence it copies what it needs of the nodes that are new or changed, and of nothing else.

@@ -1,4 +1,4 @@
-"""Paths: the modules or name scopes that each row stands in, also where its own name does not say so.
+"""Paths: the modules or name scopes of each row, even if its own name does not show them.
 
 A node that a pass made stands in what the modules of the nodes it was made of have in common. Any other node of which
 nothing is known stands where its readers do, or else where what it reads stands.

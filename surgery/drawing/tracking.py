@@ -1,4 +1,4 @@
-"""Tracking: which nodes of a model are those of its state before, which are new, gone or altered.
+"""Tracking: which nodes of a model existed in its previous state, and which are new, removed or altered.
 
 A node is the same as long as it has its operator, and its name or the name of a result. Where a pass renames both, it
 is the same if it has its attributes and reads the same values. What is compared is one digest for each node, so that a

@@ -1,4 +1,4 @@
-"""Delta debugging over the sites of a pass: which of them make it fail, in few runs.
+"""Delta debugging over the sites of a pass: find those that make it fail, in few runs.
 
 A site depends on the sites before it and on none after it, and it is numbered when it is its turn. So what is tried
 first is to stop early: without all sites above number k, the first k are the very same sites with the very same

@@ -1,4 +1,4 @@
-"""The steps of a recipe that it can do without: found in it, taken out of it, and put back with other options."""
+"""The optional steps of a recipe: finding, removing and reinserting them with other options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run the steps of a recipe as transactions, one after the other, and record each.
+"""Run the steps of a recipe as transactions, in order, and record each.
 
 While a change is being verified, the passes after it may already run on it, see `surgery.engine.speculation`. A change
 that turns out wrong is rolled back with everything that was built on it.

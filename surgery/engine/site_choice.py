@@ -1,4 +1,4 @@
-"""Sites that a run leaves out on request, such as those that a plan skips.
+"""Sites that a run skips on request, such as those that a plan skips.
 
 A site depends on the sites before it and on none after it, so that leaving one out may change which sites follow and
 how they are numbered. The pass is run again until all that it applies is wanted.

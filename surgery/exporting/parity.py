@@ -1,4 +1,4 @@
-"""Does an exported model compute what the module computes?
+"""Comparison of an exported model with its module.
 
 The module is the original, and the model is judged as any changed one: on inputs drawn for its graph, at several sizes
 of each dynamic dim, with the same tolerances, and with the module in float64 where rounding is in doubt. Three things

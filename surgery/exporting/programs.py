@@ -1,4 +1,4 @@
-"""What a .pt2 program would run when `torch.export.load` reads it, found without reading it that way.
+"""Find the code that `torch.export.load` would run for a .pt2 program, without loading it.
 
 Loading unpickles constants and sample inputs, evaluates expressions of dims and guards as text, and looks up functions
 by name. A program of `torch.export.save` that has only tensors, operators of ATen and plain expressions runs nothing of

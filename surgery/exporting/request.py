@@ -1,4 +1,4 @@
-"""What `surgery export` is asked for: what to export, its inputs, the names of dynamic dims.
+"""The request of `surgery export`: the target, its inputs, and the names of dynamic dims.
 
 The inputs stand in a YAML file, or as arrays in a .npz file:
 

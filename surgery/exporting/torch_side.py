@@ -1,4 +1,4 @@
-"""PyTorch from here: calls to the worker in which it runs, with errors that a user understands."""
+"""The client side of PyTorch: calls to its worker, with errors for users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The side of PyTorch: load a module or a program, export it, run it. All of this runs in a worker process.
+"""The worker side of PyTorch: load a module or a program, export it, run it. All of this runs in a worker process.
 
 The functions keep what they loaded in this module, for as long as the worker lives.
 """

@@ -1,4 +1,4 @@
-"""Copies of graphs and of their nodes, with values and attributes put in the place of those that they name."""
+"""Copies of graphs and nodes, with substituted values and attributes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes and values in words, for messages: what a value is, where it comes from, what it holds."""
+"""Descriptions of nodes and values for messages."""
 
 from __future__ import annotations
 

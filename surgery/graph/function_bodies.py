@@ -1,4 +1,4 @@
-"""The body of a model-local function as a model of its own, in which types are known, and the way back."""
+"""The body of a model-local function as a separate model with known types, and back."""
 
 from __future__ import annotations
 

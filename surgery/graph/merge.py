@@ -1,4 +1,4 @@
-"""Another model that becomes part of a graph: its nodes, weights, functions and opsets, under names of their own."""
+"""Merging another model into a graph: its nodes, weights, functions and opsets, under unique names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an edit says of a changed model besides its graph: how what it takes and gives follows from the model before.
+"""How inputs and outputs of a changed model follow from the previous model, as declared by an edit.
 
 Verification runs the model before with these around it. They are data, so that a pass in a fork can hand them over.
 """

@@ -1,4 +1,4 @@
-"""What is known of a model while passes work on it, and the account of the pass that runs."""
+"""The state of a model while passes work on it, and the records of the running pass."""
 
 from __future__ import annotations
 

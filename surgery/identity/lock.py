@@ -1,4 +1,4 @@
-"""Locks: what the result of a recipe depends on, pinned in a file, so that a later run refuses or repeats it.
+"""Locks: the dependencies of a result, pinned in a file, so that a later run repeats it or is refused.
 
     format_version: 1
     recipe: bert

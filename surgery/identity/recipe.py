@@ -1,4 +1,4 @@
-"""The closure of a recipe: digests of all files that say what it does, and of its passes."""
+"""The closure of a recipe: digests of all files that define it, and of its passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model with sizes in the place of its dynamic dims, and with the bodies of functions in the place of their calls."""
+"""A model with sizes instead of dynamic dims, and with inlined functions."""
 
 from __future__ import annotations
 

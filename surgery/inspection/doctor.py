@@ -1,4 +1,4 @@
-"""What an installation is made of, and what is wrong with it: each check asks the thing itself.
+"""Checks of the installation: each check tests the component directly.
 
 `CHECKS` are the questions in their order, and `CONFLICTS` are packages that do not go together. A check returns
 findings; a check that raises is a finding as well.

@@ -1,4 +1,4 @@
-"""Findings to look at before a model is shipped: leftovers, traps, and what will not run elsewhere."""
+"""Findings to check before shipping a model: leftovers, pitfalls, and operators that other runtimes lack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a model a target does not run, with the line of a recipe that would help."""
+"""The nodes of a model that a target does not run, with the recipe step that would help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lowest opset at which a node, just as it stands, is a legal node that computes the same.
+"""The lowest opset at which an unchanged node is legal and computes the same.
 
 From the operator schemas of the installed onnx, version by version: attributes, numbers of inputs and outputs, types.
 What changed without a trace in the schemas stands in `operators.floors`; so a floor may be too high, and is never

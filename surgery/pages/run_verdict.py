@@ -1,4 +1,4 @@
-"""The head of the report of a run: what the run comes to, in one sentence, and its numbers."""
+"""The head of the report of a run: the outcome in one sentence, and its numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text as pages show it: what a browser would obey made visible, and numbers for people."""
+"""Text in pages: escaped control characters, and human-readable numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node selector may ask of a node: one class for each kind of question, one object for each key of a mapping."""
+"""The criteria of node selectors: one class per kind, one object per key of a mapping."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the lines of a pattern to a plan for finding it: where to start, and how to get from node to node."""
+"""Compile the lines of a pattern to a search plan: where to start, and how to move between nodes."""
 
 from __future__ import annotations
 

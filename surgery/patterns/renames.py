@@ -1,4 +1,4 @@
-"""Renames: the option of a pass that says what things are to be called from now on."""
+"""Renames: an option type of passes that maps old names to new ones."""
 
 from __future__ import annotations
 

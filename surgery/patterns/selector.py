@@ -1,4 +1,4 @@
-"""NodeSelector: the option of a pass that says which nodes it is about.
+"""NodeSelector: an option type of passes that selects nodes.
 
 A node selector is written in one of three ways:
 

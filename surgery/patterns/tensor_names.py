@@ -1,4 +1,4 @@
-"""TensorNames: the option of a pass that names tensors."""
+"""TensorNames: an option type of passes that selects tensors."""
 
 from __future__ import annotations
 

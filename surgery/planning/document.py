@@ -1,4 +1,4 @@
-"""The plan of a run as a document: every match site, and what the plan rests on."""
+"""The plan of a run as a document: every match site, and the dependencies of the plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that does what a plan says, and no more: it ends at the first step that comes out with other sites."""
+"""A run that applies exactly a plan: it ends at the first step with different sites."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which nodes of a changed model compute something else than the original, told by structure alone.
+"""The nodes of a changed model that compute something new, found by structure alone.
 
 Values of both models get numbers so that equal numbers mean equal values: a number stands for an operator with its
 attributes and the numbers of its inputs, for an input of the model, or for the content of a constant. An Identity, or a

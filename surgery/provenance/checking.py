@@ -1,4 +1,4 @@
-"""Check a model against its statement of provenance: recompute each digest, and name what does not fit.
+"""Check a model against its provenance statement: recompute each digest, and list mismatches.
 
 Without a signature a statement shows only what was changed by accident, or by somebody who did not change the statement
 with it: anyone can seal a statement anew.

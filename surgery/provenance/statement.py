@@ -1,4 +1,4 @@
-"""Make a statement of provenance, and store it in a model.
+"""Create a provenance statement, and store it in a model.
 
 A statement has the form of in-toto (https://in-toto.io/Statement/v1) with the predicate of SLSA
 (https://slsa.dev/provenance/v1). It depends on the input, the recipe, surgery and the packages, and on nothing else: no

@@ -1,4 +1,4 @@
-"""Save a model with its statement of provenance, in its metadata and in a file of its own."""
+"""Save a model with its provenance statement, in its metadata and in a separate file."""
 
 from __future__ import annotations
 

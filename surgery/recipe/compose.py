@@ -1,4 +1,4 @@
-"""YAML text -> a tree of nodes with places, and everything that is wrong with the text as YAML.
+"""YAML text -> a tree of nodes with positions, and all YAML mistakes.
 
 A parser stops at the first syntax error. Here that error is one mistake among others: what stood before it is kept
 and checked like the rest, and tabs in the indentation are replaced so that reading goes on.

@@ -1,4 +1,4 @@
-"""A recipe between reading and checking: what is wrong with it, and what only the registry of passes can judge."""
+"""A recipe between reading and checking: its mistakes, and checks that need the pass registry."""
 
 from __future__ import annotations
 

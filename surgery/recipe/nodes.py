@@ -1,4 +1,4 @@
-"""The tree of a YAML text, in which every key and every value knows where it stands."""
+"""The tree of a YAML text, in which every key and every value has its position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loaded recipe with all that it takes from elsewhere: nested recipes written out, defaults filled in.
+"""A resolved recipe: nested recipes inlined, defaults filled in.
 
 What comes out is a recipe that means the same. Its paths are absolute, so that it may be saved anywhere; where each
 pass comes from stands in comments.

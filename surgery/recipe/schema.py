@@ -1,4 +1,4 @@
-"""What a recipe says, as immutable values. Light to import: no YAML, no validation, no pydantic.
+"""Recipes as immutable values. Light to import: no YAML, no validation, no pydantic.
 
 `surgery.recipe.load` builds these from YAML and guarantees what the fields say here; code that builds them itself
 (`surgery run`, tests) gives the same guarantees.

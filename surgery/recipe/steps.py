@@ -1,4 +1,4 @@
-"""The steps of a recipe in their short and long forms, brought to the long one."""
+"""Normalization of the short forms of steps to the long form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Syntax errors of YAML in our words."""
+"""Messages for YAML syntax errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The user's configuration: which local code may be run without being asked about each time.
+"""The user's configuration: local code that may run without a flag.
 
     # ~/.config/surgery/config.yaml
     trust:

@@ -1,4 +1,4 @@
-"""Values -> YAML as a person would write it: mappings on one line where they fit, texts of several lines as blocks."""
+"""Values -> readable YAML: mappings on one line where they fit, texts of several lines as blocks."""
 
 from __future__ import annotations
 

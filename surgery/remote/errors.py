@@ -1,4 +1,4 @@
-"""What can go wrong with a URL, as one line with what to do about it; never with credentials in it."""
+"""Errors of URLs, as one line with a remedy and without credentials."""
 
 from __future__ import annotations
 

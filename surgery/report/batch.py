@@ -1,4 +1,4 @@
-"""A batch on the terminal: how it gets on, and what came of it."""
+"""A batch on the terminal: progress and results."""
 
 from __future__ import annotations
 

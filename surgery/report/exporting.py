@@ -1,4 +1,4 @@
-"""What `surgery export` did, stage by stage, as text."""
+"""The stages of `surgery export` as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command found, in the form that all formats for other tools are written from.
+"""The outcome of a command, from which all formats for other tools are written.
 
 `surgery.report.outcomes` makes it of the records of a command, and the modules `github`, `junit`, `sarif` and
 `markdown` write it.

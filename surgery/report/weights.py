@@ -1,4 +1,4 @@
-"""What `import-weights` found, as text."""
+"""The results of `import-weights` as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Build what a rule emits in the place of one match."""
+"""Build the nodes of a rule in place of a match."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that is wrong with a rule before it meets a model."""
+"""Static checks of rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with the lines that a rule emits."""
+"""Checks of the emitted lines of a rule."""
 
 from __future__ import annotations
 

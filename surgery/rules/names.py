@@ -1,4 +1,4 @@
-"""The names of a match, and what expressions may ask of them."""
+"""The names of a match, and their use in expressions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of a model in a worker, as results or as reasons why there are none."""
+"""Runs of a model in a worker, as results or failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a session of ONNX Runtime is made with: libraries of custom operators, and execution providers."""
+"""The setup of ONNX Runtime sessions: libraries of custom operators, and execution providers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the files of a new pass are: their names, their text, where they go."""
+"""The files of a new pass: names, contents and locations."""
 
 from __future__ import annotations
 

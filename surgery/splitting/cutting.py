@@ -1,4 +1,4 @@
-"""Pieces of a model: which node goes into which, what each takes and gives, each as a model of its own.
+"""The pieces of a model: their nodes, inputs and outputs, each as a separate model.
 
 A cut is a set of tensors of the main graph. What the tensors of the first cut are computed by is the first piece, what
 those of the second are computed by besides is the second, and what is left of the way to the outputs is the last. So

@@ -1,4 +1,4 @@
-"""Where to cut: at tensors that the user names, or where the parts are alike and little crosses."""
+"""Where to cut: at given tensors, or where the parts are balanced and few bytes cross."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of tensors that cross a cut, to be declared as inputs and outputs of pieces."""
+"""Types and shapes of tensors that cross a cut, to be declared as inputs and outputs of pieces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write pieces: all of them complete next to their places first, then put in place, and the plan last."""
+"""Write pieces: first all complete under temporary names, then renamed into place, the list of pieces last."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a model may be: the sizes that the rest can cope with, and tensors that are what they say.
+"""Bounds on models: sizes that the rest can handle, and consistent tensors.
 
-A file of a few hundred bytes can ask for gigabytes or for hours. Whoever reads one hears so in one line.
+A file of a few hundred bytes can ask for gigabytes or for hours. Such files are refused with one line.
 """
 
 from __future__ import annotations

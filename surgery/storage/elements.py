@@ -1,4 +1,4 @@
-"""The elements of tensors, compared without reading a large one as a whole: what lies in a file stays mapped."""
+"""Comparison of tensor elements without loading large tensors: files stay mapped."""
 
 from __future__ import annotations
 

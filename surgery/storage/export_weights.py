@@ -1,4 +1,4 @@
-"""The weights of a model as a file of tensors: safetensors, in shards if they are many, or npz; none is in memory."""
+"""The weights of a model as a file of tensors: safetensors, optionally sharded, or npz, without loading them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a file is that is not an ONNX model: by its first bytes, then by its name, with what to do about it."""
+"""Recognize files that are not ONNX models, by their first bytes, then by name, with a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Join a skeleton and its weights on the wire: plan what the bytes of the model file are, without reading them."""
+"""Join a skeleton and its weights on the wire: plan the bytes of the model file without reading them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a killed process left is recognized, and removed by whoever writes there next.
+"""Recognize temporary files of killed processes, and remove them on the next write.
 
 Whatever stands under a passing name is locked by the process that writes it. The kernel lets go of a lock when the
 process ends, however it ends. So a passing name whose lock is free is a leftover, and one whose lock is held belongs

@@ -1,4 +1,4 @@
-"""Read a model, whatever its file is: protobuf, text, JSON or the ORT format, on disk or at a URL."""
+"""Read a model in any supported format: protobuf, text, JSON or the ORT format, on disk or at a URL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A three-way merge of messages: what somebody changed goes into the original, whatever they cannot hold stays.
+"""A three-way merge of messages: apply the changes of another form, and keep fields that it cannot represent.
 
 Whoever edits a model in a form of their own (onnx-ir, onnx-graphsurgeon, a tool) loses what that form has no place
 for. The *plain* message is what their form makes of the original when nothing was changed. A field that differs

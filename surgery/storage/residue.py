@@ -1,4 +1,4 @@
-"""What the IR cannot hold, kept next to it, so that a model comes back as it was.
+"""Parts of a model that the IR cannot represent, kept next to it for a lossless round trip.
 
 When a model is imported, it is exported again at once. Wherever that *plain* export differs from the
 original, both messages are attached to the IR object, in its `meta`: they live and die with the object. A

@@ -14,7 +14,7 @@ _TYPES = {dtype.name.lower() for dtype in ir.DataType} - {"undefined"}
 _NEWEST = 1 << 16
 
 _OF_RUNTIME = frozenset({"SimplifiedLayerNormalization"})
-"""Operators that ONNX Runtime keeps in the default domain, although ONNX does not have them."""
+"""Operators of ONNX Runtime in the default domain that ONNX does not define."""
 
 
 def element_type(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
-"""Where a pass leaves a node without a word: the line of its code that decided so.
+"""The line of code by which a pass skips a node without a reason.
 
-A pass that walks the graph says why it declines where that may be of interest, and passes over in silence what is
-plainly something else. For whoever asks all the same, the run is traced, and the last decision about each node is kept.
+A graph pass gives a reason for refusals that may be of interest, and silently skips unrelated nodes. To explain these
+too, the run is traced, and the last decision about each node is recorded.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Why a pass does what it does with a model, or does nothing: sites, near misses, refusals.
+"""Why a pass fires or does not fire on a model: sites, near misses, refusals.
 
-The pass runs over the model as it is. What it leaves is looked at again: places where its pattern fits and a guard
-refuses, and places where the pattern fits in part. Nothing is verified and nothing is kept.
+The pass runs over the model. The remaining nodes are examined: places where its pattern matches but a guard refuses,
+and partial matches. Nothing is verified or kept.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Near misses: places where most of a pattern fits, and what keeps the rest from fitting.
+"""Near misses: places where most of a pattern matches, and the mismatches.
 
-The matcher gives up at the first thing that is wrong, as it must to be quick. Here a match grows from any line, over
-faults, and those are collected: a wrong operator stands in for the right one, a wrong constant is noted. A few of the
-best ways to go on are kept at each step, so the cost of one place is bounded by the size of the pattern.
+The matcher stops at the first mismatch, to be fast. Here a match grows from any line, across mismatches, which are
+collected: a wrong operator is accepted in place of the right one, a wrong constant is recorded. Only the best few
+continuations are kept at each step, so the cost per place is bounded by the size of the pattern.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ways for a worker to die, to see that each is contained: `worker.call("surgery.workers.drill:abort")`."""
+"""Ways to crash a worker, to test that each is contained: `worker.call("surgery.workers.drill:abort")`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The calls of other people's tools. They run in a worker, whose folder is the root: references start there.
+"""The calls of third-party tools. They run in a worker in the root directory, to which references are relative.
 
 Each takes a serialized model and returns one; a tool is imported where it is called, and nowhere else.
 """

@@ -1,4 +1,4 @@
-"""A model on its way to a tool: without large weights, and without what tools take for constants and are none.
+"""Prepare a model for a tool: without large weights, and without defaults that tools mistake for constants.
 
 A tensor below `SMALL` bytes goes along. A larger one stays a reference into its file where the tool reads references,
 or does not look. Other tools take all references of one size for the same tensor, and merge them (onnxoptimizer 0.4.2

@@ -1,4 +1,4 @@
-"""Comparison of outputs: bit for bit, or within a tolerance scaled by what stands around each element.
+"""Comparison of outputs: bit for bit, or within a tolerance scaled by the surrounding elements.
 
 EXACT means the same bits: dtype, shape, the sign of a zero, and NaN in the same places (its payload is nobody's
 promise). CLOSE means `|a - b| <= atol * S + rtol * |a|` for each element, with `a` of the original and `S` its

@@ -1,4 +1,4 @@
-"""From outputs to a verdict: what was promised, what differs, what float64 says, what proves nothing."""
+"""Derive a verdict from outputs: the promise, the differences, the float64 run, and vacuous outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far apart two floats may be: by dtype, and by the size of what stands around them.
+"""Tolerances of floats: by dtype, and by the scale of the surrounding elements.
 
 An element `a` of the original may differ by `atol * S + rtol * |a|`. `S` is the scale of the element: a fixed atol
 would pass anything in an output of 1e-29 and nothing in one of 1e9.

@@ -1,4 +1,4 @@
-"""Carry the specification of inputs over to a model with other inputs."""
+"""Adapt the specification of inputs to a model with other inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A changed model that begins inside the original: nodes of the original compute what it is given.
+"""A changed model that begins inside the original: nodes of the original compute its inputs.
 
 So an extracted piece is run on what the original takes, and its outputs are compared with the original's own values.
 """

@@ -1,4 +1,4 @@
-"""A model that means to compute something else: there is nothing to compare, but it can be tried.
+"""A model with intended changes of its results: they are not compared, but it is run.
 
 It has to run, on inputs that are legal for it, in ONNX Runtime where the model before runs there. And it has to give
 numbers: where the model before gives finite outputs for the same inputs it must not give NaN or infinity, and an output

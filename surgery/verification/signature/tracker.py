@@ -1,4 +1,4 @@
-"""Track what a chain of passes is compared with: a signature, and an original.
+"""Track the reference of a chain of passes: a signature, and an original.
 
 A pass may change the signature where it declares so. From then on the new one is what must stay, and what is compared
 is what the original and the changed model both have. For that the original is seen through the new signature: it keeps

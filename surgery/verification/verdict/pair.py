@@ -1,4 +1,4 @@
-"""Any two models, verified one against the other."""
+"""Verification of any two models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a model is valid by itself: what onnx's checker finds in it, and whether ONNX Runtime loads it."""
+"""Validity of a model: the findings of onnx's checker, and whether ONNX Runtime loads it."""
 
 from __future__ import annotations
 

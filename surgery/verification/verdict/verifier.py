@@ -1,7 +1,7 @@
-"""The verdict: does a changed model compute what the original computes?
+"""The verdict: whether a changed model computes the same as the original.
 
-Both run in the same engine on the same inputs, and their outputs are compared by name. Controls come first, so
-that nothing is blamed on a change that the original does by itself.
+Both run in the same engine on the same inputs, and their outputs are compared by name. Controls come first, so that a
+change is not blamed for behavior of the original.
 
 What proves nothing is said to prove nothing: `vacuity` says what an output must do to count. Before an output is called
 vacuous, more runs with other data try to move it. A vacuous output that differs is a difference like any other. For one
