@@ -52,7 +52,7 @@ def test_some_of_a_folder(zoo: Path, tmp_path: Path) -> None:
         names(zoo, output=tmp_path, include=("*.pb",))
 
 
-def test_results_are_no_sources(zoo: Path) -> None:
+def test_results_are_not_sources(zoo: Path) -> None:
     write(zoo / "out", "a/model.onnx")
     assert names(zoo, output=zoo / "out") == ["a/model.onnx", "b/deep/other.onnx", "b/model.onnx"]
 

@@ -67,7 +67,7 @@ def test_a_ledger_is_read_while_a_run_writes(tmp_path: Path) -> None:
         assert [one.name for one in ledger.read(found.path)] == ["a"]
 
 
-def test_files_that_are_no_ledgers(tmp_path: Path) -> None:
+def test_files_that_are_not_ledgers(tmp_path: Path) -> None:
     path = tmp_path / ledger.NAME
     path.write_bytes(b"not a database, but long enough to be taken for one" * 9)
     with pytest.raises(UsageError, match="this is not a ledger of surgery batch: file is not a database"):

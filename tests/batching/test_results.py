@@ -57,7 +57,7 @@ def test_ledgers_and_their_folders(tmp_path: Path) -> None:
     assert results.read(tmp_path) == results.read(tmp_path / NAME) == ROWS
 
 
-def test_what_are_no_results(tmp_path: Path) -> None:
+def test_files_that_are_not_results(tmp_path: Path) -> None:
     texts = {
         "a.jsonl": ("[1]", "a.jsonl:1: this is not a line of results: it has no name, model, recipe and state"),
         "b.jsonl": ("{", "b.jsonl:1: this is not a line of results: Expecting"),

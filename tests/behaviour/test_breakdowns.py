@@ -95,7 +95,7 @@ def test_a_sparse_constant_is_left_as_it_is(attribute: str) -> None:
     assert surgery.inspect(proto).nodes == 6
 
 
-def test_a_sparse_constant_is_no_graph_output() -> None:
+def test_a_sparse_constant_is_not_a_graph_output() -> None:
     nodes = [
         helper.make_node("Constant", [], ["c"], sparse_value=sparse("c")),
         helper.make_node("Identity", ["c"], ["y"]),
@@ -179,7 +179,7 @@ def test_a_dim_may_have_any_name(name: str) -> None:
     assert not any("dim_x" in item for item in declared)
 
 
-def test_the_name_of_a_dim_is_no_arithmetic() -> None:
+def test_the_name_of_a_dim_is_not_arithmetic() -> None:
     proto = text.parse("g (float[N] x, float[N] z) => (float[N] y) { y = Add(x, z) }")
     proto.graph.input[1].type.tensor_type.shape.dim[0].dim_param = "2*N"
     graph = Graph(storage.ir_from_proto(proto))

@@ -51,7 +51,7 @@ def test_check_says_what_is_wrong_with_each(folder: Path, capsys: pytest.Capture
     assert "shape inference: " in lines[3]
 
 
-def test_check_of_what_is_no_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_of_a_file_that_is_not_a_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = surgery(capsys, "check", "types.onnx", "text.onnx", "no.onnx", "right.onnx")
     lines = out.splitlines()
     assert code == 2 and err == "" and len(lines) == 4

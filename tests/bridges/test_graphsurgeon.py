@@ -57,7 +57,7 @@ def test_what_cannot_be_written_is_an_error() -> None:
         carried(text.parse("g (float[n] x) => (float[n] y) { y = Exp(x) }"), spoil)
 
 
-def test_names_docs_and_declarations_of_what_stays_are_put_back() -> None:
+def test_names_docs_and_declarations_of_what_stays_are_restored() -> None:
     model = text.parse("g (float[n] x) => (float[n] y) { a = Exp(x) b = Neg(a) y = Abs(b) }")
     model.graph.doc_string, model.doc_string = "the graph", "the model"
     model.metadata_props.add(key="author", value="me")
@@ -97,7 +97,7 @@ def test_types_that_would_be_misread_are_hidden_and_put_back() -> None:
     assert [node.op_type for node in back.graph.node] == ["Abs"]
 
 
-def test_an_initializer_that_a_caller_can_override_is_no_constant() -> None:
+def test_an_initializer_that_a_caller_can_override_is_not_a_constant() -> None:
     model = text.parse(
         "g (float[2] x, float[2] w) => (float[2] y) <float[2] v = {1, 2}> { a = Add(x, v) y = Mul(a, w) }"
     )

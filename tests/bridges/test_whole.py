@@ -191,7 +191,7 @@ FATES = {
 
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("fate", FATES)
-def test_what_goes_wrong_is_told_in_one_line(api: str, fate: str) -> None:
+def test_an_error_is_reported_in_one_line(api: str, fate: str) -> None:
     result = run(text.parse(IDENTITY), f"whole-fate-{api}: {{fate: {fate}}}")
     (step,) = result.steps
     assert (step.status, result.exit_code) == ("failed", 3)

@@ -135,7 +135,7 @@ def test_what_does_not_fit_is_named(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert not after["first.weight"].any()
 
 
-def test_floats_are_converted_and_overflow_is_no_fit(tmp_path: Path) -> None:
+def test_floats_are_converted_and_overflow_is_a_misfit(tmp_path: Path) -> None:
     half = {name: array.astype(np.float16) for name, array in STATE.items()}
     assert imported(tmp_path, linears(), t.saved(tmp_path / "w.pt", half)).ok
     np.testing.assert_array_equal(held(tmp_path / "out.onnx")["bias"], half["bias"].astype(np.float32))
@@ -239,7 +239,7 @@ def test_several_files(tmp_path: Path) -> None:
         import_weights(tmp_path / "m.onnx", [one, two])
 
 
-def test_the_command_is_told_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_reports_the_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     onnx.save(linears(), tmp_path / "m.onnx")
     path, out = t.saved(tmp_path / "w.pt", STATE), tmp_path / "out.onnx"
     command = ["import-weights", str(tmp_path / "m.onnx"), str(path), "-o", str(out)]

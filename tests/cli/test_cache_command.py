@@ -117,7 +117,7 @@ def test_mistakes(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
     assert code == 2 and out == "" and err.startswith(f"surgery: {message}") and err.count("\n") == 1
 
 
-def test_a_wrong_size_in_the_environment_is_said_before_a_run(
+def test_a_wrong_size_in_the_environment_is_reported_before_a_run(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SURGERY_CACHE_SIZE", "lots")

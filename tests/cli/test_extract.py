@@ -103,7 +103,7 @@ def test_says_what_is_wrong(folder: Path, capsys: pytest.CaptureFixture[str], fl
     assert not (folder / "piece.onnx").exists()
 
 
-def test_overwrites_nothing_by_itself(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_overwrites_nothing_by_default(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "piece.onnx").write_text("mine")
     code, _, err = surgery(capsys, "extract", "model.onnx", "--outputs", "b", "-o", "piece.onnx")
     assert code == 2 and "piece.onnx" in err

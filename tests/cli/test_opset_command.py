@@ -162,7 +162,7 @@ def test_without_a_pass_only_what_stands_counts() -> None:
     assert found.lowest_converted == 17
 
 
-def test_domains_and_functions_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_domains_and_functions_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["opset", str(save(FUNCTION, tmp_path)), "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     kinds = {domain["name"]: domain["kind"] for domain in found["domains"]}
@@ -171,7 +171,7 @@ def test_domains_and_functions_are_told(tmp_path: Path, capsys: pytest.CaptureFi
     assert found["opset"] == 15
 
 
-def test_the_ml_domain_has_a_floor_of_its_own() -> None:
+def test_the_ml_domain_has_a_separate_floor() -> None:
     source = """<ir_version: 8, opset_import: ["ai.onnx.ml" : 3]>
 g (float[2,2] x) => (float[2,2] y) { y = ai.onnx.ml.Scaler<offset = [0.0], scale = [1.0]>(x) }"""
     found = study(storage.from_proto(text.parse(source)))
@@ -223,7 +223,7 @@ def test_an_opset_that_is_none(to: str, tmp_path: Path, capsys: pytest.CaptureFi
     assert f"opset {to} does not exist" in capsys.readouterr().err
 
 
-def test_a_file_that_is_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_not_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path / "none.onnx") == 2
     assert capsys.readouterr().err.count("\n") == 1
 

@@ -93,7 +93,7 @@ def test_a_failing_case_is_a_line_and_a_difference(project: Project, capsys: pyt
     assert lines[-1].startswith("2 passed, 2 failed")
 
 
-def test_what_no_case_shows_is_told(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_no_case_shows_is_reported(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     folder = project("half-shown", cubes=CUBES)
     code, out, _ = surgery(capsys, "test")
     assert code == 1
@@ -106,7 +106,9 @@ def test_what_no_case_shows_is_told(project: Project, capsys: pytest.CaptureFixt
     assert surgery(capsys, "test")[0] == 0
 
 
-def test_a_pass_without_any_case_is_told(project: Project, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_pass_without_any_case_is_reported(
+    project: Project, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     project("with-cases")
     (tmp_path / "more.py").write_text(PASS.replace("NAME", "without-cases"))
     (tmp_path / "unrelated.py").write_text("raise SystemExit('nobody asked')")

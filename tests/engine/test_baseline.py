@@ -53,7 +53,7 @@ def figures(folder: Path) -> Figures:
     return runner.apply(folder / "m.onnx", recipes.parse("recipe: t\nsteps: [drop-identity]\n")).figures
 
 
-def test_twice_the_size_fails_unless_said_otherwise(folder: Path) -> None:
+def test_twice_the_size_fails_by_default(folder: Path) -> None:
     size = figures(folder).bytes
     assert size is not None
     last(folder, nodes=2, bytes=size)

@@ -110,7 +110,7 @@ def test_a_real_measurement(model: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("wrong", ["'> 1'", "'1.2x'", "-1", "true", "[1]"])
-def test_what_is_no_speed(wrong: str) -> None:
+def test_what_is_not_a_speed(wrong: str) -> None:
     with pytest.raises(RecipeError, match=r"'speed' takes the minimum speed, such as 1\.2, not"):
         recipes.parse(f"{TIDY}expect: {{speed: {wrong}}}", "test.yaml")
 

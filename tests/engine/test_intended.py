@@ -49,14 +49,14 @@ def test_going_back_to_what_the_original_computed_is_a_difference_now() -> None:
     assert verdicts(apply("[int-swap, int-swap-honest]")) == [("committed", "intended"), ("failed", "different")]
 
 
-def test_a_model_that_does_not_run_any_more_is_no_intended_change() -> None:
+def test_a_model_that_does_not_run_any_more_is_not_an_intended_change() -> None:
     result = apply("[int-does-not-run]")
     assert verdicts(result) == [("failed", "different")]
     assert result.exit_code == 1
     assert result.steps[0].message.startswith("the changed model does not run: ")
 
 
-def test_a_model_that_gives_no_numbers_any_more_is_no_intended_change() -> None:
+def test_a_model_that_gives_no_numbers_any_more_is_not_an_intended_change() -> None:
     result = apply("[int-nan]")
     assert verdicts(result) == [("failed", "different")]
     assert result.steps[0].message.startswith("output 'y' is not finite, unlike in the previous model")

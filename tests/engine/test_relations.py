@@ -176,7 +176,7 @@ def test_a_dim_that_is_a_number_now_is_compared_at_that() -> None:
     assert verdicts(apply("[{rel-free: {dim: '3'}}]", source)) == [("committed", "equal")]
 
 
-def test_a_relation_in_an_opset_that_the_original_does_not_have_is_told() -> None:
+def test_a_relation_in_an_opset_that_the_original_does_not_have_is_reported() -> None:
     # Of one size: where nothing runs, inputs of all sizes are tried.
     source = IMAGE.replace('"" : 17', '"" : 12').replace("[n, ", "[2, ").replace("h, w]", "5, 4]")
     result = apply("[{upgrade-opset: {to: 18}}, rel-mean]", source)

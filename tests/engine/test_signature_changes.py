@@ -264,7 +264,7 @@ def test_sets_of_inputs_go_with_the_new_signature(tmp_path: Path) -> None:
     assert result.bindings[0]["character"] == "set.npz"
 
 
-def test_a_generator_may_go_on_making_what_is_no_input_any_more(tmp_path: Path) -> None:
+def test_a_generator_may_still_make_what_is_not_an_input_any_more(tmp_path: Path) -> None:
     (tmp_path / "inputs.py").write_text(
         "import numpy as np\n"
         "def make(dims, seed):\n"

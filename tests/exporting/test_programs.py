@@ -90,7 +90,7 @@ def test_code_in_pickles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert not canary.exists() and not (tmp_path / "out.onnx").exists()
 
 
-def test_what_is_no_program(tmp_path: Path) -> None:
+def test_what_is_not_a_program(tmp_path: Path) -> None:
     (tmp_path / "p.pt2").write_bytes(b"nothing")
     with pytest.raises(ModelFileError, match="cannot be read as a program"):
         find_code(tmp_path / "p.pt2")

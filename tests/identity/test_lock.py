@@ -182,7 +182,7 @@ def test_a_single_pass_has_no_lock(capsys: pytest.CaptureFixture[str]) -> None:
         ("a: [", "this is not a lock: it is not YAML"),
     ],
 )
-def test_what_is_no_lock(tmp_path: Path, text: str, expected: str) -> None:
+def test_a_file_that_is_not_a_lock(tmp_path: Path, text: str, expected: str) -> None:
     path = tmp_path / "r.lock"
     path.write_text(text)
     with pytest.raises(UsageError, match="lock") as error:

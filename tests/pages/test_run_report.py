@@ -256,7 +256,7 @@ def test_a_report_of_an_older_version(run: Run) -> None:
     "run_json",
     [{}, {"ok": True}, [], {"ok": True, "recipe": "r", "input": {}, "output": {}, "steps": [{}], "seconds": 1}],
 )
-def test_what_is_no_report_of_a_run(run_json: Any) -> None:
+def test_a_file_that_is_not_a_report_of_a_run(run_json: Any) -> None:
     with pytest.raises(UsageError, match=r"report of (a|the) run"):
         report(run_json)
 
@@ -271,7 +271,7 @@ def test_a_report_overwrites_nothing(model: Path, tmp_path: Path, capsys: pytest
     assert not Path(same).exists()
 
 
-def test_what_cannot_be_read_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_read_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "no.json").write_text("{")
     (tmp_path / "list.json").write_text("[]")
     for given, said in (

@@ -206,7 +206,7 @@ def test_a_click_selects_and_the_details_say_where_a_node_comes_from(open_viewer
     assert selected(page) == row("layer.0/gelu")
 
 
-def test_what_became_of_a_node_without_a_successor_is_said(open_viewer: Any) -> None:
+def test_what_became_of_a_node_without_a_successor_is_reported(open_viewer: Any) -> None:
     page = open_viewer(CHANGED)
     page.evaluate(f"view.go({row('tail')})")
     assert "Nothing takes its place." in page.get_by_role("complementary", name="Details").inner_text()

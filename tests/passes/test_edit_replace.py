@@ -112,7 +112,7 @@ def test_labels_are_read_from_a_file(tmp_path: Path, name: str, content: str) ->
         ("none.txt", None, "the labels cannot be read: No such file"),
     ],
 )
-def test_files_that_are_no_labels_are_errors(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
+def test_files_that_are_not_labels_are_errors(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(surgery.UsageError, match=message):

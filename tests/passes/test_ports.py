@@ -99,7 +99,7 @@ def test_a_model_of_one_batch_size_gets_another(
     assert {dims[0] for _, dims in ports(result).values()} == {batch}
 
 
-def test_samples_that_meet_are_no_batch() -> None:
+def test_samples_that_meet_are_not_a_batch() -> None:
     model = text.parse("g (float[2,3] x) => (float[2,3] y) { y = Softmax<axis = 0>(x) }")
     result = apply(model, "set-dims: {rebatch: batch}")
     assert [(step.status, step.verdict and step.verdict.status) for step in result.steps] == [("failed", "different")]

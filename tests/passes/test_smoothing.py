@@ -103,7 +103,7 @@ def test_smoothing_an_outlier_makes_static_quantization_better() -> None:
     assert gain(transformer(), ("smooth-activations", {}), ("quantize-static", {})) > 5
 
 
-def test_factors_that_are_powers_of_two_are_nearly_as_good() -> None:
+def test_factors_that_are_powers_of_two_are_nearly_as_accurate() -> None:
     assert gain(transformer(), ("smooth-activations", {"powers_of_two": True}), DYNAMIC) > 16
 
 

@@ -52,7 +52,7 @@ def test_mistakes_in_a_pattern_are_shown(pattern: str, message: str) -> None:
         compile_pattern(pattern)
 
 
-def test_the_caret_stands_under_the_mistake() -> None:
+def test_the_caret_is_under_the_mistake() -> None:
     with pytest.raises(PatternError) as raised:
         compile_pattern("t = MatMul(a, b)\ny = Add(t bias)")
     line, caret = str(raised.value).splitlines()[-2:]

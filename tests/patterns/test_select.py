@@ -124,7 +124,7 @@ def test_says_why_nothing_is_selected(value: Any, told: str) -> None:
         ({"between": {"from": 3}}, "from takes a text"),
     ],
 )
-def test_refuses_what_is_no_selector(value: Any, told: str) -> None:
+def test_refuses_what_is_not_a_selector(value: Any, told: str) -> None:
     with pytest.raises(ValueError) as raised:
         option(NodeSelector).validate(value)
     assert str(raised.value).startswith(told)
@@ -145,7 +145,7 @@ def test_is_an_option_of_a_pass() -> None:
 
 
 @pytest.mark.parametrize("value", [7, [1], {"a": 1}])
-def test_refuses_what_is_no_name_of_a_tensor(value: Any) -> None:
+def test_refuses_what_is_not_a_name_of_a_tensor(value: Any) -> None:
     with pytest.raises(ValueError, match="takes a text or a list of texts"):
         option(TensorNames).validate(value)
 

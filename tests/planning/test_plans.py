@@ -294,14 +294,14 @@ def test_what_verification_undoes_is_refused(model: Path, tmp_path: Path, on_fai
     assert planned(model, recipe, "each").steps == ()
 
 
-def test_a_step_that_ends_the_run_is_told(model: Path, tmp_path: Path) -> None:
+def test_a_step_that_ends_the_run_is_reported(model: Path, tmp_path: Path) -> None:
     (tmp_path / "r.yaml").write_text(WRONG.replace("ON_FAILURE", "abort"))
     recipe = recipes.load(tmp_path / "r.yaml")
     planning = make(storage.load(model), recipe, "r.yaml", verify="each")
     assert planning.failure is not None and planning.failure.name == "wrong" and planning.exit_code == 1
 
 
-def test_an_expectation_that_is_not_met_is_told(model: Path, tmp_path: Path) -> None:
+def test_an_expectation_that_is_not_met_is_reported(model: Path, tmp_path: Path) -> None:
     (tmp_path / "r.yaml").write_text("recipe: r\nsteps: [drop-identity]\nexpect: {ops: {Relu: 0}}\n")
     planning = make(storage.load(model), recipes.load(tmp_path / "r.yaml"), "r.yaml")
     assert not planning.ok and planning.exit_code == 1

@@ -397,7 +397,7 @@ def test_an_encrypted_key_needs_its_password(tmp_path: Path, monkeypatch: pytest
         ('{"payload": "e30=", "payloadType": "text/plain", "signatures": []}', "holds 'text/plain', not a statement"),
     ],
 )
-def test_what_is_no_statement(tmp_path: Path, text: str, expected: str) -> None:
+def test_a_file_that_is_not_a_statement(tmp_path: Path, text: str, expected: str) -> None:
     (tmp_path / "s.json").write_text(text)
     with pytest.raises(UsageError, match=expected):
         checking.read(tmp_path / "s.json")

@@ -96,7 +96,7 @@ def test_mistakes_in_a_step(text: str, expected: str) -> None:
     assert f"r.yaml:{expected}" in mistakes(step(text))
 
 
-def test_a_wrong_step_is_said_once() -> None:
+def test_a_wrong_step_is_reported_once() -> None:
     for text in ("pass: drop-dropuot", "pas: drop-dropout", "repaet: 2\n    steps: [drop-dropout]", "use: tydy", "5"):
         assert len(mistakes(step(text))) == 1
 
@@ -283,7 +283,7 @@ def test_mistakes_next_to_a_pass(text: str, expected: str) -> None:
     assert mistakes(step(f"pass: drop-dropout\n    {text}")) == [f"r.yaml:{expected}"]
 
 
-def test_steps_that_are_no_list() -> None:
+def test_steps_that_are_not_a_list() -> None:
     assert mistakes("steps: drop-dropuot") == [
         "r.yaml:1:8: 'steps' takes a list, not 'drop-dropuot'; begin each step with '- '",
         "r.yaml:1:8: no pass 'drop-dropuot'; did you mean 'drop-dropout'?",
@@ -294,7 +294,7 @@ def test_steps_that_are_no_list() -> None:
     assert mistakes("steps: []") == ["r.yaml:1:8: 'steps' lists no step; name at least one pass"]
 
 
-def test_what_stands_under_a_misspelt_key_is_checked() -> None:
+def test_the_value_of_a_misspelt_key_is_checked() -> None:
     for key, message in (
         ("step", "1:1: no key 'step'; did you mean 'steps'?"),
         ("passes", "1:1: no key 'passes'; did you mean 'steps'?"),

@@ -155,7 +155,7 @@ def test_mistakes_of_the_whole(text: str, expected: list[str]) -> None:
     assert mistakes(text) == [f"r.yaml:{line}" for line in expected]
 
 
-def test_bytes_that_are_no_text() -> None:
+def test_bytes_that_are_not_text() -> None:
     assert mistakes(b"a\0b") == ["r.yaml:1:1: this is not a text file; a recipe is YAML in UTF-8"]
     assert mistakes("steps: [a]".encode("utf-16")) == ["r.yaml:1:1: this is not a text file; a recipe is YAML in UTF-8"]
     latin = "about: ok\nsteps: [a, # für\n]\n".encode("latin-1")
@@ -217,7 +217,7 @@ def test_syntax_errors(text: str, expected: str) -> None:
     assert f"r.yaml:{expected}" in mistakes(text)
 
 
-def test_what_stands_before_a_syntax_error_is_checked() -> None:
+def test_text_before_a_syntax_error_is_checked() -> None:
     text = "recipe: x\nmodle: m.onnx\nsteps:\n  - drop-dropuot\n  - fuse-attention: {heads: 1, haeds: 'a\n"
     assert mistakes(text) == [
         "r.yaml:2:1: no key 'modle'; did you mean 'model'?",

@@ -192,7 +192,7 @@ def test_an_operator_outside_the_standard_keeps_its_types():
         ("y = acme.Secret(x)", "acme"),
     ],
 )
-def test_what_has_no_float64_form_is_said(body, why):
+def test_what_has_no_float64_form_is_reported(body, why):
     model = _model(f"g {X} {{ {body} }}", '<ir_version: 10, opset_import: ["": 21, "acme": 1]>')
     answer = run(model.SerializeToString(), [{"x": _f32(2, 3)}], LIMIT)
     assert why in answer["unsupported"]

@@ -230,7 +230,7 @@ def test_wrong_pieces_are_not_written(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not (tmp_path / "out").exists()
 
 
-def test_a_declared_dim_that_lies_is_found(tmp_path: Path) -> None:
+def test_a_wrongly_declared_dim_is_found(tmp_path: Path) -> None:
     proto = model(CHAIN)
     proto.graph.value_info.append(onnx.helper.make_tensor_value_info("r", onnx.TensorProto.FLOAT, [7, 2]))
     found = split(proto, at=["r"])

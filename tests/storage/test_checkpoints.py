@@ -82,7 +82,7 @@ def entry(dims: list[int], begin: int, end: int, dtype: str = "F32") -> dict[str
     return {"dtype": dtype, "shape": dims, "data_offsets": [begin, end]}
 
 
-def test_safetensors_there_and_back(tmp_path: Path) -> None:
+def test_safetensors_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
     assert written(path, ARRAYS | WIDE) == [path]
     same(read(path), ARRAYS | WIDE)
@@ -105,7 +105,7 @@ def test_safetensors_by_the_rules(tmp_path: Path) -> None:
     assert 8 + length + end == len(data)
 
 
-def test_npz_there_and_back(tmp_path: Path) -> None:
+def test_npz_round_trip(tmp_path: Path) -> None:
     (path,) = written(tmp_path / "w.npz", ARRAYS)
     with np.load(path) as found:
         same(dict(found), ARRAYS)

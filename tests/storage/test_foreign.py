@@ -144,7 +144,7 @@ def test_no_other_format_is_written(name: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_samples_are_no_models_for_onnx_either(tmp_path: Path) -> None:
+def test_samples_are_not_models_for_onnx_either(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     for data, _ in SAMPLES.values():
         path.write_bytes(data)

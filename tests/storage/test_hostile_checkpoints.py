@@ -220,7 +220,7 @@ def test_bombs(tmp_path: Path) -> None:
     assert "has no tensors" in refused(t.archive(tmp_path / "g.pt", t.program(circle)))
 
 
-def test_other_pickles_are_no_checkpoints(tmp_path: Path) -> None:
+def test_other_pickles_are_not_checkpoints(tmp_path: Path) -> None:
     (tmp_path / "w.bin").write_bytes(pickle.dumps([1, 2, 3]))
     assert "this file was not written by torch.save" in refused(tmp_path / "w.bin")
     (tmp_path / "w.bin").write_bytes(b"\x00\x01binary")

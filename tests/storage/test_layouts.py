@@ -80,7 +80,7 @@ def test_layouts_that_cannot_be(options: dict[str, Any], words: str) -> None:
         External(**options)
 
 
-def test_the_model_is_no_file_of_weights(tmp_path: Path) -> None:
+def test_the_model_is_not_a_file_of_weights(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"'m\.onnx' is the model itself"):
         put(tmp_path / "m.onnx", External(data="m.onnx"))
 

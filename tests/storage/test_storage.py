@@ -256,7 +256,7 @@ def load_bytes(data: bytes) -> storage.StoredModel:
         return storage.load(file.name)
 
 
-def test_raw_data_that_stands_twice_counts_once() -> None:
+def test_raw_data_that_occurs_twice_counts_once() -> None:
     tensor = corpus.floats("w", 400).SerializeToString()
     other = corpus.floats("w", 400, seed=1).SerializeToString()
     raw = other[other.index(b"\x4a") :]
@@ -266,7 +266,7 @@ def test_raw_data_that_stands_twice_counts_once() -> None:
     assert same(storage.resolve(stored.proto, stored.weights), expected)
 
 
-def test_a_tensor_attribute_that_stands_twice_is_merged_by_protobuf() -> None:
+def test_a_tensor_attribute_that_occurs_twice_is_merged_by_protobuf() -> None:
     first, second = corpus.floats("a", 300), TensorProto(doc_string="later")
     node = helper.make_node("Constant", [], ["c"], value=first)
     attribute = node.attribute[0].SerializeToString()

@@ -145,7 +145,9 @@ def test_damage(tmp_path: Path) -> None:
     assert "'m/data/0' is missing" in wrong(t.tensor("0", [2]))
     assert "'w' needs 12 bytes of a storage of 8" in wrong(t.tensor("0", [3], elements=2), {"0": bytes(8)})
     assert "not recognized" in wrong(t.tensor("0", [2], strides=[-1]), {"0": bytes(8)})
-    assert "QInt8Storage, which ONNX does not support" in wrong(t.tensor("0", [2], kind="QInt8Storage"), {"0": bytes(8)})
+    assert "QInt8Storage, which ONNX does not support" in wrong(
+        t.tensor("0", [2], kind="QInt8Storage"), {"0": bytes(8)}
+    )
     sparse = b"ctorch._utils\n_rebuild_sparse_tensor\n)R"
     assert "'w' is a sparse tensor, which a model cannot contain; save it as a dense tensor" in wrong(sparse)
     assert "this is a TorchScript program" in refused(

@@ -156,7 +156,7 @@ excluded: {Looop: no}
         ),
     ],
 )
-def test_a_text_that_is_no_profile(tmp_path: Path, text: str, expected: str) -> None:
+def test_a_text_that_is_not_a_profile(tmp_path: Path, text: str, expected: str) -> None:
     assert mistakes(tmp_path, text) == [expected]
 
 

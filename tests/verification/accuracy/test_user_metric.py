@@ -182,7 +182,7 @@ def test_it_may_look_at_synthetic_sets(tmp_path: Path) -> None:
     assert verdict.status == "lossy" and "64 synthetic sets" in verdict.message
 
 
-def test_a_misspelt_input_is_no_label(tmp_path: Path) -> None:
+def test_a_misspelt_input_is_not_a_label(tmp_path: Path) -> None:
     path = tmp_path / "one.npz"
     np.savez(path, xx=np.ones((1, CLASSES), np.float32))
     spec = VerifySpec(accuracy=AccuracySpec((), SampleSpec((DataSpec(path),))))

@@ -25,7 +25,7 @@ def test_only_initializers_that_are_inputs_can_be_overridden():
     assert overridable(model(source)) == {"a"}
 
 
-def test_before_ir_version_4_initializers_are_no_inputs():
+def test_before_ir_version_4_initializers_are_not_inputs():
     assert overridable(model(SCALED, 3)) == frozenset()
 
 

@@ -123,7 +123,7 @@ def test_files_without_such_a_function_are_one_line(tmp_path: Path, source: str,
     assert "\n" not in str(caught.value)
 
 
-def test_a_recipe_names_it_and_is_not_trusted_by_itself(tmp_path: Path) -> None:
+def test_a_recipe_names_it_and_is_not_trusted_automatically(tmp_path: Path) -> None:
     (tmp_path / "gen.py").write_text("raise SystemExit\n")
     recipe = tmp_path / "r.yaml"
     recipe.write_text("steps: [drop-identity]\ninputs:\n  generator: gen.py:make\n")

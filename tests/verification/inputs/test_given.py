@@ -71,7 +71,7 @@ def test_a_folder_of_sets_is_read_in_order(tmp_path: Path) -> None:
     ]
 
 
-def test_sets_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
+def test_sets_of_the_same_name_are_distinguished(tmp_path: Path) -> None:
     for folder in "ab":
         write_set(tmp_path / folder / "test_data_set_0", arrays())
     bindings = _prepared(model(), _given(tmp_path / "a", tmp_path / "b")).bindings
@@ -247,7 +247,7 @@ def test_what_does_not_fit_is_one_clear_line(tmp_path: Path, change: dict[str, A
         ("folder", {"output_0.pb": b""}, "no value is given for input 'x', 'i'; the model takes x, i"),
     ],
 )
-def test_files_that_are_no_sets_are_one_clear_line(tmp_path: Path, name: str, content: Any, words: str) -> None:
+def test_files_that_are_not_sets_are_one_clear_line(tmp_path: Path, name: str, content: Any, words: str) -> None:
     path = tmp_path / name
     if isinstance(content, dict):
         path.mkdir()

@@ -101,7 +101,7 @@ NARROWER = {
 
 
 @pytest.mark.parametrize("case", NARROWER)
-def test_a_model_that_takes_less_is_no_substitute(case: str) -> None:
+def test_a_model_that_takes_less_is_not_a_substitute(case: str) -> None:
     before, after, expected = NARROWER[case]
     head = "<ir_version: 8, opset_import: ['' : 17]>".replace("'", '"')
     models = []
@@ -228,7 +228,7 @@ def test_unverified_may_be_accepted() -> None:
         assert found.ok is ok and found.to_json()["ok"] is ok
 
 
-def test_wrong_files_are_told_from_wrong_models(tmp_path: Path) -> None:
+def test_wrong_files_are_distinguished_from_wrong_models(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError):
         surgery.verify(tmp_path / "no.onnx", model())
     assert not surgery.verify(model(), model(BODY.replace("Relu", "Abs"))).ok

@@ -201,7 +201,7 @@ def test_a_custom_operator_is_named():
     assert "acme:Secret" in verdict.message
 
 
-def test_a_custom_operator_of_the_changed_model_is_no_difference():
+def test_a_custom_operator_of_the_changed_model_is_not_a_difference():
     header = '<ir_version: 10, opset_import: ["": 21, "acme": 1]>'
     verdict = _verdict(_model(f"g {X} {{ y = Neg(x) }}", header), _model(f"g {X} {{ y = acme.Neg(x) }}", header))
     assert (verdict.status, verdict.reason) == ("unverified", "not-run")
@@ -374,7 +374,7 @@ def test_a_lost_output_is_a_difference():
 # Random, nondeterministic, vacuous
 
 
-def test_random_outputs_are_compared_by_form_and_distribution_and_it_is_said():
+def test_random_outputs_are_compared_by_form_and_distribution_which_is_reported():
     io = "(float[N,S] x) => (float[N,S] y, float[N,S] z)"
     before = "r = RandomNormalLike(x) y = Add(x, r) z = Relu(x)"
     verdict = _between(io, before, "t = Identity(x) r = RandomNormalLike(t) y = Add(t, r) z = Relu(t)")
@@ -481,7 +481,7 @@ def test_what_stays_within_the_tolerance_of_itself_proves_nothing_under_that_tol
         ("(bool b) => (bool y)", "y = Not(b)"),
     ],
 )
-def test_outputs_that_are_constant_by_nature_are_no_vacuity(io, body):
+def test_outputs_that_are_constant_by_nature_are_not_vacuity(io, body):
     verdict = _between(io, body, body.replace("(x", "(t").replace("(b", "(t").replace("y", "y", 1)
                        .join([f"t = Identity({'b' if 'bool b' in io else 'x'}) ", ""]))  # fmt: skip
     assert verdict.status == "equal", verdict
