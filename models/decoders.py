@@ -294,7 +294,7 @@ def _rotary(
 
 
 def _experts(model: Any, width: int, inner: int) -> Built:
-    """Draw the weights of experts, which lie in one tensor for all, like those of other layers."""
+    """Draw the weights of experts, which are in one tensor for all, like those of other layers."""
     weights.randomise(model, SEED)
     weights.scale(model, "experts.gate_up_proj", width**-0.5 / weights.LOOSE_STD)
     weights.scale(model, "experts.down_proj", inner**-0.5 / weights.LOOSE_STD)

@@ -10,7 +10,7 @@ Change = Literal["inputs", "outputs", "names", "order", "types", "dims", "metada
 """What a pass may declare to change of a signature.
 
 "inputs", "outputs": there are fewer or more of them. "names": some are renamed. "order": the inputs or the
-outputs stand in another order. "types", "dims": those of an input or output. "metadata": entries of the model.
+outputs are in another order. "types", "dims": those of an input or output. "metadata": entries of the model.
 """
 
 CHANGES: tuple[Change, ...] = get_args(Change)

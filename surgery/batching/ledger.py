@@ -108,7 +108,7 @@ class Ledger:
         return {row.name: row for row in _rows(self._base)}
 
     def put(self, rows: Iterable[Row]) -> None:
-        """Write rows, in the place of those with the same names; all of them or none."""
+        """Write rows, in place of those with the same names; all of them or none."""
         marks = ", ".join("?" for _ in COLUMNS)
         values = [[getattr(row, column) for column in COLUMNS] for row in rows]
         with self._written():

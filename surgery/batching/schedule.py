@@ -48,7 +48,7 @@ class Rules:
 
 
 class Schedule:
-    """The run of a batch. `rows` is what has to be run, by name."""
+    """The run of a batch. `rows` is what must be run, by name."""
 
     def __init__(
         self,

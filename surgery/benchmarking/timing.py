@@ -58,7 +58,7 @@ def load(models: list[dict[str, Any]], feeds: list[list[dict[str, Any]]]) -> Non
 
 
 def close_sessions(padding: int = 0) -> None:
-    """Close all sessions, and take some bytes of memory, so that the next ones come to lie elsewhere."""
+    """Close all sessions, and take some bytes of memory, so that the next ones come to be elsewhere."""
     _bench.sessions.clear()
     gc.collect()
     _bench.padding = [bytearray(padding)] if padding else []

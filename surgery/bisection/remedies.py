@@ -205,7 +205,7 @@ class _Surroundings:
         return found
 
     def passes(self, label: str) -> tuple[str, ...]:
-        """Return the passes that made nodes close to one, in no more than a few steps along its edges."""
+        """Return the passes that made nodes close to one, in at most a few steps along its edges."""
         near, edge = {label}, {label}
         for _ in range(_NEIGHBOURHOOD):
             edge = {other for one in edge for other in self._around[one]} - near

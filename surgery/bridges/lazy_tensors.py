@@ -77,7 +77,7 @@ class Lender:
 
 
 class _Mapped(LazyValues):  # type: ignore[misc]
-    """Values that lie in a file."""
+    """Values that are in a file."""
 
     def __init__(self, tensor: onnx.TensorProto, lender: Lender) -> None:
         self._lender = lender

@@ -153,7 +153,7 @@ class Remains:
         return result
 
     def _graph(self, made: onnx.GraphProto, graph: gs.Graph, scope: _Scope, outer: frozenset[int]) -> onnx.GraphProto:
-        """Put back what is known of a graph; `outer` are the constants that the graphs around it hold."""
+        """Restore what is known of a graph; `outer` are the constants that the graphs around it hold."""
         result: onnx.GraphProto = without(scope.proto, *_LISTS)
         for name in ("name", "doc_string"):
             if getattr(result, name) != getattr(made, name):

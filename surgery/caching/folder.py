@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from surgery.storage.weights import Source
 
 VERSION: Final = 1
-"""The version of the layout and of the entries. Another version has a folder of its own."""
+"""The version of the layout and of the entries. Another version has a separate folder."""
 
 _MAGIC: Final = b"surgery cache entry %d\n" % VERSION
 _DIGEST: Final = hashlib.sha256().digest_size

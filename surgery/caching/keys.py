@@ -62,7 +62,7 @@ def run_key(run: RunStart, original: str, folder: CacheFolder) -> str:
         "inputs": repr(run.recipe.inputs),
         "verify": repr(verify),
         "files": [[str(path), file_or_folder(path)] for path in paths],
-        # A set of inputs that lies next to the model is found by its path.
+        # A set of inputs that is next to the model is found by its path.
         "sets": _found_sets(run),
         "target": _plain(run.target),
         "engine": _engine(folder),

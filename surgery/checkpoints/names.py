@@ -24,7 +24,7 @@ def fit(pattern: str, name: str) -> re.Match[str] | None:
 
 
 def filled(template: str, match: re.Match[str], pattern: str) -> str:
-    """Put what stood in a name into another one. Raises ValueError for a part that the pattern does not have."""
+    """Put what was in a name into another one. Raises ValueError for a part that the pattern does not have."""
     if pattern.startswith(_REGEX):
         try:
             return match.expand(template)

@@ -224,7 +224,7 @@ class _Layouts:
 
 
 def _evidence(drafts: Iterable[Assignment]) -> dict[str, Counter[bool]]:
-    """Count, by operator, which matrices that are not square have to be transposed, of those that are read by rows."""
+    """Count, by operator, which matrices that are not square must be transposed, of those that are read by rows."""
     found: dict[str, Counter[bool]] = defaultdict(Counter)
     for draft in drafts:
         dims, wanted = _joined(draft), draft.target.dims

@@ -83,7 +83,7 @@ def _ends(name: str) -> list[str]:
 
 
 def _by_path(target: Target, free: Iterable[str], entries: Mapping[str, Entry]) -> str | None:
-    """Find the tensor of the module that the consumers of an initializer stand in."""
+    """Find the tensor of the module that the consumers of an initializer are in."""
     paths = {one.name.strip("/").rpartition("/")[0].replace("/", ".") for one in target.consumers}
     if len(paths) != 1:
         return None

@@ -10,7 +10,7 @@ from typing import Final
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 
 _AGAIN: Final = 5.0
-"""Seconds after which an interrupt is raised again: within a callback Python reports it, and goes on."""
+"""Seconds after which an interrupt is raised again: within a callback Python reports it, and continues."""
 
 _received: list[KeyboardInterrupt] = []
 

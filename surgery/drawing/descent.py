@@ -88,7 +88,7 @@ class _Explanation:
                         _note(self.found, old, row)
 
     def _by_name(self, rows: Iterable[int]) -> None:
-        """Link a node to the one of another operator that stood under its name, or made its value."""
+        """Link a node to the one of another operator that was under its name, or made its value."""
         gone: dict[str, int] = {}
         for row in self.step.died:
             node = self.found.rows[row].node

@@ -327,7 +327,7 @@ class Tracker:
             self._rewire(row, node, sources)
 
     def _note_instead(self, node: Plain, before: tuple[Source | None, ...], sources: tuple[Source | None, ...]) -> None:
-        """Note what a node reads in the place of what died."""
+        """Note what a node reads in place of what died."""
         if len(before) != len(sources):
             return
         for then, now, name in zip(before, sources, node.inputs, strict=True):

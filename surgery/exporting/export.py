@@ -118,7 +118,7 @@ def export(
     """Export `MODULE:CALLABLE`, `FILE.py:CALLABLE` or a .pt2 program to ONNX; compare both; write the model.
 
     The callable gives a module, or a module with example inputs; `inputs` describes them otherwise. `recipe` cleans the
-    model up. PyTorch runs in a process of its own. `show` receives each stage.
+    model up. PyTorch runs in a separate process. `show` receives each stage.
 
     Raises UsageError for what is not trusted, cannot be loaded or cannot be exported, WorkerError for a crash.
     """

@@ -1,6 +1,6 @@
 """The request of `surgery export`: the target, its inputs, and the names of dynamic dims.
 
-The inputs stand in a YAML file, or as arrays in a .npz file:
+The inputs are in a YAML file, or as arrays in a .npz file:
 
     inputs:
       - {name: input_ids, dtype: int64, dims: [batch, sequence], range: [0, 299]}

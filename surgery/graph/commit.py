@@ -55,7 +55,7 @@ class Commit:
         orphans = self._adjust(edits)
         self._rename_changed(edits)
         for old, new, before in edits.replacements:
-            # What stands at another place of the site read `old` only because it was there first.
+            # What is at another place of the site read `old` only because it was there first.
             added += self._replace(old, new, places[before])
             orphans.append((old, self.stamps.place(new, before)))
         orphans += self._set_boundaries(edits)

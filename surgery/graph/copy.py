@@ -50,7 +50,7 @@ def _unique(names: Iterable[str]) -> Iterator[str]:
 
 
 class Copier:
-    """Copies what stands in a subgraph or in the body of a function.
+    """Copies what is in a subgraph or in the body of a function.
 
     `values` says what stands for a value of the original, and is extended by what is copied; a value that it does not
     have is one from outside, and stays. `attributes` are those of the call, for the body of a function.

@@ -19,7 +19,7 @@ def body_model(graph: GraphState, calls: Sequence[Node]) -> ir.Model:
     """Return a model whose graph is a copy of the body of the function that nodes call.
 
     It has the types that the operands of the calls have, which must be the same for all, and the attributes of the
-    first one in the place of the parameters. A dim that is not the same for all is open. Raises `Refusal` where an
+    first one in place of the parameters. A dim that is not the same for all is open. Raises `Refusal` where an
     operand is omitted, or its type is not known or is another one from call to call.
     """
     function = graph.ir.functions[calls[0].identifier]

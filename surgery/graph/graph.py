@@ -195,7 +195,7 @@ class Graph(GraphState):
     def body_ranges(self, values: Sequence[Value]) -> dict[Value, tuple[float, float]]:
         """Return the largest size of the elements of float32 values in bodies, and the smallest that is not 0.
 
-        The model runs as it stands on the calibration inputs; what is not finite does not count. Values of the main
+        The model runs as is on the calibration inputs; what is not finite does not count. Values of the main
         graph, of functions and of branches or loops that are never entered with elements are left out or have (0, inf).
         Of values in several bodies that share a name all are measured together. Raises as `recordings`.
         """

@@ -22,7 +22,7 @@ from surgery.storage.scopes import nested, scopes, values
 
 @dataclass(frozen=True)
 class Other:
-    """A model that was read to become part of another one: its file, and a graph of its own. It can be used once."""
+    """A model that was read to become part of another one: its file, and a separate graph. It can be used once."""
 
     path: Path
     graph: Graph
@@ -48,7 +48,7 @@ class Other:
 
         `connect` says which value of the model before goes into which input of this one; its further inputs are new
         ones of the result, and those with a default keep that. All names of it get the prefix. The result is compared
-        with both models, composed. The pass has to declare "outputs" and "inputs". UsageError where both models have a
+        with both models, composed. The pass must declare "outputs" and "inputs". UsageError where both models have a
         value of one name, or import other opsets.
         """
         graph, model = new.graph, self.graph.ir

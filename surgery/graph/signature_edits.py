@@ -173,7 +173,7 @@ class SignatureEdits:
         return declarable(known)
 
     def _cut(self, value: ir.Value) -> ir.Value:
-        """Put an input of the same name, type and dims in the place of a value; return the value."""
+        """Put an input of the same name, type and dims in place of a value; return the value."""
         known, name = Value(self.graph, value), value.name or ""
         port = ir.Value(type=known.type, shape=None if known.shape is None else ir.Shape(self._declarable(known.shape)))
         for node, index in list(value.uses()):

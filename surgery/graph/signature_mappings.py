@@ -35,7 +35,7 @@ class Joined:
     """Another model that became part of this one.
 
     `other` is that model without weights, serialized. `connect` says which value of the model before an input of it
-    takes, by the name of that input. `prefix` stands before all names that came from it.
+    takes, by the name of that input. `prefix` is before all names that came from it.
     """
 
     other: bytes

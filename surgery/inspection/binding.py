@@ -51,7 +51,7 @@ def bind(proto: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelProto:
 
 
 def inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Put the bodies of functions in the place of their calls; as it was where that fails."""
+    """Put the bodies of functions in place of their calls; as it was where that fails."""
     import onnx
 
     if not proto.functions:

@@ -154,7 +154,7 @@ def _protobuf() -> str:
 
 
 def _workers() -> _Found:
-    """Start a worker, and let one crash: the crash has to end that process only."""
+    """Start a worker, and let one crash: the crash must end that process only."""
     with workers.Worker(timeout=_TIMEOUT) as worker:
         if worker.call("surgery.workers.drill:echo", value=7) != 7:
             yield "broken", "a worker returns a wrong answer", ""

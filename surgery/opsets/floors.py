@@ -1,7 +1,7 @@
 """The lowest opset at which an unchanged node is legal and computes the same.
 
 From the operator schemas of the installed onnx, version by version: attributes, numbers of inputs and outputs, types.
-What changed without a trace in the schemas stands in `operators.floors`; so a floor may be too high, and is never
+What changed without a trace in the schemas is in `operators.floors`; so a floor may be too high, and is never
 too low.
 """
 

@@ -84,7 +84,7 @@ def seconds(number: float | None) -> str:
 
 
 def scientific(number: float | str | None) -> str:
-    """Write a small number: "1.2e-07"; zero, infinity and None are told apart."""
+    """Write a small number: "1.2e-07"; zero, infinity and None are distinguished."""
     if number is None:
         return MISSING
     if isinstance(number, str):

@@ -25,7 +25,7 @@ class Renames(dict[str, str]):
 
     @classmethod
     def read(cls, value: Any) -> Renames:
-        """Read what a recipe says; ValueError with one line says what is wrong."""
+        """Read what a recipe says; ValueError describes the mistake in one line."""
         if not isinstance(value, Mapping) or not all(isinstance(item, str) for pair in value.items() for item in pair):
             raise ValueError(
                 "expected a mapping of old names to new ones; put quotes around names that look like numbers"
@@ -109,7 +109,7 @@ def _fitting(text: str, new: str, names: Iterable[str]) -> Iterator[tuple[str, s
 
 
 def _filled(glob: str, letters: Iterable[str]) -> str:
-    """Put letters in the place of the wildcards of a glob."""
+    """Put letters in place of the wildcards of a glob."""
     parts = iter(letters)
     return _WILD.sub(lambda _: next(parts), glob)
 

@@ -64,7 +64,7 @@ class NodeSelector:
 
     @classmethod
     def read(cls, value: Any) -> NodeSelector:
-        """Read what a recipe says, see `surgery.patterns.select`; ValueError with one line says what is wrong."""
+        """Read what a recipe says, see `surgery.patterns.select`; ValueError describes the mistake in one line."""
         if isinstance(value, NodeSelector):
             return value
         given = value if isinstance(value, list | tuple) else [value]

@@ -171,7 +171,7 @@ class Line:
         return True
 
     def expect(self, mark: str) -> None:
-        """Take this token, which has to be next."""
+        """Take this token, which must be next."""
         if not self.accept(mark):
             self.fail(f"expected '{mark}'")
 

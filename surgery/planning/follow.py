@@ -77,7 +77,7 @@ def require_unchanged(plan: Plan, stored: storage.StoredModel, recipe: Recipe, w
 class Follower:
     """Holds a run to a plan: it chooses the sites, observes the steps, and accepts the result.
 
-    Without skipped sites, the run has to come to the very steps and sites of the plan. Where sites are skipped, others
+    Without skipped sites, the run must come to the very steps and sites of the plan. Where sites are skipped, others
     may not arise that were built on them, and others may arise in their place: the latter are left out, so that nothing
     is done that the plan does not have. Raises PlanError where a step comes out otherwise.
 

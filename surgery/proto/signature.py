@@ -30,7 +30,7 @@ class Port:
 
 @dataclass(frozen=True)
 class Deviation:
-    """One way in which two signatures differ: what a pass has to declare to make it, and in words."""
+    """One way in which two signatures differ: what a pass must declare to make it, and in words."""
 
     change: Change
     text: str

@@ -1,7 +1,7 @@
 """YAML text -> a tree of nodes with positions, and all YAML mistakes.
 
-A parser stops at the first syntax error. Here that error is one mistake among others: what stood before it is kept
-and checked like the rest, and tabs in the indentation are replaced so that reading goes on.
+A parser stops at the first syntax error. Here that error is one mistake among others: what was before it is kept
+and checked like the rest, and tabs in the indentation are replaced so that reading continues.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class _Composer:
         styled = event.style is not None
         text = str(event.value)
         value = text if styled or event.tag is not None else resolve(text)
-        # The mark after a block text stands at the start of the next line.
+        # The mark after a block text is at the start of the next line.
         last = event.end_mark.line + (event.end_mark.column > 0)
         source = tuple(self._lines[event.start_mark.line : max(last, event.start_mark.line + 1)])
         scalar = Scalar(*self._here, value, text, styled, event.style, source)

@@ -1,7 +1,7 @@
 """A resolved recipe: nested recipes inlined, defaults filled in.
 
 What comes out is a recipe that means the same. Its paths are absolute, so that it may be saved anywhere; where each
-pass comes from stands in comments.
+pass comes from is in comments.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class RulePass(Pass):
 
     @property
     def origin(self) -> str:
-        """The recipe that the rule stands in."""
+        """The recipe that the rule is in."""
         return self.declared_at.rpartition(":")[0]
 
     @property

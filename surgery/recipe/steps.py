@@ -101,7 +101,7 @@ def _from_short(node: Table, draft: Draft) -> Table:
 
 
 def _table(node: Node, pairs: list[tuple[str, Node, Node]]) -> Table:
-    """Make a mapping in the place of a node."""
+    """Make a mapping in place of a node."""
     table = Table(node.line, node.column, open=node.open)
     table.pairs += [(Scalar(key.line, key.column, name, name), value) for name, key, value in pairs]
     return table

@@ -52,7 +52,7 @@ class Trusted:
     where: str
 
     def covers(self, path: Path) -> bool:
-        """Say whether a file or folder is this or stands below it, links followed."""
+        """Say whether a file or folder is this or is below it, links followed."""
         path = path.resolve()
         return path == self.path or self.path in path.parents
 

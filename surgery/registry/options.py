@@ -60,7 +60,7 @@ class Keeping:
 Keeps = Annotated[Literal["exact", "close", "nothing"], Keeping()]
 """What an edit keeps of the results, which only its user can know: all bits, all but rounding, or nothing.
 
-Verification holds the pass to this in the place of the promise that it declares.
+Verification holds the pass to this in place of the promise that it declares.
 """
 
 

@@ -83,7 +83,7 @@ class Pass:
 
     @cached_property
     def options(self) -> tuple[Option, ...]:
-        """The keyword-only parameters of the function; their text stands in the docstring under "Options:"."""
+        """The keyword-only parameters of the function; their text is in the docstring under "Options:"."""
         hints = _option_types(self.function)
         about = _option_texts(self.function.__doc__ or "")
         return tuple(
@@ -175,7 +175,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def _sections(doc: str) -> dict[str, str]:
-    """Split a docstring at its sections; what stands before them has the empty name."""
+    """Split a docstring at its sections; what is before them has the empty name."""
     parts = re.split(r"^(Options|Example):\n", inspect.cleandoc(doc), flags=re.MULTILINE)
     bodies = [parts[0].strip(), *(inspect.cleandoc("\n" + body) for body in parts[2::2])]
     return dict(zip(["", *parts[1::2]], bodies))

@@ -57,7 +57,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a summary; `title` stands above it, and `is_folded` hides it until it is opened."""
+    """A table of a summary; `title` is above it, and `is_folded` hides it until it is opened."""
 
     title: str
     columns: tuple[str, ...]

@@ -32,7 +32,7 @@ class Mistake:
 
 
 def mistakes(rule: Rule) -> list[Mistake]:
-    """List what is wrong with a rule; nothing when it can be called."""
+    """List the problems of a rule; nothing when it can be called."""
     found: list[Mistake] = []
     plans = [plan for index, text in enumerate(rule.match) if (plan := _plan(rule, index, text, found)) is not None]
     try:
@@ -54,7 +54,7 @@ def mistakes(rule: Rule) -> list[Mistake]:
 
 
 def _plan(rule: Rule, index: int, text: str, found: list[Mistake]) -> Plan | None:
-    """Compile a pattern, and find what is wrong with it."""
+    """Compile a pattern, and find its mistakes."""
     errors = line_errors(text)
     plan = None
     if not errors:
@@ -68,7 +68,7 @@ def _plan(rule: Rule, index: int, text: str, found: list[Mistake]) -> Plan | Non
 
 
 def _condition(names: Mapping[str, Bound], index: int, text: str, found: list[Mistake]) -> set[str]:
-    """Find what is wrong with a condition; give the names that it makes sure to be there."""
+    """Find the problems of a condition; give the names that it makes sure to be there."""
     try:
         condition = parse_condition(text)
     except PatternError as error:

@@ -10,7 +10,7 @@
     y  = x                                  # no node at all
 
 Names are those of the match, and those that lines above made. Every output of the match is made by one line. What
-stands in expressions always speaks of the matched graph.
+is in expressions always speaks of the matched graph.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _WORDS = ("and", "or", "not", "in", "true", "false")
 
 @dataclass(frozen=True)
 class Expression:
-    """Anything that has a value in a match. `text` is how it stands in the rule, `column` where, from 1."""
+    """Anything that has a value in a match. `text` is how it is in the rule, `column` where, from 1."""
 
     text: str = field(kw_only=True)
     column: int = field(kw_only=True)

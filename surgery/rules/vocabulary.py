@@ -30,7 +30,7 @@ class Symbol(str):
 
 
 class Word(str):
-    """The name of an element type, as it stands in a rule."""
+    """The name of an element type, as it is in a rule."""
 
 
 @dataclass(frozen=True)

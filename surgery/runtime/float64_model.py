@@ -213,7 +213,7 @@ class Scope:
         return self.add(op_type, [source], axes=list(axes))
 
     def dims(self, name: str) -> list[int | None] | None:
-        """Return what is known of the shape of a value."""
+        """Return the known facts about the shape of a value."""
         return self._kind(name).dims
 
     def read(self, name: str) -> str:

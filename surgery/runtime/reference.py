@@ -88,7 +88,7 @@ def _plain(value: Any) -> Any:
 
 
 def external_tensors(message: Any) -> Iterator[onnx.TensorProto]:
-    """Yield each tensor of a model that lies outside it."""
+    """Yield each tensor of a model that is outside it."""
     import onnx
 
     pending = [message]

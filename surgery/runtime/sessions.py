@@ -193,7 +193,7 @@ def _share_arena() -> None:
 def _shrinking() -> onnxruntime.RunOptions:
     """Give the options of a run after which the arena lets go of what is free, for the other workers.
 
-    What it had asked for at once goes at once, and stays while an output of the run lies in it.
+    What it had asked for at once goes at once, and stays while an output of the run is in it.
     """
     import onnxruntime
 

@@ -1,6 +1,6 @@
 """Files named by their content: `{sha256:12}` in a name stands for so many digits of the digest of what is written.
 
-The digest of a model in one file is that of the file, as `sha256sum` has it. Where weights lie in other files, whose
+The digest of a model in one file is that of the file, as `sha256sum` has it. Where weights are in other files, whose
 names the model holds, it is that of the model as it is with the data called `data`, `data_1`, ..., and of these files
 after it. So the same content has the same name, wherever it is written.
 """

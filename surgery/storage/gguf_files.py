@@ -1,6 +1,6 @@
 """The GGUF format of llama.cpp, read with its own package. Quantized tensors become float32 as that package does it.
 
-https://github.com/ggml-org/ggml/blob/master/docs/gguf.md: dims stand there from the innermost one outwards, so that
+https://github.com/ggml-org/ggml/blob/master/docs/gguf.md: dims are there from the innermost one outwards, so that
 they are turned round here; the elements lie as in ONNX.
 """
 

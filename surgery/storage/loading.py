@@ -86,7 +86,7 @@ def fetch_model(url: str, folder: str | os.PathLike[str]) -> Path:
 
 
 def _fetch_data(path: Path, url_of: Callable[[str], str]) -> None:
-    """Copy the external data of a model next to it, as far as it is to lie there; whoever loads it names the rest."""
+    """Copy the external data of a model next to it, as far as it is to be there; whoever loads it names the rest."""
     for location in external_locations(path):
         parts = Path(location).parts
         if parts and not Path(location).is_absolute() and ".." not in parts and "\0" not in location:

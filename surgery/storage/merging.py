@@ -46,7 +46,7 @@ def assign(field: Any, items: Iterable[Any]) -> None:
 
 
 def ordered(entries: Sequence[M], order: Mapping[str, int], name: str) -> Iterable[M]:
-    """Sort entries as they stood in the original; new ones come last."""
+    """Sort entries as they were in the original; new ones come last."""
     if not order:
         return entries
     last = len(order)

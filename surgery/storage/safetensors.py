@@ -104,7 +104,7 @@ def _header(path: Path, source: Source) -> tuple[dict[str, tuple[ir.DataType, tu
 
 
 def unique(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make a dict of the pairs of a JSON object. Raises ModelFileError when a key stands there twice."""
+    """Make a dict of the pairs of a JSON object. Raises ModelFileError when a key is there twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         seen: set[str] = set()
@@ -155,7 +155,7 @@ def write(
 
 
 def _shards(tensors: Sequence[Named], limit: int | None) -> list[list[Named]]:
-    """Divide tensors, in their order; a tensor above the limit has a file of its own."""
+    """Divide tensors, in their order; a tensor above the limit has a separate file."""
     shards: list[list[Named]] = [[]]
     size = 0
     for tensor in tensors:

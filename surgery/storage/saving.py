@@ -36,7 +36,7 @@ EXTERNAL_FROM: Final = 1024
 class External:
     """The layout `external` in detail.
 
-    Tensors of `threshold` bytes and more lie in the file `data` beside the model, or in several of `shard_size` bytes
+    Tensors of `threshold` bytes and more are in the file `data` beside the model, or in several of `shard_size` bytes
     at most, of which the further ones are called `data_1`, `data_2`. Each tensor starts at a multiple of `alignment`
     bytes, or of 64 if that is more, large ones at a page.
     """
@@ -197,7 +197,7 @@ class _Plan:
 
         def outside(reference: Reference) -> bool:
             if layout == "keep":
-                # What stood inside the model file stays there, what is new follows the others.
+                # What was inside the model file stays there, what is new follows the others.
                 return external and reference not in encodings and reference.length >= how.threshold
             return layout == "external" and reference.length >= how.threshold
 

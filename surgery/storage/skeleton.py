@@ -34,7 +34,7 @@ _AGAIN: Final = "fetch or export it again"
 
 @dataclass
 class StoredModel:
-    """A model as it lies in storage: the skeleton, and the weights it refers to.
+    """A model as it is in storage: the skeleton, and the weights it refers to.
 
     `path` is None for a model that was in memory. `external` tells that its file used external data.
     """
@@ -139,7 +139,7 @@ def locations(path: Path) -> list[str]:
 class _Folders:
     """Where external data may lie: in the folder of the model, also when the model is reached by a link.
 
-    As in ONNX Runtime, that folder is the one the link points to, and the one the link stands in.
+    As in ONNX Runtime, that folder is the one the link points to, and the one the link is in.
     """
 
     def __init__(self, model: str, folders: list[Path], *, is_file: bool = True) -> None:

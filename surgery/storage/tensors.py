@@ -1,4 +1,4 @@
-"""Facts about TensorProto: where tensors stand in a model, how large they are, where their data lies."""
+"""Facts about TensorProto: where tensors are in a model, how large they are, where their data lies."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def payload_bytes(tensor: TensorProto) -> int:
 
 
 def is_external(tensor: TensorProto) -> bool:
-    """Return whether the data of a tensor lies outside its message."""
+    """Return whether the data of a tensor is outside its message."""
     return tensor.data_location == EXTERNAL
 
 

@@ -49,7 +49,7 @@ def read(path: Path, weights: Weights, key: str | None = None) -> Checkpoint:
 
 
 class _Archive:
-    """A zip archive, of which the members lie in the file as they are."""
+    """A zip archive, of which the members are in the file as they are."""
 
     def __init__(self, path: Path, source: Source) -> None:
         self.path = path

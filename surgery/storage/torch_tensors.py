@@ -1,7 +1,7 @@
 """Tensors of PyTorch checkpoints: from what a pickle says of them to ranges of a file.
 
 A tensor is a view of a storage: element type, an offset, dims and strides, in elements. One that is contiguous, aligned
-and little-endian lies in the file as ONNX wants it; any other is copied to the scratch file when it is asked for.
+and little-endian is in the file as ONNX wants it; any other is copied to the scratch file when it is asked for.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _MOST_RANK: Final = 64
 
 @dataclass(frozen=True)
 class StorageData:
-    """Where a storage lies in a file, in bytes."""
+    """Where a storage is in a file, in bytes."""
 
     reference: Reference
     big: bool = False

@@ -214,7 +214,7 @@ class Rewriter(ABC):
     def tensor(self, start: int, stop: int, attached: bool) -> Pieces | None:
         """Return what takes the place of the TensorProto in this range, None to keep it.
 
-        `attached` tells that the tensor stands where readers expect its data inside the model file.
+        `attached` tells that the tensor is where readers expect its data inside the model file.
         """
 
     def rewrite(self) -> Pieces:

@@ -1,4 +1,4 @@
-"""Names in a profile that have to exist: element types, operators, their inputs and attributes."""
+"""Names in a profile that must exist: element types, operators, their inputs and attributes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def element_type(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def operator(domain: str, op: str, newest: int) -> str:
-    """Return what is wrong with the name of an operator; of domains that ONNX does not define nothing is known."""
+    """Return the problem with the name of an operator; of domains that ONNX does not define nothing is known."""
     if not is_defined(domain) or (not domain and op in _OF_RUNTIME):
         return ""
     if _schema_of(domain, op, _NEWEST) is None:
@@ -37,13 +37,13 @@ def operator(domain: str, op: str, newest: int) -> str:
 
 
 def parameters(domain: str, op: str, name: str) -> str:
-    """Return what is wrong with the name of an input of an operator."""
+    """Return the problem with the name of an input of an operator."""
     known = {one.name for schema in history(domain, op, _NEWEST) for one in schema.inputs}
     return _unknown(op, "input", name, known) if is_defined(domain) else ""
 
 
 def attribute(domain: str, op: str, name: str) -> str:
-    """Return what is wrong with the name of an attribute of an operator."""
+    """Return the problem with the name of an attribute of an operator."""
     known = {one for schema in history(domain, op, _NEWEST) for one in schema.attributes}
     return _unknown(op, "attribute", name, known) if is_defined(domain) else ""
 

@@ -14,7 +14,7 @@ comments in front of it say what the pass must do:
 A line `# after` begins the expected result. For each case the harness asserts that the graph is valid, that the
 result equals the expected one up to the names of interior values, that inputs and outputs are as before, that
 ONNX Runtime computes the same, and that a second run changes nothing. A pass that is not one of surgery's own runs in
-a process of its own: what crashes or hangs is a finding.
+a separate process: what crashes or hangs is a finding.
 
 `surgery test` runs the case files of a project. These lines do the same in a project's own pytest:
 

@@ -45,7 +45,7 @@ class Case:
 
     `error` is what the pass says of an edit that cannot be done. `repeats` tells that a second run changes the model
     again, as one does that inserts something. `snr` is the least ratio of signal to noise of each output, in dB, which
-    bounds what a LOSSY pass loses in the place of the default tolerance. `calibration` holds one set of inputs for a
+    bounds what a LOSSY pass loses in place of the default tolerance. `calibration` holds one set of inputs for a
     pass that calibrates, as lists of numbers by the names of the inputs. `target` is the runtime that the model is made
     for.
     """
@@ -109,7 +109,7 @@ def case_files(folder: Path) -> list[Path]:
 
 
 def read_case(path: Path, *, finished: bool = True) -> Case:
-    """Read one case file; CaseError when it has no expected result and has to be `finished`."""
+    """Read one case file; CaseError when it has no expected result and must be `finished`."""
     lines = _read(path).splitlines()
     split = next((number for number, line in enumerate(lines) if line.strip() == AFTER), len(lines))
     head = lines[:split]

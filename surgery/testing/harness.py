@@ -82,7 +82,7 @@ def run(
 ) -> Outcome:
     """Run one pass over a model in memory; `calibration` holds inputs to calibrate with, as lists of numbers.
 
-    A pass that is not a standard one runs in a process of its own, for `timeout` seconds at most. Raises SurgeryError
+    A pass that is not a standard one runs in a separate process, for `timeout` seconds at most. Raises SurgeryError
     when the pass could not do its work.
     """
     stored = storage.from_proto(model)
@@ -114,7 +114,7 @@ def check(case: Case) -> None:
 
 
 def findings(case: Case, *, timeout: float = TIMEOUT) -> list[Finding]:
-    """List what is wrong with the outcome of a case; nothing when it is as it should be.
+    """List the problems of the outcome of a case; nothing when it is as it should be.
 
     Raises CaseError or UsageError for a case that asks for something that does not exist, PassError or WorkerError
     when the pass raises, crashes or takes more than `timeout` seconds.

@@ -39,7 +39,7 @@ _FEW = 8
 
 @dataclass(frozen=True)
 class Project:
-    """Case files, and the passes that they have to be complete for."""
+    """Case files, and the passes that they must be complete for."""
 
     files: tuple[Path, ...]
     passes: tuple[Pass, ...]

@@ -32,7 +32,7 @@ _NEAR = 3
 
 @dataclass(frozen=True)
 class Decision:
-    """A line of code that let a node be, and the values of what stands in it, for one of the nodes."""
+    """A line of code that let a node be, and the values of what is in it, for one of the nodes."""
 
     where: str
     values: str
@@ -54,7 +54,7 @@ def is_of(package: str, frame: FrameType) -> bool:
 
 
 class Tracer:
-    """Follows the code of a pass, which stands in `package`, from node to node."""
+    """Follows the code of a pass, which is in `package`, from node to node."""
 
     def __init__(self, package: str) -> None:
         self._package = package

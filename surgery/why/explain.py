@@ -79,7 +79,7 @@ class NearMiss:
 
     Either the pattern (`pattern` counts from 1) fits but for `flaws`, the first of them being what the matcher meets
     first; or it fits whole and `reason` says what was refused, `escapes` who else sees its inside, `where` which line
-    of code refused, `values` what stands in that line, `unknown` what it asked for and is not known. `alike` has
+    of code refused, `values` what is in that line, `unknown` what it asked for and is not known. `alike` has
     the anchors of places like it.
     """
 
@@ -139,7 +139,7 @@ class Refusals:
 class Silence:
     """Nodes that a pass looked at and left without a word; `where` is the line of its code that decided so.
 
-    `values` has what stood in that line for the first of them.
+    `values` has what was in that line for the first of them.
     """
 
     where: str

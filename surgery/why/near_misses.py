@@ -238,7 +238,7 @@ def _blame(state: Partial, route: Route, value: Value) -> Fault:
 
 
 def _stepped_over(state: Partial, route: Route, node: Node) -> Iterator[Partial]:
-    """Go on after a node that stands between two nodes of the pattern, a Cast for one."""
+    """Go on after a node that is between two nodes of the pattern, a Cast for one."""
     pattern = state.plan.nodes[route.line]
     fault = Fault(route.line, "between", node, _op_names(pattern), node)
     for value in node.outputs if route.consumer_of else node.inputs:

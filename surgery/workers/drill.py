@@ -96,7 +96,7 @@ def nested(memory: int) -> object:
 
 
 def spawn() -> int:
-    """Start a process of its own and leave it behind; return its process id."""
+    """Start a separate process and leave it behind; return its process id."""
     return subprocess.Popen(["sleep", "1000"]).pid
 
 

@@ -92,7 +92,7 @@ def _serve(
 
 
 def _confine(log: IO[bytes], timeout: float | None, memory: int | None) -> None:
-    """Put this process in a group and a session of its own, with limits; what it prints goes to the log."""
+    """Put this process in a group and a separate session, with limits; what it prints goes to the log."""
     os.setsid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -34,7 +34,7 @@ if __name__ == "__main__":
 
 
 class Cluster:
-    """A cluster of two workers in processes of their own; dask replaces those that end."""
+    """A cluster of two workers in separate processes; dask replaces those that end."""
 
     def __init__(self, folder: Path) -> None:
         (folder / "cluster.py").write_text(CLUSTER)

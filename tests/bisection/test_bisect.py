@@ -231,7 +231,7 @@ def test_sites_that_are_wrong_together_only(find: Callable[..., Blame]) -> None:
             "swap-scale",
             (1, 1),
         ),
-        # A sequence cannot stand in a file of arrays: the cut begins before it is made.
+        # A sequence cannot be in a file of arrays: the cut begins before it is made.
         (
             """g (float[4] x) => (float[4] y) <int64 i = {1}> {
                 t = Tanh(x)  s = SequenceConstruct(x, t)  e = SequenceAt(s, i)  r = Relu(e)  y = Exp(r)

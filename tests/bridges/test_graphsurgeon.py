@@ -1,4 +1,4 @@
-"""Passes of onnx-graphsurgeon: what it loses is put back, weights stay mapped, its own examples run."""
+"""Passes of onnx-graphsurgeon: what it loses is restored, weights stay mapped, its own examples run."""
 
 from pathlib import Path
 
@@ -219,7 +219,7 @@ def remove(graph: gs.Graph) -> None:
 
 @graph_pass("example-isolate", changes=("inputs", "outputs"))
 def isolate(graph: gs.Graph) -> None:
-    """Keep what lies between two values."""
+    """Keep what is between two values."""
     tensors = graph.tensors()
     graph.inputs = [tensors["a"].to_variable(dtype=np.float32, shape=(1, 3))]
     graph.outputs = [tensors["b"].to_variable(dtype=np.float32, shape=(1, 3))]
@@ -228,7 +228,7 @@ def isolate(graph: gs.Graph) -> None:
 
 @graph_pass("example-isolate-silently")
 def isolate_silently(graph: gs.Graph) -> None:
-    """Keep what lies between two values, and do not say so."""
+    """Keep what is between two values, and do not say so."""
     isolate(graph)
 
 
@@ -250,7 +250,7 @@ def put_clip(self: gs.Graph, inputs: list[gs.Tensor], outputs: list[gs.Tensor]) 
 
 @graph_pass("example-replace")
 def replace(graph: gs.Graph) -> None:
-    """Put a Clip in the place of a Min and a Max."""
+    """Put a Clip in place of a Min and a Max."""
     tensors = graph.tensors()
     graph.put_clip([tensors["a"], tensors["low"], tensors["high"]], [tensors["b"]])
     graph.cleanup()

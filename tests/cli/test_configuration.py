@@ -153,9 +153,7 @@ def test_a_project_cannot_ask_for_trust(
         (b"a = 1\na = 2\n", ":2:6: this is not TOML: Cannot overwrite a value"),
     ],
 )
-def test_a_file_that_is_not_toml(
-    folder: Path, capsys: pytest.CaptureFixture[str], content: bytes, words: str
-) -> None:
+def test_a_file_that_is_not_toml(folder: Path, capsys: pytest.CaptureFixture[str], content: bytes, words: str) -> None:
     (folder / "surgery.toml").write_bytes(content)
     code, out, err = run(capsys, "check", "m.onnx")
     assert (code, out) == (2, "") and words in err and err.count("\n") == 1

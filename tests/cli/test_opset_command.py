@@ -39,7 +39,7 @@ f (x) => (y) { y = Identity(x) }"""
 
 
 def lowest(source: str) -> tuple[int | None, str]:
-    """Return the lowest opset as it stands, and the reason against the one below."""
+    """Return the lowest opset as is, and the reason against the one below."""
     found = study(storage.from_proto(text.parse(source)))
     return found.lowest, found.obstacles[0].reason if found.obstacles else ""
 

@@ -1,4 +1,4 @@
-"""Standard input and output and URLs in the place of files."""
+"""Standard input and output and URLs in place of files."""
 
 from __future__ import annotations
 

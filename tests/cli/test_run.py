@@ -40,7 +40,7 @@ def run_options(
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a model; the plugin stands elsewhere, for it is imported once."""
+    """A folder with a model; the plugin is elsewhere, for it is imported once."""
     monkeypatch.chdir(tmp_path)
     onnx.save(text.parse(MODEL), tmp_path / "model.onnx")
     return tmp_path

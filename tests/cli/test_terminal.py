@@ -150,7 +150,7 @@ def test_no_line_exceeds_the_terminal(width: int, model: str) -> None:
     with terminal("apply", "default", model, width=width, lines=24) as found:
         shown = found.read()
         assert found.process.wait(60) == 0
-    # What is erased and overwritten stands between carriage returns.
+    # What is erased and overwritten is between carriage returns.
     for line in re.split(r"[\r\n]+", without_escapes(shown)):
         assert len(line.rstrip()) <= width or line.startswith("no file written"), line
 

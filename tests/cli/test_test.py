@@ -37,7 +37,7 @@ Project = Callable[..., Path]
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """A folder with a pass and cases; each test gives the pass a name of its own, for passes are known by name."""
+    """A folder with a pass and cases; each test gives the pass a separate name, for passes are known by name."""
     monkeypatch.chdir(tmp_path)
 
     def make(name: str, home: str = "cases", **cases: str) -> Path:

@@ -56,7 +56,7 @@ def model(tmp_path: Path) -> Path:
 def test_a_viewer_gets_the_file_itself(name, expected, bin_folder: Path, model: Path, monkeypatch) -> None:
     log = stand_in(bin_folder, name)
     monkeypatch.chdir(model.parent)
-    # Not a copy: the external data stands next to the model.
+    # Not a copy: the external data is next to the model.
     assert _viewers.open_with(name, Path(model.name)) == 0
     assert json.loads(log.read_text()) == expected(str(model))
 

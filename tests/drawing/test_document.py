@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 class Drawing:
-    """A document, with texts in the place of their numbers."""
+    """A document, with texts in place of their numbers."""
 
     def __init__(self, history: History) -> None:
         self.document = document(history)
@@ -177,7 +177,7 @@ def test_subgraphs_are_groups_with_ports_and_captured_values_are_edges() -> None
     assert (drawing.row("root"), drawing.row("inner")) in edges
     assert Counter(drawing.ops)["Output"] == 3
     assert drawing.document["states"][0]["nodes"] == 4
-    # What a branch computes stands above the node that it belongs to.
+    # What a branch computes is above the node that it belongs to.
     layers = drawing.document["groups"]["layer"]
     assert max(layers) < drawing.document["nodes"]["layer"][drawing.row("choice")]
 

@@ -1,4 +1,4 @@
-"""The viewer in Chromium: what is drawn, what can be opened, found and reached, and what stands in the details."""
+"""The viewer in Chromium: what is drawn, what can be opened, found and reached, and what is in the details."""
 
 import itertools
 import json
@@ -232,7 +232,7 @@ def test_search_by_name_operator_pass_shape_and_change(open_viewer: Any, query: 
     assert page.locator(".sv-result[aria-selected=true]").count() == 1
     page.keyboard.press("Enter")
     assert selected(page) == row(first)
-    # What stands in another instance of a repeat is shown with that instance.
+    # What is in another instance of a repeat is shown with that instance.
     assert page.evaluate("view.scene.shown[view.selected]") == 1
 
 

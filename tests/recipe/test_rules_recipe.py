@@ -1,4 +1,4 @@
-"""Rules as they stand in recipes: what they become, and every mistake in them with its place."""
+"""Rules as they are in recipes: what they become, and every mistake in them with its place."""
 
 import copy
 import json

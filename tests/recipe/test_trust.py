@@ -1,4 +1,4 @@
-"""Local code that a recipe names: refused, trusted for one call, trusted for good by the user's configuration."""
+"""Local code that a recipe names: refused, trusted for one call, trusted permanently by the user's configuration."""
 
 import hashlib
 from pathlib import Path

@@ -107,7 +107,7 @@ def test_inputs_of_all_narrow_types_are_widened(kind):
 
 
 def _stored(weights, path):
-    """A tensor named w whose elements lie in a file."""
+    """A tensor named w whose elements are in a file."""
     path.write_bytes(weights.tobytes())
     tensor = TensorProto(name="w", data_type=1, dims=weights.shape, data_location=TensorProto.EXTERNAL)
     for key, value in {"location": str(path)[1:], "offset": "0", "length": str(weights.nbytes)}.items():

@@ -1,6 +1,6 @@
 """Checkpoints that would run code: none of it runs, and the refusal names what would have been called.
 
-The pickles are proved to be what they are: a plain unpickler, in a process of its own, does touch the canary.
+The pickles are proved to be what they are: a plain unpickler, in a separate process, does touch the canary.
 """
 
 from __future__ import annotations

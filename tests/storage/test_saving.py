@@ -47,7 +47,7 @@ def refused(stored: storage.StoredModel, path: Path | str, **options: Any) -> st
 
 
 def bits(model: onnx.ModelProto) -> dict[str, bytes]:
-    """Return the values of all tensors, whatever field they stand in."""
+    """Return the values of all tensors, whatever field they are in."""
     return {
         f"{index} {tensor.name}": numpy_helper.to_array(tensor).tobytes()
         for index, tensor in enumerate(storage.all_tensors(model))

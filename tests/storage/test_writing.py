@@ -1,4 +1,4 @@
-"""Weights in another order are written while other work goes on, and whoever reads them finds them whole."""
+"""Weights in another order are written while other work continues, and whoever reads them finds them whole."""
 
 import errno
 import os
@@ -153,9 +153,7 @@ def _die(self: Worker, function: str, /, **arguments: object) -> Any:
     raise WorkerError("the worker is gone", stage=function)
 
 
-def test_a_full_disk_is_reported_to_readers(
-    weights: Weights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_reported_to_readers(weights: Weights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     view = mapped(weights, tmp_path / "weights", random((SIDE, SIDE)))
 
     def full(*_: object, **__: object) -> None:

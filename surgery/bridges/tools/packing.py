@@ -43,7 +43,7 @@ class Packing:
 
 
 class Packed:
-    """A model as a tool gets it; `unpack` puts back into what the tool makes of it what was held back.
+    """A model as a tool gets it; `unpack` restores into what the tool makes of it what was held back.
 
     `large` names the weights that the tool could have used and does not see, because they are more than `budget`.
     """
@@ -71,7 +71,7 @@ class Packed:
         return bytes(self.model.SerializeToString())
 
     def unpack(self, made: onnx.ModelProto) -> None:
-        """Put weights, constants and defaults back, and references in the place of weights that came back as sent."""
+        """Put weights, constants and defaults back, and references in place of weights that came back as sent."""
         Known(self._skeleton, self.weights).restore(made)
         reads = read_names(made.graph)
         unread = self._held.keys() - read_names(self._skeleton.graph)
@@ -109,7 +109,7 @@ class Packed:
         graph.input.extend(
             onnx.helper.make_tensor_value_info(name, *of) for name, of in types.items() if name not in self._inputs
         )
-        # What stands in subgraphs and functions cannot be an input.
+        # What is in subgraphs and functions cannot be an input.
         for tensor in storage.all_tensors(self.model):
             if SMALL <= _length(tensor) <= MOST - self.model.ByteSize():
                 self._inline(tensor)

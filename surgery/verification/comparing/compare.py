@@ -431,5 +431,5 @@ def _number(value: Plain, digits: int = 9) -> str:
 
 
 def _title(name: str, item: tuple[int, ...]) -> str:
-    """Name an output, or what lies at a position of a sequence."""
+    """Name an output, or what is at a position of a sequence."""
     return f"output '{name}'" + "".join(f"[{position}]" for position in item)

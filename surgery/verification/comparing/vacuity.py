@@ -93,7 +93,7 @@ def same(first: Any, second: Any) -> bool:
 
 
 def _unusable(found: list[Any]) -> str | None:
-    """Return what is wrong with the elements of an output, given as tensors of all runs."""
+    """Return the problem with the elements of an output, given as tensors of all runs."""
     if not any(tensor.size for tensor in found):
         return ALWAYS_EMPTY
     if not all(is_float(tensor.dtype) for tensor in found):

@@ -10,7 +10,7 @@ from typing import TypedDict
 from surgery.runtime.inference import Extent
 
 Linear = dict[str, int]
-"""A sum of dims times integers; the constant stands under the empty name."""
+"""A sum of dims times integers; the constant is under the empty name."""
 
 
 class Implied(TypedDict):

@@ -81,7 +81,7 @@ class Generator:
         return feed
 
     def number(self, bindings: Sequence[Binding], first: int) -> list[Binding]:
-        """Give each set a seed of its own, for the seed is all that sets of the same dims differ in."""
+        """Give each set a separate seed, for the seed is all that sets of the same dims differ in."""
         bindings = [replace(binding, seed=first + index) for index, binding in enumerate(bindings)]
         return [replace(binding, character="generator") for binding in bindings] if self.complete else bindings
 

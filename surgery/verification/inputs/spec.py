@@ -48,7 +48,7 @@ class FrozenDict(dict[K, V]):
 
 @dataclass(frozen=True)
 class Place:
-    """Where something stands in a recipe; line and column count from 1."""
+    """Where something is in a recipe; line and column count from 1."""
 
     path: str
     line: int

@@ -58,7 +58,7 @@ def graft(
     kept = {*names, *ports}
     rename_values(nodes, {name: f"{prefix}{name}" for name in names_of(nodes) if name not in kept})
     for node in (node for inner in graphs(nodes) for node in inner.node):
-        node.name = node.name and f"{prefix}{node.name}"  # a node may stand in both
+        node.name = node.name and f"{prefix}{node.name}"  # a node may be in both
     body = list(graph.node)
     del graph.node[:]
     graph.node.extend([*nodes.node, *body])

@@ -1,6 +1,6 @@
 """A model with intended changes of its results: they are not compared, but it is run.
 
-It has to run, on inputs that are legal for it, in ONNX Runtime where the model before runs there. And it has to give
+It must run, on inputs that are legal for it, in ONNX Runtime where the model before runs there. And it has to give
 numbers: where the model before gives finite outputs for the same inputs it must not give NaN or infinity, and an output
 that the other does not have must be finite for one set of inputs at least. That holds for ordinary data; what is made
 to reach the ends of the range of a type may well leave it.

@@ -30,7 +30,7 @@ _OURS = re.compile(r"relation_(\d+)/")
 """How the values within a relation are called."""
 
 GIVEN = "given/"
-"""What stands before the names of inputs of before, in the nodes that make inputs of now from them."""
+"""What is before the names of inputs of before, in the nodes that make inputs of now from them."""
 
 
 class Wrap(Protocol):
@@ -281,7 +281,7 @@ class _Settling:
 
 
 class _Body:
-    """The lines of a relation, with names of their own inside. `free` are the identifiers that stand for tensors."""
+    """The lines of a relation, with separate names inside. `free` are the identifiers that stand for tensors."""
 
     def __init__(self, relation: Relation, text: str, prefix: str) -> None:
         from surgery.graph.text import parse_nodes  # it imports the graph, and the original runs before that is there

@@ -341,7 +341,7 @@ def _key(model: onnx.ModelProto, renamed: Names, accounts: Accounts) -> object:
 
 
 def _some(changes: list[str]) -> list[str]:
-    """List changes of a signature, but no more than a few."""
+    """List changes of a signature, but at most a few."""
     return changes if len(changes) <= _MOST_TOLD else [*changes[:_MOST_TOLD], f"and {len(changes) - _MOST_TOLD} more"]
 
 

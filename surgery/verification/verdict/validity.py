@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Validity:
-    """What is wrong with a model as it stands.
+    """What is wrong with a model as is.
 
     `findings` are those of the checker and of strict shape inference. `refusal` says why ONNX Runtime does not load it;
     that is a `gap` where ONNX Runtime has no kernel, library or opset for it, rather than a fault of the model.

@@ -177,7 +177,7 @@ class Verifier:
         found = self._compared.get(_digest(before, candidate, promise)) if before is not None else None
         decided = found is not None and found.verdict.passed
         if self.problem is None and self._original.weights <= FEW_WEIGHTS and not decided:
-            # Older ones are of steps that were taken back.
+            # Older ones are of steps that were rolled back.
             self._anticipated = dict([*self._anticipated.items()][-1:])
             self._anticipated[candidate] = self._run(candidate, self._original.engine)
 

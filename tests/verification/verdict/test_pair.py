@@ -19,7 +19,7 @@ from surgery.promises import Parity
 from surgery.proto.ports import by_position, rename
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 
-# The names of `model` in other places, so that renaming has to avoid each of them.
+# The names of `model` in other places, so that renaming must avoid each of them.
 OTHER = text.parse(
     "g (float[n, 4] i, int64[n] t) => (float[n, 4] x, int64[n] k)"
     "{ y = Relu(i) j = Identity(y) x = Neg(j) k = Identity(t) }"
