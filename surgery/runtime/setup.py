@@ -54,7 +54,7 @@ def require_known(providers: Sequence[str]) -> None:
 
 
 def require_started(providers: Sequence[str], session: Any) -> None:
-    """Raise `ProviderError` for a provider that a session was to have and does not: the runtime continues without it."""
+    """Raise `ProviderError` for a requested provider that a session lacks: the runtime continues without it."""
     started = session.get_providers()
     for name in providers:
         if name not in started:

@@ -94,7 +94,7 @@ class SignatureView:
         return SignatureView(found, data, match, inputs, verifier, accepted, retyped, settled, freed, remarks)
 
     def inputs_for(self, model: onnx.ModelProto, spec: VerifySpec) -> tuple[InputsSpec, tuple[str, ...]]:
-        """Return the known facts about the inputs of a changed model under its own names, and what had to be left out."""
+        """Return the specification of inputs under the names of a changed model, and the parts that were left out."""
         names = dict((*self.match.inputs, *self.match.outputs))
         return carry(self.inputs, self.verifier.given, signature(self._original()), model, spec, names=names)
 
