@@ -114,7 +114,7 @@ def _named(op: str) -> list[str]:
     plain = [name.removeprefix(CONTRIB) for name in parts()]
     near = get_close_matches(op, parts(), n=1) or get_close_matches(op, plain, n=1, cutoff=0.75)
     todo = f"did you mean '{near[0]}'?" if near else "'surgery passes decompose' lists those that are"
-    raise UsageError(f"'{op}' is not an operator that is taken apart", todo=todo)
+    raise UsageError(f"'{op}' is not an operator that can be decomposed", todo=todo)
 
 
 def _call(node: Node) -> Call:

@@ -204,7 +204,7 @@ def test_what_a_pass_does_to_its_process_is_a_line(
         "'kill-abort' crashed with SIGABRT",
         "'kill-exit' ended the process with exit code 7",
         "'kill-loop' took more than 4 s",
-        "made a cycle",
+        "created a cycle",
         "returned a str",
         "right-print: no case in which it fires",
     ):

@@ -116,7 +116,7 @@ def test_a_change_that_is_not_declared_is_named() -> None:
     result = apply("steps: [sig-rename-undeclared]")
     (step,) = result.steps
     assert (step.status, step.verdict) == ("failed", None)
-    expected = "signature: input 'x' is called 'pixels'; the pass does not declare that it changes names"
+    expected = "signature: input 'x' is now called 'pixels'; the pass does not declare that it changes names"
     assert step.message == expected
     assert step.exit_code == 1
 
