@@ -235,7 +235,7 @@ def test_several_files(tmp_path: Path) -> None:
     onnx.save(linears(), tmp_path / "m.onnx")
     assert import_weights(tmp_path / "m.onnx", [one, two]).ok
     np.savez(two, bias=STATE["bias"])
-    with pytest.raises(UsageError, match=r"'bias' is in a\.pt and in b\.npz"):
+    with pytest.raises(UsageError, match=r"'bias' is both in a\.pt and in b\.npz"):
         import_weights(tmp_path / "m.onnx", [one, two])
 
 

@@ -142,7 +142,7 @@ def test_a_project_cannot_ask_for_trust(
     assert [path.name for path in folder.rglob("was-here")] == []
     # The user's own file can set all but trust.
     (folder / "surgery.toml").replace(folder.parent / "home" / "surgery" / "config.toml")
-    assert ("grants trust" in run(capsys, "config", "show")[2]) == (key == "trust")
+    assert ("grant trust" in run(capsys, "config", "show")[2]) == (key == "trust")
 
 
 @pytest.mark.parametrize(

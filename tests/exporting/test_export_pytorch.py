@@ -131,7 +131,7 @@ def test_a_frozen_size_is_found(export: Any) -> None:
     [
         ("crash", 3, "loading"),
         ("wrong", 2, "raised ValueError: no weights here"),
-        ("number", 2, "gives int; it has to give a torch.nn.Module"),
+        ("number", 2, "gives int; it must return a torch.nn.Module"),
         ("nothing", 2, "has no 'nothing'; it has "),
     ],
 )

@@ -275,7 +275,7 @@ def test_what_cannot_be_read_is_reported(tmp_path: Path, capsys: pytest.CaptureF
     (tmp_path / "no.json").write_text("{")
     (tmp_path / "list.json").write_text("[]")
     for given, said in (
-        ("no.json", "is no JSON"),
+        ("no.json", "is not valid JSON"),
         ("list.json", "not the report of a run"),
         ("gone.json", "cannot read"),
     ):

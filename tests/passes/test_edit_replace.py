@@ -169,7 +169,7 @@ def test_elements_that_do_not_fit_are_errors(tmp_path: Path, entry: str | None, 
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"", "is no array"), (b"\x93NUMPY\x01\x00\x02\x00{}", "is no array"), (None, "cut short|it has 4 bytes")],
+    [(b"", "is not an array"), (b"\x93NUMPY\x01\x00\x02\x00{}", "is not an array"), (None, "cut short|it has 4 bytes")],
 )
 def test_npy_files_that_are_damaged_are_errors(tmp_path: Path, content: bytes | None, message: str) -> None:
     np.save(tmp_path / "w.npy", np.zeros(2, np.float32))
@@ -286,7 +286,7 @@ def test_blocks_by_name_are_outlined_in_a_real_model(tmp_path: Path) -> None:
     [
         ("# error: there is no input 'z'\n# options: {inputs: {z: a}}", "", ""),
         ("# error: something else\n# options: {inputs: {z: a}}", "", "the error is different: there is no input 'z'"),
-        ("# error: there is no input 'z'\n# options: {inputs: {x: a}}", "", "no error, but the case says"),
+        ("# error: there is no input 'z'\n# options: {inputs: {x: a}}", "", "no error, but the case expects"),
         ("# options: {outputs: {'*': 'o*'}}", "oy", "a second run changes the model again"),
         ("# options: {outputs: {'*': 'o*'}}\n# repeats: once more", "oy", ""),
     ],

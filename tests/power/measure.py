@@ -80,7 +80,7 @@ def _fate(verifier: Verifier, mutant: Mutant) -> str:
         return REFUSED
     if verdict.status != "different":
         return MISSED
-    failed = "fails where" in verdict.message or "refuses the changed" in verdict.message
+    failed = "fails where" in verdict.message or "rejects the changed" in verdict.message
     return CAUGHT if not failed or _runs(verifier, mutant) else REFUSED
 
 

@@ -113,7 +113,7 @@ limits: {rank: four, dynamic_dim: false}
         "2:1: no key 'abuot' here; did you mean 'about'?",
         "3:8: 'types': no element type 'flaot'; did you mean 'float'?",
         "5:12: no key 'rnk' here; did you mean 'rank'?",
-        "6:19: 'versions': 13 to 7 is no range",
+        "6:19: 'versions': 13 to 7 is not a range",
         "7:16: 'rank': takes a whole number",
         "7:22: no key 'dynamic_dim' here; did you mean 'dynamic_dims'?",
     ]

@@ -53,7 +53,7 @@ def test_what_it_leaves_out_is_drawn(tmp_path: Path) -> None:
 
 def test_only_given_asks_it_for_everything_else(tmp_path: Path) -> None:
     source = "import numpy\ndef make(dims, seed):\n    return {'i': numpy.full(dims['batch'], 5)}\n"
-    with pytest.raises(RecipeError, match="it makes no 'x'; only_given asks for all inputs"):
+    with pytest.raises(RecipeError, match="it returns no 'x'; only_given asks for all inputs"):
         _verifier(tmp_path, source, only_given=True).prepare()
     verifier = _verifier(tmp_path, source, only_given=True, tensors={"x": TensorSpec(range=(2, 3))})
     verifier.prepare()

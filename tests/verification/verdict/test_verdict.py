@@ -352,7 +352,7 @@ def test_outputs_too_large_to_compare_are_not_run():
 def test_a_model_that_the_runtime_refuses_is_a_difference():
     verdict = _between(X, "y = Relu(x)", "y = Relu(x, x)")
     assert verdict.status == "different"
-    assert "refuses the changed model" in verdict.message
+    assert "rejects the changed model" in verdict.message
 
 
 def test_a_changed_model_that_fails_on_some_inputs_is_a_difference_and_names_them():
