@@ -84,7 +84,7 @@ def one(types: str, node: str, opset: int) -> str:
         (one("float[2,3] x, float[3] b => float[2,3] y", "y = Max(x, b)", 13), 8, "not broadcast before"),
         (one("float[n] x, float[m] b => float[?] y", "y = Sum(x, b)", 13), 8, "not broadcast before"),
         (one("float[3] x, float[3] b => float[3] y", "y = Min(x, b)", 13), 1, ""),
-        (one("float[4] x, int64[2] p => float[?] y", 'y = Pad<mode = "wrap">(x, p)', 19), 19, "mode wrap did not exist before"),
+        (one("float[4] x, int64[2] p => float[?] y", 'y = Pad<mode = "wrap">(x, p)', 19), 19, "wrap did not exist"),
         (
             one(
                 "float[4] x, int64[2] i, float[2] u => float[4] y",
