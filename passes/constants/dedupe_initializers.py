@@ -10,10 +10,10 @@ from surgery import Graph, Parity, Value, graph_pass
 def dedupe_initializers(graph: Graph) -> None:
     """Replace equal initializers by the first of them.
 
-    Right because two tensors of the same type and dims whose bytes are equal are the same in every use: 0.0 and
-    -0.0 differ, a NaN equals only a NaN with the same bits. The initializer that stays must be visible wherever
-    the other one was, so it stands in the same scope or in one around it. One that a caller can override may
-    change, and stays; so does one that is an output of its graph, for its name.
+    Right because tensors with equal type, dims and bytes are interchangeable: 0.0 and -0.0 differ, and a NaN equals
+    only a NaN with the same bits. The remaining initializer must be visible to all consumers, so it is in the same
+    scope or in an enclosing one. Overridable initializers stay, and so do initializers that are graph outputs, because
+    of their names.
 
     Example:
         g (float[2] x) => (float[2] y) <float[2] v = {1, 2}, float[2] w = {1, 2}>

@@ -1,1 +1,1 @@
-"""The weights of a checkpoint into the initializers of a model: names, layouts, types, and what did not fit."""
+"""Import checkpoint weights into initializers: names, layouts, types, and mismatches."""

@@ -1,1 +1,1 @@
-"""Digests of what a result depends on: models, recipes, sources of passes, targets, packages."""
+"""Digests of everything that a result depends on: models, recipes, sources of passes, targets, packages."""

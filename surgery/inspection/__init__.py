@@ -1,1 +1,1 @@
-"""What a model is made of, what it costs, and what is wrong with it."""
+"""The contents, the cost and the problems of a model."""

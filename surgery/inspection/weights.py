@@ -1,4 +1,4 @@
-"""The constant tensors of a model: the biggest, those that several nodes read, those that are there twice."""
+"""The constant tensors of a model: the largest, those with several consumers, and duplicates."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Which opsets a model can have: as it stands, and by passes that convert it; what stands in the way of the others."""
+"""Which opsets a model can have: without conversion, and converted by passes; the obstacles for the others."""

@@ -171,7 +171,7 @@ class Line:
         return True
 
     def expect(self, mark: str) -> None:
-        """Take this token, which has to be next."""
+        """Take this token, which must be next."""
         if not self.accept(mark):
             self.fail(f"expected '{mark}'")
 
@@ -216,7 +216,7 @@ class _PatternLine(Line):
                 self.expect(",")
             operands.append(self.operand())
             if operands[-1].variadic and self.peek() != ")":
-                self.fail("nothing may follow '...'")
+                self.fail("'...' must be the last input")
         attributes += self.attributes()
         self.end()
         return NodePattern(tuple(results), tuple(ops), tuple(operands), tuple(attributes), self.number, column)
@@ -261,7 +261,7 @@ class _PatternLine(Line):
         position = self.position
         text = self.take("number", "a number, a string or a list")
         if len(text) > LONGEST_NUMBER:
-            self.fail("too long a number", position)
+            self.fail("the number is too long", position)
         return int(text) if re.fullmatch(r"[-+]?\d+", text) else float(text)
 
     def operand(self) -> Operand:

@@ -1,1 +1,1 @@
-"""Statements of provenance: what a model was made of, by what, and with which verdicts."""
+"""Provenance statements: the inputs, the tools and the verdicts behind a model."""

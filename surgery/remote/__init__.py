@@ -1,4 +1,4 @@
-"""URLs of fsspec: what is one, and moving single objects between storage and local files.
+"""URLs of fsspec: recognizing them, and copying single objects between storage and local files.
 
 fsspec and the package of a protocol are imported when a URL is used.
 """

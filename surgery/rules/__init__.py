@@ -1,1 +1,1 @@
-"""Rewrite rules that stand in recipes, as ONNX text."""
+"""Rewrite rules in recipes, as ONNX text."""

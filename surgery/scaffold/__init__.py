@@ -1,4 +1,4 @@
-"""The beginning of a pass: a file that works, with two cases that hold, to be edited from there.
+"""Scaffolding of a pass: a working file with two passing cases, to be edited.
 
 The templates are modules that are checked like all others; what is written differs from them in names only.
 """

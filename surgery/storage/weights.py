@@ -45,7 +45,7 @@ Data = Chunk | Writes | Iterable[Chunk]
 
 
 class Encoding(NamedTuple):
-    """How a tensor stood inside its model file.
+    """How a tensor was inside its model file.
 
     `field` is the field of TensorProto that held the payload. `wire` are the ranges of that field with tag
     and length; without any, the field is one tag and length around the tensor's own reference.
@@ -102,7 +102,7 @@ class Source:
             self._mapped = memoryview(self._map)
         if offset < 0 or length < 0 or stop > len(self._mapped):
             raise ModelFileError(
-                f"bytes {offset:,} to {stop:,} are wanted and the file has {len(self._mapped):,}",
+                f"bytes {offset:,} to {stop:,} are needed, but the file has {len(self._mapped):,}",
                 where=str(self.path),
             )
         return self._mapped[offset:stop]
@@ -216,7 +216,7 @@ class Scratch:
 class Weights:
     """The tensor data of one model: its own files, mapped, and a scratch file created on first use.
 
-    `external` tells that the model came with external data; `encodings` how each tensor that stood inside
+    `external` tells that the model came with external data; `encodings` how each tensor that was inside
     the model file was encoded there, so that saving reproduces it.
     """
 
@@ -287,7 +287,7 @@ class Weights:
         return any(one._scratch is not None and one._scratch.source.location == location for one in owners)
 
     def uses(self, path: Path) -> bool:
-        """Return whether tensor data lies in the file at this path."""
+        """Return whether tensor data is in the file at this path."""
         return str(path.resolve()).lstrip("/") in self._sources
 
     def view(self, reference: Reference) -> memoryview:
@@ -304,9 +304,9 @@ class Weights:
             return self.open_scratch().append(data)
 
     def spill_moved(self, view: np.ndarray[Any, Any]) -> Reference:
-        """Write an array whose elements lie in another order, as `spill` does; perhaps not at once.
+        """Write an array whose elements are in another order, as `spill` does; perhaps not at once.
 
-        One that is a view over a file of the model is written while this process goes on: who reads it, waits for it.
+        One that is a view over a file of the model is written while this process continues: who reads it, waits for it.
         """
         moved = Moved.of(view, [source.mapped for source in self._sources.values()])
         with _scratch_errors():
