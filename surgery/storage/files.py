@@ -180,10 +180,38 @@ def write_together(contents: Mapping[Path, Callable[[NewFile], None]]) -> None:
 
 
 def copy_range(source: Source, offset: int, length: int, target: int) -> None:
-    """Copy a range of a file to the current position of an open one, in the kernel where that is possible.
+    """Copy a range of a file to the current position of a new one, in the kernel where that is possible.
 
-    Raises ModelFileError when the source is shorter than it was, OSError when the target cannot be written.
+    Holes of the source stay holes. Raises ModelFileError when the source is shorter than it was, OSError when the
+    target cannot be written.
     """
+    begin = os.lseek(target, 0, os.SEEK_CUR)
+    if offset + length > os.fstat(source.fd).st_size:
+        raise ModelFileError(f"{length:,} bytes are missing at {offset:,}", where=str(source.path), todo="start again")
+    for start, stop in _data_ranges(source.fd, offset, offset + length):
+        os.lseek(target, begin + start - offset, os.SEEK_SET)
+        _copy_data(source, start, stop - start, target)
+    end = os.lseek(target, begin + length, os.SEEK_SET)
+    if os.fstat(target).st_size < end:
+        os.ftruncate(target, end)
+
+
+def _data_ranges(fd: int, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Yield the parts of a range that are not holes; all of it where the file system has none."""
+    while start < stop:
+        try:
+            begin = os.lseek(fd, start, os.SEEK_DATA)
+            end = os.lseek(fd, begin, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return
+            begin, end = start, stop
+        if begin < stop:
+            yield begin, min(end, stop)
+        start = end
+
+
+def _copy_data(source: Source, offset: int, length: int, target: int) -> None:
     in_kernel = True
     while length > 0:
         try:
