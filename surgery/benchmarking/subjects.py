@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surgery import remote, storage
+from surgery import storage
 from surgery.errors import UsageError
 from surgery.proto.ports import by_name, mismatch
 from surgery.proto.summary import data_files
+from surgery.storage import urls
 
 if TYPE_CHECKING:
     import onnx
@@ -63,7 +64,7 @@ def subject(model: Any, name: str | None = None) -> Subject:
 
 
 def _shown(model: str | Path) -> str:
-    return remote.shown(model) if isinstance(model, str) and remote.is_url(model) else str(model)
+    return urls.shown(model) if isinstance(model, str) and urls.is_url(model) else str(model)
 
 
 def _weights(proto: onnx.ModelProto) -> int:

@@ -20,8 +20,8 @@ from surgery.storage.collection import collection_paused
 if TYPE_CHECKING:
     import onnx
 
-    from surgery.differences.difference import Difference
     from surgery.engine.records import StepRecord
+    from surgery.inspection.difference import Difference
 
     Model = str | Path | onnx.ModelProto | storage.StoredModel
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from surgery import remote, storage
+from surgery import storage
 from surgery.engine import baseline
 from surgery.engine.pipeline import Abort, Pipeline
 from surgery.engine.records import Figures, Observer, Recorder, Result, StepRecord
@@ -19,6 +19,7 @@ from surgery.engine.transaction import RefusedEndError
 from surgery.proto.summary import data_files, summarize
 from surgery.recipe.failing import decided
 from surgery.recipe.schema import OnFailure, Recipe
+from surgery.storage import urls
 
 if TYPE_CHECKING:
     import onnx
@@ -211,7 +212,7 @@ def apply(
     loaded = recipe if isinstance(recipe, Recipe) else _recipe(recipe, trust, contained)
     loaded = loaded if target is None else replace(loaded, target=str(target))
     if lock:
-        from surgery.identity.lock import require
+        from surgery.provenance.lock import require
 
         pinned = replace(loaded, on_failure=on_failure or loaded.on_failure)
         require(pinned, Path(lock) if not isinstance(lock, bool) else None)
@@ -219,7 +220,7 @@ def apply(
     last = baseline.read(loaded.baseline, stored.path) if loaded.baseline is not None else None
     if output is not None:
         storage.check_target(output, force=force)
-    if not isinstance(provenance, bool) and not (isinstance(output, str) and remote.is_url(output)):
+    if not isinstance(provenance, bool) and not (isinstance(output, str) and urls.is_url(output)):
         provenance.check(Path(output) if output is not None else None, stored.weights, force=force)
     result = run(
         stored,

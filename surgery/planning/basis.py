@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from surgery import storage
-from surgery.identity import lock
-from surgery.identity.model import identity_of
 from surgery.planning.document import Basis, ModelBasis
+from surgery.provenance import lock
+from surgery.provenance.model import identity_of
 
 if TYPE_CHECKING:
     from surgery.recipe.schema import Recipe

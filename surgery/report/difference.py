@@ -8,10 +8,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from surgery.differences.constants import Constant, ConstantPair, Constants
-from surgery.differences.contents import Distance
-from surgery.differences.diff import Change, Correspondence, Difference
-from surgery.differences.nodes import Kind
+from surgery.inspection.constants import Constant, ConstantPair, Constants
+from surgery.inspection.contents import Distance
+from surgery.inspection.diff import Change, Correspondence, Difference
+from surgery.inspection.nodes import Kind
 from surgery.report import amounts, terminal
 
 _FEW = 20

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from surgery.opsets.study import Blocker, Candidate, Domain, Study
+from surgery.inspection.opsets import Blocker, Candidate, Domain, Study
 
 _MOST_NAMES = 3
 _MOST_CHANGES = 4

@@ -14,8 +14,8 @@ from surgery.report.amounts import needed, size
 from surgery.report.outcome import Check, Level, Outcome, Table, placed
 
 if TYPE_CHECKING:
-    from surgery.differences.diff import Change, Difference
     from surgery.engine.records import Expectation, Result, StepRecord
+    from surgery.inspection.diff import Change, Difference
     from surgery.inspection.fit import Fit
     from surgery.proto.summary import OperatorCount
     from surgery.verification.verdict.pair import Pair

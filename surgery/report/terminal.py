@@ -11,8 +11,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from surgery.identity.model import STATEMENT_KEY
 from surgery.proto.summary import OperatorCount, histogram
+from surgery.provenance.model import STATEMENT_KEY
 from surgery.report import steps
 from surgery.report.amounts import change, needed, size
 from surgery.verification.comparing.details import Status

@@ -1,1 +1,0 @@
-"""Digests of what a result depends on: models, recipes, sources of passes, targets, packages."""

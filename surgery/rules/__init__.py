@@ -1,1 +1,0 @@
-"""Rewrite rules that stand in recipes, as ONNX text."""
