@@ -15,9 +15,9 @@ from surgery.batching import places
 from surgery.batching.fingerprints import digest_of_files
 from surgery.engine import runner
 from surgery.errors import SurgeryError, WorkerError, internal
-from surgery.proto.summary import data_files
 from surgery.recipe import loader
 from surgery.storage import staging, urls
+from surgery.storage.summary import data_files
 from surgery.verification.inputs.spec import DataSpec
 
 if TYPE_CHECKING:

@@ -160,9 +160,7 @@ def _refuse_clashes(found: Sequence[Entry]) -> None:
             entry.recipe,
             entry.inputs,
         ):
-            first, second = (
-                urls.shown(one.model) if urls.is_url(one.model) else one.model for one in (other, entry)
-            )
+            first, second = (urls.shown(one.model) if urls.is_url(one.model) else one.model for one in (other, entry))
             raise UsageError(
                 f"'{first}' and '{second}' would both be written to '{entry.name}'",
                 where=entry.where or None,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from surgery import storage
 from surgery.errors import UsageError
 from surgery.proto.ports import by_name, mismatch
-from surgery.proto.summary import data_files
 from surgery.storage import urls
+from surgery.storage.summary import data_files
 
 if TYPE_CHECKING:
     import onnx

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from surgery.engine.run_until import run_until, steps_of
 from surgery.errors import SurgeryError
 from surgery.graph.entries import entries
-from surgery.proto.summary import operators
 from surgery.recipe.schema import PassStep, Recipe, RepeatStep, Step, UseStep
+from surgery.storage.summary import operators
 from surgery.targets import shipped as targets
 from surgery.why.explain import Why, explain
 

@@ -14,8 +14,8 @@ from surgery.drawing.comparing import compared, key_of
 from surgery.drawing.descent import explain
 from surgery.drawing.rows import Rows, State
 from surgery.drawing.tracking import Tracker
-from surgery.proto.summary import operators
 from surgery.storage.collection import collection_paused
+from surgery.storage.summary import operators
 
 if TYPE_CHECKING:
     import onnx

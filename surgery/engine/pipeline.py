@@ -26,8 +26,8 @@ from surgery.engine.transaction import Transaction, Workbench, account
 from surgery.errors import PassError
 from surgery.proto.fingerprint import same_but_for_names
 from surgery.proto.signature import signature
-from surgery.proto.summary import opset
 from surgery.recipe.schema import Expect, PassStep, Recipe, RepeatStep, Step, UseStep, When
+from surgery.storage.summary import opset
 from surgery.targets import shipped as targets
 
 _MOST_ROUNDS = 100

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from surgery import storage
 from surgery.graph.state import Refused, Site
-from surgery.proto.summary import Summary, summarize
 from surgery.storage import urls
+from surgery.storage.summary import Summary, summarize
 from surgery.targets import STANDARD
 from surgery.verification.comparing.details import NOTHING_HELPS
 from surgery.verification.verdict.verifier import Verdict

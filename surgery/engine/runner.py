@@ -16,10 +16,10 @@ from surgery.engine.pipeline import Abort, Pipeline
 from surgery.engine.records import Figures, Observer, Recorder, Result, StepRecord
 from surgery.engine.step_cache import EndFacts, NoCache, StepCache
 from surgery.engine.transaction import RefusedEndError
-from surgery.proto.summary import data_files, summarize
 from surgery.recipe.failing import decided
 from surgery.recipe.schema import OnFailure, Recipe
 from surgery.storage import urls
+from surgery.storage.summary import data_files, summarize
 
 if TYPE_CHECKING:
     import onnx

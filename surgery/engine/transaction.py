@@ -24,8 +24,8 @@ from surgery.engine.step_cache import Judged, StepCache
 from surgery.errors import ExpectationError, SurgeryError, internal
 from surgery.graph.state import Calibration, Feed
 from surgery.promises import Parity
-from surgery.proto.summary import operators, opset
 from surgery.recipe.schema import PassStep
+from surgery.storage.summary import operators, opset
 from surgery.verification.comparing.details import Verdict
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.why.explain import explained, why_so_few

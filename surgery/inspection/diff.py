@@ -17,7 +17,7 @@ from surgery.inspection.difference import Difference, compare, with_costs
 from surgery.inspection.matching import Matching
 from surgery.inspection.nodes import Correspondence
 from surgery.inspection.side import Side
-from surgery.proto.summary import OperatorCount, histogram
+from surgery.storage.summary import OperatorCount, histogram
 
 if TYPE_CHECKING:
     import onnx

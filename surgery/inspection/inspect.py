@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from surgery import storage
 from surgery.graph.entries import function_name
 from surgery.operators.subgraphs import nodes, reads, subgraphs
-from surgery.proto.summary import data_files, operators
 from surgery.storage.collection import collection_paused
+from surgery.storage.summary import data_files, operators
 
 if TYPE_CHECKING:
     import onnx

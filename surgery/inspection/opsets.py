@@ -16,7 +16,7 @@ from surgery.inspection.opset_floors import Floor, floor
 from surgery.operators import releases
 from surgery.operators.releases import Release, release
 from surgery.operators.schemas import newest_opset
-from surgery.proto import summary
+from surgery.storage import summary
 from surgery.workers import default_memory
 from surgery.workers.fork import call_in_fork
 

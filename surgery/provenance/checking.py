@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from surgery.errors import UsageError
-from surgery.proto.summary import data_files
 from surgery.provenance import signing
 from surgery.provenance.model import ALGORITHM, STATEMENT_KEY, ModelIdentity, Part, identity_of
 from surgery.provenance.recipe import closure_of
@@ -34,6 +33,7 @@ from surgery.provenance.statement import (
     sealed,
 )
 from surgery.storage.digests import file_digest
+from surgery.storage.summary import data_files
 
 if TYPE_CHECKING:
     from surgery import storage

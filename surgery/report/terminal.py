@@ -11,17 +11,17 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from surgery.proto.summary import OperatorCount, histogram
 from surgery.provenance.model import STATEMENT_KEY
 from surgery.report import steps
 from surgery.report.amounts import change, needed, size
+from surgery.storage.summary import OperatorCount, histogram
 from surgery.verification.comparing.details import Status
 from surgery.verification.inputs.given import REPRODUCED
 
 if TYPE_CHECKING:
     from surgery.engine.records import Result, StepRecord
     from surgery.inspection.inspect import Inspection, Port
-    from surgery.proto.summary import Summary
+    from surgery.storage.summary import Summary
     from surgery.verification.verdict.pair import Pair
     from surgery.verification.verdict.validity import Validity
 

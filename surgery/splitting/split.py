@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from surgery import storage
 from surgery.errors import UsageError
-from surgery.proto.summary import summarize
 from surgery.splitting.cutting import Piece, Source, pieces
 from surgery.splitting.places import Balance, balanced_cuts, named_cuts
 from surgery.splitting.sequence import verify
 from surgery.splitting.types import Types
 from surgery.splitting.writing import check_folder, write
+from surgery.storage.summary import summarize
 from surgery.verification.inputs.given import with_found_sets
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.verdict.verifier import Verdict

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from surgery.runtime.inference import Declared, bound, declare
+from surgery.shapes.declarations import Declared, bound, declare
 
 DOMAIN = "com.microsoft"
 

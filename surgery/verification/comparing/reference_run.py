@@ -15,7 +15,7 @@ from surgery.promises import COMPARING, Parity
 from surgery.proto.randomness import Origins, counts_runs, origins
 from surgery.runtime.contrib_ops import FUNCTIONS
 from surgery.runtime.engine import Engine, EngineName, Outcome, Outputs
-from surgery.runtime.inference import Declared, General, declare, declare_by_names, element_types, inline
+from surgery.shapes.declarations import Declared, General, declare, declare_by_names, element_types, inline
 from surgery.verification.comparing.compare import ComparisonRules
 from surgery.verification.comparing.contrib_shapes import DOMAIN, declare_contrib
 from surgery.verification.comparing.given_outputs import held

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surgery.runtime.inference import Extent
+from surgery.shapes.declarations import Extent
 
 if TYPE_CHECKING:
     pass

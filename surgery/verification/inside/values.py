@@ -13,8 +13,8 @@ from surgery.operators.cost import INFERRED_NODE, INFERRED_NODE_BY_ONNX
 from surgery.operators.dtypes import dtype_of, is_float
 from surgery.proto.extract import cut
 from surgery.runtime.engine import Engine
-from surgery.runtime.inference import Declared, declare, empty
 from surgery.runtime.reference import external_tensors, length
+from surgery.shapes.declarations import Declared, declare, empty
 from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.plan import Binding, Plan
 from surgery.verification.inputs.spec import InputsSpec

@@ -174,7 +174,7 @@ def _tools() -> _Found:
     for module in _TOOLS:
         with workers.Worker(timeout=_TIMEOUT) as worker:
             try:
-                found = worker.call("surgery.inspection.doctor:try_module", name=module)
+                found = worker.call("surgery.cli._installation:try_module", name=module)
             except SurgeryError as error:
                 yield "note", f"{module} cannot be imported: {error}", "reinstall it; steps that use it fail"
             else:
@@ -192,11 +192,11 @@ def try_module(name: str) -> str | None:
 def _runtime() -> _Found:
     """Ask ONNX Runtime for its providers, and start each."""
     with workers.Worker(timeout=_TIMEOUT, preload=["onnxruntime"]) as worker:
-        version, known = worker.call("surgery.inspection.doctor:providers")
+        version, known = worker.call("surgery.cli._installation:providers")
         yield "ok", f"onnxruntime {version} with {', '.join(known)}", ""
         for name in known:
             try:
-                problem = worker.call("surgery.inspection.doctor:try_provider", name=name)
+                problem = worker.call("surgery.cli._installation:try_provider", name=name)
             except WorkerError as error:
                 problem = str(error)
             if problem:
@@ -236,7 +236,7 @@ def _relu(ir_version: int, opset: int) -> bytes:
 def _formats() -> _Found:
     """Compare the newest formats that onnx writes with those that ONNX Runtime loads."""
     with workers.Worker(timeout=_TIMEOUT, preload=["onnxruntime"]) as worker:
-        found = worker.call("surgery.inspection.doctor:newest")
+        found = worker.call("surgery.cli._installation:newest")
     text = f"onnx {found['onnx']} writes IR version {found['writes_ir']} and opset {found['writes_opset']}; "
     text += f"ONNX Runtime loads up to IR version {found['loads_ir']} and opset {found['loads_opset']}"
     older = found["loads_ir"] < found["writes_ir"] or found["loads_opset"] < found["writes_opset"]

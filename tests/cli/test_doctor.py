@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from surgery import cli
-from surgery.inspection import doctor
+from surgery.cli import _installation as doctor
 from surgery.recipe import trust
 from surgery.registry.catalog import catalog
 
