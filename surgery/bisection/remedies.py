@@ -18,7 +18,6 @@ from surgery.errors import SurgeryError
 from surgery.graph.entries import entries
 from surgery.recipe.schema import PassStep, Recipe, RepeatStep, Step, UseStep
 from surgery.storage.summary import operators
-from surgery.targets import shipped as targets
 from surgery.why.explain import Why, explain
 
 if TYPE_CHECKING:
@@ -153,9 +152,8 @@ def _helped(fired: frozenset[str], groups: Mapping[str, list[str]], around: _Sur
 
 def _trial(stored: storage.StoredModel, recipe: Recipe, name: str, options: Mapping[str, Any]) -> _Trial:
     reached = run_until(stored, recipe, name)
-    target = targets.find(recipe.target)
     given = {**reached.step.options, **options}
-    why = explain(reached.declared, reached.proto, stored.weights, given, limit=1 << 30, target=target)
+    why = explain(reached.declared, reached.proto, stored.weights, given, limit=1 << 30, target=recipe.profile)
     around = _Surroundings(reached.proto)
     fired = around.origins([label for site in why.sites for label in (site.anchor, *site.removed)])
     return _Trial(frozenset(fired), why, reached.proto)

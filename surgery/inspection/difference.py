@@ -10,7 +10,7 @@ from surgery.inspection.changes import Change, of_maps, of_one
 from surgery.inspection.constants import Constants
 from surgery.inspection.inspect import Inspection, Port, inspect_stored
 from surgery.inspection.nodes import Correspondence
-from surgery.provenance.model import STATEMENT_KEY
+from surgery.storage.digests import STATEMENT_KEY
 from surgery.storage.summary import OperatorCount, histogram
 
 if TYPE_CHECKING:

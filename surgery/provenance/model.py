@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from surgery.storage.digests import Known, elements_digest
+from surgery.storage.digests import STATEMENT_KEY, Known, elements_digest
 from surgery.storage.tensors import PAYLOAD_FIELDS
 
 if TYPE_CHECKING:
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 ALGORITHM: Final = "onnxContent1"
 """The name of the digest of a whole model in statements of provenance; it changes with what is digested."""
-
-STATEMENT_KEY: Final = "surgery.provenance"
-"""The metadata of a model that holds its statement of provenance, which no digest covers."""
 
 _LAID_OUT: Final = (*PAYLOAD_FIELDS, "string_data", "external_data", "data_location")
 """The fields of a TensorProto that say where and how its elements are stored."""

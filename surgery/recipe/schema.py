@@ -17,6 +17,7 @@ from surgery.verification.inputs.spec import FrozenDict, InputsSpec, VerifySpec
 
 if TYPE_CHECKING:
     from surgery.registry.passes import Pass
+    from surgery.targets import Target
 
 
 OnFailure = Literal["abort", "rollback", "bisect", "keep"]
@@ -199,3 +200,10 @@ class Recipe:
     baseline: Baseline | None = None
     target: str = "standard"
     provenance: bool = True
+
+    @property
+    def profile(self) -> Target:
+        """What its target runs."""
+        from surgery.targets import shipped
+
+        return shipped.find(self.target)

@@ -11,9 +11,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from surgery.provenance.model import STATEMENT_KEY
 from surgery.report import steps
 from surgery.report.amounts import change, needed, size
+from surgery.storage.digests import STATEMENT_KEY
 from surgery.storage.summary import OperatorCount, histogram
 from surgery.verification.comparing.details import Status
 from surgery.verification.inputs.given import REPRODUCED

@@ -17,7 +17,8 @@ Extent = int | str
 _KNOWN = ("", "ai.onnx", "ai.onnx.ml")
 """Domains whose operators onnx's shape inference knows."""
 
-_CONTRIB = ("com.microsoft",)
+CONTRIB = "com.microsoft"
+"""The domain of the operators of ONNX Runtime, whose shapes are inferred by rules of surgery."""
 
 Declared = Mapping[str, tuple[int, list[int]]]
 """Element types, as numbers, and shapes by name."""
@@ -73,6 +74,20 @@ def declare_by_names(skeleton: bytes, dims: Mapping[str, Sequence[Extent]]) -> G
     return found
 
 
+def declare_contrib(skeleton: bytes, dims: Mapping[str, Sequence[int]]) -> Declared:
+    """Infer like `declare`, and by our rules what follows from operators that onnx does not know."""
+    import onnx_ir as ir
+
+    from surgery.shapes.inference import Inference
+    from surgery.storage import ir_from_proto
+
+    found: dict[str, tuple[int, list[int]]] = {}
+    for value, fact in Inference(ir_from_proto(bound(skeleton, dims))).everything().items():
+        if value.name and isinstance(fact.type, ir.TensorType) and fact.shape is not None and fact.shape.is_static():
+            found[value.name] = int(fact.type.dtype), [int(extent) for extent in fact.shape.numpy()]
+    return {**found, **declare(skeleton, dims)}
+
+
 def element_types(skeleton: bytes) -> dict[str, int]:
     """Infer the element types of tensors in the main graph, also of those whose shapes depend on data."""
     import onnx
@@ -105,7 +120,7 @@ def bound(skeleton: bytes, dims: Mapping[str, Sequence[Extent]]) -> onnx.ModelPr
 
 def _contrib(model: onnx.ModelProto, known: Container[str]) -> list[onnx.ValueInfoProto]:
     """Infer what operators of ONNX Runtime make, which onnx does not know, and nothing declares."""
-    wanted = {name for node in model.graph.node if node.domain in _CONTRIB for name in node.output if name}
+    wanted = {name for node in model.graph.node if node.domain == CONTRIB for name in node.output if name}
     wanted = {name for name in wanted if name not in known}
     if not wanted:
         return []

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from surgery.proto.dataflow import Flow
 from surgery.proto.extract import called
-from surgery.provenance.model import STATEMENT_KEY
+from surgery.storage.digests import STATEMENT_KEY
 
 if TYPE_CHECKING:
     import onnx

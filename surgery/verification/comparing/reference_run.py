@@ -15,9 +15,17 @@ from surgery.promises import COMPARING, Parity
 from surgery.proto.randomness import Origins, counts_runs, origins
 from surgery.runtime.contrib_ops import FUNCTIONS
 from surgery.runtime.engine import Engine, EngineName, Outcome, Outputs
-from surgery.shapes.declarations import Declared, General, declare, declare_by_names, element_types, inline
+from surgery.shapes.declarations import (
+    CONTRIB,
+    Declared,
+    General,
+    declare,
+    declare_by_names,
+    declare_contrib,
+    element_types,
+    inline,
+)
 from surgery.verification.comparing.compare import ComparisonRules
-from surgery.verification.comparing.contrib_shapes import DOMAIN, declare_contrib
 from surgery.verification.comparing.given_outputs import held
 from surgery.verification.comparing.precision import may_be_narrower, narrowest
 from surgery.verification.comparing.probing import Probing, SearchEnded
@@ -326,7 +334,7 @@ class ReferenceRun:
         found: Declared | None = self._by_names(binding.dims)
         if found is None:
             dims = self._plan.shapes(binding.dims)
-            has_contrib = any(node.domain == DOMAIN for node, _ in self._plan.index.nodes)
+            has_contrib = any(node.domain == CONTRIB for node, _ in self._plan.index.nodes)
             inference = declare_contrib if has_contrib else declare
             found = self._worker.analyse(inference, skeleton=self._inlined, dims=dims)
         # What ran out of time or memory once will do so again.
@@ -352,8 +360,8 @@ class ReferenceRun:
     @property
     def evaluated(self) -> list[str]:
         """The operators of ONNX Runtime that the reference evaluator computes by our own form of them."""
-        nodes = (node for node, _ in self._plan.index.nodes if node.domain == DOMAIN)
-        return sorted({f"{DOMAIN}::{node.op_type}" for node in nodes if node.op_type in FUNCTIONS})
+        nodes = (node for node, _ in self._plan.index.nodes if node.domain == CONTRIB)
+        return sorted({f"{CONTRIB}::{node.op_type}" for node in nodes if node.op_type in FUNCTIONS})
 
     def inferred(self, binding: Binding) -> Declared:
         """Return what was inferred of all values for a binding; nothing where that was not, or has failed."""
