@@ -216,7 +216,7 @@ def apply(
 
         pinned = replace(loaded, on_failure=on_failure or loaded.on_failure)
         require(pinned, Path(lock) if not isinstance(lock, bool) else None)
-    stored = reference.stored if reference is not None else _load(model)
+    stored = reference.stored if reference is not None else storage.opened(model)
     last = baseline.read(loaded.baseline, stored.path) if loaded.baseline is not None else None
     if output is not None:
         storage.check_target(output, force=force)
@@ -257,7 +257,3 @@ def _recipe(recipe: str | Path, trust: bool, contained: bool) -> Recipe:
         return recipes.load(recipe, trust=trust)
     finally:
         discovery.contained.reset(before)
-
-
-def _load(model: str | Path | onnx.ModelProto) -> storage.StoredModel:
-    return storage.load(model) if isinstance(model, str | Path) else storage.from_proto(model)

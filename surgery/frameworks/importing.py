@@ -92,7 +92,7 @@ def import_weights(
     """
     if not checkpoints:
         raise UsageError("no checkpoint is named")
-    stored = storage.load(model) if isinstance(model, str | Path) else storage.from_proto(model)
+    stored = storage.opened(model)
     said = mapping or NameMapping({})
     said = replace(said, tensors={**(names or {}), **said.tensors})
     weights = stored.weights

@@ -32,7 +32,7 @@ def diff(before: Model, after: Model, *, costs: bool = False) -> Difference:
 
     With `costs`, the operations of one run are counted too, which takes longer than all the rest.
     """
-    first, second = _load(before), _load(after)
+    first, second = storage.opened(before), storage.opened(after)
     matching = _matching(first, second)
     found = compare(first, second, correspondence(matching), constants(matching))
     return with_costs(found, first, second) if costs else found
@@ -40,11 +40,7 @@ def diff(before: Model, after: Model, *, costs: bool = False) -> Difference:
 
 def correspond(before: Model, after: Model) -> Correspondence:
     """Match the nodes of two models."""
-    return correspondence(_matching(_load(before), _load(after)))
-
-
-def _load(model: Model) -> storage.StoredModel:
-    return storage.load(model) if isinstance(model, str | Path) else storage.from_proto(model)
+    return correspondence(_matching(storage.opened(before), storage.opened(after)))
 
 
 def _matching(before: storage.StoredModel, after: storage.StoredModel) -> Matching:

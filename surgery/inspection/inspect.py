@@ -98,7 +98,7 @@ class Inspection:
 
 def inspect(model: str | Path | onnx.ModelProto) -> Inspection:
     """Look at a model file, or a message in memory. ModelFileError when there is no model to look at."""
-    return inspect_stored(storage.load(model) if isinstance(model, str | Path) else storage.from_proto(model))
+    return inspect_stored(storage.opened(model))
 
 
 @collection_paused()

@@ -84,10 +84,11 @@ class _EmissionLine(ExpressionLine):
             return Statement(tuple(results), None, (operand,), (), self.number)
         operator = self._operator()
         settings = self._settings()
-        operands = self._operands()
+        self.expect("(")
+        operands = self.listed(")", self._input)
         settings += self._settings()
         self.end()
-        return Statement(tuple(results), operator, operands, tuple(settings), self.number)
+        return Statement(tuple(results), operator, operands, settings, self.number)
 
     def _is_call(self) -> bool:
         """Tell a node from a value: an operator is followed by its domain's mark, attributes or operands."""
@@ -112,30 +113,19 @@ class _EmissionLine(ExpressionLine):
             self.fail("emit names one operator; 'op(y)' is the one that the match found for y")
         return Operator(domain, name, column)
 
-    def _settings(self) -> list[Setting]:
-        found: list[Setting] = []
-        if not self.accept("<"):
-            return found
-        while not self.accept(">"):
-            if found:
-                self.expect(",")
-            column = self.column
-            name = self.take("name", "the name of an attribute")
-            if self.accept("..."):
-                found.append(Setting(name, None, column, spread=True))
-                continue
-            self.expect("=")
-            found.append(Setting(name, self.arithmetic(), column))
-        return found
+    def _settings(self) -> tuple[Setting, ...]:
+        return self.listed(">", self._setting) if self.accept("<") else ()
 
-    def _operands(self) -> tuple[Expression | None, ...]:
-        self.expect("(")
-        operands: list[Expression | None] = []
-        while not self.accept(")"):
-            if operands:
-                self.expect(",")
-            operands.append(None if self.peek() in (",", ")") and self.kind == "mark" else self._operand())
-        return tuple(operands)
+    def _setting(self) -> Setting:
+        column = self.column
+        name = self.take("name", "the name of an attribute")
+        if self.accept("..."):
+            return Setting(name, None, column, spread=True)
+        self.expect("=")
+        return Setting(name, self.arithmetic(), column)
+
+    def _input(self) -> Expression | None:
+        return None if self.peek() in (",", ")") and self.kind == "mark" else self._operand()
 
     def _operand(self) -> Expression:
         found = self.arithmetic()

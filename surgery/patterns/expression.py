@@ -202,7 +202,7 @@ class ExpressionLine(Line):
         start = self.next
         for opening, closing in (("{", "}"), ("[", "]")):
             if self.accept(opening):
-                return Listed(self._items(closing), **self.place(start))
+                return Listed(self.listed(closing, self._item), **self.place(start))
         if self.accept("("):
             with self._deeper():
                 found = self.condition()
@@ -215,7 +215,7 @@ class ExpressionLine(Line):
             self.fail(f"'{self.peek()}' cannot stand here")
         name = self.take("name", "a name, a number, a list or a function")
         if self.accept("("):
-            return Call(name, self._items(")"), **self.place(start))
+            return Call(name, self.listed(")", self._item), **self.place(start))
         if name in TYPES:
             return Constant(Word(name), **self.place(start))
         if name == "inf":
@@ -234,14 +234,9 @@ class ExpressionLine(Line):
             return self.take("string", "a string")[1:-1]
         return self.take("name", "a name") == "true" if self.peek() in ("true", "false") else None
 
-    def _items(self, closing: str) -> tuple[Expression, ...]:
-        items: list[Expression] = []
-        while not self.accept(closing):
-            if items:
-                self.expect(",")
-            with self._deeper():
-                items.append(self.condition())
-        return tuple(items)
+    def _item(self) -> Expression:
+        with self._deeper():
+            return self.condition()
 
     def place(self, start: int) -> dict[str, Any]:
         """Return where the tokens from `start` to here stand, and what they say."""

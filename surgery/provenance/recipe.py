@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from surgery.provenance.files import digest_of, file_or_folder
 from surgery.recipe import shipped
-from surgery.recipe.schema import PassStep, Recipe, RepeatStep, Step, UseStep
+from surgery.recipe.schema import PassStep, Recipe, RepeatStep, Step, UseStep, pass_steps
 from surgery.registry.passes import Pass
 from surgery.targets import STANDARD
 from surgery.targets import shipped as targets
@@ -60,19 +60,8 @@ def settings_of(recipe: Recipe) -> dict[str, Any]:
 
 def passes_of(recipe: Recipe) -> list[Pass]:
     """List the passes that a recipe names, each once, in the order of their names; rules are not among them."""
-    named = {step.name: step.find() for step in _steps(recipe.steps) if step.declared is None}
+    named = {step.name: step.find() for step in pass_steps(recipe.steps) if step.declared is None}
     return [named[name] for name in sorted(named)]
-
-
-def _steps(steps: tuple[Step, ...]) -> Iterator[PassStep]:
-    for step in steps:
-        match step:
-            case PassStep():
-                yield step
-            case RepeatStep():
-                yield from _steps(step.steps)
-            case UseStep():
-                yield from _steps(step.recipe.steps)
 
 
 class _Files:

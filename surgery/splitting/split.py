@@ -102,7 +102,7 @@ def split(
     """
     if bool(at) == (parts is not None):
         raise UsageError("a split needs either tensors to cut at or a number of parts", todo="pass one of them")
-    stored = storage.load(model) if isinstance(model, str | Path) else storage.from_proto(model)
+    stored = storage.opened(model)
     source, types = Source(stored.proto), Types(stored)
     cuts = named_cuts(source, at) if parts is None else balanced_cuts(source, parts, balance, types.shapes())
     found = pieces(source, cuts, types)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from surgery.storage.files import write_texts as write_texts
     from surgery.storage.loading import fetch_model as fetch_model
     from surgery.storage.loading import load as load
+    from surgery.storage.loading import opened as opened
     from surgery.storage.loading import opens_in_runtime as opens_in_runtime
     from surgery.storage.residue import residue_of as residue_of
     from surgery.storage.saving import External as External
@@ -75,6 +76,7 @@ _HOMES = {
     "from_proto": "skeleton",
     "fetch_model": "loading",
     "load": "loading",
+    "opened": "loading",
     "opens_in_runtime": "loading",
     "Staging": "staging",
     "is_copy": "staging",

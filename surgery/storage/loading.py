@@ -13,6 +13,7 @@ from surgery.storage.skeleton import (
     INLINE_LIMIT,
     StoredModel,
     from_converted,
+    from_proto,
     load_protobuf,
     locations,
     read_head,
@@ -20,6 +21,8 @@ from surgery.storage.skeleton import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import onnx
 
 
 def load(path: str | os.PathLike[str], *, limit: int = INLINE_LIMIT) -> StoredModel:
@@ -36,6 +39,13 @@ def load(path: str | os.PathLike[str], *, limit: int = INLINE_LIMIT) -> StoredMo
         return _load(Path(path), limit)
     local = urls.local_path(path)
     return _load(local, limit) if local is not None else _load_url(path, limit)
+
+
+def opened(model: str | Path | onnx.ModelProto | StoredModel) -> StoredModel:
+    """Read a model file, or take over a model in memory; one that was read already is returned."""
+    if isinstance(model, StoredModel):
+        return model
+    return load(model) if isinstance(model, str | Path) else from_proto(model)
 
 
 def _load(path: Path, limit: int) -> StoredModel:
