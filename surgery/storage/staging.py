@@ -12,7 +12,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
-from types import TracebackType
 from typing import BinaryIO, Final, Protocol, Self
 
 from surgery.errors import OutputError, SurgeryError
@@ -102,9 +101,7 @@ class Staging:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
