@@ -1,1 +1,1 @@
-"""What a model is made of, what it costs, and what is wrong with it."""
+"""What a model is made of, what it costs, what is wrong with it, and how it differs from another one."""

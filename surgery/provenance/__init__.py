@@ -1,1 +1,1 @@
-"""Statements of provenance: what a model was made of, by what, and with which verdicts."""
+"""What a result depends on: digests of models, recipes, passes and packages; locks; statements of provenance."""

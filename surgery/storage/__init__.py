@@ -1,4 +1,4 @@
-"""Files to models and back: skeletons, mapped weights, streamed saving.
+"""Files, and objects at URLs, to models and back: skeletons, mapped weights, streamed saving.
 
 Each name is imported on first use, because onnx and onnx-ir take half a second between them.
 """
