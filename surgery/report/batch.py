@@ -12,6 +12,7 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
+from surgery.errors import first_few
 from surgery.report.amounts import size
 from surgery.report.progress import Remaining
 
@@ -136,10 +137,8 @@ def _groups(found: BatchResult, every: bool) -> Iterator[RenderableType]:
     table.add_column("cause", overflow="fold")
     shown = failures if every else failures[:_MOST_GROUPS]
     for group in shown:
-        names = group.models if every else group.models[:_MOST_NAMES]
-        more = len(group.models) - len(names)
         text = Text(group.example if len(group.models) == 1 else group.cause)
-        listed = ", ".join(names) + (f" and {more} more" if more else "")
+        listed = first_few(group.models, len(group.models) if every else _MOST_NAMES)
         table.add_row(str(len(group.models)), group.kind, Group(text, Text(listed, style="dim")))
     yield table
     if len(shown) < len(failures):
