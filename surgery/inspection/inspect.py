@@ -123,7 +123,7 @@ def inspect_stored(stored: storage.StoredModel) -> Inspection:
         functions={function_name(function): len(function.node) for function in proto.functions},
         parameters=sum(parameters.values()),
         parameters_by_type=parameters,
-        weight_bytes=sum(storage.payload_bytes(tensor) for tensor in storage.all_tensors(proto)),
+        weight_bytes=storage.weight_bytes(proto),
         bytes=sum(path.stat().st_size for path in data_files(stored)) if stored.path else None,
         metadata={entry.key: entry.value for entry in proto.metadata_props},
     )

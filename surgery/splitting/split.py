@@ -144,7 +144,7 @@ def _described(stem: str, found: Sequence[Piece]) -> list[Part]:
                 piece.defaults,
                 piece.outputs,
                 summarize(piece.proto).nodes,
-                sum(map(storage.payload_bytes, storage.all_tensors(piece.proto))),
+                storage.weight_bytes(piece.proto),
             )
         )
     return described

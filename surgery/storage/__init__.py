@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from surgery.storage.tensors import is_external as is_external
     from surgery.storage.tensors import payload_bytes as payload_bytes
     from surgery.storage.tensors import refer as refer
+    from surgery.storage.tensors import weight_bytes as weight_bytes
     from surgery.storage.weights import Weights as Weights
     from surgery.storage.wire import Reference as Reference
 
@@ -89,6 +90,7 @@ _HOMES = {
     "is_external": "tensors",
     "payload_bytes": "tensors",
     "refer": "tensors",
+    "weight_bytes": "tensors",
     "Weights": "weights",
     "Reference": "wire",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -170,8 +170,10 @@ class ReferenceRun:
     def _prepare(self) -> None:
         import onnx
 
+        from surgery.runtime.reference import external_bytes
+
         model = onnx.load_model_from_string(self.skeleton)
-        self.weights = sum(_external_bytes(model))
+        self.weights = external_bytes(model)
         self.empty_by_nature = {output.name for output in model.graph.output if declares_empty(output)}
         found = origins(model)
         self.random, self.operators = found.random, found.operators
@@ -478,10 +480,3 @@ def _present(arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_float(value: Any) -> bool:
     return all(is_float(tensor.dtype) for tensor in tensors(value))
-
-
-def _external_bytes(message: Any) -> Iterator[int]:
-    """Yield the sizes of the weights that a skeleton refers to."""
-    from surgery.runtime.reference import external_tensors, length
-
-    return (length(tensor) for tensor in external_tensors(message))
