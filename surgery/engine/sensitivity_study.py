@@ -14,7 +14,7 @@ from surgery.engine.transaction import Transaction
 from surgery.errors import PassError, UsageError
 from surgery.promises import Parity
 from surgery.recipe.schema import PassStep, Recipe, pass_steps
-from surgery.verification.accuracy.metrics import Metrics
+from surgery.verification.accuracy.metrics import Metrics, tell
 
 if TYPE_CHECKING:
     from surgery import storage
@@ -34,6 +34,9 @@ class Study:
     metrics: Metrics
     sites: tuple[Sensitivity, ...]
     synthetic: bool
+
+    def __str__(self) -> str:
+        return f"{self.name}: all {len(self.sites)} sites together: {tell(self.metrics)}"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""

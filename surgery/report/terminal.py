@@ -15,8 +15,7 @@ from surgery.report import steps
 from surgery.report.amounts import change, needed, size
 from surgery.storage.digests import STATEMENT_KEY
 from surgery.storage.summary import OperatorCount, histogram
-from surgery.verification.comparing.details import Status
-from surgery.verification.inputs.given import REPRODUCED
+from surgery.verification.comparing.details import REPRODUCED, Status
 
 if TYPE_CHECKING:
     from surgery.engine.records import Result, StepRecord
