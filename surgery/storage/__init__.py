@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from surgery.storage.checkpoints import Checkpoint as Checkpoint
-    from surgery.storage.checkpoints import Named as Named
     from surgery.storage.checkpoints import read_checkpoint as read_checkpoint
     from surgery.storage.checkpoints import write_checkpoint as write_checkpoint
     from surgery.storage.content_names import is_by_content as is_by_content
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from surgery.storage.export import QUANTIZATION as QUANTIZATION
     from surgery.storage.files import output_errors as output_errors
     from surgery.storage.files import write_texts as write_texts
-    from surgery.storage.loading import fetch_model as fetch_model
     from surgery.storage.loading import load as load
     from surgery.storage.loading import opened as opened
     from surgery.storage.loading import opens_in_runtime as opens_in_runtime
@@ -53,7 +51,6 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Checkpoint": "checkpoints",
-    "Named": "checkpoints",
     "read_checkpoint": "checkpoints",
     "write_checkpoint": "checkpoints",
     "is_by_content": "content_names",
@@ -75,7 +72,6 @@ _HOMES = {
     "INLINE_LIMIT": "skeleton",
     "StoredModel": "skeleton",
     "from_proto": "skeleton",
-    "fetch_model": "loading",
     "load": "loading",
     "opened": "loading",
     "opens_in_runtime": "loading",

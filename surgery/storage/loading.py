@@ -20,8 +20,6 @@ from surgery.storage.skeleton import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import onnx
 
 
@@ -78,30 +76,18 @@ def _load_url(url: str, limit: int) -> StoredModel:
 def fetched(url: str, copies: staging.Staging) -> Path:
     """Copy a model and its external data, and return the path of the copy; texts that name it show the URL."""
     path = copies.copied(url)
-    _fetch_data(path, lambda location: urls.sibling(url, location))
+    _fetch_data(path, url)
     return path
 
 
-def fetch_model(url: str, folder: str | os.PathLike[str]) -> Path:
-    """Copy a model, and the external data that it names, into a folder that exists; return the path of the model.
-
-    Only external data next to the model or below is fetched. Each file is there whole or not at all. Raises
-    ModelFileError if there is no such object or it is not a model, and TransferError when a connection breaks.
-    """
-    path = Path(folder) / staging.sound_name(urls.name_of(url))
-    transfer.fetch(url, path)
-    _fetch_data(path, lambda location: urls.sibling(url, location))
-    return path
-
-
-def _fetch_data(path: Path, url_of: Callable[[str], str]) -> None:
+def _fetch_data(path: Path, url: str) -> None:
     """Copy the external data of a model next to it, as far as it is to lie there; whoever loads it names the rest."""
     for location in external_locations(path):
         parts = Path(location).parts
         if parts and not Path(location).is_absolute() and ".." not in parts and "\0" not in location:
             target = path.parent / location
             target.parent.mkdir(parents=True, exist_ok=True)
-            transfer.fetch(url_of(location), target)
+            transfer.fetch(urls.sibling(url, location), target)
 
 
 def opens_in_runtime(path: Path) -> bool:

@@ -213,12 +213,6 @@ def is_pending(path: Path) -> bool:
     return path in _destinations and path not in _sent
 
 
-def destination_of(path: Path) -> str | None:
-    """Return what messages call the destination of an output, and None for a plain file."""
-    found = _destinations.get(path)
-    return None if found is None else found.name
-
-
 def put_model(files: Sequence[Path], url: str, *, force: bool = False) -> None:
     """Upload the files of a model: `files[0]` to `url`, and the others, with its external data, next to it.
 
