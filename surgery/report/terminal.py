@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 _MOST_DIMS = 4
 
 
-def histogram_table(counts: Sequence[OperatorCount], *, total: bool = True, every: bool = False) -> Table:
+def histogram_table(counts: Sequence[OperatorCount], *, every: bool = False) -> Table:
     """Return a table with one row per operator: before, after, difference.
 
     The operators that stayed as they were are one row, unless `every` is set.
     """
-    table = Table(box=None, pad_edge=False, header_style="bold", show_footer=total)
+    table = Table(box=None, pad_edge=False, header_style="bold", show_footer=True)
     before, after = sum(count.before for count in counts), sum(count.after for count in counts)
     table.add_column("operator", footer="all", overflow="fold")
     table.add_column("before", footer=str(before), justify="right", no_wrap=True)

@@ -131,9 +131,9 @@ def _held(target: Path, plan: _Plan, names: Names, weights: Weights) -> list[Pat
     return list(planned) if is_there else []
 
 
-def saved_size(proto: onnx.ModelProto, weights: Weights, *, layout: Layout = "keep") -> int:
-    """Return the bytes of the files that `save` would write; no weight is read."""
-    plan = _Plan(_serialize(proto, None), weights, layout, External(), Path("model.onnx"))
+def saved_size(proto: onnx.ModelProto, weights: Weights) -> int:
+    """Return the bytes of the files that `save` would write in the layout that there is; no weight is read."""
+    plan = _Plan(_serialize(proto, None), weights, "keep", External(), Path("model.onnx"))
     pieces, files = plan.make(neutral_name)
     return pieces.size + sum(file.end for file in files)
 
