@@ -36,7 +36,6 @@ def kind(text: str) -> Kind:
     The content of a file decides, and its suffix where it is a model that may be damaged or missing. Raises UsageError
     for any other file.
     """
-    from surgery.planning.document import is_plan
     from surgery.recipe import shipped
 
     path = Path(text)
@@ -44,6 +43,8 @@ def kind(text: str) -> Kind:
         return "model"
     if text in shipped.names() or not path.is_file():
         return "recipe"  # the loader says what is wrong with it
+    from surgery.planning.document import is_plan
+
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD)

@@ -114,11 +114,11 @@ class RunReport:
             found |= contents(result.stored, after, result.bindings)
         return found
 
-    def write(self, run: Mapping[str, Any]) -> None:
-        """Write the report, if one is asked for."""
+    def write(self, result: Result, more: Mapping[str, Any]) -> None:
+        """Write the report, if one is asked for, with `more` than the JSON report of a result has."""
         if self._file is not None:
             drawing, note = drawn(self.history)
-            write(self._file, run, drawing, note)
+            write(self._file, {**result.to_json(), **more}, drawing, note)
 
     def _write_ended(self, error: BaseException) -> None:
         """Write the report of a run that an error or an interrupt has ended: what was committed until then."""

@@ -244,7 +244,7 @@ def execute(
     if follower is not None and result.failure is None:
         console.print(follower.summary(), soft_wrap=True)
     report(result, recipe, output, arguments, more)
-    page.write({**result.to_json(), **more})
+    page.write(result, more)
     return result.exit_code
 
 

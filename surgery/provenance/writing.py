@@ -13,6 +13,7 @@ from surgery import storage
 from surgery.errors import UsageError
 from surgery.provenance import signing, statement
 from surgery.provenance.model import identify, identity_of
+from surgery.storage.digests import digest_ranges
 from surgery.storage.saving import spare_input
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ def save(
     if sidecar is not None:
         sidecar.check(Path(path), stored.weights, force=force)
     known: dict[storage.Reference, str] = {}
+    digest_ranges([*storage.all_tensors(stored.proto), *storage.all_tensors(proto)], stored.weights, known)
     before = statement.carried(stored.proto)
     origin = statement.Origin(
         made.recipe,

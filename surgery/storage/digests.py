@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import MutableMapping
+import os
+from collections.abc import Iterable, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -39,16 +41,27 @@ def elements_digest(tensor: onnx.TensorProto, weights: Weights, known: Known | N
     if not is_external(tensor):
         return hashlib.sha256(_raw(tensor)).hexdigest()
     reference = external_reference(tensor)
-    if known is not None and reference in known:
-        return known[reference]
+    if known is None:
+        return _digest(weights.view(reference))
+    if reference not in known:
+        known[reference] = _digest(weights.view(reference))
+    return known[reference]
+
+
+def digest_ranges(tensors: Iterable[onnx.TensorProto], weights: Weights, known: Known) -> None:
+    """Add the digests of all external tensors to those that are known, on all processors. Raises ModelFileError."""
+    wanted = {external_reference(tensor) for tensor in tensors if is_external(tensor)} - known.keys()
+    largest_first = sorted(wanted, key=lambda reference: reference.length, reverse=True)
+    views = [weights.view(reference) for reference in largest_first]
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        known.update(zip(largest_first, pool.map(_digest, views)))
+
+
+def _digest(view: memoryview) -> str:
     digest = hashlib.sha256()
-    for start in range(0, reference.length, _PIECE):
-        length = min(_PIECE, reference.length - start)
-        digest.update(weights.view(Reference(reference.location, reference.offset + start, length)))
-    found = digest.hexdigest()
-    if known is not None:
-        known[reference] = found
-    return found
+    for start in range(0, len(view), _PIECE):
+        digest.update(view[start : start + _PIECE])
+    return digest.hexdigest()
 
 
 def _raw(tensor: onnx.TensorProto) -> bytes:
