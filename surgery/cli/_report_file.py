@@ -145,7 +145,7 @@ class RunReport:
         why = internal(error) if isinstance(error, Exception) else ""
         ended = {"ok": False, "ended": {"interrupted": interrupted, "why": why}}
         places = [step.where for step in result.steps]
-        self.write({**result.to_json(), **circumstances(["surgery", *self._arguments.given], places), **ended})
+        self.write(result, {**circumstances(["surgery", *self._arguments.given], places), **ended})
 
 
 class _Noting:
