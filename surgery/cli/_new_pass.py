@@ -14,17 +14,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from surgery import storage
 from surgery.errors import OutputError, UsageError
 from surgery.registry import discovery
 from surgery.registry.catalog import catalog
 from surgery.registry.passes import require_name
-
-Kind = Literal["pattern", "graph", "gs", "onnx_ir", "proto"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
-"""What a pass can be written in; each has a template of that name."""
 
 _FIRES = "fires.onnxtxt", "swaps_the_operands.onnxtxt"
 _REFUSES = "refuses.onnxtxt", "keeps_integers.onnxtxt"
@@ -83,7 +79,7 @@ def write_files(texts: Mapping[Path, str], *, force: bool = False) -> None:
     storage.write_texts(texts)
 
 
-def plan(name: str, folder: Path, kind: Kind = "pattern") -> Plan:
+def plan(name: str, folder: Path, kind: str = "pattern") -> Plan:
     """Decide what the files of a new pass are; UsageError when it cannot have that name or stand in that folder.
 
     The pass goes into the folder, its cases into `tests/cases` of the project, or `cases` where there are no tests.

@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from surgery.cli import _output
-from surgery.cli._new_pass import KINDS
 
 if TYPE_CHECKING:
     from surgery.cli._new_pass import Plan
+
+
+KINDS = ("pattern", "graph", "gs", "onnx_ir", "proto")
+"""What a pass can be written in; each has a template of that name."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

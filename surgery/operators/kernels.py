@@ -42,14 +42,14 @@ Constraints = Mapping[str, Sequence[str]]
 """The types that a kernel takes, such as "tensor(double)", by the name of the type variable or of the parameter."""
 
 
-def registered() -> list[list[Any]]:
-    """List the kernels of the installed ONNX Runtime for the CPU: domain, operator, versions, types."""
+def registered(provider: str = "CPUExecutionProvider") -> list[list[Any]]:
+    """List the kernels of the installed ONNX Runtime for a provider: domain, operator, versions, types."""
     from onnxruntime.capi import onnxruntime_pybind11_state as native
 
     return [
         [kernel.domain, kernel.op_name, list(kernel.version_range), dict(kernel.type_constraints)]
         for kernel in native.get_all_opkernel_def()
-        if kernel.provider == "CPUExecutionProvider"
+        if kernel.provider == provider
     ]
 
 

@@ -12,7 +12,7 @@ import pytest
 from support import ROOT
 
 from surgery import cli
-from surgery.cli._new_pass import KINDS, plan
+from surgery.cli.new import KINDS, plan
 from surgery.graph import text
 
 pytestmark = pytest.mark.slow
