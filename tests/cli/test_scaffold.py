@@ -12,7 +12,8 @@ import pytest
 from support import ROOT
 
 from surgery import cli
-from surgery.cli.new import KINDS, plan
+from surgery.cli._new_pass import plan
+from surgery.cli.new import KINDS
 from surgery.graph import text
 
 pytestmark = pytest.mark.slow
