@@ -1,4 +1,4 @@
-"""Does an edit stay small on a big model? Run each one over a model above 2 GB, in a process of its own.
+"""Does an edit stay small on a big model? Run each one over a model above 2 GB, in a separate process.
 
     python benchmarks/edits.py [--passes NAME...] [--folder FOLDER]
 

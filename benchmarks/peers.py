@@ -2,7 +2,7 @@
 
     python benchmarks/peers.py [--models NAME...] [--tools NAME...] [--recipes NAME...] [--no-latency]
 
-Every tool runs on every model in a process of its own; what it leaves is counted, run in plain ONNX Runtime next to
+Every tool runs on every model in a separate process; what it leaves is counted, run in plain ONNX Runtime next to
 the original under two bindings of the dynamic dims, and timed. A tool that fails, hangs or is wrong is a row too.
 Results of the other tools are kept by version and model; surgery's are measured anew unless --reuse says otherwise.
 """

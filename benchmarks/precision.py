@@ -192,7 +192,7 @@ def made(variant: Variant, raw: Path, arguments: argparse.Namespace) -> Path:
 
 
 def rows_of(model: zoo.Model, arguments: argparse.Namespace) -> list[Row]:
-    """Make the variants of a model and measure them together, in a process of their own."""
+    """Make the variants of a model and measure them together, in a separate process."""
     rows, files = [], {"raw": model.path}
     for variant in VARIANTS:
         if variant.name not in arguments.variants:

@@ -3,7 +3,7 @@
     python benchmarks/round_trip.py MODEL... [--recipe ort]
 
 Each model goes through three runs of `surgery apply`, verified each: RECIPE; `decompose: {ops: ["com.microsoft::*"]}`
-with what cleans up after it; RECIPE again. The way back has to leave no operator of com.microsoft, and the second
+with what cleans up after it; RECIPE again. The way back must leave no operator of com.microsoft, and the second
 time there must not be more nodes than the first. All three results are then run next to the raw model outside of
 surgery, on rows that are padded left and right, masked as a whole, and on caches that are empty and of odd length
 (`suite/padded.py`).

@@ -9,7 +9,7 @@ model types are tried with the heads and the width of the model (`suite/heads.py
 with the other settings: sizes that it guesses, and level 0 or 1. `--thorough` tries every setting of every type,
 `--quick` and `--types` fewer. The optimizer needs torch for most types.
 
-Attentions are softmaxes that still stand between two products, and operators that are an attention. `--check` runs what
+Attentions are softmaxes that still are between two products, and operators that are an attention. `--check` runs what
 came out against the raw model (`suite/padded.py`). What the peers do is kept in a folder, by the model's hash.
 """
 

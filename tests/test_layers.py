@@ -101,7 +101,7 @@ def test_folders_of_tests_mirror_the_source() -> None:
     assert {path.name for path in (ROOT / "tests").glob("test_*.py")} == {"test_layers.py", "test_locks.py"}
 
 
-# What runs from end to end, what the tests share, suites, and what stands next to the package.
+# What runs from end to end, what the tests share, suites, and what is next to the package.
 NO_MIRROR = {
     *("behaviour", "support", "cases", "mutation", "power", "random_graphs", "wrong_tools", "tools"),
     *("passes", "benchmarks", "docs", "zoo"),

@@ -12,7 +12,7 @@ from onnx import NodeProto, helper, numpy_helper
 
 WIDTH = 16
 LEFT = {"MatMul": 1, "Add": 2, "Relu": 1}
-"""What has to stay of a block."""
+"""What must stay of a block."""
 
 
 def build(nodes: int, path: Path) -> int:

@@ -32,7 +32,7 @@ FUSED = (
 _ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Tanh", "Max", "Min", "Clip", "Where", "IsNaN", "Cast", "Identity")
 _MOVES = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Concat", "Slice", "Pad")
 _THROUGH = frozenset((*_ARITHMETIC, *_MOVES, "Dropout", "GatherElements"))
-"""What stands between the products and the softmax of an attention: masks, biases, caps, sinks, other layouts."""
+"""What is between the products and the softmax of an attention: masks, biases, caps, sinks, other layouts."""
 
 
 def written_out(model: onnx.ModelProto) -> int:

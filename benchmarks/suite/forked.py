@@ -1,6 +1,6 @@
 """Run `python -m MODULE ...` in a fork of a server that has imported what most of them import.
 
-A campaign of hundreds of runs spends most of its time with imports else. Each run is still a process of its own,
+A campaign of hundreds of runs spends most of its time with imports else. Each run is still a separate process,
 with a time limit: it can crash, hang or print what it likes.
 """
 

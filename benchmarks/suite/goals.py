@@ -26,7 +26,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Goal:
-    """Something that has to hold; `met` is None when it was not measured."""
+    """Something that must hold; `met` is None when it was not measured."""
 
     what: str
     met: bool | None

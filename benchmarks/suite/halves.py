@@ -67,7 +67,7 @@ def _plain(value: Any) -> Any:
 
 
 def _given(folder: Path, model: onnx.ModelProto) -> Feed | None:
-    """Read the inputs that stand next to a model; None where there are none, or they are no tensors."""
+    """Read the inputs that are next to a model; None where there are none, or they are no tensors."""
     wanted = _required(model)
     files = [folder / "test_data_set_0" / f"input_{place}.pb" for place in range(len(wanted))]
     if not all(file.is_file() for file in files) or not all(one.type.HasField("tensor_type") for one in wanted):

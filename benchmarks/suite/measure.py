@@ -1,4 +1,4 @@
-"""Run one tool on one model and measure what comes out, each part in a process of its own."""
+"""Run one tool on one model and measure what comes out, each part in a separate process."""
 
 from __future__ import annotations
 

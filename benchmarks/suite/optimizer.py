@@ -72,7 +72,7 @@ def measure(source: Path, target: Path, way: Way) -> dict[str, Any]:
 
 
 def in_fork(task: Callable[[], dict[str, Any]], seconds: float) -> dict[str, Any]:
-    """Return what a task returns in a process of its own; `failure` says how it ended otherwise."""
+    """Return what a task returns in a separate process; `failure` says how it ended otherwise."""
     reader, writer = os.pipe()
     pid = os.fork()
     if not pid:

@@ -45,7 +45,7 @@ class Outcome:
 
     @property
     def complaint(self) -> str:
-        """What has to be said in words about a row that is not right."""
+        """What must be said in words about a row that is not right."""
         changed = f"signature: {self.note}" if self.signature == "changed" else ""
         return "; ".join(filter(None, (self.failure, self.wrong, changed)))
 

@@ -3,7 +3,7 @@
     python -m suite.parity reference MODEL FOLDER [HINTS]  # inputs and outputs of the original, into a folder
     python -m suite.parity compare MODEL FOLDER            # prints the error, or what is wrong, as JSON
 
-Each is a process of its own: a model can take the runtime down with it. With hints, a JSON text for `suite.realistic`,
+Each is a separate process: a model can take the runtime down with it. With hints, a JSON text for `suite.realistic`,
 the inputs are like those that a trained model meets, inputs that the original refuses are left out, and the folder
 gets the original's own noise as well: what becomes of its outputs when weights and inputs move by one rounding.
 """

@@ -33,7 +33,7 @@ class Record:
 
     @property
     def right(self) -> bool:
-        """Whether the model computes the same under each binding, and can stand where the original stood."""
+        """Whether the model computes the same under each binding, and can be where the original stood."""
         return not self.failure and not self.wrong and self.error is not None and self.signature != "changed"
 
     @property
@@ -43,7 +43,7 @@ class Record:
 
     @property
     def notes(self) -> str:
-        """Everything that has to be said in words."""
+        """Everything that must be said in words."""
         changed = f"signature: {self.signature_note}" if self.signature == "changed" else ""
         return "; ".join(filter(None, (self.failure, self.wrong, changed, str(self.latency.get("failure", "")))))
 
@@ -56,7 +56,7 @@ class Folder:
         self.path.mkdir(parents=True, exist_ok=True)
 
     def model(self, model: str, tool: str) -> Path:
-        """Say where the model that a tool made is kept; in a folder of its own, for weights next to it."""
+        """Say where the model that a tool made is kept; in a separate folder, for weights next to it."""
         return self.path / _stem(model, tool) / "model.onnx"
 
     def load(self, model: str, tool: str, key: Mapping[str, str]) -> Record | None:

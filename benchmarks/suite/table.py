@@ -62,7 +62,7 @@ def rows(comparison: Comparison) -> Iterable[tuple[str, ...]]:
 
 
 def terminal(comparison: Comparison, missing: Iterable[str]) -> None:
-    """Print for people: a section for each model, what has to be said in words after the table."""
+    """Print for people: a section for each model, what must be said in words after the table."""
     console = Console(emoji=False, highlight=False, markup=False)
     if not console.is_terminal:
         console.width = _PLAIN_WIDTH

@@ -48,7 +48,7 @@ class Trained:
         return f"{self.distribution}/{Path(self.file).parent.name}/{Path(self.file).stem}"
 
     def path(self, cache: Path) -> Path:
-        """Return where the model lies in the cache."""
+        """Return where the model is in the cache."""
         return cache / self.distribution / self.file
 
 

@@ -20,7 +20,7 @@ def joined_bias(written: Written, read: Operands, opset: int, new: Builder) -> V
     steps = written.steps.added
     if not steps:
         return None
-    new.require(opset >= 15, "the mask is of fewer dims or rows, and the opset older than 15")
+    new.require(opset >= 15, "the mask has fewer dims or rows, and the opset is older than 15")
     bias: Value | None = None
     parts: list[Dims] = []
     for place, step in reversed(list(enumerate(steps))):

@@ -98,7 +98,7 @@ def decoder(found: Core, new: Builder) -> Decoder:
     new.require(not found.keys.perm, "keys are not in heads when they are transposed")
     keys, values = (state(value, found.queries) for value in (found.keys.value, found.values))
     new.require(keys.times == values.times, "keys and values are repeated differently")
-    new.require(keys.times > 1, "no keys and values are shared by groups of queries: MultiHeadAttention is for that")
+    new.require(keys.times > 1, "keys and values are not shared by groups of queries: use MultiHeadAttention")
     queries, total = found.queries.shape, keys.total
     known = queries is not None and len(queries) == 4 and total is not None and len(total) == 4
     new.require(known and None not in (queries or ()) and None not in (total or ()), "the dims are not known")
@@ -111,7 +111,7 @@ def decoder(found: Core, new: Builder) -> Decoder:
     fresh = (batch, shared, length, size)
     agree = count == shared * keys.times and keys.shape == values.shape == fresh
     new.require(agree, "queries, keys and values of this run are not of the same batch, length and size")
-    new.require((keys.past is None) == (values.past is None), "keys have a past and values have not, or the reverse")
+    new.require((keys.past is None) == (values.past is None), "only one of keys and values has a past")
     for part in (keys.past, values.past):
         extents = None if part is None else part.shape
         fits = part is None or (extents is not None and extents[:2] == fresh[:2] and extents[3:] == fresh[3:])

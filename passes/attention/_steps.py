@@ -201,7 +201,7 @@ def _one_step(node: Node, value: Value, steps: Steps) -> Value:
             return scores
     if node.op == "Reshape" and _is_read(node.required_input(0).shape, value.shape, steps):
         return node.required_input(0)
-    raise Refusal(f"{node.op} is between the product of queries and keys and the Softmax, in a form that is not read")
+    raise Refusal(f"{node.op} is between the product of queries and keys and the Softmax, in an unsupported form")
 
 
 def _is_read(before: Dims | None, after: Dims | None, steps: Steps) -> bool:
@@ -225,7 +225,7 @@ def _sides(first: Value, second: Value, node: Node) -> tuple[Value, Value]:
             continue
         if _multiplies(maker) or (maker.op in _THROUGH - _MOVES | {"Reshape"} and _meets(maker, _before, _multiplies)):
             return scores, other
-    raise Refusal(f"{node.op} is between the product of queries and keys and the Softmax, in a form that is not read")
+    raise Refusal(f"{node.op} is between the product of queries and keys and the Softmax, in an unsupported form")
 
 
 def _chosen(node: Node, steps: Steps) -> Value:
@@ -234,8 +234,8 @@ def _chosen(node: Node, steps: Steps) -> Value:
     low, scores = (first, second) if first.scalar is not None else (second, first)
     number, dtype = low.scalar, scores.dtype
     if not isinstance(number, float) or dtype is None or not dtype.is_floating_point():
-        raise Refusal("a Where in front of the Softmax does not choose between scores and one number")
+        raise Refusal("a Where before the Softmax does not choose between scores and one number")
     if number > float(np.finfo(dtype.numpy()).min) / 4 or steps.scale != 1 or steps.factor is not None:
-        raise Refusal("scores count next to what the mask puts in their place, and a row may be masked whole")
+        raise Refusal("masked scores still count, and a row may be masked completely")
     steps.added.append(Chosen(condition, low, where_true=low == first, windows=steps.windows))
     return scores

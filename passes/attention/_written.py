@@ -46,7 +46,7 @@ def explain(softmax: Node) -> None:
         return
     written = read(softmax)
     if written.steps.factor is not None:
-        raise Refusal("scores have a factor of their own for each head, which only MultiHeadAttention allows here")
+        raise Refusal("scores have a separate factor for each head, which only MultiHeadAttention allows here")
     if written.is_flat or written.core.queries.rank == 3:
         raise Refusal("the attention is of rank 3, which only MultiHeadAttention allows here")
     if written.joint_from is not None:
@@ -59,7 +59,7 @@ def explain(softmax: Node) -> None:
         raise Refusal("a mask is scaled with the scores, which only MultiHeadAttention allows here")
     if written.is_einsum:
         raise Refusal("queries and keys are multiplied by Einsum, which only MultiHeadAttention allows here")
-    raise Refusal("what the queries are multiplied with does not come out of a Transpose, by one number at most")
+    raise Refusal("the queries are not multiplied by a transposed tensor, scaled by at most one number")
 
 
 def read(softmax: Node) -> Written:
@@ -108,7 +108,7 @@ def _last(softmax: Node) -> tuple[Node, bool]:
         node = reader(probabilities)
     is_product = node.op == "MatMul" or is_einsum(node, "st", "td", "sd")
     if not is_product or node.input(0) != probabilities:
-        raise Refusal(f"{node.op} reads the probabilities of the Softmax in the place of a product with the values")
+        raise Refusal(f"{node.op} reads the probabilities of the Softmax instead of a product with the values")
     return node, lowered
 
 

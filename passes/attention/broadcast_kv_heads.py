@@ -12,9 +12,9 @@ from ._shared import Masks, rewrite_cores
 def broadcast_kv_heads(graph: Graph) -> None:
     """Broadcast keys and values to grouped queries instead of copying them.
 
-    Right because query head h reads head h // G of keys and values when each of those is repeated G times in a
-    row. With the heads of the queries as [groups, G], and those of keys and values as [groups, 1], MatMul pairs
-    them alike. The mask gets an axis for it, once for all layers; it must be the same for all heads.
+    Right because query head h reads head h // G of keys and values when each of those is repeated G times in a row.
+    With query heads as [groups, G] and key and value heads as [groups, 1], MatMul pairs them in the same way. The mask
+    gets the additional axis once for all layers; it must be the same for all heads.
 
     Example:
         g (float[B,4,S,2] q, float[B,2,S,2] k, float[B,2,S,2] v) => (float[B,S,8] y)
@@ -82,7 +82,7 @@ def _mask(mask: Value, new: Builder) -> Value:
     assert extents is not None
     if len(extents) < 3:
         return mask
-    new.require(extents[-3] == 1, "the mask differs from head to head")
+    new.require(extents[-3] == 1, "the mask differs between heads")
     if len(extents) == 3:
         return mask
     return new.node("Unsqueeze", mask, new.constant(np.array([1], np.int64), "axes"))

@@ -13,14 +13,13 @@ from ._shared import split
 def delay_split(graph: Graph) -> None:
     """Move operators that apply equally to all parts of a Split before the Split.
 
-    Right because operators that treat each slice along an axis by itself give the same slices before and after
-    they are taken apart: elementwise operators with operands that are the same for all parts, Transpose, Concat,
-    Slice, Split and Softmax along another axis, and the Reshape that cuts the last dim into heads, where the parts
-    become whole heads of one tensor. So queries, keys and values of a packed projection are cut into heads and
-    transposed at once, and queries and keys are rotated at once. Where one part of several wants another
-    permutation than the rest it is transposed once more after the Split.
+    Right because operators that treat each slice along an axis independently give the same slices before and after the
+    Split: elementwise operators with operands that are the same for all parts, Transpose, Concat, Slice, Split and
+    Softmax along another axis, and the Reshape that cuts the last dim into heads, where the parts become whole heads of
+    one tensor. So queries, keys and values of a packed projection are cut into heads, transposed and rotated together.
+    If one part needs another permutation than the rest, it is transposed again after the Split.
 
-    Neighbouring parts may go together while others leave; it is done where it saves nodes.
+    Adjacent parts may move while others stay; the pass only acts if this saves nodes.
 
     Example:
         g (float[B,S,12] x) => (float[B,2,S,2] q, float[B,2,S,2] k, float[B,2,2,S] v)

@@ -15,14 +15,14 @@ from ._shared import Masks, hand_on, rewrite_cores
 def fuse_attention(graph: Graph) -> None:
     """Fuse the nodes of scaled dot product attention into Attention, from opset 23.
 
-    Right because that is what the operator is defined to compute: softmax(scale * Q K^T + mask) V for each head,
+    Right because this is the definition of the operator: softmax(scale * Q K^T + mask) V for each head,
     with fewer heads of keys and values than of queries when each serves a group of neighbours. Where the heads
     are cut out of tensors of rank 3 the operator does that too, and lays the result out flat again.
 
-    What runtimes do otherwise than the written-out form is refused or avoided: a mask that may hold infinities,
-    for a row that is masked whole gives NaN when written out and zeros in the operator. The lowest number of the
-    type, which ONNX Runtime takes for minus infinity, is halved in the mask; that masks as well. A mask of one row
-    is repeated for all queries, as ONNX Runtime 1.31 cannot.
+    Cases in which runtimes deviate from the written-out form are refused or avoided. A mask that may contain infinities
+    is refused, because a completely masked row gives NaN when written out and zeros in the operator. The lowest number
+    of the type, which ONNX Runtime treats as minus infinity, is halved in the mask, which still masks. A mask of one
+    row is repeated for all queries, because ONNX Runtime 1.31 does not broadcast it.
 
     Example:
         <ir_version: 11, opset_import: ["" : 23]>
@@ -73,7 +73,7 @@ def _fuse(softmax: Node, found: Core, masks: Masks, new: Builder) -> Masks:
     if found.mask is not None:
         keys = (inputs.keys.shape or (None,) * 4)[1 if inputs.counts else 2]
         new.require(fits(found.mask, batch, count, queries, keys), "the mask is not known to fit the scores")
-        new.require(is_finite(found.mask), "the mask may hold infinities")
+        new.require(is_finite(found.mask), "the mask may contain infinities")
         key = found.mask, found.queries if queries is None else queries
         ready = {key: masks.get(key) or _prepared(found.mask, inputs, new)}
     counts = {} if inputs.counts is None else {"q_num_heads": inputs.counts[0], "kv_num_heads": inputs.counts[1]}

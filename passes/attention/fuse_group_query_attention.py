@@ -129,7 +129,7 @@ def _fuse(softmax: Node, ready: Ready, dependence: Dependence, new: Builder) -> 
         assert form.bias is not None and found.mask is not None
         new.require(
             (found.mask.rank or 0) < 3 or (found.mask.shape or ())[-3] == 1,
-            "the mask differs from head to head, and a row may be masked whole",
+            "the mask differs between heads, and a row may be masked completely",
         )
         result = _restored(read, form.bias, results, ready, softmax.opset, new)
     hand_on_flat(found.context, result, read.count * read.keys.times, read.size, new)
@@ -138,7 +138,7 @@ def _fuse(softmax: Node, ready: Ready, dependence: Dependence, new: Builder) -> 
 def _form(read: Decoder, ready: Ready, dependence: Dependence, opset: int, new: Builder) -> Form:
     mask = read.core.mask
     if mask is None:
-        new.require(read.takes_any_bias, "no mask hides keys to come, and a past with several queries wants that")
+        new.require(read.takes_any_bias, "no mask hides future keys, which a past with several queries needs")
         return Form({"causal": 0}, None, needs_lengths=False, restores_rows=False)
     wanted = read.batch, read.count * read.keys.times, read.length, read.total
     new.require(fits(mask, *wanted), "the mask is not known to fit the scores")
@@ -147,13 +147,13 @@ def _form(read: Decoder, ready: Ready, dependence: Dependence, opset: int, new: 
     found = hidden(mask, read.past)
     if found is not None and found.is_causal and not found.others:
         return Form(_window(found), *_also(found, read, ready, opset, new), restores_rows=False)
-    new.require(is_finite(mask), "the mask may hold infinities")
+    new.require(is_finite(mask), "the mask may contain infinities")
     if read.takes_any_bias:
         bias = _bias(mask, read, ready, opset, new)
         return Form({"causal": 0}, bias, needs_lengths=False, restores_rows=False)
-    new.require(found is not None and found.is_causal, "the mask is not known to hide keys to come, next to a past")
+    new.require(found is not None and found.is_causal, "with a past, the mask is not known to hide future keys")
     assert found is not None
-    new.require(_swallows(found, mask), "scores count next to what the mask adds, and a row may be masked whole")
+    new.require(_swallows(found, mask), "masked scores still count, and a row may be masked completely")
     bias = _bias(mask, read, ready, opset, new)
     return Form(_window(found), bias, needs_lengths=True, restores_rows=True)
 
@@ -164,7 +164,7 @@ def _also(found: Hidden, read: Decoder, ready: Ready, opset: int, new: Builder) 
         return None, not read.takes_any_bias
     wanted = read.batch, read.count * read.keys.times, read.length, read.total
     new.require(fits(found.bias, *wanted), "the mask is not known to fit the scores")
-    new.require(is_finite(found.bias), "the mask may hold infinities")
+    new.require(is_finite(found.bias), "the mask may contain infinities")
     return _bias(found.bias, read, ready, opset, new), not read.takes_any_bias
 
 

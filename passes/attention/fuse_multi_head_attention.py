@@ -116,15 +116,15 @@ def _fuse_written(softmax: Node, written: Written, dependence: Dependence, new: 
     guarded = any(reader.op == "IsNaN" for reader in softmax.outputs[0].consumers)
     new.require(
         not guarded or all(is_finite(value) for value in found.more),
-        "rows of NaN become zeros, and the mask may hold infinities",
+        "rows of NaN would become zeros, and the mask may contain infinities",
     )
     if written.is_flat:
-        new.require(factor is None, "scores of rank 3 have a factor of their own for each row")
+        new.require(factor is None, "scores of rank 3 have a separate factor for each row")
         given = flat_operands(found, new)
         new.replace(found.context, _operator(given, 1, joined_bias(written, given, softmax.opset, new), new)[0])
         return
     if factor is not None:
-        new.require(written.joint_from is None, "scores of rank 3 have a factor of their own for each row")
+        new.require(written.joint_from is None, "scores of rank 3 have a separate factor for each row")
         require_fit(factor.shape or (None,) * 5, written, new)
     given = operands(found, dependence, softmax.opset, new, factor=factor)
     _replace(found, given, joined_bias(written, given, softmax.opset, new), new)
@@ -143,11 +143,11 @@ def _attention_bias(softmax: Node, found: Core, given: Operands, masks: Ready, n
     reader = found.context.producer
     guarded = reader is not None and reader.input(0) != softmax.outputs[0]
     finite = not guarded or all(is_finite(mask) for mask in added)
-    new.require(finite, "rows of NaN become zeros, and the mask may hold infinities")
+    new.require(finite, "rows of NaN would become zeros, and the mask may contain infinities")
     extents = [mask.shape or () for mask in added]
     missing, rows = 4 - max(map(len, extents)), any(one[-2] == queries for one in extents)
     whole = not missing and rows
-    new.require(softmax.opset >= 15 or whole, "the mask is of fewer dims or rows, and the opset older than 15")
+    new.require(softmax.opset >= 15 or whole, "the mask has fewer dims or rows, and the opset is older than 15")
     length = found.queries if queries is None else queries
     ready = masks.get((added, length)) or _in_rank_4(added, missing, rows, given, new)
     return {(added, length): ready}

@@ -60,7 +60,7 @@ def _pack(layers: list[Linear], new: Builder) -> None:
     alone = all(layer.weight.reads == 1 and not layer.weight.is_output for layer in layers)
     new.require(alone, "a weight is read elsewhere too, and would be stored twice")
     new.require(_pays(layers), "no node would be saved")
-    new.require(first.opset >= 11, "before opset 11 Split counts no axis from the end")
+    new.require(first.opset >= 11, "before opset 11 Split does not allow negative axes")
     source = first.required_input(0)
     biased = any(layer.bias is not None for layer in layers)
     biases = new.constant(np.concatenate([layer.biases for layer in layers]), "packed_bias") if biased else None

@@ -25,9 +25,9 @@ from surgery import Builder, Match, Parity, Value, pattern_pass
 def absorb_neg(m: Match, new: Builder) -> Value:
     """Turn a + (-b) into a - b, a - (-b) into a + b, and (-a) · (-b) into a · b; so for quotients.
 
-    Right because Neg changes nothing but the sign: a difference is by definition the sum with the negated operand,
-    and two signs cancel in a product. Integers wrap around alike, but the quotient of the smallest one and -1 is
-    left to itself. When something else reads the negation it has to stay, and nothing is saved.
+    Right because Neg changes only the sign: a difference is the sum with the negated operand by definition, and two
+    signs cancel in a product. Integers wrap around in the same way, except for the quotient of the smallest integer and
+    -1, which is not rewritten. If the negation has other consumers, it must stay, and nothing is saved.
 
     Example:
         g (float[N] a, float[N] b) => (float[N] y) {
@@ -35,7 +35,9 @@ def absorb_neg(m: Match, new: Builder) -> Value:
             y = Add(a, n)
         }
     """
-    m.require(m.root.opset >= 7, "before opset 7 operands are broadcast in another way")
+    m.require(m.root.opset >= 7, "before opset 7 operands are broadcast differently")
     op = {"Add": "Sub", "Sub": "Add"}.get(m.root.op, m.root.op)
-    m.require(op != "Div" or (m.a.dtype is not None and m.a.dtype.is_floating_point()), "the quotient is not of floats")
+    m.require(
+        op != "Div" or (m.a.dtype is not None and m.a.dtype.is_floating_point()), "the quotient is not floating point"
+    )
     return new.node(op, m.a, m.b)

@@ -19,9 +19,9 @@ def factor_out_neg(graph: Graph) -> None:
     """Turn Concat(-a, b) · c into Concat(a, b) · (c · signs), where several products share the factor c.
 
     Right because the sign of a product is the product of the signs, and that changes no other bit. The signs are a
-    constant along the axis that is joined, whose pieces have to be of known extent. The product with them is
-    computed once for all, so that one node less is left for each place but one; a constant c takes them in. This is
-    how rotary embeddings are exported, with the same sine in each layer. What something else reads stays.
+    constant along the concatenated axis, whose pieces must have known extents. The product with the signs is computed
+    once, which saves one node for each place but the first; a constant c absorbs them. Rotary embeddings are exported
+    in this form, with the same sine in each layer. Values with other consumers stay.
 
     Example:
         g (float[N,4] a, float[N,4] b, float[4] c) => (float[N,4] y) <int64[2] halves = {2, 2}> {

@@ -18,9 +18,9 @@ from surgery import Builder, Match, Parity, Value, pattern_pass
 def merge_bounds(m: Match, new: Builder) -> Value:
     """Merge two of Clip and Relu into one.
 
-    Right because each of them moves what lies outside of its bounds to the nearer one. Done twice, that ends at what
-    the second one makes of the first one's bounds. Relu has the bounds 0 and infinity. All bounds have to be
-    constant, the lower one not above the upper one. Only the sign of a zero may change, by the order of its bounds.
+    Right because each of them moves values outside of its bounds to the nearer bound. Applying two of them is the same
+    as clipping to the first bounds clipped by the second. Relu has the bounds 0 and infinity. All bounds must be
+    constant, and the lower one not above the upper one. Only the sign of a zero may change, by the order of its bounds.
 
     Example:
         g (float[N] x) => (float[N] y) <float low = {-1}, float high = {6}> {

@@ -30,9 +30,9 @@ _ROOMS = {
 def merge_casts(m: Match, new: Builder) -> Value:
     """Merge a Cast to a wider type into the following Cast; remove both if the second restores the type.
 
-    Right because a type that holds all values of the first one changes none of them, so the second Cast finds what
-    the first one read. Not so from floats to integers, where it depends on the way what becomes of numbers that are
-    too large; nor by way of floats from one integer type to one that does not hold its values.
+    Right because a type that holds all values of the first one changes none of them, so the second Cast reads the
+    original values. Not merged are casts from floats to integers, where the result of an overflow depends on the
+    intermediate type, and casts through floats from an integer type to one that does not hold all its values.
 
     Example:
         g (float16[N] x) => (bfloat16[N] y) {
@@ -41,11 +41,11 @@ def merge_casts(m: Match, new: Builder) -> Value:
         }
     """
     first, middle, last = ("" if value.dtype is None else value.dtype.name for value in (m.x, m.a, m.y))
-    m.require(middle in _ROOMS.get(first, ()), "the type in the middle may lose something")
+    m.require(middle in _ROOMS.get(first, ()), "the intermediate type may lose information")
     if first == last:
         same: Value = m.x
         return same
     fits = last == "BOOL" or last in _FLOATS or last in _ROOMS[first]
     by_integers = first not in _FLOATS and middle not in _FLOATS and last not in _FLOATS
-    m.require(fits or (by_integers and last != "STRING"), "numbers that are too large may become others")
+    m.require(fits or (by_integers and last != "STRING"), "numbers out of range may change")
     return new.node("Cast", m.x, to=m.node("y").attr("to"))

@@ -7,8 +7,8 @@ from surgery import Graph, Node, Parity, Value, graph_pass
 def merge_concats(graph: Graph) -> None:
     """Merge Concats along the same axis into the Concat that reads them.
 
-    Right because to join what is joined already is to join all of it, in order. A Concat that something else reads
-    as well stays, and is read as it is, for otherwise its elements would be copied twice and no node saved.
+    Right because concatenation is associative. A Concat with other consumers stays and is not merged; otherwise its
+    elements would be copied twice and no node saved.
 
     Example:
         g (float[A] a, float[B] b, float[C] c) => (float[N] y) {

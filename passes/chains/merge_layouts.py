@@ -16,14 +16,14 @@ LONGEST = 12
 def merge_layouts(graph: Graph) -> None:
     """Merge chains of Transpose, Reshape, Flatten, Squeeze and Unsqueeze into as few nodes as possible.
 
-    Right because each of them only arranges elements: it splits axes, joins neighbours or exchanges them. Followed
-    through the chain, the parts of the first axes stand in some order in the end, and one Reshape, one Transpose
-    and one Reshape at most bring them there. Dims may be symbolic; a product like "64*batch" is split where a
-    Reshape splits it. Where a dim cannot be named by a number, a copy (0) or one -1, and where the parts do not
-    fit, as in 6·4 read as 4·6, the chain stays. What others read stays, and counts as nothing saved.
+    Right because each of them only rearranges elements: it splits, merges or permutes axes. Through the chain, the
+    parts of the original axes end up in some order, which at most one Reshape, one Transpose and one Reshape produce.
+    Dims may be symbolic; a product like "64*batch" is split where a Reshape splits it. The chain stays if a dim cannot
+    be given as a number, a copy (0) or one -1, or if the parts do not fit, as in 6·4 read as 4·6. Values with other
+    consumers stay and do not count as saved.
 
-    A Transpose that exchanges axes of extent 1 only becomes a Reshape: no element moves. A -1 is put next to a 0
-    only where the chain has a -1 as well, for of an empty tensor such a dim can't be inferred.
+    A Transpose that only moves axes of extent 1 becomes a Reshape, because no element moves. A -1 is used next to a 0
+    only if the chain also has a -1, because such a dim cannot be inferred for an empty tensor.
 
     Example:
         g (float[N,3,4,5] x) => (float[N,3,5,4] y) <int64[3] joined = {-1, 4, 5}, int64[4] apart = {-1, 3, 5, 4}> {

@@ -21,9 +21,8 @@ from ._shared import constant_ints
 def merge_pads(m: Match, new: Builder) -> Value:
     """Merge two Pads by the same constant into one.
 
-    Right because the second one puts the same elements around what the first one has put around already. It has to
-    be mode "constant" for both, since the others repeat what they find at the border, and none may crop, since what
-    is cropped first is not what is padded then.
+    Right because the second Pad adds the same elements around those that the first one added. Both must have the mode
+    "constant", because other modes repeat elements at the border, and neither may crop.
 
     Example:
         g (float[N,4] x) => (float[N,8] y) <int64[4] left = {0, 1, 0, 0}, int64[4] right = {0, 1, 0, 2}> {
@@ -33,7 +32,7 @@ def merge_pads(m: Match, new: Builder) -> Value:
     """
     m.require(m.inner == m.outer == "constant", "the mode is not 'constant'")
     pads, values = zip(*(_pads(m.node(name)) for name in "ay"))
-    m.require(None not in pads, "the pads are not constant, or for some axes only")
+    m.require(None not in pads, "the pads are not constant, or only for some axes")
     m.require(min((*pads[0], *pads[1]), default=0) >= 0, "a Pad crops")
     m.require(_is_same(*values), "the values differ, or are not constant")
     total = [one + other for one, other in zip(*pads)]

@@ -24,9 +24,9 @@ REDUCTIONS = (
 def merge_reductions(graph: Graph) -> None:
     """Merge a Reshape, Flatten, Squeeze or Unsqueeze that removes or adds the axes of a reduction into the reduction.
 
-    Right because with keepdims = 1 a reduction gives the same elements as with keepdims = 0, and an axis of extent
-    1 for each axis that it reduces. So the axes that the reduction keeps and the next node drops, or the other way
-    round, are a matter of that attribute. The shapes, which may be symbolic, have to say that nothing else changes.
+    Right because with keepdims = 1 a reduction gives the same elements as with keepdims = 0, and an axis of extent 1
+    for each axis that it reduces. So if the next node drops the kept axes, or adds the dropped ones, the attribute can
+    be changed instead. The shapes, which may be symbolic, must show that nothing else changes.
 
     Example:
         g (float[N,3,4] x) => (float[N,4] y) <int64[1] axis = {1}> {
@@ -43,7 +43,7 @@ def merge_reductions(graph: Graph) -> None:
 
 def _merge(node: Node, reader: Node, new: Builder) -> None:
     new.require(not node.outputs[0].is_output, "the reduction is a graph output")
-    new.require(not has_parameters(node), "the caller of the function gives an attribute of the reduction")
+    new.require(not has_parameters(node), "an attribute of the reduction is a parameter of the function")
     keeps = bool(node.attr("keepdims", 1))
     axes = _axes(node)
     shape, wanted = node.required_input(0).shape, reader.outputs[0].shape

@@ -13,11 +13,10 @@ from ._shared import VIEWS, axes_of, has_parameters
 def merge_reshapes(graph: Graph) -> None:
     """Merge a Reshape, Flatten, Squeeze or Unsqueeze into the Reshape that reads it; merge identical ones.
 
-    Right because none of them moves an element, so only the last shape counts, when it says all by itself: it is
-    constant and copies no dim (0) of what lies in front. Two Unsqueezes are one that names the axes of both, counted
-    in the last result, and so are two Squeezes, counted in the first value. An Unsqueeze and a Squeeze of the same
-    axes cancel. No shape has to be known. A node stays when something else reads it; see merge-layouts for what
-    shapes tell.
+    Right because none of them moves an element, so only the last shape matters if it is self-contained: constant, and
+    without copied dims (0). Two Unsqueezes are one that names the axes of both, counted in the last result, and so are
+    two Squeezes, counted in the first value. An Unsqueeze and a Squeeze of the same axes cancel. No shapes need to be
+    known. A node with other consumers stays; merge-layouts also uses shapes.
 
     Example:
         g (float[N,2,3] x) => (float[6,M] y) <int64[2] s = {6, -1}> {
@@ -47,7 +46,7 @@ def _merge(first: Node, readers: list[Node], new: Builder) -> None:
         return
     merged = [_merged(first, reader, new.at(reader)) for reader in readers]
     for reader, value in zip(readers, merged):
-        new.require(value is not None, "the shapes have to be known to merge the two")
+        new.require(value is not None, "the shapes must be known to merge the two")
         assert value is not None
         new.replace(reader.outputs[0], value)
 

@@ -20,10 +20,10 @@ Cut = tuple[int, int, int]
 def merge_slices(graph: Graph) -> None:
     """Merge a Slice into the Slices that read it.
 
-    Right because axes are cut independently of one another: one Slice can name them all. Along the same axis the
-    second one counts from where the first one begins, when both take steps of 1 and count from the front; or, where
-    the extent of the axis is known, in whatever way. All bounds have to be constant. When something else reads the
-    first Slice it stays, and so do those after it.
+    Right because axes are sliced independently, so one Slice can name them all. Along the same axis, the second Slice
+    is relative to the start of the first, if both have steps of 1 and count from the front; if the extent is known, any
+    bounds can be merged. All bounds must be constant. A first Slice with other consumers stays, and so do those after
+    it.
 
     Example:
         g (float[M,N] x) => (float[K,L] y)

@@ -9,9 +9,9 @@ from surgery import Builder, Graph, Node, Parity, Value, graph_pass
 def merge_transposes(graph: Graph) -> None:
     """Merge a Transpose into the Transposes that read it; remove both if they cancel.
 
-    Right because axis j of the outer result is axis p1[p2[j]] of the input, and no element is computed. A
-    missing permutation reverses the axes; two of those cancel whatever the rank. A Transpose that something else
-    reads as well stays, and then only those after it go that cancel it, for otherwise no node would be saved.
+    Right because axis j of the outer result is axis p1[p2[j]] of the input, and no element is computed. A missing
+    permutation reverses the axes; two of those cancel whatever the rank. If a Transpose has other consumers, it stays,
+    and only Transposes that cancel it are removed, because merging others would not save a node.
 
     Example:
         g (float[N,3,4] x) => (float[3,4,N] y) {

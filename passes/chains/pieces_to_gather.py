@@ -12,11 +12,11 @@ from ._slices import Piece, piece_of
 def pieces_to_gather(graph: Graph) -> None:
     """Turn Slices or Split outputs of one value that a Concat joins along the same axis into one Gather.
 
-    Right because each result is a list of positions along one axis of the value, of known extent, and so is the
-    whole; Gather takes elements by such a list. Where it is all positions in order, the value itself takes the
-    place of the result. This is how a roll is exported: the end of an axis is put in front of its beginning.
-    Gather moves what lies after the axis in one piece; where that is small the pieces stay, for many small moves
-    are slow. So they do where something else reads them, since then no node is saved.
+    Right because each piece is a list of positions along one axis of known extent, and so is their concatenation;
+    Gather selects elements by such a list. If the list is all positions in order, the value itself replaces the result.
+    A roll is exported in this form: the end of an axis is placed before its beginning. Gather moves contiguous blocks
+    after the axis; if these are small, the pieces stay, because many small moves are slow. They also stay if they have
+    other consumers, because no node would be saved.
 
     Example:
         g (float[N,4,32] x) => (float[N,4,32] y)

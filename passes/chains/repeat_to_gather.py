@@ -19,11 +19,10 @@ from ._gather import MOST, is_quick
 def repeat_to_gather(m: Match, new: Builder) -> Value:
     """Turn an added axis that is expanded and joined with its neighbour into one Gather.
 
-    Right because the expansion repeats elements, and Gather takes them by a list of positions: each n times in a
-    row when the added axis stands after the one it joins, all of them n times when it stands in front. The axis
-    and the expansion have to be of known extent; all other axes keep theirs, which may be symbolic. This is how the
-    heads of keys and values are repeated in grouped attention. What lies after the axis is moved in one piece; it
-    must not be small.
+    Right because the expansion repeats elements, and Gather selects them by a list of positions: each n times in a row
+    if the added axis comes after the merged one, or the whole axis n times if it comes before. The extents of the axis
+    and the expansion must be known; other axes may be symbolic. Key and value heads of grouped attention are repeated
+    in this form. Blocks after the axis are moved contiguously and must not be small.
 
     Example:
         g (float[N,2,S,16] x, float[N,6,S,16] z) => (float[N,6,S,16] y)
@@ -36,7 +35,7 @@ def repeat_to_gather(m: Match, new: Builder) -> Value:
         }
     """
     found = _repeated(m)
-    m.require(found is not None, "this is not the repetition of an axis of known extent")
+    m.require(found is not None, "this is not a repetition along an axis of known extent")
     assert found is not None
     axis, positions = found
     m.require(len(positions) <= MOST, "the list of positions would be long")

@@ -9,9 +9,9 @@ from ._shared import constant_ints, new_split
 def sequences_to_split(graph: Graph) -> None:
     """Turn a SplitToSequence whose parts are read at constant positions into one Split.
 
-    Right because both cut an axis into the same neighbouring blocks: into parts of equal length, but for the last
-    one, when one number is given, else into parts of the given lengths. The lengths and the extent of the axis have
-    to be known, the axis has to stay in the parts (keepdims), and nothing may read the sequence as such.
+    Right because both cut an axis into the same adjacent blocks: parts of equal length except for the last one if a
+    single number is given, else parts of the given lengths. The lengths and the extent of the axis must be known, the
+    parts must keep the axis (keepdims), and the sequence must not have other consumers.
 
     Example:
         g (float[N,4] x) => (float[N,2] y) <int64 two = {2}, int64 zero = {0}, int64 one = {1}> {

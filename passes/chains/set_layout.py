@@ -31,7 +31,7 @@ def set_layout(
     and one at an output that is still an image.
 
     Options:
-        layout: the layout that the ports are to have; before it they have the other one of as many dims.
+        layout: the new layout; the ports must have the opposite layout of the same rank.
         inputs: the inputs, by names or globs.
         outputs: the outputs, by names or globs.
 
@@ -60,7 +60,7 @@ def set_layout(
 
 def _require_image(value: Value, layout: str) -> None:
     if value.dtype is None:
-        raise UsageError(f"'{value.name}' is no tensor, and has no layout")
+        raise UsageError(f"'{value.name}' is not a tensor and has no layout")
     if value.rank != len(layout):
         known = "is not known" if value.rank is None else f"is {value.rank}"
         raise UsageError(f"the rank of '{value.name}' {known}, and {layout} is a layout of {len(layout)} dims")

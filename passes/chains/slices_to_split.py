@@ -12,9 +12,9 @@ from ._slices import Piece, piece_of
 def slices_to_split(graph: Graph) -> None:
     """Turn the Slices of one value that cover an axis, each element once, into one Split.
 
-    Right because a Split cuts an axis into neighbouring blocks, in order, and these Slices are such blocks: of step
-    1, along the same axis of known extent, one beginning where another ends. Slices of the same block share an
-    output. When an element is left out, or taken twice, the Slices stay. So do Slices in a subgraph.
+    Right because a Split cuts an axis into adjacent blocks, and these Slices are such blocks: with step 1, along the
+    same axis of known extent, each beginning where another ends. Slices of the same block share an output. If an
+    element is missing or covered twice, the Slices stay. So do Slices in a subgraph.
 
     Example:
         g (float[N,4] x) => (float[N,2] y)

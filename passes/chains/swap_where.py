@@ -14,9 +14,8 @@ from surgery import Builder, Match, Parity, Value, pattern_pass
 def swap_where(m: Match, new: Builder) -> Value:
     """Turn Where(Not(c), a, b) into Where(c, b, a).
 
-    Right because where c holds Not(c) does not, and the other way round. When something else reads the negation it
-    has to stay, and nothing is saved. The sign of a zero may change in ONNX Runtime, whose Where loses it now and
-    then.
+    Right because Not(c) is true exactly where c is false. If the negation has other consumers, it must stay, and
+    nothing is saved. The sign of a zero may change, because Where of ONNX Runtime sometimes loses it.
 
     Example:
         g (bool[N] c, float[N] a, float[N] b) => (float[N] y) {

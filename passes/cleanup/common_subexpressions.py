@@ -18,11 +18,11 @@ SMALL = 256
 def common_subexpressions(graph: Graph) -> None:
     """Compute each result once: keep the first of several nodes with the same operation and inputs.
 
-    Right because the operators of the ONNX standard give the same result for the same inputs and attributes,
-    compared by bits, and so do functions made of them; two operands of Add, Mul and others may stand in either
-    order, and small constants are the same when their bits are. Random operators differ from call to call, and
-    another domain's operators may. A node in a subgraph may read a result from outside when that is computed
-    before the subgraph runs.
+    Right because the operators of the ONNX standard give the same result for the same inputs and attributes, compared
+    by bits, and so do functions of such operators. Operands of Add, Mul and other commutative operators may be in
+    either order, and small constants are equal if their bits are. Random operators differ between calls, and operators
+    of other domains may. A node in a subgraph may read a result from outside if it is computed before the subgraph
+    runs.
 
     Example:
         g (float[2] x, float[2] w) => (float[2] y)
@@ -75,10 +75,10 @@ def _replace(graph: Graph, node: Node, first: Node) -> None:
     pairs = [(old, kept) for old, kept in zip(node.outputs, first.outputs) if old.name]
     with graph.site(node) as new:
         new.require(not node.is_random, "the operator is random")
-        new.require(_is_known(graph, node), "the operator is not of the ONNX standard")
+        new.require(_is_known(graph, node), "the operator is not part of the ONNX standard")
         for old, kept in pairs:
             taken = kept.is_output or kept.scope is not old.scope
-            new.require(not (old.is_output and taken), "both results are outputs, each with a name of its own")
+            new.require(not (old.is_output and taken), "both results are outputs with different names")
         for old, kept in pairs:
             new.replace(old, kept)
 

@@ -10,11 +10,11 @@ from ._shared import beside_unit
 def drop_added_zero(graph: Graph) -> None:
     """Remove Add and Sub of zero, and other operations that change at most the sign of a zero.
 
-    Right because x + 0 is x for each number x, where the zeros do not enlarge x; because the sum and the mean of
-    one element are that element; and because Where selects x when its condition is true everywhere, or when it
-    selects between x and x. Only the sign of a zero may change: -0.0 + 0.0 is 0.0, sums begin at 0.0, and ONNX
-    Runtime's Where gives 0.0 for -0.0. A division by that zero gives the other infinity, so nothing is removed in front
-    of one, unless what is left is never below zero. This is not part of drop-no-op, which keeps each bit.
+    Right because x + 0 is x for each number x, where the zeros do not enlarge x; because the sum and the mean of one
+    element are that element; and because Where selects x when its condition is true everywhere, or when it selects
+    between x and x. Only the sign of a zero may change: -0.0 + 0.0 is 0.0, sums begin at 0.0, and ONNX Runtime's Where
+    gives 0.0 for -0.0. A division by that zero gives the other infinity, so nothing is removed before a division unless
+    the remaining value is never negative. This is separate from drop-no-op, which is bit-identical.
 
     Example:
         g (float[N,3] x) => (float[N,3] y) <float zero = {0}> {
@@ -38,6 +38,6 @@ def _replace(node: Node, value: Value, new: Builder) -> None:
     result = node.outputs[0]
     new.require(
         value.is_never_minus_zero or not result.shows_sign_of_zero,
-        "something divides by the result, and there the sign of a zero decides",
+        "a consumer divides by the result, where the sign of a zero matters",
     )
     new.replace(result, value)

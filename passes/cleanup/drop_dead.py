@@ -7,11 +7,10 @@ from surgery import Graph, Parity, graph_pass
 def drop_dead(graph: Graph) -> None:
     """Remove nodes, model-local functions and initializers that no output needs.
 
-    Right because an operator has no effect besides its outputs, so what no output of the graph depends on cannot
-    be seen from outside. This holds in the main graph, in subgraphs and in functions. A node without any output
-    stays, for it must be there for an effect. An initializer that a caller can override is part of the interface
-    and stays; so do all inputs of the model. In IR versions before 4 an initializer goes with its entry among the
-    inputs, where each of them had to be listed.
+    Right because operators have no side effects, so nodes that no graph output depends on are unobservable. This holds
+    in the main graph, in subgraphs and in functions. A node without outputs stays, because it must have an effect.
+    Overridable initializers are part of the interface and stay; so do all inputs of the model. In IR versions before 4,
+    an initializer is removed together with its input entry, which was mandatory.
 
     Example:
         g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> {

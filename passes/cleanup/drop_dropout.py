@@ -9,10 +9,10 @@ from surgery import Builder, Graph, Node, Parity, Value, graph_pass
 def drop_dropout(graph: Graph) -> None:
     """Remove Dropout nodes that copy their input: those in inference mode, and those of ratio 0 in training mode.
 
-    Right because Dropout then hands its input through, neither dropped nor scaled. The mode is the attribute
-    `is_test` before opset 7, always inference from 7 to 11, and the input `training_mode` since 12, which must be
-    absent or a constant false. Where the mask is read it becomes a tensor of trues of the input's shape; that is
-    so since opset 12, before that no version says what the mask of a test run holds (ONNX Runtime: zeros).
+    Right because Dropout then copies its input, without dropping or scaling. The mode is the attribute `is_test` before
+    opset 7, always inference from 7 to 11, and the input `training_mode` since 12, which must be absent or a constant
+    false. If the mask is read, it becomes a tensor of trues of the input's shape. This holds since opset 12; before,
+    the mask in inference is unspecified (ONNX Runtime: zeros).
 
     Example:
         g (float[N,3] x) => (float[N,3] y) <float ratio = {0.1}> {

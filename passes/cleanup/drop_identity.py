@@ -7,9 +7,9 @@ from surgery import Graph, Parity, graph_pass
 def drop_identity(graph: Graph) -> None:
     """Remove Identity nodes.
 
-    Right because Identity copies its input, so its readers can read that input. An Identity stays where a graph
-    output needs a name or a scope of its own: its input is an input, a constant, a value from outside the
-    subgraph, or another output of the same graph.
+    Right because Identity copies its input, so its consumers can read that input. An Identity stays if a graph output
+    needs it, because its input is a graph input, a constant, a value from outside the subgraph, or another output of
+    the same graph.
 
     Example:
         g (float[2] x) => (float[2] y) {

@@ -13,16 +13,15 @@ from ._twice import TWICE
 def drop_no_op(graph: Graph) -> None:
     """Remove operators whose result is bit-identical to their input.
 
-    Right because of what each is asked to do: Cast and CastLike to the type that is there; x*1, x/1, x-0, integer
-    x+0, float x^1, logic with its unit, where the constant does not enlarge x; Reshape and Expand to the shape
-    that is there, also a symbolic one; Flatten of a matrix; Transpose by the identity; Pad by nothing; Slice of
-    everything; Concat, Sum, Mean, Max and Min of one input; Split into one part; Tile and Resize by 1; Squeeze and
-    Unsqueeze of no axis; a reduction over no axes that may do nothing; the largest, the smallest and the product of
-    single elements; Gather of all positions in order; Where of other types than floats with a condition that is the
-    same everywhere, or of a value and itself; And, Or, Max and Min of a value and itself; ScatterND and
-    ScatterElements that overwrite all; Einsum "ij->ij"; Relu, Abs, Sign, Clip, Ceil, Floor and Round of what they
-    leave alone; Neg of Neg, Not of Not. Of Concat's inputs those go that are empty. A constant that a caller can
-    override is not one.
+    Right because each of these copies its input: Cast and CastLike to the same type; x*1, x/1, x-0, integer x+0, float
+    x^1, logic with its unit, where the constant does not enlarge x; Reshape and Expand to the same shape, which may be
+    symbolic; Flatten of a matrix; Transpose by the identity; Pad without padding; Slice of all elements; Concat, Sum,
+    Mean, Max and Min of one input; Split into one part; Tile and Resize by 1; Squeeze and Unsqueeze of no axis; a
+    reduction over no axes that may do nothing; the largest, the smallest and the product of single elements; Gather of
+    all positions in order; Where of other types than floats with a condition that is the same everywhere, or of a value
+    and itself; And, Or, Max and Min of a value and itself; ScatterND and ScatterElements that overwrite all; Einsum
+    "ij->ij"; Relu, Abs, Sign, Clip, Ceil, Floor and Round of values that they do not change; Neg of Neg, Not of Not.
+    Empty inputs of Concat are removed. Overridable initializers do not count as constants.
 
     Adding 0.0 to floats is not among them: it turns -0.0 into 0.0 (adding -0.0, or subtracting 0.0, does not).
     See drop-added-zero.

@@ -54,23 +54,21 @@ def fold_constants(
 ) -> None:
     """Replace computations on constants and on static shapes by their results.
 
-    Right because the result is computed by the kernels that the model itself runs, from the same bits. Shapes are
-    taken from shape inference and only where it proves them; what a model merely declares of its intermediate values
-    is not believed. A CastLike of a constant asks a computed value for its type alone, which is known. Random
-    operators differ from run to run and stay; so does an initializer that a caller can override, control flow, and
-    what a function computes from its attributes. Arithmetic in half precision stays too: where ONNX Runtime has no
-    kernel for it, it computes in single precision and drops roundings between.
+    Right because the result is computed by the kernels that the model itself runs, from the same bits. Shapes are used
+    only if shape inference proves them; declared shapes of intermediate values are not trusted. A CastLike of a
+    constant only needs the type of its second input, which is known. Random operators stay, and so do overridable
+    initializers, control flow, and values that a function computes from its attributes. Half-precision arithmetic also
+    stays: without a kernel, ONNX Runtime computes it in single precision and skips intermediate rounding.
 
-    The file never grows by more than `max_growth`, however often the pass runs: results that are larger than what
-    they are made of, as of an Expand, are folded as long as they fit, those first for which most nodes go, and carry
-    a note of it. A
-    weight that something else reads too is never stored a second time in another order.
+    The file never grows by more than `max_growth`, however often the pass runs: results that are larger than their
+    inputs, such as those of an Expand, are folded as long as they fit, those that remove most nodes first, and are
+    marked. A weight with other consumers is never stored again in another order.
 
     Options:
-        max_growth: By how many bytes the file may grow: new constants less those that nothing reads any more,
-            where a constant has 1024 bytes or more.
-        max_percent: By how much of all constants the file may grow at most, in percent; 16 KiB are always granted.
-        keep_dequantize: Keep DequantizeLinear of constants, for the result takes four times the space or more.
+        max_growth: The number of bytes by which the file may grow: new constants minus removed ones, counting constants
+        of 1024 bytes or more.
+        max_percent: The maximum growth of the file as a percentage of all constants; 16 KiB are always allowed.
+        keep_dequantize: Keep DequantizeLinear of constants, whose result is at least four times as large.
         lift_constants: Turn Constant nodes into initializers, outside of functions.
 
     Example:
@@ -175,14 +173,14 @@ class _Folding:
         foldable = False
         with self.graph.site(node) as new:
             new.require(not node.is_random, "the operator is random")
-            new.require(not node.has_subgraphs, "control flow is left as it is")
-            new.require(node.domain in STANDARD, "the operator is not of the ONNX standard")
+            new.require(not node.has_subgraphs, "control flow is not folded")
+            new.require(node.domain in STANDARD, "the operator is not part of the ONNX standard")
             new.require(
                 not self.keep_dequantize or node.op != "DequantizeLinear", "the dequantized constant would be larger"
             )
             new.require(
                 node.op in MOVES or all(v.dtype is None or v.dtype.name not in HALF for v in node.outputs if v.name),
-                "a runtime may leave out the rounding to half precision",
+                "a runtime may skip the rounding to half precision",
             )
             new.require(
                 not any(attribute.is_ref() for attribute in node.attributes.values()),
@@ -206,7 +204,7 @@ class _Folding:
                 continue
             growth, price = expected_growth(value) if _copied(value) is None else (0, 0)
             with self.graph.site(node) as new:
-                new.require(not growth or moved_from(value) is None, "a tied weight would become two")
+                new.require(not growth or moved_from(value) is None, "a tied weight would be duplicated")
                 new.require(self.room.has(growth), "the file would grow by more than max_growth")
                 prices[value] = price
             if value not in prices:

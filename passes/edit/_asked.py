@@ -64,5 +64,5 @@ def keep_outputs(graph: Graph, new: Builder, wanted: list[Value]) -> None:
 def require_type(value: Value) -> None:
     """Raise UsageError for a value that cannot be an input or output because its type is not known."""
     if value.type is None:
-        what = f"the type of '{value.name}' is not known, so it can be no input or output of a model"
+        what = f"the type of '{value.name}' is not known, so it cannot be an input or output of a model"
         raise UsageError(what, todo="declare it, or choose a tensor whose type follows from operators that are known")

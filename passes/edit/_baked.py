@@ -118,8 +118,10 @@ def _adapt(graph: Graph, node: Node, was: Sizes) -> None:
 
 
 def _baked_in(node: Node, was: Sizes, reason: str) -> UsageError:
-    what = f"a size of {was.told} is baked in: {reason}"
-    return UsageError(what, where=f"node '{node.label}' ({node.op})", todo="replace what needs it, or leave the dim")
+    what = f"a size of {was.told} is hard-coded: {reason}"
+    return UsageError(
+        what, where=f"node '{node.label}' ({node.op})", todo="replace the nodes that need it, or keep the dim"
+    )
 
 
 def _dims(graph: Graph, value: Value) -> list[Dim]:

@@ -16,5 +16,7 @@ def elements(given: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         array = made = np.asarray(None)
     fits = array.dtype.kind in "biuf" and (array.dtype.kind == "f" or np.array_equal(array, made))
     if not fits or (array.dtype.kind == "f" and made.dtype.kind in "biu"):
-        raise UsageError(f"{given} is no value of the type {dtype.name}", todo="write numbers that the type can hold")
+        raise UsageError(
+            f"{given} is not a value of the type {dtype.name}", todo="write numbers that the type can hold"
+        )
     return made

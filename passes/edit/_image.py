@@ -107,9 +107,9 @@ class Steps:
         if self.resize is None:
             return
         if opset < 11:
-            raise UsageError(f"Resize to a size is there since opset 11, and the model has {opset}", todo=_UPGRADE)
+            raise UsageError(f"Resize to a size requires opset 11, but the model has {opset}", todo=_UPGRADE)
         if self.antialias and opset < 18:
-            raise UsageError(f"Resize filters since opset 18, and the model has {opset}", todo=_UPGRADE)
+            raise UsageError(f"Resize requires opset 18 to filter, but the model has {opset}", todo=_UPGRADE)
         if self.image.size is None:
             raise UsageError(f"the height and width of '{name}' are free", todo="fix them with set-dims first")
 

@@ -37,7 +37,7 @@ class Region:
             found |= _in_order(rest, read, f"inputs of {what}", "what the nodes read", "inputs")
         inner = next((value for value in found.values() if self._makes(value)), None)
         if inner is not None:
-            what = f"'{inner.name}' is computed by the nodes that are to go"
+            what = f"'{inner.name}' is computed by the removed nodes"
             raise UsageError(what, todo="name another tensor by 'inputs'")
         return found
 
@@ -45,7 +45,7 @@ class Region:
         """Say of which tensor each output takes the place: as given, by name, or in order; each must be replaced."""
         _require_names(given, names, "output", what)
         made = self.made()
-        kind = "tensor that the nodes make and something reads"
+        kind = "tensor that the nodes produce and other nodes read"
         found = {name: self.graph.tensors([tensor], among=made, kind=kind)[0] for name, tensor in given.items()}
         rest = [name for name in names if name not in found]
         known = {value.name: value for value in made}

@@ -40,7 +40,7 @@ class Scores:
             raise UsageError("there is nothing to do", todo="set activation, scale, clip, argmax or top_k")
         if kind is None or not kind.is_floating_point():
             told = "no tensor" if kind is None else kind.name.lower()
-            raise UsageError(f"the output '{name}' is {told}, and no tensor of reals")
+            raise UsageError(f"the output '{name}' is {told}, not a tensor of real numbers")
         if self.argmax and self.top_k is not None:
             raise UsageError("give either argmax or top_k", todo="the first index of top_k is the argmax")
         if self.clip is not None and not self.clip[0] <= self.clip[1]:
@@ -50,9 +50,7 @@ class Scores:
             raise UsageError(f"top_k is {self.top_k}, and '{name}' has {extent} along axis {self.axis}")
         last = self.axis == (self.port.rank or 0) - 1
         if self.activation == "softmax" and self._opset < 13 and not last:
-            what = (
-                f"Softmax along axis {self.axis} of '{name}' is there since opset 13, and the model has {self._opset}"
-            )
+            what = f"Softmax along axis {self.axis} of '{name}' requires opset 13, but the model has {self._opset}"
             raise UsageError(what, todo=_UPGRADE)
         if self.top_k is not None and self._opset < 10:
             raise UsageError(

@@ -211,8 +211,8 @@ def _origin(value: Value, sizes: Sizes) -> Exception:
         operands = [operand for operand in node.inputs if operand is not None]
         if any(sizes.axes(operand) for operand in operands):
             taken = list(operands[0].shape or ())
-            made = "what is not known" if upper.shape is None else list(upper.shape)
-            return BakedIn(node, f"it makes {made} of {taken}")
+            made = "an unknown shape" if upper.shape is None else list(upper.shape)
+            return BakedIn(node, f"it turns {taken} into {made}")
         pending += [operand for operand in operands if operand not in pending]
     return Refusal(f"{value.name} is {shape}")
 

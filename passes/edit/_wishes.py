@@ -127,7 +127,7 @@ def _require_dim(wish: Wish) -> None:
     if isinstance(wish, int) and wish < 1:
         raise UsageError(f"a dim cannot be {wish}", todo="use a size of at least 1, or a name")
     if isinstance(wish, str) and not wish.isidentifier():
-        raise UsageError(f"'{wish}' is no name for a dim", todo="use letters, digits and _")
+        raise UsageError(f"'{wish}' is not a valid name of a dim", todo="use letters, digits and _")
 
 
 def _is_expression(dim: str) -> bool:

@@ -9,23 +9,23 @@ from ._asked import asked, keep_outputs, main_nodes, require_type
 def cut(graph: Graph, *, inputs: TensorNames | None = None, outputs: TensorNames | None = None) -> None:
     """Cut the model at tensors: those in `inputs` become inputs, and those in `outputs` replace the outputs after them.
 
-    A tensor in `inputs` becomes an input of the model, and what computed it goes, as far as nothing else needs it, with
-    the inputs that only it read. A tensor in `outputs` becomes an output, and the outputs that depend on it go. All
-    other inputs and outputs stay, which is what sets this apart from `extract`.
+    A tensor in `inputs` becomes an input of the model; the nodes and inputs that only it needed are removed. A tensor
+    in `outputs` becomes an output, and the outputs that depend on it are removed. Unlike in `extract`, all other inputs
+    and outputs stay.
 
-    Right because each tensor that is left is computed as in the model: nodes of the model compute what the new inputs
-    are given, and each output is compared with the value that the model has there.
+    Right because the remaining tensors are computed as before: for verification, nodes of the original compute the new
+    inputs, and each output is compared with the value of the original.
 
     Options:
-        inputs: The tensors at which the model begins anew, by name or glob.
-        outputs: The tensors at which it ends, by name or glob.
+        inputs: The tensors that become inputs, by name or glob.
+        outputs: The tensors that become outputs, by name or glob.
 
     Example:
         # options: {inputs: a, outputs: b}
         g (float[2] x) => (float[2] y, float[2] z) { a = Relu(x) b = Exp(a) y = Neg(b) z = Abs(x) }
     """
     if not inputs and not outputs:
-        raise UsageError("cut does not know where", todo="name tensors in 'inputs' or 'outputs'")
+        raise UsageError("the place to cut is missing", todo="name tensors in 'inputs' or 'outputs'")
     starts = [value for value in graph.tensors(inputs or ()) if not value.is_input or value.is_overridable]
     ends = graph.tensors(outputs or ())
     _require_use(graph, starts, ends)
@@ -52,6 +52,6 @@ def _require_use(graph: Graph, starts: list[Value], ends: list[Value]) -> None:
     read = {value for node in main_nodes(graph) for value in graph.reads(node)}
     for value in starts:
         if value in ends:
-            raise UsageError(f"'{value.name}' would be both an input and an output", todo="leave it out on one side")
+            raise UsageError(f"'{value.name}' would be both an input and an output", todo="omit it on one side")
         if value not in read:
-            raise UsageError(f"nothing reads '{value.name}'", todo="leave it out of the inputs")
+            raise UsageError(f"nothing reads '{value.name}'", todo="omit it from the inputs")

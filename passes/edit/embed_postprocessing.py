@@ -23,20 +23,19 @@ def embed_postprocessing(
 ) -> None:
     """Add postprocessing to outputs: probabilities, classes, top-k, pixels.
 
-    The output is made of what it was in this order: the activation, a factor, bounds, and then the index of the
-    largest along the axis, or the `k` largest with their indices. It keeps its name; the indices of the largest are a
-    new output after it, `<name>_indices`.
+    The steps are applied in this order: activation, scale, clip, and then argmax or top-k along the axis. The output
+    keeps its name; the indices of top-k are a new output after it, `<name>_indices`.
 
-    Right by the definition of these operators of ONNX. Of equal values the first counts.
+    Right by the definition of these ONNX operators. Among equal values, the first counts.
 
     Options:
-        output: the output of the model; can be left out where there is only one.
+        output: the output of the model; optional if there is only one.
         activation: softmax along the axis, or sigmoid.
-        scale: what to multiply by, 255 for pixels.
-        clip: the least and the greatest value.
-        argmax: whether to give the index of the largest in the place of the values.
-        top_k: how many of the largest to give, in falling order, with their indices.
-        axis: the axis of the classes; from the last one where it is negative.
+        scale: a factor, such as 255 for pixels.
+        clip: the minimum and the maximum.
+        argmax: whether to return the index of the largest value instead of the values.
+        top_k: the number of largest values to return, in descending order, with their indices.
+        axis: the axis of the classes; may be negative.
 
     Example:
         # options: {activation: softmax, top_k: 2}
@@ -68,7 +67,7 @@ def embed_postprocessing(
 def _place(port: Value, axis: int) -> int:
     """Return the axis counted from the first."""
     if port.dtype is None:
-        raise UsageError(f"the output '{port.name}' is no tensor")
+        raise UsageError(f"the output '{port.name}' is not a tensor")
     if port.rank is None:
         raise UsageError(f"the rank of '{port.name}' is not known", todo="run infer-shapes, or declare its shape")
     if not -port.rank <= axis < port.rank:

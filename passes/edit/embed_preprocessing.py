@@ -29,25 +29,25 @@ def embed_preprocessing(
 ) -> None:
     """Add preprocessing to an image input: uint8, NHWC, BGR, any size.
 
-    The input of the model is made of it in this order: cast, brought into the layout of the model, resized to its
-    height and width, the channels turned around, and `(image * scale - mean) / std`, which is one Mul and one Add with
-    constants worked out in double precision.
+    The image is processed in this order: cast, conversion to the layout of the model, resize to its height and width,
+    reversal of the channels, and `(image * scale - mean) / std`, which is one Mul and one Add with constants computed
+    in double precision.
 
-    Right by the definition of these steps. What Resize computes is what the ONNX operator does in the chosen mode,
-    which is not always what an image library does. For a model that takes float16 it is all computed in float32.
+    Right by the definition of these steps. Resize follows the ONNX operator in the chosen mode, which may differ from
+    image libraries. For a float16 input, all steps are computed in float32.
 
     Options:
-        input: the input of the model; can be left out where there is only one.
+        input: the input of the model; optional if there is only one.
         dtype: the type of the image, such as uint8; by default that of the input.
         layout: the layout of the image; by default that of the model.
-        model_layout: the layout of the input as the model has it.
-        resize: how to interpolate; the image may have any height and width then.
-        coordinates: where a position of the resized image lies in the image, in the words of Resize.
-        antialias: whether to filter where the image is made smaller; since opset 18.
-        swap_channels: whether the channels are turned around, from BGR to RGB or back.
-        scale: what to multiply by, a number or one for each channel of the model; 1/255 is 0.00392156862745098.
-        mean: what to subtract then.
-        std: what to divide by then.
+        model_layout: the layout of the input in the model.
+        resize: the interpolation mode; the image may then have any height and width.
+        coordinates: the coordinate transformation mode of Resize.
+        antialias: whether to filter when downsampling; since opset 18.
+        swap_channels: whether to reverse the channels, from BGR to RGB or back.
+        scale: a factor, one number or one per channel of the model; 1/255 is 0.00392156862745098.
+        mean: the mean to subtract then.
+        std: the divisor then.
 
     Example:
         # options: {dtype: uint8, layout: NHWC, scale: 0.00392156862745098, mean: [0.5, 0.4, 0.3], std: 0.25}
@@ -78,7 +78,9 @@ def embed_preprocessing(
 
 def _require_plain(port: Value) -> None:
     if port.dtype is None or not port.dtype.is_floating_point():
-        raise UsageError(f"the input '{port.name}' is no tensor of reals", todo="an image is made into such a one")
+        raise UsageError(
+            f"the input '{port.name}' is not a tensor of real numbers", todo="an image is converted to this type"
+        )
     if port.rank != 4:
         known = "is not known" if port.rank is None else f"is {port.rank}"
         raise UsageError(f"the rank of '{port.name}' {known}, and images have 4 dims")

@@ -16,19 +16,18 @@ def extract(
     """Extract a submodel: only the nodes between the tensors `inputs` and the tensors `outputs`.
 
     The inputs and outputs of the piece are those tensors, in this order, with the names, types and dims that they have
-    in the model, inferred where they are not declared; so pieces that meet at a tensor fit together. Without `inputs`
-    the piece begins where the model does, without `outputs` it ends where that does. With `nodes` the piece is these
-    nodes: its inputs are what they read from others, its outputs what others read from them, and constants come along.
-    An initializer that callers may set stays one that they may set. What subgraphs capture and functions that are
-    called come along too.
+    in the model, inferred where they are not declared; so adjacent pieces fit together. Without `inputs`, the piece
+    begins at the inputs of the model; without `outputs`, it ends at its outputs. With `nodes`, the piece consists of
+    these nodes: its inputs are the values that they read from other nodes, its outputs the values that other nodes read
+    from them. Constants, captured values and called functions are included. Overridable initializers stay overridable.
 
-    Right because each tensor of the piece is computed as in the model: nodes of the model compute what the piece is
-    given, and its outputs are compared with the values that the model has there.
+    Right because the tensors of the piece are computed as in the model: for verification, nodes of the model compute
+    its inputs, and its outputs are compared with the values of the model.
 
     Options:
-        inputs: The tensors that callers give, by name or glob.
-        outputs: The tensors that callers get, by name or glob.
-        nodes: The nodes of the piece, in the place of `inputs` and `outputs`.
+        inputs: The tensors that become inputs, by name or glob.
+        outputs: The tensors that become outputs, by name or glob.
+        nodes: The nodes of the piece, instead of `inputs` and `outputs`.
 
     Example:
         # options: {inputs: a, outputs: b}
@@ -36,7 +35,7 @@ def extract(
     """
     if nodes is not None:
         if inputs or outputs:
-            raise UsageError("extract takes either 'nodes' or 'inputs' and 'outputs'", todo="leave one of them out")
+            raise UsageError("extract takes either 'nodes' or 'inputs' and 'outputs'", todo="omit one of them")
         starts, ends = _boundary(graph, outermost(graph, graph.select(nodes)))
     elif inputs or outputs:
         starts, ends = graph.tensors(inputs or ()), graph.tensors(outputs or ()) or graph.outputs()
@@ -67,11 +66,11 @@ def _require_closed(graph: Graph, starts: list[Value], ends: list[Value], piece:
     """Raise UsageError unless the piece needs the tensors that it begins at, and no other input of the model."""
     both = next((value for value in starts if value in ends), None)
     if both is not None:
-        raise UsageError(f"'{both.name}' would be both an input and an output", todo="leave it out on one side")
+        raise UsageError(f"'{both.name}' would be both an input and an output", todo="omit it on one side")
     read = {value for node in piece for value in graph.reads(node)}
     useless = next((value for value in starts if value not in read), None)
     if useless is not None:
-        raise UsageError(f"the outputs do not depend on '{useless.name}'", todo="leave it out of the inputs")
+        raise UsageError(f"the outputs do not depend on '{useless.name}'", todo="omit it from the inputs")
     needed = [value for value in graph.inputs() if value in read or value in ends]
     more = [f"'{value.name}'" for value in needed if value not in starts and not value.is_overridable]
     if starts and more:

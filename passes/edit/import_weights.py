@@ -20,11 +20,11 @@ def import_weights(
 ) -> None:
     r"""Replace the elements of initializers by tensors of a file: .safetensors, .npz, .pt, .gguf, an index of shards.
 
-    A tensor of the file goes into the initializer of its name, which must be of the same type and dims; one that is
-    not, is an error, and then nothing is imported. Initializers that the file does not have keep what they hold, and so
-    do those whose bits are the same already. The file is mapped, not read, and copied when the model is saved.
+    A tensor of the file replaces the initializer of the same name, which must have the same type and dims; otherwise
+    the step fails and nothing is imported. Initializers that are not in the file are kept, and so are those with equal
+    bits. The file is mapped, not read, and copied when the model is saved.
 
-    What the model computes is another thing then, so that nothing is compared but that it runs.
+    This changes the results, so they are not compared; the model must run.
 
     Options:
         file: the file with the tensors.

@@ -41,20 +41,19 @@ def insert_after(
 ) -> None:
     """Insert an operator after tensors or nodes: all consumers read its result instead.
 
-    An output of the model keeps its name, and is what the operator makes. Types and dims that follow are declared
-    anew, those of outputs of the model too. What the model computes is another thing then, unless you say by `keeps`
-    that it is not.
+    An output of the model keeps its name and becomes the result of the operator. Types and dims that depend on it are
+    updated, also those of model outputs. This changes the results, unless `keeps` declares otherwise.
 
     Options:
-        op: The operator, with its domain where that is not the default: Clip, com.acme::Foo.
+        op: The operator, with its domain if it is not the default one: Clip, com.acme::Foo.
         tensors: The tensors of the main graph, by name or glob.
-        nodes: The nodes after which it goes, in the place of `tensors`.
-        output: Of these nodes, which output, counted from 0.
+        nodes: The nodes after which to insert, instead of `tensors`.
+        output: The output of these nodes, counted from 0.
         attributes: Attributes of the operator.
-        operands: What it reads next to the tensor, in order: a number or a list of them, of the type of the tensor;
-            `{int64: [0, -1]}` for another type; the name of a tensor; null for one that is left out.
-        position: Which input of the operator the tensor is, counted from 0.
-        keeps: What stays of the results as you say, and is verified; by default nothing is compared.
+        operands: The other inputs, in order: a number or a list of numbers, of the type of the tensor;
+            `{int64: [0, -1]}` for another type; the name of a tensor; null for an omitted one.
+        position: The input of the operator that reads the tensor, counted from 0.
+        keeps: The promise about the results, which is verified; by default, results are not compared.
 
     Example:
         # options: {tensors: a, op: Clip, operands: [0, 6]}
@@ -91,18 +90,18 @@ def insert_before(
 ) -> None:
     """Insert an operator before an input of nodes: only these nodes read its result.
 
-    Other readers of that tensor stay as they are; `insert-after` is for all of them. Each node gets an operator of its
-    own. Types and dims that follow are declared anew, those of outputs of the model too. What the model computes is
-    another thing then, unless you say by `keeps` that it is not.
+    Other consumers of that tensor are not changed; `insert-after` changes all of them. Each node gets a separate
+    operator. Types and dims that depend on it are updated, also those of model outputs. This changes the results,
+    unless `keeps` declares otherwise.
 
     Options:
-        op: The operator, with its domain where that is not the default: Clip, com.acme::Foo.
+        op: The operator, with its domain if it is not the default one: Clip, com.acme::Foo.
         nodes: The nodes.
-        input: Which input of these nodes, counted from 0.
+        input: The input of these nodes, counted from 0.
         attributes: Attributes of the operator.
-        operands: What it reads next to the tensor, see `insert-after`.
-        position: Which input of the operator the tensor is, counted from 0.
-        keeps: What stays of the results as you say, and is verified; by default nothing is compared.
+        operands: The other inputs, see `insert-after`.
+        position: The input of the operator that reads the tensor, counted from 0.
+        keeps: The promise about the results, which is verified; by default, results are not compared.
 
     Example:
         # options: {nodes: {op: Exp}, op: Mul, operands: [0.5]}

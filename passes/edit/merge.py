@@ -19,13 +19,14 @@ def merge(
 ) -> None:
     """Merge another model into this one, in sequence or in parallel.
 
-    Right because each part computes what it did; compared is both models, composed by other means, on inputs that are
-    legal for both. Weights stay in their files until the result is saved. A function that both have under one name with
-    different bodies gets another name, dims that meet get the name that this model has for them, and metadata of the
-    other model is added where this one has none of that key. Both must import the same opsets.
+    Right because each part computes the same as before; the result is compared with both models, composed
+    independently, on inputs that are legal for both. Weights stay in their files until the result is saved. A function
+    that both have under one name with different bodies gets another name, dims that meet get the name that this model
+    has for them, and metadata of the other model is added where this one has none of that key. Both must import the
+    same opsets.
 
     In a chain, outputs of this model go into inputs of the other: those that `connect` names, else those of the same
-    name, else the only one into the only one. They are no outputs any more, unless `keep` names them. In parallel all
+    name, else the only one into the only one. They are no longer outputs, unless `keep` names them. In parallel all
     outputs stay. Inputs of the other model that nothing is connected to are inputs of the result; without a prefix,
     one that this model has too is one input.
 
@@ -33,8 +34,8 @@ def merge(
         model: the other model, an .onnx file.
         connect: inputs of the other model, one or several, by the tensor of this one that goes into them.
         mode: `chain` puts the other model after this one, `parallel` next to it.
-        prefix: what all names of the other model begin with from then on, such as `head/`.
-        keep: outputs that stay though they go into the other model.
+        prefix: a prefix for all names of the other model, such as `head/`.
+        keep: outputs to keep although they are connected to the other model.
     """
     other = Other.read(graph, model)
     pairs = _pairs(graph, other, connect, mode)

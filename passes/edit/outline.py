@@ -17,9 +17,9 @@ def outline(
     agree in operators, attributes and wiring. What they read from outside, weights and constants included, become
     inputs of the function, and what is read outside becomes outputs. `inline-functions` undoes it.
 
-    Blocks are found by the names of their nodes, or else by themselves: as the longest runs of nodes, in the order of
-    the file, that repeat one after the other. `canonical-order` helps where the file has them in disorder. Blocks that
-    differ from the others, and nodes with subgraphs, stay as they are.
+    Blocks are found by the names of their nodes, or else automatically: as the longest consecutive repeats of nodes in
+    the order of the file. `canonical-order` helps if the nodes are not in a regular order. Blocks that differ from the
+    others, and nodes with subgraphs, are not replaced.
 
     Example:
         # options: {min_nodes: 2}
@@ -31,17 +31,18 @@ def outline(
         }
 
     Options:
-        blocks: how the names of the nodes of a block begin, with one `*` that tells blocks apart: `encoder/layer.*`.
+        blocks: how the names of the nodes of a block begin, with one `*` that distinguishes the blocks:
+        `encoder/layer.*`.
         name: the name of the function; a further one has a number after it.
         domain: the domain of the functions.
-        min_nodes: how many nodes a block has at least, where blocks are found by themselves.
+        min_nodes: the minimum number of nodes of a block that is found automatically.
     """
     if blocks is not None and blocks.count("*") != 1:
         raise UsageError(f"blocks: '{blocks}' needs one '*' for the part that differs between blocks")
     if min_nodes < 1:
         raise UsageError("min_nodes must be at least 1")
     if domain in ("", "ai.onnx", *_STANDARD) or not name:
-        raise UsageError(f"a function needs a name, and a domain of its own, not '{domain}'")
+        raise UsageError(f"a function needs a name, and a separate domain, not '{domain}'")
     if blocks is not None:
         _outline_named(graph, blocks, name, domain)
         return
@@ -57,7 +58,7 @@ def _outline_named(graph: Graph, pattern: str, name: str, domain: str) -> None:
         raise UsageError(f"{number} nodes with names such as '{pattern}/...'", todo="'surgery inspect' lists names")
     found = families(graph, groups)
     if not found:
-        raise UsageError(f"no two of the {len(groups)} blocks '{pattern}' are alike")
+        raise UsageError(f"no two of the {len(groups)} blocks '{pattern}' are equal")
     for family in found:
         for block in family.blocks:
             caught = between(graph, block)
@@ -69,7 +70,7 @@ def _outline_named(graph: Graph, pattern: str, name: str, domain: str) -> None:
     for group in groups:
         if tuple(group) not in alike:
             with graph.site(group[0]) as new:
-                new.require(False, "no other block is like this one")
+                new.require(False, "no other block equals this one")
 
 
 def _outline(graph: Graph, family: Family, name: str, domain: str) -> None:

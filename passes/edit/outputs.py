@@ -9,9 +9,8 @@ from ._asked import asked, keep_outputs, require_type
 def set_outputs(graph: Graph, *, outputs: TensorNames) -> None:
     """Set the outputs of the model to exactly these tensors, in this order; remove nodes that are no longer needed.
 
-    Right because each output has the value that this tensor has in the model. Inputs stay, also those that nothing
-    reads any more: `drop-unused-inputs` removes them. An output that is new has the type and the dims that are known
-    of the tensor.
+    Right because each output has the value that this tensor has in the model. Inputs stay, even unused ones:
+    `drop-unused-inputs` removes them. An output that is new has the type and the dims that are known of the tensor.
 
     Options:
         outputs: The tensors, by name or glob.
@@ -52,7 +51,7 @@ def add_outputs(graph: Graph, *, outputs: TensorNames) -> None:
 def remove_outputs(graph: Graph, *, outputs: TensorNames) -> None:
     """Remove outputs of the model and the nodes that only they need.
 
-    Inputs stay, also those that nothing reads any more: `drop-unused-inputs` removes them.
+    Inputs stay, even unused ones: `drop-unused-inputs` removes them.
 
     Options:
         outputs: Outputs of the model, by name or glob; one has to be left.

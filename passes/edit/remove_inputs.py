@@ -14,9 +14,10 @@ from ._elements import elements
 def remove_inputs(graph: Graph, *, inputs: dict[str, Any] | TensorNames) -> None:
     """Remove inputs of the model and replace each by a constant.
 
-    The value stands in the recipe: `inputs: {mask: 1, scale: [0.5, 2]}`. A single number fills the whole tensor; where
-    a dim of that is free, it is taken from another input that has a dim of that name. Inputs that are listed without a
-    value, `inputs: [w]`, are initializers, which keep the value that they have by default, or read by nothing.
+    The value is given in the recipe: `inputs: {mask: 1, scale: [0.5, 2]}`. A single number fills the whole tensor;
+    where a dim of that is free, it is taken from another input that has a dim of that name. Inputs that are listed
+    without a value, `inputs: [w]`, are initializers, which keep the value that they have by default, or read by
+    nothing.
 
     Right because the model computes what it did for a caller who gave that value: it is compared with the original
     at that value.

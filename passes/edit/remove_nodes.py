@@ -14,13 +14,13 @@ def remove_nodes(
 
     Without `connect` the first output gets the one input that is no constant, or the first of those that fits in type
     and shape. Another output that is read is an error, and so is an input that surely does not fit; where types or
-    shapes are not known, running the result tells. What only the nodes needed goes too. What the model computes is
-    another thing then, unless you say by `keeps` that it is not.
+    shapes are not known, running the result tells. What only the nodes needed goes too. This changes the results,
+    unless `keeps` declares otherwise.
 
     Options:
         nodes: The nodes.
         connect: Which input takes the place of which output, {output: input}, each counted from 0.
-        keeps: What stays of the results as you say, and is verified; by default nothing is compared.
+        keeps: The promise about the results, which is verified; by default, results are not compared.
 
     Example:
         # options: {nodes: {op: Clip}}
@@ -39,7 +39,7 @@ def _short_circuit(node: Node, new: Builder, connect: dict[int, int] | None) -> 
         if not output.is_used:
             continue
         if position not in ways:
-            todo = f"say which input takes its place: connect: {{{position}: 0}}"
+            todo = f"name the input that replaces it: connect: {{{position}: 0}}"
             raise UsageError(f"output {position} of '{node.label}' is read", todo=todo)
         source = node.input(ways[position])
         if source is None:
@@ -54,7 +54,7 @@ def _ways(node: Node) -> dict[int, int]:
     """Find the input that takes the place of the first output."""
     given = {index: value for index, value in enumerate(node.inputs) if value is not None and not value.is_constant}
     if not given:
-        raise UsageError(f"'{node.label}' has no input that could take its place", todo="name it in 'connect'")
+        raise UsageError(f"'{node.label}' has no input that could replace it", todo="name it in 'connect'")
     fitting = (index for index, value in given.items() if _fits(node.outputs[0], value))
     return {0: next(fitting, min(given))}
 
@@ -72,12 +72,12 @@ def bypass(graph: Graph, *, start: str, end: str, keeps: Keeps = "nothing") -> N
     """Bypass a part of the model: consumers of the tensor `end` read the tensor `start` instead.
 
     What lies between the two goes, as far as nothing else needs it. Their types and shapes must agree as far as they
-    are known. What the model computes is another thing then, unless you say by `keeps` that it is not.
+    are known. This changes the results, unless `keeps` declares otherwise.
 
     Options:
         start: The tensor that is read from then on.
         end: The tensor that was read before; it must not be needed for `start`.
-        keeps: What stays of the results as you say, and is verified; by default nothing is compared.
+        keeps: The promise about the results, which is verified; by default, results are not compared.
 
     Example:
         # options: {start: a, end: c}
@@ -85,11 +85,11 @@ def bypass(graph: Graph, *, start: str, end: str, keeps: Keeps = "nothing") -> N
     """
     before, after = graph.tensors([start])[0], graph.tensors([end])[0]
     if before == after:
-        raise UsageError(f"'{start}' would take its own place", todo="name two tensors")
+        raise UsageError(f"'{start}' would replace itself", todo="name two tensors")
     if after.producer is None:
-        raise UsageError(f"no node computes '{end}', so there is nothing to lead around", todo="name another tensor")
+        raise UsageError(f"no node computes '{end}', so there is nothing to bypass", todo="name another tensor")
     if after.producer in graph.above([before]):
-        raise UsageError(f"'{start}' is computed from '{end}'", todo="exchange the two")
+        raise UsageError(f"'{start}' is computed from '{end}'", todo="swap the two")
     require_alike(after, before)
     with asked(graph, after.producer) as new:
         new.replace(after, before)

@@ -41,7 +41,7 @@ def replace_op(
     is lost unseen. Outputs that the operator does not have may go when nothing reads them. Types and dims that follow
     are declared anew.
 
-    What the nodes compute is another thing then, unless you say by `keeps` that it is not.
+    This changes the results, unless `keeps` declares otherwise.
 
     Example:
         # options: {nodes: {op: LeakyRelu}, op: Relu, attributes: {alpha: null}}
@@ -53,11 +53,11 @@ def replace_op(
         attributes: attributes to add or to set, by the names of the new operator; null drops one.
         rename_attributes: what attributes of the old operator are called in the new one.
         inputs: the inputs of the new operator: the number of an old one, from 0 on, the name of a tensor, or null.
-        keeps: what stays of the results as you say, and is verified; by default nothing is compared.
+        keeps: the promise about the results, which is verified; by default, results are not compared.
     """
     domain, _, name = op.rpartition("::")
     if not name or (domain == "ai.onnx"):
-        raise UsageError(f"'{op}' is no operator", todo="write Relu, or my.domain::Name")
+        raise UsageError(f"'{op}' is not an operator", todo="write Relu, or my.domain::Name")
     with asked(graph) as new:
         for node in graph.select(nodes):
             wanted = _attributes(node, op, attributes or {}, rename_attributes or Renames())
@@ -107,7 +107,7 @@ def _tensor(graph: Graph, node: Node, name: str | None) -> Value | None:
         return None
     value = graph.tensors([name])[0]
     if graph.in_function(node):
-        raise UsageError(f"'{name}' is not seen inside the function", where=f"node '{node.label}'")
+        raise UsageError(f"'{name}' is not visible inside the function", where=f"node '{node.label}'")
     return value
 
 

@@ -42,7 +42,7 @@ def replace_subgraph(
     names of its outputs, or else of what is read of the nodes outside, in their order. Types and dims must fit, as far
     as they are known. Weights of the file stay there until the result is saved.
 
-    What the model computes is another thing then, unless you say by `keeps` that it is not.
+    This changes the results, unless `keeps` declares otherwise.
 
     Example:
         # options: {rule: {match: "y = Relu(x)", emit: "y = LeakyRelu<alpha = 0.1>(x)"}}
@@ -55,7 +55,7 @@ def replace_subgraph(
         function: a model-local function, as domain::name.
         inputs: tensors of the model, by the names of the inputs of the file or function that they go into.
         outputs: tensors of the model, by the names of the outputs that take their place.
-        keeps: what stays of the results as you say, and is verified; by default nothing is compared.
+        keeps: the promise about the results, which is verified; by default, results are not compared.
     """
     given = [name for name, option in (("rule", rule), ("file", file), ("function", function)) if option is not None]
     if len(given) != 1:
@@ -76,7 +76,7 @@ def replace_subgraph(
             require_fit(value, part.ports[name], f"the input '{name}' of {part.name}")
     for name, value in results.items():
         if name in part.ports:
-            require_fit(part.ports[name], value, f"'{value.name}', whose place it is to take,")
+            require_fit(part.ports[name], value, f"'{value.name}', which it replaces,")
     with asked(graph, region.nodes[-1]) as new:
         made = dict(zip(part.outputs, part.build(new, operands)))
         for name, value in results.items():
@@ -87,7 +87,7 @@ def replace_subgraph(
 def _apply(rule: RuleText, graph: Graph, *, outdates: bool) -> None:
     rule.rewrite(graph, outdates=outdates)
     if not graph.sites:
-        reason = graph.refusals[0].reason if graph.refusals else "the pattern fits nowhere"
+        reason = graph.refusals[0].reason if graph.refusals else "the pattern does not match anywhere"
         where = f"node '{graph.refusals[0].anchor}'" if graph.refusals else None
         raise UsageError(f"the rule is not applied: {reason}", where=where)
 

@@ -21,7 +21,7 @@ def set_attribute(
     and of which type it is; a whole number will do for a float. Where there is no schema, the attribute keeps the type
     that it has. Types and dims that follow from it are declared anew, those of outputs of the model too.
 
-    What the nodes compute is another thing then, unless you say by `keeps` that it is not.
+    This changes the results, unless `keeps` declares otherwise.
 
     Example:
         # options: {nodes: {op: LeakyRelu}, name: alpha, value: 0.1}
@@ -32,7 +32,7 @@ def set_attribute(
         name: the attribute.
         value: a number, a text, or a list of them.
         remove: take the attribute away, so that the operator's default counts.
-        keeps: what stays of the results as you say, and is verified; by default nothing is compared.
+        keeps: the promise about the results, which is verified; by default, results are not compared.
     """
     if remove == (value is not None):
         raise UsageError("give either a value or 'remove: true'")

@@ -71,12 +71,12 @@ def _give(graph: Graph, port: Value, kind: str) -> None:
 def _require_castable(graph: Graph, port: Value, kind: str) -> None:
     wanted, known = data_type(kind), port.dtype
     if known is None:
-        raise UsageError(f"'{port.name}' is no tensor, and has no element type")
+        raise UsageError(f"'{port.name}' is not a tensor and has no element type")
     for each in (wanted, known):
         if each.name == "STRING" or each.name.startswith("COMPLEX"):
             what = f"'{port.name}' is {known.name.lower()}, and cannot be cast to {kind}"
             raise UsageError(what, todo="numbers and bool can be cast")
         needed = next((opset for name, opset in _NEEDED_OPSET.items() if each.name.startswith(name)), 0)
         if graph.opset < needed:
-            what = f"a Cast knows {each.name.lower()} since opset {needed}, and the model has {graph.opset}"
+            what = f"Cast supports {each.name.lower()} since opset {needed}, but the model has {graph.opset}"
             raise UsageError(what, where=f"'{port.name}'", todo="run upgrade-opset before")

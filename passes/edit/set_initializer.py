@@ -27,7 +27,7 @@ def set_initializer(
     anew. A file is mapped, not read, and what is needed of it is copied when the model is saved. One number that is
     written down fills the whole tensor.
 
-    What the model computes is another thing then, unless you say by `keeps` that it is not.
+    This changes the results, unless `keeps` declares otherwise.
 
     Example:
         # options: {name: w, value: [3, 4]}
@@ -40,7 +40,7 @@ def set_initializer(
         entry: the name of the tensor in the file; by default that of the initializer, or the only one.
         allow: what may differ from what the initializer has.
         dtype: the type for the elements of `value`, such as float16, where another one is allowed.
-        keeps: what stays of the results as you say, and is verified; by default nothing is compared.
+        keeps: the promise about the results, which is verified; by default, results are not compared.
     """
     if (value is None) == (file is None):
         raise UsageError("give either a value or a file")

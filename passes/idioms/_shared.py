@@ -16,7 +16,7 @@ def require_operator(m: Match, op: str, since: int) -> None:
 
 def require_before_28(m: Match, op: str) -> None:
     """Refuse an operator with a new version in opset 28: ONNX Runtime 1.31, the oldest that counts, stops at 26."""
-    m.require(m.root.opset < 28, f"ONNX Runtime before 1.32 does not know {op} of opset 28")
+    m.require(m.root.opset < 28, f"ONNX Runtime before 1.32 does not support {op} of opset 28")
 
 
 def require_type(m: Match, op: str, x: Value) -> None:
@@ -122,7 +122,9 @@ def common_axis(first: Node, second: Node, x: Value) -> int:
 
 def reduce_like(m: Match, new: Builder, op: str, reduction: Node, x: Value) -> Value:
     """Reduce `x` by another operator over the same axes; before opset 18 its axes are an attribute."""
-    m.require(x.dtype is not None and x.dtype.name in ("FLOAT", "FLOAT16", "DOUBLE"), "integers are not reduced so")
+    m.require(
+        x.dtype is not None and x.dtype.name in ("FLOAT", "FLOAT16", "DOUBLE"), "integers are not reduced in this way"
+    )
     keepdims = reduction.attr("keepdims")
     if reduction.opset >= 18:
         return new.node(op, x, reduction.input(1), keepdims=keepdims)

@@ -16,8 +16,8 @@ from ._shared import require_operator
 def fuse_abs(m: Match, new: Builder) -> Value:
     """Turn the larger of x and -x into Abs.
 
-    Right because that is the absolute value, for the smallest integer too, whose negative it is itself. Both
-    operators take integers since opset 12.
+    Right because that is the absolute value, also for the smallest integer, which equals its own negation. Both
+    operators support integers since opset 12.
 
     Example:
         g (float[N,4] x) => (float[N,4] y) {

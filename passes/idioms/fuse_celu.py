@@ -17,8 +17,8 @@ from ._shared import is_close, number, require_before_28, require_operator
 def fuse_celu(m: Match, new: Builder) -> Value:
     """Turn α · elu(x / α) into Celu.
 
-    Right because Celu computes max(0, x) + min(0, α · (exp(x/α) - 1)) by its text (opset 12), which is that for a
-    positive α. It must be one constant number that leaves the shape of x.
+    Right because Celu is defined as max(0, x) + min(0, α · (exp(x/α) - 1)) (opset 12), which equals this form for a
+    positive α. α must be a constant scalar that does not enlarge x.
 
     Example:
         g (float[N,4] x) => (float[N,4] y) <float alpha = {2}> {

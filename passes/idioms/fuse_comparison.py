@@ -25,8 +25,8 @@ OPPOSITE = {"Less": "GreaterOrEqual", "Greater": "LessOrEqual", "LessOrEqual": "
 def fuse_comparison(m: Match, new: Builder) -> Value:
     """Turn "greater or equal" of two nodes, and "not less", into one comparison; likewise for the others.
 
-    Right because the first is what GreaterOrEqual and LessOrEqual compute by their texts (opset 12), and the second
-    holds for integers. For floats it does not: NaN is neither less than a number nor equal or greater.
+    Right because the first is the definition of GreaterOrEqual and LessOrEqual (opset 12), and the second holds for
+    integers. It does not hold for floats: NaN is neither less than, equal to, nor greater than a number.
 
     Example:
         g (float[N,4] a, float[N,4] b) => (bool[N,4] y) {

@@ -20,9 +20,9 @@ ORDERS = {(0, 3, 4, 1, 5, 2): ("DCR", 1), (0, 1, 4, 2, 5, 3): ("CRD", 2)}
 def fuse_depth_to_space(m: Match, new: Builder) -> Value:
     """Turn a Reshape, a Transpose and a Reshape into DepthToSpace.
 
-    Right because these are the steps in which the operator's text says what it does, for depth-column-row and
-    column-row-depth order (the mode CRD exists since opset 11). The dims in between must be known to be those of
-    the text: the block twice, the height and the width of x, and in the end both times the block.
+    Right because the specification defines the operator by these steps, for depth-column-row and column-row-depth order
+    (the mode CRD exists since opset 11). The intermediate dims must be known to match: the block twice, the height and
+    the width of x, and finally height and width times the block.
 
     Example:
         g (float[1,8,2,3] x) => (float[1,2,4,6] y)
@@ -35,7 +35,7 @@ def fuse_depth_to_space(m: Match, new: Builder) -> Value:
     require_operator(m, "DepthToSpace", 11)
     require_before_28(m, "DepthToSpace")
     mode, at = ORDERS.get(tuple(m.perm or ()), ("", 0))
-    m.require(mode, "the transposition is another one")
+    m.require(mode, "the permutation is different")
     block = block_of(m.r, m.x, at)
     n, depth, height, width = m.x.shape
     inner = [n, height, width]

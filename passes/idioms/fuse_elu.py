@@ -22,8 +22,8 @@ CHOICES = (
 def fuse_elu(m: Match, new: Builder) -> Value:
     """Turn the choice between x and α · (exp(x) - 1) by the sign of x into Elu.
 
-    Right because that is what Elu computes by its text; the exponential of a large x is not chosen. α must be one
-    constant number that leaves the shape of x; without it is 1.
+    Right because this is the definition of Elu; the exponential of a large x is not chosen. α must be a constant scalar
+    that does not enlarge x; without a factor, α is 1.
 
     Example:
         g (float[N,4] x) => (float[N,4] y) <float one = {1}, float zero = {0}> {

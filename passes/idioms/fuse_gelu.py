@@ -31,9 +31,9 @@ PRODUCTS = (
 def fuse_gelu(m: Match, new: Builder) -> Value:
     """Turn x/2 · (1 + erf(x/√2)) into Gelu.
 
-    Right because that is what Gelu computes by its text (opset 20, approximate = "none"). The three factors of the
-    product come in any order, and the division by √2 may be a multiplication. Each constant must be one number
-    that leaves the shape of x. Before opset 20, com.microsoft::Gelu computes the same where the target runs it.
+    Right because this is the definition of Gelu (opset 20, approximate = "none"). The three factors of the product may
+    be in any order, and the division by √2 may be a multiplication. Each constant must be a scalar that does not
+    enlarge x. Before opset 20, com.microsoft::Gelu computes the same where the target runs it.
 
     Example:
         g (float[N,4] x) => (float[N,4] y) <float root = {1.4142135}, float one = {1}, float half = {0.5}> {

@@ -46,10 +46,10 @@ PRODUCTS = (
 def fuse_gelu_tanh(m: Match, new: Builder) -> Value:
     """Turn x/2 · (1 + tanh(√(2/π)·(x + 0.044715·x³))) into Gelu.
 
-    Right because that is what Gelu with approximate = "tanh" computes by its text (opset 20). The cube may be a
-    power or a chain of products, x may stand in front of the bracket, and factors come in any order. Each constant
-    must be one number that leaves the shape of x. Before opset 20, com.microsoft::FastGelu computes the same where the
-    target runs it; ONNX Runtime's takes no scalar.
+    Right because this is the definition of Gelu with approximate = "tanh" (opset 20). The cube may be a power or a
+    chain of products, x may come before the parentheses, and factors may be in any order. Each constant must be a
+    scalar that does not enlarge x. Before opset 20, com.microsoft::FastGelu computes the same where the target runs it;
+    the one of ONNX Runtime does not accept scalars.
 
     Example:
         g (float[N,4] x) => (float[N,4] y)
@@ -67,5 +67,5 @@ def fuse_gelu_tanh(m: Match, new: Builder) -> Value:
     op = gelu(m, new, "com.microsoft::FastGelu")
     if op == "Gelu":
         return new.node(op, m.x, approximate="tanh")
-    m.require(m.x.rank, "FastGelu takes no scalar, and the rank is 0 or not known")
+    m.require(m.x.rank, "FastGelu does not accept scalars, and the rank is 0 or unknown")
     return new.node(op, m.x)

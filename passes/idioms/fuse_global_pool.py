@@ -16,7 +16,7 @@ from surgery import Builder, Match, Parity, Value, pattern_pass
 def fuse_global_pool(m: Match, new: Builder) -> Value:
     """Turn a GlobalAveragePool and the removal of its dims of size 1 into one ReduceMean.
 
-    Right because the pool is the mean over all dims but the first two, and ReduceMean can leave them out. The dims
+    Right because the pool is the mean over all dims except the first two, and ReduceMean can drop them. The dims
     of the result must be known to be the first two of x.
 
     Example:

@@ -28,10 +28,10 @@ PRODUCTS = (
 def fuse_hard_sigmoid(m: Match, new: Builder) -> Value:
     """Turn a linear function clipped to 0 and 1 into HardSigmoid.
 
-    Right because HardSigmoid computes max(0, min(1, α·x + β)) by its text. The line may be written before the cut,
-    or be cut at 0 and w first and divided by w then, as in relu6(x + 3) / 6: α is 1/w and β is shift/w. What is cut
-    may be multiplied with something else before it is divided, as in x · relu6(x + 3) / 6; where it is divided by
-    another number than w, one factor stays. Each parameter must be one constant number that leaves the shape of x.
+    Right because HardSigmoid is defined as max(0, min(1, α·x + β)). The linear function may be scaled before clipping,
+    or be clipped to 0 and w and then divided by w, as in relu6(x + 3) / 6: α is 1/w and β is shift/w. The clipped value
+    may be multiplied by another value before the division, as in x · relu6(x + 3) / 6; if the divisor is not w, one
+    factor stays. Each parameter must be a constant scalar that does not enlarge x.
 
     Example:
         g (float[N,4] x) => (float[N,4] y) <float three = {3}, float zero = {0}, float six = {6}> {

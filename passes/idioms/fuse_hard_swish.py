@@ -23,8 +23,8 @@ CUTS = """
 def fuse_hard_swish(m: Match, new: Builder) -> Value:
     """Turn x · hardsigmoid(x), with α = 1/6 and β = 1/2, into HardSwish.
 
-    Right because HardSwish computes x · max(0, min(1, x/6 + 1/2)) by its text (opset 14). The other way to write it
-    is x · relu6(x + 3) / 6.
+    Right because HardSwish is defined as x · max(0, min(1, x/6 + 1/2)) (opset 14). The other form is x · relu6(x + 3) /
+    6.
 
     Example:
         g (float[N,4] x) => (float[N,4] y) {
@@ -36,5 +36,5 @@ def fuse_hard_swish(m: Match, new: Builder) -> Value:
     require_type(m, "HardSwish", m.x)
     require_plain_constants(m, m.x)
     line = (m.slope, m.shift) if hasattr(m, "slope") else (1 / 6, 0.5)
-    m.require(abs(line[0] - 1 / 6) < 1e-7 and line[1] == 0.5, "the HardSigmoid is another one")
+    m.require(abs(line[0] - 1 / 6) < 1e-7 and line[1] == 0.5, "the HardSigmoid has other parameters")
     return new.node("HardSwish", m.x)

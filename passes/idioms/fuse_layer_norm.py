@@ -21,11 +21,11 @@ AFFINE = ("l = Mul({0}, scale)\n y = Add(l, bias)", "y = Mul({0}, scale)", "")
 def fuse_layer_norm(m: Match, new: Builder) -> Value:
     """Turn (x - mean) / √(mean((x - mean)²) + ε) · scale + bias into LayerNormalization.
 
-    Right because that is what LayerNormalization computes by its text (opset 17), over the last axes. The square may
-    be a power or a product, the division a product with the reciprocal. A scale and a bias of the shape of the
-    normalized dims are taken along; without a scale it is ones. float16 is computed in float and rounded before the
-    scale, as the operator does; then the casts go too. Nothing may divide by the result: what is 0 up to rounding here
-    is another number close to 0 there.
+    Right because this is the definition of LayerNormalization (opset 17), over the last axes. The square may be a power
+    or a product, the division a product with the reciprocal. A scale and a bias with the shape of the normalized dims
+    are included; without a scale, it is ones. float16 is computed in float and rounded before the scale, as in the
+    operator, so the casts are removed too. No consumer may divide by the result, because values that are 0 up to
+    rounding differ.
 
     Example:
         g (float[N,4] x) => (float[N,4] y)

@@ -19,8 +19,8 @@ from ._shared import BY_SIGN, number, require_plain_constants, require_type
 def fuse_leaky_relu(m: Match, new: Builder) -> Value:
     """Turn the larger of x and α·x, or the choice between them by the sign of x, into LeakyRelu.
 
-    Right because LeakyRelu computes x for positive and α·x for negative elements by its text; for 0 < α < 1 the
-    larger one is just that. α must be one constant number that leaves the shape of x.
+    Right because LeakyRelu is defined as x for positive and α·x for negative elements; for 0 < α < 1 this is the larger
+    of the two. α must be a constant scalar that does not enlarge x.
 
     Example:
         g (float[N,4] x) => (float[N,4] y) <float slope = {0.01}> {

@@ -20,7 +20,7 @@ from ._shared import common_axis, require_operator
 def fuse_log_softmax(m: Match, new: Builder) -> Value:
     """Turn x - max(x) - log(sum(exp(x - max(x)))) into LogSoftmax.
 
-    Right because that is what LogSoftmax computes by its text along one axis (since opset 13), and the maximum keeps
+    Right because this is the definition of LogSoftmax along one axis (since opset 13), and the maximum keeps
     the exponentials from overflow, as in every runtime.
 
     Example:

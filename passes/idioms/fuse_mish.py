@@ -26,7 +26,7 @@ from ._shared import require_operator, require_plain_constants
 def fuse_mish(m: Match, new: Builder) -> Value:
     """Turn x · tanh(softplus(x)) into Mish.
 
-    Right because that is what Mish computes by its text (opset 18). The softplus may be written out, as
+    Right because this is the definition of Mish (opset 18). The softplus may be written out, as
     log(1 + exp(x)): where the exponential overflows the tanh is 1.
 
     Example:

@@ -30,7 +30,7 @@ from ._shared import BY_SIGN, require_plain_constants, require_type
 def fuse_prelu(m: Match, new: Builder) -> Value:
     """Turn relu(x) - slope · relu(-x), or the choice between x and slope · x by the sign of x, into PRelu.
 
-    Right because PRelu computes x for positive and slope · x for negative elements by its text. The slope, constant
+    Right because PRelu is defined as x for positive and slope · x for negative elements. The slope, constant
     or not, is broadcast to x and must not enlarge it.
 
     Example:
@@ -42,7 +42,7 @@ def fuse_prelu(m: Match, new: Builder) -> Value:
             y = Sub(p, l)
         }
     """
-    m.require(m.root.opset >= 7, "before opset 7 operands are broadcast in another way")
+    m.require(m.root.opset >= 7, "before opset 7 operands are broadcast differently")
     require_plain_constants(m, m.x)
     m.require(m.broadcasts_to(m.slope, m.x), "the slope may enlarge the result")
     require_type(m, "PRelu", m.x)

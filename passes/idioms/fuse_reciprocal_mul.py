@@ -22,8 +22,8 @@ from ._shared import require_operator, require_plain_constants
 def fuse_reciprocal_mul(m: Match, new: Builder) -> Value:
     """Turn a · (1 / b) into a / b.
 
-    Right because the quotient is the product, rounded once instead of twice. Integers are left alone, whose
-    reciprocal is rounded to 0 or 1. Runtimes look for the division when they fuse a normalization.
+    Right because the quotient equals the product, rounded once instead of twice. Integers are not rewritten, because
+    their reciprocal is rounded to 0 or 1. Runtimes match the division when they fuse a normalization.
 
     Example:
         g (float[N,4] a, float[N,1] b) => (float[N,4] y) {

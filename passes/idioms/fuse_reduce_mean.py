@@ -24,8 +24,8 @@ from ._shared import is_close, number, reduce_like, reduced_axes
 def fuse_reduce_mean(m: Match, new: Builder) -> Value:
     """Turn a sum divided by the number of its terms into ReduceMean.
 
-    Right because that is what ReduceMean computes by its text. The extents of the axes and the divisor must be
-    known numbers. The axes become an attribute where the opset has them so (before 18).
+    Right because this is the definition of ReduceMean. The extents of the axes and the divisor must be
+    known numbers. The axes become an attribute before opset 18.
 
     Example:
         g (float[N,4] x) => (float[N,1] y) <int64[1] last = {-1}, float four = {4}> {

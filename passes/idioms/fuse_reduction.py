@@ -42,9 +42,9 @@ INTO = {
 def fuse_reduction(m: Match, new: Builder) -> Value:
     """Turn a sum of absolute values or squares, the root of the latter, and the logarithm of a sum into one reduction.
 
-    Right because ReduceL1, ReduceSumSquare, ReduceL2 and ReduceLogSum compute these by their texts. The axes become
-    an attribute where the opset has them so (before 18). The logarithm of a sum of exponentials stays: it overflows
-    where ReduceLogSumExp does not.
+    Right because these are the definitions of ReduceL1, ReduceSumSquare, ReduceL2 and ReduceLogSum. The axes become an
+    attribute before opset 18. The logarithm of a sum of exponentials stays, because it overflows where ReduceLogSumExp
+    does not.
 
     Example:
         g (float[N,4] x) => (float[N,1] y) <int64[1] last = {-1}> {

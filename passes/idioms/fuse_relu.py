@@ -9,8 +9,8 @@ from ._shared import require_operator, require_plain_constants, require_type
 def fuse_relu(m: Match, new: Builder) -> Value:
     """Turn the larger of x and 0 into Relu.
 
-    Right because that is what Relu computes by its text, for NaN too in ONNX Runtime. The number of nodes stays, but
-    runtimes merge a Relu into the convolution in front of it. The zero must leave the shape of x.
+    Right because this is the definition of Relu, for NaN too in ONNX Runtime. The number of nodes does not change, but
+    runtimes fuse a Relu into the preceding convolution. The zero must not enlarge x.
 
     Example:
         g (float[N,4] x) => (float[N,4] y) <float zero = {0}> {

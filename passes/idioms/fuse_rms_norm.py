@@ -20,10 +20,10 @@ ENDS = (
 def fuse_rms_norm(m: Match, new: Builder) -> Value:
     """Turn x / √(mean(x²) + ε) · scale into RMSNormalization.
 
-    Right because that is what RMSNormalization computes by its text (opset 23), over the last axes. The square may
-    be a power or a product, the division a product with the reciprocal. A scale of the shape of the normalized dims
-    is taken along; without one it is ones. float16 is computed in float and rounded before the scale, as the
-    operator does; then the casts go too.
+    Right because this is the definition of RMSNormalization (opset 23), over the last axes. The square may be a power
+    or a product, the division a product with the reciprocal. A scale with the shape of the normalized dims is included;
+    without a scale, it is ones. float16 is computed in float and rounded before the scale, as in the operator, so the
+    casts are removed too.
 
     Before opset 23, com.microsoft::BranchwiseRMSNorm with one branch computes the same over the last axis, in float,
     where the target runs it. ONNX Runtime 1.32 computes both by the same kernel.
@@ -44,6 +44,6 @@ def fuse_rms_norm(m: Match, new: Builder) -> Value:
     source, attributes = normalized(m, "RMSNormalization", 0 if own else 23)
     scale = over_normalized(new, getattr(m, "scale", None), source, int(attributes["axis"]))
     if own:
-        m.require(attributes["axis"] == -1, "BranchwiseRMSNorm is over the last axis alone")
+        m.require(attributes["axis"] == -1, "BranchwiseRMSNorm supports the last axis only")
         return new.node(BRANCHWISE, source, scale, epsilon=attributes["epsilon"], num_branches=1)
     return new.node("RMSNormalization", source, scale, attributes=attributes)

@@ -16,8 +16,8 @@ from ._shared import number
 def fuse_selu(m: Match, new: Builder) -> Value:
     """Turn γ · elu(x) into Selu.
 
-    Right because Selu computes γ · x for positive elements and γ · (α · exp(x) - α) for others by its text. γ must be
-    one positive constant number that leaves the shape of x, for that is what runtimes take.
+    Right because Selu is defined as γ · x for positive elements and γ · (α · exp(x) - α) for others. γ must be
+    one positive constant number that leaves the shape of x, as runtimes require.
 
     Example:
         g (float[N,4] x) => (float[N,4] y) <float gamma = {1.0507}> {

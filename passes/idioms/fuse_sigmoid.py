@@ -19,9 +19,9 @@ EXPONENTIAL = """
 def fuse_sigmoid(m: Match, new: Builder) -> Value:
     """Turn 1 / (1 + exp(-x)) into Sigmoid.
 
-    Right because that is what Sigmoid computes by its text; where the exponential overflows both are zero. The ones
-    must leave the shape of x. What divides by the result or takes its logarithm needs the digits of small numbers: the
-    kernel of ONNX Runtime does not have them, being right to 1e-7 whatever the size of the result.
+    Right because this is the definition of Sigmoid; where the exponential overflows both are zero. The ones must not
+    enlarge x. Consumers that divide by the result or take its logarithm need the relative precision of small numbers,
+    but the kernel of ONNX Runtime has an absolute error of 1e-7.
 
     Example:
         g (float[N,4] x) => (float[N,4] y) <float one = {1}> {
@@ -31,7 +31,7 @@ def fuse_sigmoid(m: Match, new: Builder) -> Value:
             y = Div(one, p)
         }
     """
-    m.require(m.root.opset >= 7, "before opset 7 operands are broadcast in another way")
+    m.require(m.root.opset >= 7, "before opset 7 operands are broadcast differently")
     require_plain_constants(m, m.x)
     require_tolerant_readers(m)
     return new.node("Sigmoid", m.x)

@@ -20,9 +20,9 @@ EXPONENTIALS = """
 def fuse_softmax(m: Match, new: Builder) -> Value:
     """Turn exp(x - max(x)) / sum(exp(x - max(x))) into Softmax.
 
-    Right because that is what Softmax computes by its text along one axis (since opset 13), and the maximum keeps
-    the exponentials from overflow, as in every runtime. Without it a large x gives NaN, which Softmax would not:
-    that form is left alone.
+    Right because this is the definition of Softmax along one axis (since opset 13), and the maximum keeps the
+    exponentials from overflow, as in every runtime. Without it, a large x gives NaN, unlike in Softmax, so that form is
+    not rewritten.
 
     Example:
         g (float[N,4] x) => (float[N,4] y) <int64[1] last = {-1}> {

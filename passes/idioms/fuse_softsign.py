@@ -17,7 +17,7 @@ from ._shared import require_plain_constants, require_type
 def fuse_softsign(m: Match, new: Builder) -> Value:
     """Turn x / (1 + |x|) into Softsign.
 
-    Right because that is what Softsign computes by its text. The one must leave the shape of x.
+    Right because this is the definition of Softsign. The one must not enlarge x.
 
     Example:
         g (float[N,4] x) => (float[N,4] y) <float one = {1}> {
@@ -26,7 +26,7 @@ def fuse_softsign(m: Match, new: Builder) -> Value:
             y = Div(x, p)
         }
     """
-    m.require(m.root.opset >= 7, "before opset 7 operands are broadcast in another way")
+    m.require(m.root.opset >= 7, "before opset 7 operands are broadcast differently")
     require_type(m, "Softsign", m.x)
     require_plain_constants(m, m.x)
     return new.node("Softsign", m.x)

@@ -17,8 +17,8 @@ from ._shared import block_of, require_before_28, times
 def fuse_space_to_depth(m: Match, new: Builder) -> Value:
     """Turn a Reshape, a Transpose and a Reshape into SpaceToDepth.
 
-    Right because these are the steps that undo DepthToSpace in depth-column-row order, which is what the operator's
-    text says. The dims in between must be known to be those of blocks: n, c, h/b, b, w/b, b.
+    Right because these steps invert DepthToSpace in depth-column-row order, which is the definition of the operator.
+    The intermediate dims must be known to be those of blocks: n, c, h/b, b, w/b, b.
 
     Example:
         g (float[1,2,4,6] x) => (float[1,8,2,3] y)

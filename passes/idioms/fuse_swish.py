@@ -26,9 +26,9 @@ WRITTEN_OUT = """
 def fuse_swish(m: Match, new: Builder) -> Value:
     """Turn x · sigmoid(α·x) into Swish.
 
-    Right because that is what Swish computes by its text (opset 24); with α = 1 it is SiLU. α must be one constant
-    number that leaves the shape of x. The sigmoid may be written out, as x / (1 + exp(-x)): where the exponential
-    overflows both are zero. From opset 25 on ONNX Runtime 1.31 does not run Swish, and the formula stays.
+    Right because this is the definition of Swish (opset 24); with α = 1 it is SiLU. α must be a constant scalar that
+    does not enlarge x. The sigmoid may be written out, as x / (1 + exp(-x)): where the exponential overflows both are
+    zero. From opset 25 on ONNX Runtime 1.31 does not run Swish, and the formula stays.
 
     A target that runs com.microsoft::QuickGelu, which computes the same in one kernel, gets that at every opset.
 
@@ -42,7 +42,9 @@ def fuse_swish(m: Match, new: Builder) -> Value:
     own = takes_own(new, QUICK_GELU, m.x)
     if not own:
         require_operator(m, "Swish", 24)
-        m.require(m.root.opset == 24, "ONNX Runtime computes Swish by its body, and finds that at opset 24 only")
+        m.require(
+            m.root.opset == 24, "ONNX Runtime computes Swish through its function body, which it only has at opset 24"
+        )
         require_type(m, "Swish", m.x)
     require_plain_constants(m, m.x)
     scaled = m.root.op == "Mul" and m.node("s").input(0) != m.x

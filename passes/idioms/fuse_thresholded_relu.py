@@ -22,8 +22,8 @@ from ._shared import number, require_operator, require_plain_constants, require_
 def fuse_thresholded_relu(m: Match, new: Builder) -> Value:
     """Turn x where x > α, and 0 elsewhere, into ThresholdedRelu.
 
-    Right because that is what ThresholdedRelu computes by its text (opset 10), for NaN too: that is not greater than
-    anything. α must be one constant number that leaves the shape of x.
+    Right because this is the definition of ThresholdedRelu (opset 10), for NaN too: that is not greater than
+    anything. α must be a constant scalar that does not enlarge x.
 
     Example:
         g (float[N,4] x) => (float[N,4] y) <float one = {1}, float zero = {0}> {

@@ -9,10 +9,10 @@ from ._rows import RESHAPES, dims_of
 def drop_reshapes_around_matmul(graph: Graph) -> None:
     """Turn Reshape, MatMul or Gemm, Reshape into MatMul, or MatMul and Add.
 
-    Right because MatMul by a matrix takes its left operand row by row, by however many axes the rows are counted:
-    the Reshape in front only makes a matrix of [..., k], and the one after gives the rows their axes back. A Gemm
-    must be A·B + C as it stands, and C a vector that every row meets. It becomes two nodes, so the Reshape in
-    front must serve the Gemm alone. Whole networks are better off as matrices: see flatten-batch.
+    Right because MatMul by a matrix treats the rows of its left operand independently, however many axes index them:
+    the first Reshape only flattens [..., k] to a matrix, and the second restores the axes. A Gemm must be A·B + C
+    without scaling or transposition, with a vector C. It becomes two nodes, so the first Reshape must have no other
+    consumers. For whole networks, the opposite is better: see flatten-batch.
 
     Example:
         g (float[N,5,4] x) => (float[N,5,2] y)
@@ -46,7 +46,7 @@ def _require_rows(front: Node, node: Node, back: Node, new: Builder) -> None:
         new.require(False, "the shapes around the product are not known")
         return
     new.require(front.scope is node.scope is back.scope, "the Reshapes are in another graph")
-    new.require(len(matrix) == len(product) == 2 and matrix[-1] == stack[-1], "the Reshape in front mixes rows")
+    new.require(len(matrix) == len(product) == 2 and matrix[-1] == stack[-1], "the Reshape before it mixes rows")
     new.require(
         product[-1] == result[-1] and stack[:-1] == result[:-1], "the Reshape after it changes the axes of the rows"
     )

@@ -11,17 +11,17 @@ from ._rows import RESHAPES, row_wise
 def flatten_batch(graph: Graph) -> None:
     """Keep the hidden states of a network two-dimensional, so that each linear layer becomes one Gemm.
 
-    A transformer computes on [batch, sequence, hidden]. There a linear layer is MatMul + Add, since Gemm takes
-    matrices only. Most of its operators do not ask by how many axes the rows are counted, and do the same on
-    [batch*sequence, hidden]. Where the other axes matter, as between the heads of attention, a Reshape stands
-    already, and only its shape changes.
+    A transformer computes on [batch, sequence, hidden]. There a linear layer is MatMul + Add, since Gemm takes matrices
+    only. Most of its operators do not depend on the number of row axes, and work in the same way on [batch*sequence,
+    hidden]. Where the axes matter, as between the heads of attention, there already is a Reshape, and only its shape
+    changes.
 
-    Right because within a region all operators work row by row: elementwise ones with operands of the same rows or
-    with a vector that every row meets, MatMul by a matrix, and LayerNormalization, Softmax, reductions that keep
-    the axis, Split, Slice, Gather and Concat along the last axis. Reshape does not reorder elements, so the rows
-    stay what they are. A MatMul whose product only an Add reads, which does not enlarge it, becomes a Gemm, and a
-    Reshape that only counts the rows by other axes goes. Where a region begins and ends at other operators, graph
-    inputs or outputs, a Reshape is put. A region is taken only if that saves nodes.
+    Right because within a region all operators work row by row: elementwise ones with operands of the same rows or with
+    a vector, MatMul by a matrix, and LayerNormalization, Softmax, reductions that keep the axis, Split, Slice, Gather
+    and Concat along the last axis. Reshape does not reorder elements, so the rows do not change. A MatMul whose only
+    consumer is an Add that does not enlarge it becomes a Gemm, and a Reshape that only changes the row axes is removed.
+    At the boundary of a region, next to other operators, graph inputs or outputs, a Reshape is inserted. A region is
+    converted only if that saves nodes.
 
     A Reshape back to several dynamic dims takes them from a graph input or from the value with which the region
     begins; that needs Shape with `start` and `end`, of opset 15. The sums in a Gemm may be rounded differently.

@@ -193,7 +193,7 @@ def _upsample_7(draft: Draft) -> None:
 
 @adapter("Scan", to=9)
 def _scan_9(draft: Draft) -> None:
-    draft.require(False, "Scan has no batch axis any more")
+    draft.require(False, "Scan no longer has a batch axis")
 
 
 def _only_one_output(draft: Draft) -> None:

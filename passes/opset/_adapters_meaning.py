@@ -83,7 +83,7 @@ def _resize_13(draft: Draft) -> None:
         # to round to the nearest, halves down, is to round up.
         rounding = {"floor": "round_prefer_ceil", "round_prefer_floor": "ceil"}
         mode = draft.attr("nearest_mode", "round_prefer_floor") if draft.attr("mode", "nearest") == "nearest" else ""
-        draft.require(mode in rounding, "the coordinate mode tf_half_pixel_for_nn is gone")
+        draft.require(mode in rounding, "the coordinate mode tf_half_pixel_for_nn was removed")
         draft.set("coordinate_transformation_mode", "half_pixel")
         draft.set("nearest_mode", rounding[mode])
     for index, value in enumerate(draft.inputs):
@@ -109,7 +109,7 @@ def _quantize_linear_19(draft: Draft) -> None:
     """Input and scale must have one type; before, an int32 had a float scale."""
     kind = draft.kind(draft.input(0))
     draft.require(kind is not None, "the type of the input is not known")
-    draft.require(kind == "tensor(float)", "QuantizeLinear of an int32 with a float scale is gone")
+    draft.require(kind == "tensor(float)", "QuantizeLinear of int32 with a float scale was removed")
 
 
 @adapter("GroupNormalization", to=21)

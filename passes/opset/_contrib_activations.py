@@ -60,7 +60,7 @@ def _bias_softmax(call: Call, place: Lowering) -> Result:
     rank = len(dims_of(data))
     axis = int(call.attr("axis", 1)) % rank
     fits = not call.attr("is_inner_broadcast", 0) or len(dims_of(bias)) == rank
-    place.require(axis == rank - 1 and fits, "BiasSoftmax takes several axes as one")
+    place.require(axis == rank - 1 and fits, "BiasSoftmax flattens several axes")
     return place.node("Softmax", place.node("Add", data, bias), axis=-1)
 
 

@@ -164,7 +164,9 @@ def _kept(mask: Value, data: Value, keys: Value, place: Lowering) -> Value:
     at = place.cast(counted(None, extent(keys, 2, place), place), place.known_kind(mask))
     ends, starts = mask, None
     if dims[0] != batch:
-        place.require(isinstance(batch, int) and isinstance(dims[0], int), "how many lengths a mask has is not known")
+        place.require(
+            isinstance(batch, int) and isinstance(dims[0], int), "the number of lengths in the mask is unknown"
+        )
         assert isinstance(batch, int) and isinstance(dims[0], int)
         sizes = [batch, batch] if dims[0] == 2 * batch else [batch, dims[0] - batch]
         parts = split(mask, sizes, 0, place)

@@ -74,7 +74,7 @@ def _group_query_attention(call: Call, place: Lowering) -> Result:
 def _require_plain(call: Call, place: Lowering) -> None:
     place.require(not call.is_read(3), "the scores of GroupQueryAttention are read")
     rotates = call.attr("do_rotary", 0) and call.find(9) is not None
-    place.require(call.find(16) is None or not rotates, "next to lengths of queries positions are given")
+    place.require(call.find(16) is None or not rotates, "positions are given in addition to query lengths")
     place.require(not call.attr("sliding_window_cache", 0), "the cache holds a window only")
     quantized = any(call.attr(f"{side}_quant_type", "NONE") != "NONE" for side in "kv")
     place.require(not quantized, "the cache is quantized")
@@ -152,7 +152,7 @@ def _rotated(call: Call, value: Value, lengths: _Lengths, size: int, place: Lowe
     both = place.node("Concat", extent(call.input(0), 0, place), lengths.new, axis=0)
     positions = place.node("Expand", positions, both)
     width = place.width(cos)
-    place.require(width is not None, "how much of a head is rotated is not known")
+    place.require(width is not None, "the rotated part of a head is unknown")
     place.note(value, 4, size)
     turned = {} if width is None or 2 * width == size else {"rotary_embedding_dim": 2 * width}
     interleaved = int(call.attr("rotary_interleaved", 0))
@@ -278,7 +278,7 @@ def _rotary_embedding(call: Call, place: Lowering) -> Result:
     """The RotaryEmbedding of ONNX; one position is that of the first element, from which the others are counted."""
     x, positions, cos, sin = (call.input(index) for index in range(4))
     place.require(not call.attr("is_packed_batching", 0), "sequences are packed into a batch")
-    place.require(call.attr("scale", 1.0) == 1, "ONNX Runtime has a factor of RotaryEmbedding that it does not use")
+    place.require(call.attr("scale", 1.0) == 1, "ONNX Runtime ignores a scale attribute of RotaryEmbedding")
     rank, half = len(dims_of(x)), place.width(cos)
     turned, heads = int(call.attr("rotary_embedding_dim", 0)), int(call.attr("num_heads", 0))
     if rank == 3 and not heads:

@@ -65,7 +65,9 @@ def _branchwise_rms_norm(call: Call, place: Lowering) -> Result:
     """RMSNormalization over the last axis, which is one branch, or one of several that share their factors."""
     scale, branches = call.find(1), int(call.attr("num_branches", 0))
     place.require(branches <= 1, "a last axis holds several branches")
-    place.require(scale is not None and scale.rank == 1, "the branches have factors of their own, or none are known")
+    place.require(
+        scale is not None and scale.rank == 1, "the branches have separate factors, or the factors are unknown"
+    )
     x, factors = widened(call.input(0), place), widened(scale, place)
     width = place.width(call.input(0))
     place.require(
@@ -116,7 +118,7 @@ def _group_norm(call: Call, place: Lowering) -> Result:
     wide_skip, wide_more = (widened(value, place) for value in (skip, more))
     total = place.note(sum_of(place, widened(x, place), wide_skip, wide_more), len(dims_of(x)), None)
     channels_last = bool(call.attr("channels_last", 1))
-    place.require(channels_last or more is None, "a bias lies along the channels, which are not the last axis")
+    place.require(channels_last or more is None, "the bias is along the channels, which are not the last axis")
     first = place.node("Transpose", total, perm=[0, 3, 1, 2]) if channels_last else total
     wide = place.known_kind(total)
     made = place.node(

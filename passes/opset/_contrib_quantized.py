@@ -69,7 +69,7 @@ def _softmax(call: Call, place: Lowering, values: list[Value]) -> Value:
     """Before opset 13, which an attribute names, the axes from one on count as one."""
     rank = len(dims_of(call.input(0)))
     axis = int(call.attr("axis", -1)) % rank
-    place.require(call.attr("opset", 13) >= 13 or axis == rank - 1, "QLinearSoftmax takes several axes as one")
+    place.require(call.attr("opset", 13) >= 13 or axis == rank - 1, "QLinearSoftmax flattens several axes")
     return place.node("Softmax", values[0], axis=axis)
 
 
@@ -140,7 +140,7 @@ def _product(operands: tuple[Value, Value], zeros: tuple[Value | None, Value | N
 def _scaled_matmul(call: Call, place: Lowering) -> Result:
     first, second, one, other, zero, point, bias = call.first(7)
     assert first is not None and second is not None and one is not None and other is not None
-    place.require(len(dims_of(one)) == 0 or dims_of(one) == (1,), "rows have scales of their own")
+    place.require(len(dims_of(one)) == 0 or dims_of(one) == (1,), "rows have separate scales")
     product = _product((first, second), (zero, point), place)
     scaled = place.node("Mul", place.cast(product, place.known_kind(one)), place.node("Mul", one, other))
     return sum_of(place, scaled, bias)
@@ -162,7 +162,7 @@ def _blocked_matmul(call: Call, place: Lowering) -> Result:
     """MatMul with a weight that is unpacked to bytes, less the zero points, times the scales, block by block."""
     data, packed, scales, zeros, order, bias = call.first(6)
     assert data is not None and packed is not None and scales is not None
-    place.require(order is None and not call.attr("weight_prepacked", 0), "the weight is in an order of its own")
+    place.require(order is None and not call.attr("weight_prepacked", 0), "the weight has a special order")
     rows, columns, block = (int(call.attr(name)) for name in ("K", "N", "block_size"))
     bits, blocks = int(call.attr("bits", 4)), -(-rows // block)
     place.require(bits in (2, 4, 8), "the weight is not of 2, 4 or 8 bits")

@@ -49,7 +49,7 @@ def downgrade(graph: Graph, new: Builder, target: int, lower_ir_version: bool) -
 def _lower_ir_version(graph: Graph, new: Builder, version: int) -> str:
     """Lower the IR version; say why not where the model has what came later."""
     if version < _FUNCTIONS_SINCE and graph.functions:
-        return f"IR version {version} has no model-local functions; inline-functions takes them out"
+        return f"IR version {version} has no model-local functions; inline-functions removes them"
     if version < _DEFAULTS_SINCE:
         return f"in IR version {version} each initializer is an input"
     new.lower_ir_version(version)

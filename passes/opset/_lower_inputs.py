@@ -28,7 +28,7 @@ def _takes_axes(call: Call, place: Lowering) -> Result:
     return None
 
 
-_NOTHING = "a reduction over no axes is not known before opset 18"
+_NOTHING = "a reduction over no axes came with opset 18"
 
 rule(*(f"Reduce{name}" for name in _REDUCTIONS), since=18)(_takes_axes)
 rule("ReduceSum", "Squeeze", since=13)(_takes_axes)
@@ -107,7 +107,7 @@ def _dropout_10(call: Call, place: Lowering) -> Result:
 @rule("Scan", since=11)
 def _scan_11(call: Call, place: Lowering) -> Result:
     axes = [*(call.attr("scan_input_axes") or []), *(call.attr("scan_output_axes") or [])]
-    place.require(all(axis >= 0 for axis in axes), "Scan counts an axis from the last one")
+    place.require(all(axis >= 0 for axis in axes), "Scan has a negative axis")
     return None
 
 

@@ -106,7 +106,7 @@ def _batch_normalization_15(call: Call, place: Lowering) -> Result:
     kinds = [place.known_kind(call.input(index)) for index in range(5)]
     for index in range(1, 5):
         if kinds[index] != kinds[0]:
-            place.require(_types.element(kinds[index]) in ("float", "double"), "scale or mean in a type of its own")
+            place.require(_types.element(kinds[index]) in ("float", "double"), "scale or mean has another type")
             place.require(not call.attr("training_mode"), "BatchNormalization is in training mode")
             wide = [place.cast(call.input(other), kinds[index]) for other in range(5)]
             made = place.node("BatchNormalization", *wide, epsilon=call.attr("epsilon"))
@@ -266,7 +266,7 @@ def _resize_11(call: Call, place: Lowering) -> Result:
     # An element of the result that lies on one of the input is that by any rounding.
     rounds = {"floor"} if not shrinks else {"ceil"}
     same = asymmetric and (mode == "linear" or (mode == "nearest" and nearest in rounds))
-    place.require(same or (whole and np.all(factors == 1)), "Resize maps coordinates otherwise before opset 11")
+    place.require(same or (whole and np.all(factors == 1)), "Resize maps coordinates differently before opset 11")
     for name in ("cubic_coeff_a", "exclude_outside", "extrapolation_value"):
         call.attributes.pop(name, None)
     call.inputs = [call.input(0), call.input(2)]

@@ -299,7 +299,7 @@ class Lowering:
         """Take a call to the version of the target and return None, or return what takes the place of its outputs."""
         while call.version != (wanted := _schemas.version_at(call.op, self.target)):
             if wanted is not None and call.version < wanted:
-                raise Refusal(f"{call.op} of opset {call.version} would have to be made newer")
+                raise Refusal(f"{call.op} of opset {call.version} would have to be converted to a newer version")
             before = _schemas.previous_version(call.op, call.version)
             op = call.op
             made = self._step(call)

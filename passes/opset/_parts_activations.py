@@ -138,7 +138,7 @@ def _bitwise_not(call: Call, place: Lowering) -> Result:
 @part("LogSoftmax")
 def _log_softmax(call: Call, place: Lowering) -> Result:
     """x less its maximum, less the logarithm of the sum of its exponentials."""
-    place.require(call.version >= 13 or call.attr("axis") == -1, "LogSoftmax takes several axes as one")
+    place.require(call.version >= 13 or call.attr("axis") == -1, "LogSoftmax flattens several axes")
     x, axes = call.input(0), place.integers([call.attr("axis")], "axes")
     shifted = place.node("Sub", x, place.node("ReduceMax", x, axes))
     sum_ = place.node("ReduceSum", place.node("Exp", shifted), axes)

@@ -76,7 +76,7 @@ def _attention(call: Call, place: Lowering) -> Result:
     """
     reads_masked = call.is_read(3) and call.attr("qk_matmul_output_mode") == 2 and call.attr("is_causal")
     place.require(
-        not reads_masked, "ONNX Runtime uses the lowest number for a masked score, but the specification -inf"
+        not reads_masked, "ONNX Runtime uses the lowest number for a masked score, but the specification uses -inf"
     )
     if not _is_plain(call) or _width(call.input(0), call.attr("q_num_heads") or 0, place) is None:
         return expand(call, place)

@@ -71,7 +71,9 @@ def _quantize(call: Call, place: Lowering) -> Result:
     data, scale, zero = call.first(3)
     assert data is not None and scale is not None
     kind = _quantized_kind(call, place)
-    place.require(_types.element(kind) in ("int8", "uint8", "int16", "uint16"), f"QuantizeLinear makes no {kind} here")
+    place.require(
+        _types.element(kind) in ("int8", "uint8", "int16", "uint16"), f"QuantizeLinear produces no {kind} here"
+    )
     bounds = np.iinfo(_types.numpy_type(kind))
     wide = place.known_kind(scale)
     scaled = place.node("Round", place.node("Div", place.cast(data, wide), _along(call, place, scale)))

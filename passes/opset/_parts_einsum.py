@@ -67,7 +67,7 @@ def _sum(term: Term, needed: set[str], place: Lowering) -> Term:
 def _order(term: Term, labels: str, place: Lowering) -> Value:
     """Put the axes in order."""
     if sorted(term.labels) != sorted(labels):
-        raise Refusal("Einsum makes an axis that no operand has")
+        raise Refusal("Einsum creates an axis that no operand has")
     if term.labels == labels:
         return place.node("Identity", term.value)
     return place.node("Transpose", term.value, perm=[term.labels.index(label) for label in labels])

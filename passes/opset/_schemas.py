@@ -114,7 +114,7 @@ def _attributes(before: OpSchema, after: OpSchema) -> str | None:
         if new is None:
             if name == LEGACY_ATTRIBUTE:
                 continue
-            return f"attribute {name} is gone"
+            return f"attribute {name} was removed"
         if new.type != old.type or (new.required and not old.required):
             return f"attribute {name} differs"
         if new.default_value != old.default_value:

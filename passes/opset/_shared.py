@@ -235,4 +235,4 @@ def _keep(draft: Draft, old: int, new: int) -> None:
         value = draft.input(position)
         kind = draft.kind(value)
         draft.require(kind is not None, "the type of the input is not known")
-        draft.require(kind in allowed, f"{draft.op} of this type is gone")
+        draft.require(kind in allowed, f"{draft.op} of this type was removed")

@@ -86,7 +86,7 @@ def numpy_type(kind: str) -> Any:
     """Return the numpy type of a tensor type; refuse where numpy has none."""
     found = NUMPY.get(element(kind))
     if found is None:
-        raise Refusal(f"no constant of {kind} is made")
+        raise Refusal(f"constants of {kind} are not supported")
     return found
 
 
@@ -162,7 +162,7 @@ def require_results(call: Call, kinds: Sequence[str | None], opset: int) -> None
     for index, kind in enumerate(kinds):
         parameter = form.outputs[min(index, len(form.outputs) - 1)]
         if kind is not None and parameter.type not in bound and kind not in form.allowed(parameter):
-            raise Refusal(f"{call.op} of opset {opset} does not make {kind}")
+            raise Refusal(f"{call.op} of opset {opset} does not produce {kind}")
 
 
 def results(call: Call, kinds: Sequence[str | None]) -> list[str | None]:

@@ -39,18 +39,18 @@ def decompose(graph: Graph, *, ops: Sequence[str] = ()) -> None:
     Without `ops`, those nodes are decomposed that the target of the recipe does not run: because it lacks their
     operator, its version, its element type, or the value of an attribute.
 
-    Right because the text of an operator says what it computes, and that is written down: Gelu by Erf, or by Tanh,
-    LayerNormalization by ReduceMean, Sub, Mul, Sqrt and Div, Einsum by Transpose, MatMul, Mul and ReduceSum. What is
-    made is itself taken apart where it is among `ops`: HardSwish becomes HardSigmoid, and with both of them named
-    Mul, Add and Clip. Rounding differs from that of the kernel of the whole. A node whose types or dims have to be
-    known and are not stays.
+    Right because the specification of an operator defines its result in terms of simpler operators: Gelu by Erf, or by
+    Tanh, LayerNormalization by ReduceMean, Sub, Mul, Sqrt and Div, Einsum by Transpose, MatMul, Mul and ReduceSum. New
+    nodes are also decomposed if they are among `ops`: HardSwish becomes HardSigmoid, and if both are named, Mul, Add
+    and Clip. Rounding differs from the kernel of the original operator. A node stays if required types or dims are
+    unknown.
 
     Operators of ONNX Runtime, com.microsoft, become those of ONNX: the newest that the opset has, so that BiasGelu is
-    Add and Gelu at opset 20 and more nodes before. Their texts leave open what the kernels do, and the kernels are
-    followed, those of ONNX Runtime 1.32 for the CPU: attention adds -10000 where a mask is 0, unless told otherwise,
-    and the lowest float32 for keys after the query, so that rows whose keys are all masked out come out as they did. In
-    GroupQueryAttention such rows are zeros, and queries of padding see the whole of their sequence; where a window
-    leaves them nothing to see, the kernel gives anything, and here it is zeros.
+    Add and Gelu at opset 20 and more nodes before. Where their specifications are incomplete, the decomposition follows
+    the CPU kernels of ONNX Runtime 1.32: attention adds -10000 where a mask is 0, unless an attribute sets another
+    value, and the lowest float32 for keys after the query, so that completely masked rows have the same results. In
+    GroupQueryAttention such rows are zeros, and padding queries attend to their whole sequence; if a window leaves them
+    no keys, the kernel's result is undefined, and here it is zeros.
 
     Example:
         # options: {ops: [HardSwish]}
@@ -60,23 +60,23 @@ def decompose(graph: Graph, *, ops: Sequence[str] = ()) -> None:
         }
 
     Options:
-        ops: the operators, by name; without it, what the target does not run. Known are: Attention, BitwiseNot,
-            CastLike, Celu, CenterCropPad, Clip, DequantizeLinear, Einsum, Gelu, GreaterOrEqual, GroupNormalization,
-            HammingWindow, HannWindow, HardSigmoid, HardSwish, InstanceNormalization, IsNaN, LayerNormalization,
-            LessOrEqual, LogSoftmax, Max, Mean, MeanVarianceNormalization, Min, Mish, Neg, NegativeLogLikelihoodLoss,
-            Not, Or, PRelu, QuantizeLinear, RMSNormalization, Reciprocal, ReduceL1, ReduceL2, ReduceLogSum,
-            ReduceLogSumExp, ReduceSumSquare, Relu, RotaryEmbedding, Shrink, SimplifiedLayerNormalization,
-            SoftmaxCrossEntropyLoss, Softplus, Sum, SwiGLU, Swish, ThresholdedRelu, Trilu, Xor;
-            of com.microsoft, as `com.microsoft::Gelu`, or without the domain where ONNX has none of that name:
-            Attention, BiasAdd, BiasGelu, BiasSoftmax, BiasSplitGelu, BranchwiseRMSNorm,
-            DecoderMaskedMultiHeadAttention, DequantizeLinear, DynamicQuantizeMatMul, EmbedLayerNormalization,
-            ExpandDims, FastGelu, FusedConv, FusedGemm, FusedMatMul, FusedMatMulActivation, GatedRelativePositionBias,
-            GatherND, Gelu, GemmFastGelu, GroupNorm, GroupQueryAttention, MatMulIntegerToFloat, MatMulNBits,
-            MultiHeadAttention, NhwcConv, NhwcFusedConv, NhwcMaxPool, Pad, QAttention, QLinearAdd, QLinearAveragePool,
-            QLinearConcat, QLinearGlobalAveragePool, QLinearLeakyRelu, QLinearMul, QLinearSigmoid, QLinearSoftmax,
-            QLinearWhere, QuantizeLinear, QuickGelu, Range, RemovePadding, RestorePadding, RotaryEmbedding,
-            SkipGroupNorm, SkipLayerNormalization, SkipSimplifiedLayerNormalization, TransposeMatMul, Trilu.
-            `com.microsoft::*` are all of these, and SimplifiedLayerNormalization.
+        ops: the operators, by name; by default those that the target does not run. Supported are: Attention,
+            BitwiseNot, CastLike, Celu, CenterCropPad, Clip, DequantizeLinear, Einsum, Gelu, GreaterOrEqual,
+            GroupNormalization, HammingWindow, HannWindow, HardSigmoid, HardSwish, InstanceNormalization, IsNaN,
+            LayerNormalization, LessOrEqual, LogSoftmax, Max, Mean, MeanVarianceNormalization, Min, Mish, Neg,
+            NegativeLogLikelihoodLoss, Not, Or, PRelu, QuantizeLinear, RMSNormalization, Reciprocal, ReduceL1, ReduceL2,
+            ReduceLogSum, ReduceLogSumExp, ReduceSumSquare, Relu, RotaryEmbedding, Shrink, SimplifiedLayerNormalization,
+            SoftmaxCrossEntropyLoss, Softplus, Sum, SwiGLU, Swish, ThresholdedRelu, Trilu, Xor; of com.microsoft, as
+            `com.microsoft::Gelu`, or without the domain if ONNX has no operator of that name: Attention, BiasAdd,
+            BiasGelu, BiasSoftmax, BiasSplitGelu, BranchwiseRMSNorm, DecoderMaskedMultiHeadAttention, DequantizeLinear,
+            DynamicQuantizeMatMul, EmbedLayerNormalization, ExpandDims, FastGelu, FusedConv, FusedGemm, FusedMatMul,
+            FusedMatMulActivation, GatedRelativePositionBias, GatherND, Gelu, GemmFastGelu, GroupNorm,
+            GroupQueryAttention, MatMulIntegerToFloat, MatMulNBits, MultiHeadAttention, NhwcConv, NhwcFusedConv,
+            NhwcMaxPool, Pad, QAttention, QLinearAdd, QLinearAveragePool, QLinearConcat, QLinearGlobalAveragePool,
+            QLinearLeakyRelu, QLinearMul, QLinearSigmoid, QLinearSoftmax, QLinearWhere, QuantizeLinear, QuickGelu,
+            Range, RemovePadding, RestorePadding, RotaryEmbedding, SkipGroupNorm, SkipLayerNormalization,
+            SkipSimplifiedLayerNormalization, TransposeMatMul, Trilu. `com.microsoft::*` are all of these, and
+            SimplifiedLayerNormalization.
     """
     wanted = [name for op in ops for name in _named(op)]
     known = Known()
@@ -114,7 +114,7 @@ def _named(op: str) -> list[str]:
     plain = [name.removeprefix(CONTRIB) for name in parts()]
     near = get_close_matches(op, parts(), n=1) or get_close_matches(op, plain, n=1, cutoff=0.75)
     todo = f"did you mean '{near[0]}'?" if near else "'surgery passes decompose' lists those that are"
-    raise UsageError(f"'{op}' is no operator that is taken apart", todo=todo)
+    raise UsageError(f"'{op}' is not an operator that can be decomposed", todo=todo)
 
 
 def _call(node: Node) -> Call:

@@ -19,18 +19,16 @@ PARTS = _all_parts.PARTS
 def downgrade_opset(graph: Graph, *, to: int | None = None, lower_ir_version: bool = False) -> None:
     """Convert a model with its subgraphs and functions to an older opset, completely or not at all.
 
-    Right because each operator goes down version by version. Where the schemas say that this node of the newer
-    version is one of the older version with the same meaning, it stays as it is: it has none of the attributes,
-    inputs and types that came later, or gives them the values that say what the operator did before. Where they do
-    not, a rule says the same in the older version: inputs that must be constant become attributes, a Softmax over an
-    inner axis is transposed, an integer type that the older version lacks is cast to a wider one and back, which is
-    exact for what only moves, compares, adds or multiplies. An operator that did not exist yet is written in smaller
-    ones, as `decompose` does. A node for which none of that holds is a blocker; then nothing changes, the step fails,
-    and every blocker is listed with its reason.
+    Right because each operator is converted version by version. If the schemas show that the node is also valid in the
+    older version with the same meaning, it does not change: it uses none of the attributes, inputs and types that were
+    added later, or only with values that match the older behavior. Otherwise, a rule expresses it in the older version:
+    inputs that must be constant become attributes, a Softmax over an inner axis is transposed, an integer type that the
+    older version lacks is cast to a wider one and back, which is exact for operators that only move, compare, add or
+    multiply. An operator that did not exist yet is decomposed, as by `decompose`. Any other node is a blocker: then
+    nothing changes, the step fails, and every blocker is listed with its reason.
 
-    Decomposed operators round otherwise than the kernel of the whole. A dim that is only a name in the model is taken
-    not to be zero, and indices that are computed not to be negative below opset 11, where they could not be. Other
-    domains stay as they are.
+    Decomposed operators round differently from the original kernel. Symbolic dims are assumed not to be zero, and
+    computed indices not to be negative below opset 11, where they could not be. Other domains are not changed.
 
     Example:
         <ir_version: 10, opset_import: ["" : 20]>
@@ -40,10 +38,10 @@ def downgrade_opset(graph: Graph, *, to: int | None = None, lower_ir_version: bo
         }
 
     Options:
-        to: the opset to reach; without it the newest that the target of the recipe takes, with an IR version that it
-            takes. Where the target takes any, that is 17.
-        lower_ir_version: lower the IR version too, to the one of the first ONNX release that had the opset: a runtime
-            of that time reads no newer one.
+        to: the target opset; by default the newest that the target of the recipe supports, with an IR version that it
+        supports; 17 if the target supports any.
+        lower_ir_version: lower the IR version too, to the one of the first ONNX release that had the opset: runtimes of
+        that time do not read newer ones.
     """
     if to is None:
         newest, lower_ir_version = graph.target.opset[1], lower_ir_version or _is_too_new(graph)
@@ -67,7 +65,7 @@ def _check(graph: Graph, to: int) -> None:
     """Raise UsageError for an opset that no model can be taken down to, or not this one."""
     found = highest(graph)
     if to < OLDEST:
-        raise UsageError(f"opset {to} is too old", todo=f"opset {OLDEST} is the oldest that models are taken down to")
+        raise UsageError(f"opset {to} is too old", todo=f"opset {OLDEST} is the oldest supported target")
     if to > found > 0:
         raise UsageError(f"the model has opset {found}, and {to} is newer", todo="use upgrade-opset")
     if found > WRITTEN:

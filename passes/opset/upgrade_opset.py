@@ -17,17 +17,16 @@ ADAPTERS = (_adapters_inputs, _adapters_legacy, _adapters_meaning)
 def upgrade_opset(graph: Graph, *, to: int = 21) -> None:
     """Convert a model with its subgraphs and functions to a newer opset, completely or not at all.
 
-    Right because each operator goes from version to version. Where the schemas say that a node of the old version
-    is one of the new version with the same meaning, it stays as it is: there are more types, or another optional
-    input, or an attribute whose default is what the operator did before. Where they do not, an adapter says what
-    the new version calls the same computation: attributes become inputs, defaults that changed are written down,
-    Softmax over several axes flattens them first, GroupNormalization repeats its scale for each channel. A node
-    for which neither holds is a blocker; then nothing changes, the step fails, and every blocker is listed with its
-    reason. A model that has a newer opset already stays as it is.
+    Right because each operator is converted version by version. If the schemas show that a node has the same meaning in
+    the new version, it does not change: the new version only adds types, optional inputs, or attributes whose default
+    matches the old behavior. Otherwise, an adapter expresses the same computation in the new version: attributes become
+    inputs, defaults that changed are written down, Softmax over several axes flattens them first, GroupNormalization
+    repeats its scale for each channel. Any other node is a blocker: then nothing changes, the step fails, and every
+    blocker is listed with its reason. A model with a newer opset is not changed.
 
-    Kernels of a runtime may round differently from one version to the next (AveragePool 19 in ONNX Runtime does).
-    The IR version is raised to the one that came with the opset, never lowered; from before 4, constants that had
-    to be listed as inputs no longer are. Other domains stay as they are.
+    Kernels of a runtime may round differently from one version to the next (AveragePool 19 in ONNX Runtime does). The
+    IR version is raised to the one that came with the opset, never lowered; constants that had to be listed as inputs
+    before IR version 4 no longer are. Other domains are not changed.
 
     Example:
         <ir_version: 7, opset_import: ["" : 12]>
@@ -37,14 +36,14 @@ def upgrade_opset(graph: Graph, *, to: int = 21) -> None:
         }
 
     Options:
-        to: the opset to reach. 21 is the newest that onnxruntime 1.31 runs whole on the CPU: it accepts opsets up
+        to: the target opset. 21 is the newest that onnxruntime 1.31 fully runs on the CPU: it accepts opsets up
             to 26, but from 22 on some operators of older opsets have no kernel (RoiAlign, for one).
     """
     if to > NEWEST:
         raise UsageError(f"opset {to} is not known here", todo=f"opset {NEWEST} is the newest")
     newest = max(graph.opset, *(function.opset_imports.get("", 0) for function in graph.functions.values()), 0)
     with graph.site() as new:
-        new.require(newest <= to, "the model has a newer opset, and this pass does not go back")
+        new.require(newest <= to, "the model has a newer opset, but this pass does not downgrade")
     if newest > to:
         return
     blockers = upgrade(graph, Builder(graph, None), to)

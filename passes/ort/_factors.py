@@ -46,14 +46,14 @@ def factor_of(node: Node, place: int) -> Factor:
     rank = value.rank
     if rank is None or rank < 2:
         # Of a transposed matrix and a vector the kernel of ONNX Runtime 1.32 computes something else.
-        raise Refusal("a factor is a vector, or of a rank that is not known")
+        raise Refusal("a factor is a vector, or its rank is unknown")
     if node.op == "MatMul":
         return Factor(value, tuple(range(rank)))
     letter = "AB"[place]
     flags = int(node.attr(f"transBatch{letter}") or 0), int(node.attr(f"trans{letter}") or 0)
     found = {held: axes for axes, held in orders(rank).items()}
     if flags not in found:
-        raise Refusal("transBatch is of a matrix without a batch")
+        raise Refusal("transBatch is set for a matrix without a batch")
     return Factor(value, found[flags])
 
 
@@ -110,19 +110,19 @@ def scale_in(node: Node) -> tuple[Value, float] | None:
 def _require_alone(value: Value, producer: Node, node: Node, taken: list[Node]) -> None:
     """Refuse what others read as well, unless they are products next to this one, which take it in too."""
     if value.is_output or producer.scope is not node.scope:
-        raise Refusal("what is transposed or scaled is read by others")
+        raise Refusal("the transposed or scaled value has other consumers")
     others = [reader for reader in value.consumers if reader not in taken]
     if not all(reader.op in PRODUCTS and reader.scope is node.scope for reader in others):
-        raise Refusal("what is transposed or scaled is read by others")
+        raise Refusal("the transposed or scaled value has other consumers")
 
 
 def alpha_of(scale: float, product: Value) -> float:
     """Return a scale as the attribute alpha, which is a float32 whatever the product is."""
     alpha = float(np.float32(scale))
     if not math.isfinite(alpha) or abs(alpha) < float(np.finfo(np.float32).tiny):
-        raise Refusal("the scales together are no number of float32")
+        raise Refusal("the product of the scales is not a float32 number")
     if product.dtype is not None and product.dtype.name == "DOUBLE" and alpha != scale:
-        raise Refusal("the scale of a product of doubles is no number of float32")
+        raise Refusal("the scale of a float64 product is not a float32 number")
     return alpha
 
 
@@ -130,11 +130,11 @@ def require_rows(node: Node) -> None:
     """Refuse a scale of a product whose left matrix has one row."""
     left = factor_of(node, 0)
     if left.value.shape is not None and left.value.shape[left.axes[-2]] == 1:
-        raise Refusal("one row is multiplied faster without a scale")
+        raise Refusal("a single row is faster without a scale")
 
 
 def require_batches(left: Factor, right: Factor, new: Builder) -> None:
     """Refuse transBatch unless both factors have the same rank, as the kernel wants."""
     flags = [factor.flags or (0, 0) for factor in (left, right)]
     same = len(left.axes) == len(right.axes)
-    new.require(same or not (flags[0][0] or flags[1][0]), "the factors of a turned batch have different ranks")
+    new.require(same or not (flags[0][0] or flags[1][0]), "the factors of a transposed batch have different ranks")

@@ -26,7 +26,7 @@ def skip_norm(m: Match, new: Builder, op: str, shift: Value | None, *, always: b
     the norm gives. `always` does not ask what the target prefers.
     """
     separate = new.target.prefers.get("skip_normalization") == "separate"
-    m.require(always or not separate, "the target prefers the sum and the norm apart")
+    m.require(always or not separate, "the target prefers separate nodes for the sum and the norm")
     epsilon = _epsilon(m.root)
     m.require(m.root.attr("axis", -1) in (-1, (m.x.rank or 0) - 1), "the norm is not over the last axis alone")
     m.require(m.root.attr("stash_type", 1) == 1, "the statistics are not in float")
@@ -77,7 +77,7 @@ def _sum(value: Value, norm: Node) -> SkipSum:
     if add is not None and add.op == "Gemm" and add.input(2) is not None and add.required_input(2).shape == dims:
         raise Refusal("a Gemm adds the skip to its product already")
     if add is None or add.op != "Add" or add.scope is not norm.scope or add.opset < 7:
-        raise Refusal("what is normalized is no sum of two tensors")
+        raise Refusal("the normalized value is not a sum of two tensors")
     if dims is None or len(dims) not in (2, 3) or None in dims or not isinstance(dims[-1], int) or not dims[-1]:
         raise Refusal("the sum is not known to have two or three dims, and its channels")
     for found in _ways(add, dims):

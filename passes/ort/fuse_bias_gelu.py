@@ -9,11 +9,10 @@ FAST = "t = Add(x, bias)\n y = com.microsoft::FastGelu(t)"
 
 @pattern_pass("fuse-bias-gelu", match=(STANDARD, OWN, FAST), parity=Parity.CLOSE)
 def fuse_bias_gelu(m: Match, new: Builder) -> Value:
-    """Fuse the bias in front of a Gelu: into BiasGelu, or into FastGelu for the approximation with tanh.
+    """Fuse the bias before a Gelu: into BiasGelu, or into FastGelu for the tanh approximation.
 
-    Right because both compute the Gelu of x + bias by their text, with one number of the bias for each element of the
-    last axis. fuse-gelu and fuse-gelu-tanh come first, which make a Gelu of what is written out. A bias that a Gemm
-    adds costs nothing, and stays there.
+    Right because both are defined as the Gelu of x + bias, with one bias element per element of the last axis. Run
+    fuse-gelu and fuse-gelu-tanh first, which create the Gelu. A bias that a Gemm adds costs nothing and stays.
 
     Example:
         # target: ort-cpu

@@ -74,11 +74,11 @@ def _activation(node: Node, m: Match) -> dict[str, object]:
 
 
 def _require_sum(m: Match, sums: str) -> None:
-    m.require(sums != "none", "sums stay by the option 'sums'")
+    m.require(sums != "none", "the option 'sums' keeps sums")
     dims = m.z.shape
     m.require(dims is not None and None not in dims and dims == m.c.shape, "the sum may be broadcast")
     m.require(sums == "all" or m.b is not None, "a sum without a bias is not computed in blocks of channels")
-    m.require(sums == "all" or _is_blocked(m.z), "what is added is not in blocks of channels")
+    m.require(sums == "all" or _is_blocked(m.z), "the addend is not in blocks of channels")
 
 
 def _is_blocked(value: Value) -> bool:

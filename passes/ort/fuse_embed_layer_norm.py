@@ -30,7 +30,7 @@ class Embedding:
 def fuse_embed_layer_norm(m: Match, new: Builder) -> Value:
     """Fuse the sum of two or three embeddings and the LayerNormalization over it into EmbedLayerNormalization.
 
-    Right because that is what com.microsoft::EmbedLayerNormalization computes by its text: rows of a table of words, of
+    Right because this is the definition of com.microsoft::EmbedLayerNormalization: rows of a table of words, of
     one of positions and, if there is one, of one of segments, their sum normalized over the last axis. That sum is its
     third output, which takes the place of the sum where others read it. Positions that count from 0 are those that the
     operator takes by itself; others are its input, whatever they are computed from. Segments that are all 0 add the
@@ -104,7 +104,7 @@ def _embedding(total: Value) -> Embedding:
     dims, add = total.shape, total.producer
     known = dims is not None and len(dims) == 3 and None not in dims and isinstance(dims[-1], int) and dims[-1] > 0
     if add is None or add.op != "Add" or dims is None or not known:
-        raise Refusal("what is normalized is no sum of three dims with a known number of channels")
+        raise Refusal("the normalized value is not a sum of rank 3 with a known number of channels")
     parts: list[Value] = []
     pending = [add.required_input(1), add.required_input(0)]
     while pending:

@@ -40,7 +40,7 @@ def fuse_matmul_integer(m: Match, new: Builder) -> Value:
     columns = _columns(m)
     if m.root.op == "Add":
         bias: Value = m.bias
-        m.require(bias.static_shape == (columns,) and columns > 1, "what is added is not one number for each column")
+        m.require(bias.static_shape == (columns,) and columns > 1, "the addend is not one number for each column")
         made = m.node("r")
         places = 5 if made.op == DYNAMIC else 7
         inputs = [*made.inputs, *[None] * places][: places - 1]

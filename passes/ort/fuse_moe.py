@@ -92,14 +92,16 @@ def fuse_moe(m: Match, new: Builder) -> Value:
     experts, inner, width = _sizes(m)
     k = m.k.scalar
     m.require(isinstance(k, int) and m.node("top").attr("largest"), "the number of experts is not constant")
-    m.require(m.logits.rank == 2 and m.logits.shape[1] == experts, "the router chooses among others than the experts")
+    m.require(
+        m.logits.rank == 2 and m.logits.shape[1] == experts, "the router does not choose among exactly these experts"
+    )
     m.require(m.bound("w") is None or m.node("t").attr("keepdims"), "the weights are not divided by their sum")
     one = (1,) if m.node("g1").op == "GatherND" else ()
     shapes = {"u": (1, width), "r": (k, width), "c": (width, 1), "q1": (2 * inner,), "e": (inner, 1), "q2": (width,)}
     more = {"gate": (inner,), "d": (1,), "b": (k, width), "i": one, "m1": (2 * inner, 1), "m2": (width, 1)}
     for name, dims in {**shapes, **more}.items():
         found = getattr(m, name).shape
-        m.require(found is not None and found[1:] == dims, "the rows and experts are arranged in another way")
+        m.require(found is not None and found[1:] == dims, "the rows and experts have another layout")
     rows = m.x.shape
     m.require(rows is not None and m.r.shape[0] == rows[0], "the rows are copied as a whole")
     m.require(m.middle.elements in ((1,), (-2,)), "the results are not summed over the experts of a row")
@@ -127,7 +129,7 @@ def _sizes(m: Match) -> tuple[int, int, int]:
     gathers = [m.node(name) for name in ("g1", "g2")]
     same = gathers[0].op == gathers[1].op and not any(node.attr("axis") or node.attr("batch_dims") for node in gathers)
     if outer != (experts, 2 * hidden, width) or not same:
-        raise Refusal("the two layers of an expert do not fit each other")
+        raise Refusal("the two layers of an expert do not match")
     return experts, hidden, width
 
 

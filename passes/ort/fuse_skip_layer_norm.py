@@ -13,7 +13,7 @@ from ._sums import skip_norm
 def fuse_skip_layer_norm(m: Match, new: Builder, *, always: bool = False) -> Value:
     """Fuse the sum of a residual connection and the LayerNormalization over it into SkipLayerNormalization.
 
-    Right because that is what com.microsoft::SkipLayerNormalization computes by its text: the norm of input + skip +
+    Right because this is the definition of com.microsoft::SkipLayerNormalization: the norm of input + skip +
     bias over the last axis, and that sum as its fourth output, which takes the place of the sum where others read it.
     The kernel of ONNX Runtime 1.32 takes two or three dims; the skip has those of the input or, next to three, 1 or no
     dim of the batch. A bias is one number for each channel, added to either summand or to the sum, in an Add that
@@ -33,7 +33,7 @@ def fuse_skip_layer_norm(m: Match, new: Builder, *, always: bool = False) -> Val
         }
 
     Options:
-        always: Fuse where the target prefers the sum and the norm apart too, as ort-cpu does.
+        always: Fuse where the target prefers separate nodes for the sum and the norm too, as ort-cpu does.
     """
     m.require(not any(value.is_used for value in m.root.outputs[1:]), "the mean or the deviation is read too")
     return skip_norm(m, new, "com.microsoft::SkipLayerNormalization", m.shift, always=always)

@@ -15,7 +15,7 @@ NORMS = (
 def fuse_skip_rms_norm(m: Match, new: Builder, *, always: bool = False) -> Value:
     """Fuse the sum of a residual connection and the RMS norm over it into SkipSimplifiedLayerNormalization.
 
-    Right because that is what com.microsoft::SkipSimplifiedLayerNormalization computes by its text: the RMS norm of
+    Right because this is the definition of com.microsoft::SkipSimplifiedLayerNormalization: the RMS norm of
     input + skip + bias over the last axis, and that sum as its fourth output. What it takes is as in
     fuse-skip-layer-norm. fuse-rms-norm comes first: it makes RMSNormalization, and before opset 23 BranchwiseRMSNorm,
     from norms that are written out.
@@ -34,6 +34,6 @@ def fuse_skip_rms_norm(m: Match, new: Builder, *, always: bool = False) -> Value
         }
 
     Options:
-        always: Fuse where the target prefers the sum and the norm apart too, as ort-cpu does.
+        always: Fuse where the target prefers separate nodes for the sum and the norm too, as ort-cpu does.
     """
     return skip_norm(m, new, SIMPLIFIED, None, always=always)

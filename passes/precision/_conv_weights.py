@@ -38,7 +38,7 @@ class ConvQuantizer:
         kind = weight.dtype.numpy()
         first = _OPSETS[kind.name]
         if node.opset < first:
-            raise Refusal(f"DequantizeLinear takes such weights from opset {first} on")
+            raise Refusal(f"DequantizeLinear supports such weights since opset {first}")
         channels = weight.static_shape[axis]
         each = kind.itemsize + (0 if self.symmetric else 1)
         new.require(

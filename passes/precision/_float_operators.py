@@ -225,10 +225,10 @@ def _weight(
         array = array - given
     for factor in factors:
         along = depth_axis is not None and factor.ndim >= -depth_axis and factor.shape[depth_axis] != 1
-        new.require(not along or factor.size == 1, "a factor does not lie along the channels of the result")
+        new.require(not along or factor.size == 1, "a factor is not along the channels of the result")
         array = array * factor
     if array.shape != integers.static_shape:
-        raise Refusal("a factor does not lie along the channels of the result")
+        raise Refusal("a factor is not along the channels of the result")
     return array.astype(np.float32)
 
 

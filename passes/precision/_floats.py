@@ -110,7 +110,7 @@ class Floats:
         known = self.known(node, value, given, new)
         if known is not None:
             return known
-        new.require(given.scale.scalar is not None, "integers that are computed have more than one scale")
+        new.require(given.scale.scalar is not None, "computed integers have more than one scale")
         return new.node("DequantizeLinear", value, given.scale, given.zero_point)
 
     def known(self, node: Node, value: Value, given: Parameters, new: Builder) -> Value | None:

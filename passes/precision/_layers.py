@@ -67,10 +67,10 @@ def _multiply_channels(node: Node, dynamic: Dynamic, new: Builder) -> Value:
 def look_up(node: Node, dynamic: Dynamic, new: Builder) -> Value:
     """Gather rows of integers, and the scale of each row."""
     table, indices = node.required_input(0), node.required_input(1)
-    new.require(node.attr("axis", 0) in (0, -(table.rank or 0)), "what is gathered are not rows")
+    new.require(node.attr("axis", 0) in (0, -(table.rank or 0)), "the gathered values are not rows")
     new.require((table.size or 0) > (table.static_shape or (0,))[0], "a row is one number")
     readers = table.consumers
-    new.require(all(reader.op == "Gather" for reader in readers), "the table is read by something else, so it stays")
+    new.require(all(reader.op == "Gather" for reader in readers), "the table has other consumers")
     # Nothing is multiplied in 8 bits here, so all of the range is used whatever the CPU.
     quantized = dynamic.weight(node, table, (0,), new, layout="rows", kind=integer_type("int8"))
     rows = new.node("Gather", quantized.integers, indices)

@@ -46,7 +46,7 @@ _DIVIDING = {"Div": 1, "Log": 0, "Reciprocal": 0}
 """Operators with an input that must not become 0, and its place."""
 
 
-KEPT = "it is to stay in float32"
+KEPT = "it is excluded and stays in float32"
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,9 @@ class Narrowing:
         limit = 2**self.format.digits
         new.require(not read, f"it computes with integers, which {name} holds up to {limit} only")
         running = node in self.running_sums
-        new.require(not running, f"it sums up over iterations, of which {name} loses what is small next to the sum")
+        new.require(
+            not running, f"it sums up over iterations, in which {name} loses addends that are small relative to the sum"
+        )
         for value in _narrowed(candidate):
             self._check_weight(new, value)
             large = value in self.very_large and value not in candidate.ranges

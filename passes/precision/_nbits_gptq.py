@@ -61,7 +61,7 @@ class Calibrated:
         """Return the tensors of the quantized weight of a product."""
         weight = product.weight
         if product.node.scope is not self.graph.main:
-            raise Refusal("the data are not those of the main graph, so that they are not recorded")
+            raise Refusal("the data is not from the main graph and is not recorded")
         self._prepare()
         return self._tensors(self._wanted[weight, scheme], None)
 

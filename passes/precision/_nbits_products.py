@@ -104,9 +104,9 @@ def read_table(node: Node) -> Weight:
     """Read the table that a Gather takes rows from; refuse other Gathers."""
     table = node.required_input(0)
     if table.tensor is None:
-        raise Refusal("what is gathered from is not constant")
+        raise Refusal("the gathered tensor is not constant")
     if table.rank != 2 or node.attr("axis") not in (0, -2):
-        raise Refusal("what is gathered are not the rows of a matrix")
+        raise Refusal("the gathered values are not rows of a matrix")
     weight = Weight(table, turned=True)
     _require_type(node, weight)
     return weight

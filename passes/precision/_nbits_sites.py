@@ -79,7 +79,7 @@ class Quantizer:
         self._require_gain(weight, scheme)
         if self.is_standard:
             new.require(
-                node.opset >= _FIRST_OPSETS["block_size"], "DequantizeLinear takes rows of blocks from opset 21 on"
+                node.opset >= _FIRST_OPSETS["block_size"], "DequantizeLinear supports blocks in rows since opset 21"
             )
         parts = self._values(node, weight, self._remembered(weight, scheme, flat=True), new)
         make = self._standard_gather if self.is_standard else self._gather_block_quantized
@@ -120,7 +120,7 @@ class Quantizer:
         blocks = "whole columns" if scheme.block == weight.rows else "block_size"
         first = max(_FIRST_OPSETS.get(what, 0) for what in (scheme.bits, blocks, scheme.scale_type))
         if node.opset < first:
-            raise Refusal(f"DequantizeLinear takes such weights from opset {first} on")
+            raise Refusal(f"DequantizeLinear supports such weights since opset {first}")
 
     # The weights
 

@@ -47,7 +47,7 @@ def _gather(node: Node, new: Builder) -> tuple[Value, ...]:
     table, scales = node.required_input(0), _constant(node, 2, new)
     rank, block = table.rank or 0, int(node.attr("block_size", 128))
     axes = int(node.attr("gather_axis", 0)) % max(rank, 1), int(node.attr("quantize_axis", 1)) % max(rank, 1)
-    new.require(rank == 2 and axes == (0, 1), "what is gathered are not rows of a matrix in blocks")
+    new.require(rank == 2 and axes == (0, 1), "the gathered values are not rows of a matrix in blocks")
     array = _constant(node, 0, new)
     zero = None if node.input(3) is None else _constant(node, 3, new)
     if table.dtype == data_type("uint8"):

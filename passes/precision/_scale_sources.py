@@ -10,8 +10,8 @@ from surgery import Node, Refusal, Value
 
 from ._scales import Operand, along, groups_of, operand
 
-SHARED = "something else reads the activation too"
-NO_SOURCE = "nothing that computes the activation can take the factors"
+SHARED = "the activation has other consumers"
+NO_SOURCE = "no producer of the activation can absorb the factors"
 
 NORMALIZATIONS = {
     "LayerNormalization": (1, 2),

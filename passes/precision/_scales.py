@@ -95,7 +95,7 @@ def operand(
     if tensor is None:
         raise Refusal("a weight or another parameter is not constant")
     if tensor.dtype.name != "FLOAT":
-        raise Refusal("a weight or another parameter is not of float32")
+        raise Refusal("a weight or another parameter is not float32")
     if not tensor.size:
         raise Refusal("a weight or another parameter is empty")
     return Operand(node, position, tuple(view), tuple(spread), is_divided)
@@ -167,7 +167,7 @@ def rounded_factors(factors: Array, *, powers_of_two: bool) -> Array:
     if powers_of_two:
         logs = np.rint(logs)
     if np.ptp(logs) < np.log2(EVEN):
-        raise Refusal("the channels are even already")
+        raise Refusal("the channels are already balanced")
     return np.exp2(logs).astype(np.float32).astype(np.float64)
 
 

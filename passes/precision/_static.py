@@ -106,7 +106,7 @@ class Quantizer:
     def _set_constants(self, unit: Unit, position: int, data: Affine, new: Builder) -> None:
         node, weight = unit.node, unit.node.required_input(position)
         axis = unit.axis if self.scheme.per_channel else None
-        new.require(axis is None or node.opset >= PER_CHANNEL, "before opset 13 all of a weight has one scale")
+        new.require(axis is None or node.opset >= PER_CHANNEL, "before opset 13 a weight has a single scale")
         data_scale = float(data.scale.item())
         bias = None if unit.bias is None else _vector(node.required_input(unit.bias), weight, unit.axis)
         made = self._weight(unit, weight, axis, bias, data_scale)

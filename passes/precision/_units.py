@@ -91,7 +91,7 @@ def read(node: Node) -> Unit:
 
 def _require_float(value: Value) -> None:
     if value.dtype is None or value.dtype.name != "FLOAT":
-        raise Refusal("an operand is not of float32")
+        raise Refusal("an operand is not float32")
 
 
 def _conv(node: Node) -> Unit:
@@ -133,7 +133,7 @@ def _weight(node: Node) -> Value:
     if data.is_constant:
         raise Refusal("both operands are constant; fold them first")
     if weight.dtype is None or weight.dtype.name != "FLOAT":
-        raise Refusal("the weight is not of float32")
+        raise Refusal("the weight is not float32")
     if not weight.size:
         raise Refusal("the weight is empty")
     return weight

@@ -46,7 +46,7 @@ class Found:
 def correct_bias(
     graph: Graph, *, reference: FilePath, nodes: NodeSelector | None = None, exclude: NodeSelector | None = None
 ) -> None:
-    """Shift biases so that the channels of each Conv and product have the means that float weights give them.
+    """Adjust biases so that the channels of each Conv and product have the same means as with float weights.
 
     What rounding or pruning of weights, and rounding of activations, does to a sum of many products has a mean that is
     not zero, and layers after it add up such shifts (Nagel et al. 2019, Data-Free Quantization Through Weight
@@ -89,14 +89,14 @@ def correct_bias(
             shift = shifts[node.outputs[0].name]
             new.require(shift is not None, "the means are not finite, or nothing was recorded")
             assert shift is not None
-            new.require(shift.any(), "the means are those of the reference")
+            new.require(shift.any(), "the means already match the reference")
             _correct(one, shift, new)
 
 
 def _read(node: Node, layer: Node, addend: Value | None, values: dict[str, Value]) -> Found:
     """Return where the bias of a layer is added, how its mean is known, and what it reads."""
     if node.outputs[0].dtype not in (None, layer.required_input(1).dtype):
-        raise Refusal("the result is of another type than that of the reference")
+        raise Refusal("the result and the reference have different types")
     means = read_layer(layer, addend)
     data = values.get(layer.required_input(0).name)
     if data is None and node.op == layer.op:
@@ -181,7 +181,7 @@ def _correct(found: Found, shift: Array, new: Builder) -> None:
     assert scale is not None
     limits = np.iinfo(held.constant.dtype)
     steps = np.rint(shift / scale.astype(np.float64)).reshape(held.constant.shape)
-    new.require(steps.any(), "the means are those of the reference")
+    new.require(steps.any(), "the means already match the reference")
     integers = np.clip(held.constant.astype(np.float64) - steps, limits.min, limits.max).astype(held.constant.dtype)
     operands = [new.constant(integers, held.name), *dequantize.inputs[1:]]
     new.set_input(node, position, new.node(dequantize.op, *operands, attributes=dequantize.attributes))

@@ -19,13 +19,13 @@ def dequantize(
 ) -> None:
     """Turn quantized operators, weights and activations back into float.
 
-    For hardware without integer kernels, or to quantize in another way when the float model is lost. Weights get the
-    values that their integers stand for, which are not those that were rounded. Activations are no longer rounded, so
-    results differ by the noise that the rounding had added.
+    For hardware without integer kernels, or to requantize a model whose float version is lost. Weights get the values
+    of their integers, not those before rounding. Activations are no longer rounded, so results differ by the rounding
+    noise.
 
-    A pair of QuantizeLinear and DequantizeLinear also keeps numbers within the range of its integers; quantizers leave
-    out a Relu where the zero point does its work. So a Clip to that range takes the place of a pair, unless what is
-    before it has these bounds already.
+    A pair of QuantizeLinear and DequantizeLinear also keeps numbers within the range of its integers; quantizers omit a
+    Relu if the zero point has the same effect. So a pair is replaced by a Clip to that range, unless the value already
+    has these bounds.
 
     What is converted: DequantizeLinear of constants, pairs of QuantizeLinear and DequantizeLinear with the same
     parameters, also with operators such as Reshape or MaxPool in between; QLinearConv, QLinearMatMul and operators of

@@ -16,10 +16,10 @@ BETWEEN = frozenset({*MOVING, "Clip", "Relu"})
 def drop_needless_qdq(graph: Graph) -> None:
     """Remove each QuantizeLinear with its DequantizeLinear where no operator on integers needs the rounding.
 
-    A pair makes a runtime compute in integers what stands right before or after it. Where it stands between operators
-    that are computed in float32 it costs time and accuracy, as around an Add all of whose neighbours were left in
-    float32 to keep a budget. A pair directly after another one of the same scale and zero point rounds nothing, and
-    goes, too. Pairs around constants stay, and those whose integers something else reads.
+    A pair makes a runtime compute the adjacent operators in integers. Between operators that are computed in float32,
+    it costs time and accuracy, as around an Add whose neighbors all stay in float32 because of the budget. A pair
+    directly after another one with the same scale and zero point rounds nothing and is removed, too. Pairs around
+    constants stay, and so do those whose integers have other consumers.
 
     Example:
         g (float[N] x) => (float[N] y) <float s = {0.1}, uint8 z = {128}> {
@@ -39,10 +39,10 @@ def drop_needless_qdq(graph: Graph) -> None:
             value = quantize.required_input(0)
             new.require(not value.is_constant, "the rounded value is constant")
             new.require(not quantize.outputs[0].is_output, "the integers are an output of the graph")
-            new.require(all(reader.op in DEQUANTIZE for reader in readers), "something else reads the integers")
+            new.require(all(reader.op in DEQUANTIZE for reader in readers), "the integers have other consumers")
             same = all(_parameters(reader) == _parameters(quantize) for reader in readers)
             new.require(same, "the integers are dequantized with another scale")
-            new.require(_repeats(quantize) or quantize not in needed, "an operator on integers needs it")
+            new.require(_repeats(quantize) or quantize not in needed, "an integer operator needs it")
             for reader in readers:
                 new.replace(reader.outputs[0], value)
 

@@ -54,13 +54,13 @@ def equalize_layers(
     exclude: NodeSelector | None = None,
     powers_of_two: bool = False,
 ) -> None:
-    """Give the channels between two layers scales with which the weights of both have even ranges.
+    """Rescale the channels between two layers so that the weights of both have balanced ranges.
 
     Between a Conv, ConvTranspose, Gemm or MatMul and the ones that read its result, directly or through Identity, Relu,
     LeakyRelu, PRelu or pooling, each channel can be divided by any s > 0 in the first and multiplied by s in the second
     layer. With s = sqrt(r1 / r2), r1 and r2 being the largest weights of the channel in both, the ranges are the same
     (Nagel et al. 2019, Data-Free Quantization Through Weight Equalization and Bias Correction). Along a chain of layers
-    this is repeated until all are even. The results are those of before but for rounding.
+    this is repeated until all are even. The results change only by rounding.
 
     Needs no data. Weights that have one scale for the whole tensor lose much less afterwards, above all those of
     depthwise convolutions, whose channels differ by orders of magnitude. With a scale for each channel there is little

@@ -44,7 +44,7 @@ def prune_weights(
     exclude: NodeSelector | None = None,
     min_size: Size = 4096,
 ) -> None:
-    """Set the weights of least magnitude to zero, or take whole channels out of layers.
+    """Set the weights of smallest magnitude to zero, or remove whole channels of layers.
 
     Zeros by themselves make a file compress better, and feed runtimes with sparse kernels: `2:4`, two zeros in each
     four weights that are summed up, is what GPUs since Ampere compute at twice the rate. ONNX Runtime on a CPU is as
@@ -55,7 +55,7 @@ def prune_weights(
     sums over it. Where another operator reads it, such as the Add of a residual connection, or the caller does, its
     weights and its bias become zero instead.
 
-    Nothing is trained here: from a sparsity of 0.2 or so on most models need fine-tuning afterwards. Set a budget.
+    There is no training: from a sparsity of about 0.2 on, most models need fine-tuning afterwards. Set a budget.
 
     Options:
         sparsity: The share of each weight, or of its channels, that goes; 0.5 for 2:4.
@@ -72,7 +72,7 @@ def prune_weights(
     if not 0 < sparsity < 1:
         raise UsageError(f"a sparsity of {sparsity:g} is not between 0 and 1")
     if pattern == "2:4" and sparsity != 0.5:
-        raise UsageError("two of four weights are a sparsity of 0.5", todo="leave the sparsity out")
+        raise UsageError("two of four weights are a sparsity of 0.5", todo="omit the sparsity")
     for node in chosen(graph, ops, nodes, exclude):
         with graph.site(node) as new:
             layer = _layer(node, new)
@@ -106,7 +106,7 @@ def _prune_elements(layer: Layer, sparsity: float, pattern: str, new: Builder) -
         pruned = two_of_four(array, layer.depth)
     else:
         pruned = least(array, sparsity)
-    new.require(not np.array_equal(pruned, array), "the weight has as many zeros already")
+    new.require(not np.array_equal(pruned, array), "the weight already has that many zeros")
     new.set_input(layer.node, layer.position, new.constant(pruned, f"{layer.weight.name}_pruned"))
 
 
@@ -131,6 +131,6 @@ def _prune_channels(layer: Layer, sparsity: float, new: Builder) -> None:
     if bias is not None and own and bias.constant is not None:
         made.append((2, bias, zeroed(bias.constant, gone, -1)))
     changed = [not np.array_equal(zeros, value.constant) for _, value, zeros in made if value.constant is not None]
-    new.require(any(changed), "the channels are zero already")
+    new.require(any(changed), "the channels are already zero")
     for position, value, zeros in made:
         new.set_input(node, position, new.constant(zeros, f"{value.name}_pruned"))

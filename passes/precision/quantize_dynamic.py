@@ -32,16 +32,16 @@ def quantize_dynamic(
     reduce_range: bool | None = None,
     min_size: Size = 65536,
 ) -> None:
-    """Hold the weights of matrix products in 8 bits, and quantize what they are multiplied by at run time.
+    """Quantize the weights of matrix products to 8 bits, and their other operands at run time.
 
-    Needs no calibration data: DynamicQuantizeLinear takes the range of each tensor as it comes. The product is a
+    Needs no calibration data: DynamicQuantizeLinear measures the range of each tensor at run time. The product is a
     MatMulInteger with a scale for each column, in the form that ONNX Runtime fuses into one kernel. On CPUs with
     VNNI or AMX it is 2 to 3 times as fast as in float32 where there are some rows to multiply; small weights are not
-    worth it. What is lost is mostly the rounding of the data, to 255 steps of the range of the whole tensor: a
+    worth it. Most of the loss comes from rounding the data to 255 steps over the range of the whole tensor: a
     model whose activations have outliers needs `exclude`, or static quantization.
 
-    Weights of batches, transposed ones and those that stand on the left are taken too, alpha is folded into the
-    scales, and products that read the same value share one DynamicQuantizeLinear.
+    Batched, transposed and left-hand weights are supported, alpha is folded into the scales, and products that read the
+    same value share one DynamicQuantizeLinear.
 
     Options:
         ops: The operators. PointwiseConv is a Conv that multiplies the channels of each place by a matrix. It becomes a
@@ -52,10 +52,11 @@ def quantize_dynamic(
         nodes: The nodes to quantize, all by default.
         exclude: Nodes that stay in float32.
         weight_type: int8 with the zero point 0, or uint8 with zero points.
-        per_channel: One scale for each output channel, rather than for the whole weight; no slower.
+        per_channel: One scale per output channel instead of one per weight; not slower.
         reduce_range: Use 7 bits of the weights, since on x86 CPUs without VNNI sums of two products of uint8 and int8
             saturate at 16 bits. By default the installed ONNX Runtime is tried, and where it saturates, scales are as
-            large as neighbouring weights need: less is lost, but the result is for such CPUs only if made on one.
+            large as neighbouring weights need: this loses less, but the result suits such CPUs only if it is made on
+            one.
         min_size: The bytes of the smallest weight to quantize.
 
     Example:
@@ -93,7 +94,7 @@ def _quantize(node: Node, dynamic: Dynamic, min_size: int, new: Builder) -> None
 
 def _require_worth(weight: Value, min_size: int, new: Builder) -> None:
     tensor = weight.tensor
-    new.require(tensor is not None and weight.dtype == data_type("float"), "the weight is not of float32")
+    new.require(tensor is not None and weight.dtype == data_type("float"), "the weight is not float32")
     new.require(weight.size, "the weight is empty")
     new.require(tensor is not None and tensor.nbytes >= min_size, "the weight is smaller than min_size")
 

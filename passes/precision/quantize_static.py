@@ -28,36 +28,38 @@ def quantize_static(
     correct_bias: bool = True,
     min_size: Size = 0,
 ) -> None:
-    """Put QuantizeLinear and DequantizeLinear around operators, so that a runtime computes them in integers.
+    """Insert QuantizeLinear and DequantizeLinear around operators, so that a runtime computes them in integers.
 
-    The ranges of activations are measured on calibration data, so nothing is left to do at run time but to round. ONNX
-    Runtime turns a Conv, a Gemm or a MatMul between such pairs into one kernel on integers, and so it does with Add,
-    Mul, Concat, pooling and others that connect them; these are quantized only where all around them is. On a CPU with
-    VNNI a convolutional network is about three times as fast as in float32.
+    The ranges of activations are measured on calibration data, so run time only needs rounding. ONNX Runtime turns a
+    Conv, a Gemm or a MatMul between such pairs into one kernel on integers, and also Add, Mul, Concat, pooling and
+    other operators between them; these are quantized only if all their neighbors are. On a CPU with VNNI a
+    convolutional network is about three times as fast as in float32.
 
-    A Relu or a Clip after an operator goes into the range of its result. What only moves elements, such as MaxPool,
-    Reshape, Transpose or Split, passes integers on with their scale. The result of a matrix product stays in float32
-    unless something quantized reads it. Biases become int32. Each operator is a site, and adds only pairs that are not
-    there yet, so any of them can be left in float32; then `drop-needless-qdq` takes away pairs that no operator needs.
+    A Relu or a Clip after an operator goes into the range of its result. Operators that only move elements, such as
+    MaxPool, Reshape, Transpose or Split, propagate integers with their scale. The result of a matrix product stays in
+    float32 unless something quantized reads it. Biases become int32. Each operator is a site and adds only missing
+    pairs, so any of them can stay in float32; `drop-needless-qdq` then removes pairs that no operator needs.
 
     Options:
         ops: The operators to quantize.
         nodes: The nodes to quantize, all by default.
         exclude: Nodes that stay in float32.
-        activation_type: The type of activations. uint8 is the fastest with int8 weights on x86; int8 is what other
-            hardware takes. 16 bits, for accuracy, need opset 21; before it they are written with operators of
-            com.microsoft. ONNX Runtime computes them in float32.
+        activation_type: The type of activations. uint8 is the fastest with int8 weights on x86; other hardware needs
+            int8. 16 bits, for accuracy, need opset 21; before it they are written with operators of com.microsoft. ONNX
+            Runtime computes them in float32.
         weight_type: The type of weights, which are symmetric around their zero point.
-        per_channel: One scale for each output channel of a weight, rather than for all of it; no slower.
-        symmetric: Put the zero point of activations in the middle, as some accelerators need it. A Relu then stays.
+        per_channel: One scale per output channel instead of one per weight; not slower.
+        symmetric: Place the zero point of activations in the middle of the range, as some accelerators require. A Relu
+        then stays.
         reduce_range: Use 7 bits of the weights, since on x86 CPUs without VNNI sums of two products of uint8 and int8
             saturate at 16 bits. By default the installed ONNX Runtime is tried, and where it saturates, scales are as
-            large as neighbouring weights need: less is lost, but the result is for such CPUs only if made on one.
-        method: How the range of an activation is chosen. `mse` makes the mean squared error of rounding and clipping
-            least, `minmax` covers all that was seen, `moving` averages the extents over sets of inputs, `percentile`
-            cuts off the same share at both ends, `entropy` keeps most of the information.
+            large as neighbouring weights need: this loses less, but the result suits such CPUs only if it is made on
+            one.
+        method: How the range of an activation is chosen. `mse` minimizes the mean squared error of rounding and
+            clipping, `minmax` covers all recorded values, `moving` averages the extents over sets of inputs,
+            `percentile` cuts off the same share at both ends, `entropy` keeps most of the information.
         percentile: The share of the elements, in percent, that the method `percentile` covers.
-        correct_bias: Take from biases what rounding the weights adds to the mean of each channel.
+        correct_bias: Correct biases for the change of the channel means that rounding the weights causes.
         min_size: The bytes of the smallest weight to quantize.
 
     Example:
@@ -83,7 +85,7 @@ def quantize_static(
         with graph.site(node) as new:
             if isinstance(unit, Refusal):
                 raise unit
-            new.require(node in kept, "what it reads, or what reads it, is not in integers")
+            new.require(node in kept, "its producer or consumer does not compute in integers")
             quantizer.quantize(unit, new)
 
 

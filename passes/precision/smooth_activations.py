@@ -53,25 +53,25 @@ def smooth_activations(
 ) -> None:
     """Move the scale of each channel of an activation into the weights that it is multiplied by.
 
-    In transformers a few channels of an activation are often 10 to 100 times as large as the others. The scale of the
-    whole tensor follows them when it is quantized, and little is left of all other channels. Weights have a range to
-    spare: dividing channel j by s[j] = max|x[j]|^alpha / max|w[j]|^(1 - alpha) and multiplying row j of the weight by
-    it leaves the product as it was (SmoothQuant, Xiao et al. 2022). The results are those of before but for rounding;
-    run it before `quantize-dynamic` or `quantize-static`, which then lose less.
+    In transformers, a few channels of an activation are often 10 to 100 times as large as the others. They determine
+    the scale of the quantized tensor, and the other channels lose precision. Weights have headroom: dividing channel j
+    by s[j] = max|x[j]|^alpha / max|w[j]|^(1 - alpha) and multiplying row j of the weight by it leaves the product as it
+    was (SmoothQuant, Xiao et al. 2022). The results change only by rounding; run it before `quantize-dynamic` or
+    `quantize-static`, which then lose less.
 
-    The division costs nothing at run time. It goes into the constants of what computes the activation: the scale and
-    bias of a normalization, the weight and bias of a Conv, Gemm or MatMul, a constant that is multiplied; also
-    through Relu, LeakyRelu, PRelu, pooling and the addition of a constant. The magnitudes max|x[j]| are measured on
-    calibration data. Products that read the same value share one s, and are one site.
+    The division costs nothing at run time. It is folded into the constants of the operators that compute the
+    activation: the scale and bias of a normalization, the weight and bias of a Conv, Gemm or MatMul, a constant that is
+    multiplied; also through Relu, LeakyRelu, PRelu, pooling and the addition of a constant. The magnitudes max|x[j]|
+    are measured on calibration data. Products that read the same value share one s, and are one site.
 
     Options:
         ops: The operators whose data are smoothed.
         nodes: The nodes whose data are smoothed, all by default.
         exclude: Nodes whose data stay.
-        alpha: How much of the range of the data moves, from 0 to 1. More of it makes the data easier to quantize and
-            the weights harder; 0.5 is good where both are quantized to 8 bits with a scale for each tensor.
-        insert: Put a Mul before the products where nothing can take the division, or something else reads the
-            activation. It costs time at run time.
+        alpha: The share of the range that moves to the weights, from 0 to 1. Larger values make the data easier to
+        quantize and the weights harder; 0.5 is good where both are quantized to 8 bits with a scale for each tensor.
+        insert: Insert a Mul before the products if no producer can absorb the division, or the activation has other
+        consumers. This costs run time.
         powers_of_two: Round s to powers of two, with which the results keep every bit unless numbers become denormal.
 
     Example:

@@ -36,7 +36,7 @@ def reshape_target(node: Node, source: Value | None = None) -> list[Extent]:
     """
     wanted, made = known_elements(node.required_input(1)), node.outputs[0].shape
     if COPY in wanted and (node.attr("allowzero") or source is not None):
-        raise Refusal("an extent of 0 is asked for")
+        raise Refusal("an extent of 0 is requested")
     data = (source or node.required_input(0)).shape
     before = [*(data or ()), *[None] * len(wanted)][: len(wanted)]
     target = [COPY if isinstance(item, str) and item == dim else item for item, dim in zip(wanted, before)]
@@ -44,7 +44,7 @@ def reshape_target(node: Node, source: Value | None = None) -> list[Extent]:
     if not moved:
         return target
     if any(dim in (0, None) if item == COPY else item == 0 for item, dim in zip(target, before)):
-        raise Refusal("the result may be empty, which leaves -1 open")
+        raise Refusal("the result may be empty, so -1 would be ambiguous")
     place = _place_to_infer(target, moved)
     if INFER in target and place != target.index(INFER):
         given = target.index(INFER)

@@ -11,11 +11,10 @@ Dims = tuple[int | str | None, ...]
 def infer_shapes(graph: Graph) -> None:
     """Declare the inferred type and shape of each intermediate value.
 
-    Right because a declaration computes nothing. Extents are numbers, or expressions in the names of dims that the
-    model has, such as "2*batch"; the contents of shape tensors count. A dim of which only the run can tell, as the
-    result of NonZero, is left open. What is declared already stays, but for a name or an open dim that turns out
-    to be a number; where a declaration is wrong it stays too. Inputs and outputs of graphs are not touched,
-    nor are the bodies of functions, which differ from call to call.
+    Right because a declaration does not compute anything. Extents are numbers, or expressions in the names of dims that
+    the model has, such as "2*batch"; the contents of shape tensors count. A dim that is only known at run time, as of
+    NonZero, is left unknown. Existing declarations stay, even wrong ones, except that a symbolic or unknown dim may
+    become a number. Inputs and outputs of graphs are not changed, nor are function bodies, which differ between calls.
 
     Example:
         g (float[batch,2,3] x) => (float[batch,n] y) <int64[2] s = {0, -1}>

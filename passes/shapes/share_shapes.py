@@ -38,10 +38,10 @@ class Demand:
 def share_shapes(graph: Graph) -> None:
     """Compute each shape and dim once, from the graph inputs if possible, with the fewest nodes.
 
-    Right because two extents of the same name, or the same expression in such names, are equal in every run. What
-    reads a shape that is computed gets it anew: by one Shape for neighbouring extents of one tensor, by a Concat
-    with the numbers between; a Reshape or an Expand reads 0, -1 or 1 for what need not be computed. All of it is
-    done at once, or nothing when it takes no fewer nodes. Bodies of functions stay, for their inputs differ.
+    Right because two extents of the same name, or the same expression in such names, are equal in every run. Computed
+    shapes are rebuilt: by one Shape for adjacent extents of one tensor, joined by a Concat with constants; a Reshape or
+    an Expand reads 0, -1 or 1 for dims that need no computation. The rewrite is applied as a whole, and only if it
+    needs fewer nodes. Function bodies stay, because their inputs differ.
 
     Example:
         g (float[batch,seq] x, float[n] v) => (float[batch,seq] y, float[batch,n] z)
@@ -68,7 +68,7 @@ def share_shapes(graph: Graph) -> None:
         for demand in sharing.demands:
             maker.meet(demand)
         gain = len(sharing.computing) - len(sharing.kept) - len(maker.made)
-        new.require(gain > 0, "the shapes are computed by the fewest nodes already")
+        new.require(gain > 0, "the shapes are already computed by the fewest nodes")
 
 
 class _Sharing:

@@ -12,9 +12,9 @@ from ._targets import expand_target
 def simplify_expands(graph: Graph) -> None:
     """Remove an Expand whose consumers broadcast to the same shape without it; otherwise shorten its shape.
 
-    Right because an operator such as Add expands its inputs itself: the other inputs alone must have the extents
-    that the result has now, there or further on, where only elementwise operators stand between. An Expand that
-    stays reads 1 for each extent that the input already has, which makes most computed shapes constant.
+    Right because operators such as Add broadcast their inputs: the other inputs alone must have the extents that the
+    result has now, there or downstream through elementwise operators only. An Expand that stays reads 1 for each extent
+    that the input already has, which makes most computed shapes constant.
 
     Example:
         g (float[batch,1] mask, float[batch,seq] x) => (float[batch,seq] y)

@@ -11,11 +11,10 @@ from ._targets import reshape_target, reshaped
 def simplify_reshapes(graph: Graph) -> None:
     """Replace a computed target shape of a Reshape by a constant, with 0 and -1 for dynamic dims.
 
-    Right because the elements of the computed shape are followed through the nodes that compute it: an element
-    that is the extent of the input at the same place is written 0, and one more may be written -1, as the number of
-    elements leaves no other extent for it. Where the input is itself reshaped, the extents before may be the ones
-    to copy: then the Reshape reads that. Where two or more extents are at another place, or one of the others may
-    be 0, the computed shape stays.
+    Right because the elements of the computed shape are followed through the nodes that compute it: an element that
+    equals the input extent at the same position becomes 0, and one more may become -1, because the number of elements
+    determines it. If the input is itself reshaped, its original shape may have the extents to copy; then the Reshape
+    reads that value. If two or more extents change position, or another extent may be 0, the computed shape stays.
 
     Example:
         g (float[batch,seq,12] x) => (float[batch,seq,3,4] y) <int64[2] first = {0, 1}, int64[2] heads = {3, 4}>

@@ -10,14 +10,14 @@ from surgery import Graph, Node, Parity, Value, graph_pass
 def canonical_order(graph: Graph) -> None:
     """Sort nodes, initializers and declared types into an order that depends only on the computation.
 
-    Two files of one model that differ in these orders become equal byte by byte, which keeps version control and
-    caches quiet. Right because every node still stands after what it reads.
+    Files of one model that differ only in these orders become equal byte by byte, which suits version control and
+    caches. Right because every node still comes after its inputs.
 
-    The order is that of a depth-first walk from the outputs, in their order: what the first operand of a node needs,
-    then what its second operand needs, then the node itself. So a value is made shortly before it is read, and few
-    values are alive at a time; an order by depth would keep a value of each branch. What a subgraph captures counts as
-    operands of the node that holds it, after its own. Nodes that no output needs come last, by the names of what they
-    make. Initializers stand in the order in which they are first read, then by name. Takes linear time, but for names.
+    The order is that of a depth-first traversal from the outputs: the dependencies of the first operand of a node, then
+    those of the second, then the node itself. So values are computed shortly before they are read, and few are alive at
+    a time; an order by depth would keep a value of each branch. Values that a subgraph captures count as operands of
+    its node, after its own. Unused nodes come last, ordered by the names of their outputs. Initializers are ordered by
+    their first use, then by name. Takes linear time, except for sorting names.
 
     Example:
         g (float[2] x) => (float[2] y) { b = Exp(x) a = Neg(x) y = Sub(a, b) }

@@ -7,11 +7,11 @@ from surgery import Graph, Parity, graph_pass
 def drop_unused_inputs(graph: Graph, *, keep: tuple[str, ...] = ()) -> None:
     """Remove inputs of the model that are neither read by a node nor an output.
 
-    Right because nothing that a caller gives there has an influence. Callers must not give it any more: a runtime
-    refuses an input that it does not know. With an input goes its default value, if it has one.
+    Right because the values of such inputs have no effect. Callers must no longer pass them, because runtimes reject
+    unknown inputs. The default value of an input is removed with it.
 
     Options:
-        keep: Inputs that stay although nothing reads them, by name.
+        keep: Unused inputs to keep, by name.
 
     Example:
         g (float[2] x, int64 unused) => (float[2] y) { y = Relu(x) }

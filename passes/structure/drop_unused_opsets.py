@@ -9,8 +9,8 @@ from surgery import Graph, Parity, graph_pass
 def drop_unused_opsets(graph: Graph) -> None:
     """Remove opset imports that no node of the model or its functions uses.
 
-    Right because an import only says how the operators of a domain are to be read. The default domain stays
-    imported, for runtimes ask for its version.
+    Right because an import only sets the version of the operators of a domain. The default domain stays imported,
+    because runtimes require its version.
 
     Example:
         <ir_version: 10, opset_import: ["" : 21, "com.acme" : 1]>

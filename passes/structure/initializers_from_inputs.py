@@ -7,12 +7,12 @@ from surgery import Graph, Parity, graph_pass
 def initializers_from_inputs(graph: Graph, *, keep: tuple[str, ...] = ()) -> None:
     """Remove initializers from the inputs of the model, so that callers cannot override them.
 
-    Right for callers that leave these inputs to their defaults. Exporters listed every weight as an input when IR
-    version 3 asked for that; since IR version 4 such a weight is only a default, and nothing can be folded into it
-    or with it. In a model of IR version 3 nothing is done: there it is a constant although it is listed.
+    Right for callers that leave these inputs to their defaults. IR version 3 required exporters to list every weight as
+    an input; since IR version 4, such a weight is only a default value and cannot be folded. Models of IR version 3 are
+    not changed, because there such weights are constants.
 
     Options:
-        keep: Inputs that stay as they are, by name.
+        keep: Inputs that are not changed, by name.
 
     Example:
         g (float[2] x, float[2] w) => (float[2] y) <float[2] w = {1, 2}> { y = Mul(x, w) }

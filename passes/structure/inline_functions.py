@@ -10,14 +10,13 @@ from surgery import Builder, Graph, Node, Parity, graph_pass
 def inline_functions(graph: Graph, *, keep: tuple[str, ...] = (), max_nodes: int = 1_000_000) -> None:
     """Replace calls of model-local functions by their bodies, and remove the functions.
 
-    Right because that is what a call means: operands stand for the inputs of the function, attributes of the call
-    for its parameters, with their defaults where the call gives none. It is not done where the body is written for
-    another version of a domain than the one that holds around the call, for nothing is converted. Calls in
-    subgraphs and in functions that stay are replaced there.
+    Right because this is the definition of a call: operands replace the inputs of the function, and attributes of the
+    call its parameters, or their defaults. Calls are kept if the body uses another version of a domain than the caller,
+    because nothing is converted. Calls in subgraphs and in kept functions are also replaced.
 
     Options:
         keep: Functions whose calls stay, as "domain::name", or all of a domain, as "domain".
-        max_nodes: How many nodes the model may have at most, for calls within calls may come to very many.
+        max_nodes: The maximum number of nodes of the model, because nested calls can multiply them.
 
     Example:
         <ir_version: 10, opset_import: ["" : 21, "local" : 1]>

@@ -11,11 +11,10 @@ _BRANCHES = ("then_branch", "else_branch")
 def inline_if(graph: Graph) -> None:
     """Replace an If by one of its branches if the condition is constant or the branches are the same.
 
-    Right because a branch is evaluated with the values around it, and so are its nodes when they stand next to the
-    If; a random operator is still evaluated once. The condition is known when it is a constant or when it follows
-    from shapes that inference proves; of those an If that goes may make more known. An initializer that a caller can
-    override is not constant. Two branches are the same when they hold the same operators in the same order, with
-    attributes and constants equal by bits.
+    Right because the nodes of a branch compute the same in the surrounding graph; a random operator is still evaluated
+    once. The condition is known if it is a constant or follows from inferred shapes; removing an If may make more
+    shapes known. Overridable initializers are not constant. Two branches are equal if they have the same operators in
+    the same order, with bit-identical attributes and constants.
 
     Example:
         g (float[2] x) => (float[2] y) <bool c = {1}>

@@ -15,15 +15,15 @@ from ._shared import inside_out, known_scalar
 def unroll_loop(graph: Graph, *, max_trips: int = 16, max_nodes: int = 1000) -> None:
     """Unroll a Loop or Scan with a small, known number of iterations.
 
-    Right because the iterations run one after the other, each with the values that the one before it leaves; a
-    random operator is evaluated as often as before. The trip count of a Loop must be a constant, and no iteration may
-    end the loop: the condition is missing or true at first, and in the body it is passed on or constant. A Scan runs
-    as often as its inputs are long, each iteration with an element of each, from the last on where it goes backwards.
-    What the iterations collect is joined along a new axis, of a Loop the first one.
+    Right because the iterations run in sequence, each with the values of the previous one; a random operator is
+    evaluated as often as before. The trip count of a Loop must be a constant, and no iteration may end the loop: the
+    condition is missing or true at first, and in the body it is passed on or constant. A Scan runs once for each
+    element of its inputs, from the last one if it goes backwards. Collected outputs are concatenated along a new axis,
+    which is the first one for a Loop.
 
     Options:
-        max_trips: How often a loop may run at most.
-        max_nodes: How many nodes may take the place of a loop at most.
+        max_trips: The maximum number of iterations.
+        max_nodes: The maximum number of nodes that replace a loop.
 
     Example:
         g (float[2] x) => (float[2] y, float[2,2] z) <int64 n = {2}>
@@ -82,7 +82,7 @@ def _scan(node: Node) -> Iterations:
     extents = [value.shape[axis] for value, axis in zip(scanned, axes) if value.shape is not None]
     trips = next((extent for extent in extents if isinstance(extent, int)), None)
     if trips == 0:
-        raise Refusal("ONNX Runtime runs no Scan over nothing")
+        raise Refusal("ONNX Runtime does not run a Scan over an empty sequence")
 
     def arguments(trip: int, carried: list[Value | None], new: Builder) -> list[Value | None]:
         return [*carried, *(element(position, trip, new) for position in range(count))]

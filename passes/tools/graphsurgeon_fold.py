@@ -7,11 +7,10 @@ from surgery import Graph, Parity, Size, graph_pass, run_tool
 def graphsurgeon_fold(graph: Graph, *, shapes: bool = True, max_folded: Size = 64 * 1024 * 1024) -> None:
     """Fold constants with onnx-graphsurgeon, clean up and sort.
 
-    Guarded because of what is known of version 0.6.1. It draws random numbers when it folds, makes the constant of a
-    whole shape of a Shape that takes a part of it, forgets where a Shape starts, stops at a Constant that lists texts,
-    inlines a branch without the initializer that it gives, and takes the inputs away that have a default. It has no
-    place for optional and sequence types. What it drops of the rest is put back. Weights stay references; one that is
-    folded is read through a mapping.
+    Guarded because of known problems of version 0.6.1. It draws random numbers when it folds, folds a partial Shape to
+    the whole shape, ignores the start of a Shape, fails on a Constant with strings, inlines a branch without the
+    initializer that it returns, and removes inputs with a default. It cannot represent optional and sequence types.
+    Other features that it drops are restored. Weights stay references; folded ones are memory-mapped.
 
     Example:
         g (float[2,3] x) => (float[6] y)

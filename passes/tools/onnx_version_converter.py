@@ -7,11 +7,11 @@ from surgery import Graph, Parity, graph_pass, run_tool
 def onnx_version_converter(graph: Graph, *, target: int = 21) -> None:
     """Convert the model to another opset with the version converter of onnx.
 
-    Guarded because of what is known of version 1.23. It loses model-local functions and leaves their calls, which is
-    put right here though the functions keep their own opset; it does not convert subgraphs everywhere; bounds of Clip
-    and the value of Pad become floats whatever they bound; Resize and Upsample place pixels otherwise; Hardmax keeps an
-    axis that came to mean something else. Where it has no adapter it stops. The IR version is raised to the least that
-    the opset asks for. `upgrade-opset` goes up with adapters of its own, and says at which node it cannot.
+    Guarded because of known problems of version 1.23. It loses model-local functions but keeps their calls, which is
+    repaired here, although the functions keep their opset; it does not convert all subgraphs; bounds of Clip and the
+    value of Pad become floats regardless of the type; Resize and Upsample use other pixel positions; Hardmax keeps an
+    axis whose meaning changed. It fails on operators without an adapter. The IR version is raised to the minimum for
+    the opset. `upgrade-opset` has its own adapters, and reports the nodes that it cannot convert.
 
     Example:
         <ir_version: 7, opset_import: ["" : 12]>
@@ -20,6 +20,6 @@ def onnx_version_converter(graph: Graph, *, target: int = 21) -> None:
         }
 
     Options:
-        target: the opset to reach.
+        target: the target opset.
     """
     run_tool(graph, "onnx-version-converter", target=target)

@@ -9,12 +9,12 @@ def onnxoptimizer(
 ) -> None:
     """Run passes of onnxoptimizer by name, in order.
 
-    Guarded because of what is known of version 0.4.2. Some passes change results: eliminate_nop_dropout hands on the
-    data in the place of the mask, fuse_pad_into_conv takes any padding for zeros, fuse_pad_into_pool counts it in the
-    mean, eliminate_slice_after_shape forgets where a Shape starts, eliminate_common_subexpression merges random draws.
-    Some end the process (eliminate_if_with_const_cond), some stop at a Transpose without perm. All of them lose
-    model-local functions and whatever the tool's own graph has no place for; that is put back. Without values to
-    compare, eliminate_duplicate_initializer merges all weights of one shape, so that the tool sees large ones as
+    Guarded because of known problems of version 0.4.2. Some passes change results: eliminate_nop_dropout returns the
+    data instead of the mask, fuse_pad_into_conv treats any padding as zeros, fuse_pad_into_pool includes it in the
+    mean, eliminate_slice_after_shape ignores the start of a Shape, eliminate_common_subexpression merges random draws.
+    Some crash the process (eliminate_if_with_const_cond), some fail on a Transpose without perm. All of them lose
+    model-local functions and other features that the tool's graph cannot represent; these are restored. Without values
+    to compare, eliminate_duplicate_initializer would merge all weights of one shape, so the tool gets large weights as
     inputs.
 
     Each pass that changes something is a site, so that `on_failure: bisect` keeps all but the wrong ones.
@@ -27,8 +27,8 @@ def onnxoptimizer(
         }
 
     Options:
-        passes: their names; when none are given, the tool's own set of fusions and eliminations.
-        weights: how many bytes of weights it is given by value, for fuse_bn_into_conv and fuse_qkv; when the model has
-            more that they could use, it sees none of the large ones, and these passes leave them alone.
+        passes: their names; by default, the tool's set of fusions and eliminations.
+        weights: the maximum bytes of weights to pass by value, for fuse_bn_into_conv and fuse_qkv; if the model has
+        more weights for them, no large weight is passed, and these passes skip them.
     """
     run_tool(graph, "onnxoptimizer", passes=passes, budget=weights)

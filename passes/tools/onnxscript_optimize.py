@@ -14,8 +14,8 @@ def onnxscript_optimize(
 ) -> None:
     """Optimize with onnxscript: inline functions, fold constants, remove unused nodes, apply its default rules.
 
-    Guarded because of what is known of version 0.7.2. It draws random numbers when it folds (Bernoulli, Dropout in
-    training), loses the bounds of Clips before opset 11, lets the smaller of two contradicting bounds win, reads a
+    Guarded because of known problems of version 0.7.2. It draws random numbers when it folds (Bernoulli, Dropout in
+    training), loses the bounds of Clips before opset 11, prefers the smaller of two contradicting bounds, treats a
     Gather of a reshaped Shape as one dim, and writes attributes that the model's opset does not have. Weights stay
     references.
 
@@ -28,10 +28,10 @@ def onnxscript_optimize(
         }
 
     Options:
-        iterations: how often to go over the model at most.
-        inline_functions: put the bodies of model-local functions in the place of their calls.
-        max_input: fold nothing that reads a constant of more bytes.
-        max_folded: fold nothing that makes a constant of more bytes.
+        iterations: the maximum number of iterations over the model.
+        inline_functions: replace calls of model-local functions by their bodies.
+        max_input: do not fold nodes that read a larger constant, in bytes.
+        max_folded: do not fold nodes whose result is larger, in bytes.
     """
     run_tool(
         graph,

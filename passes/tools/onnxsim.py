@@ -19,11 +19,11 @@ def onnxsim(
 ) -> None:
     """Simplify with onnxsim: infer shapes, fold constants and run its fusions until nothing changes.
 
-    Guarded because of what is known of version 0.8.1. It merges random draws, lets factors overflow, takes a division
-    by a norm for LpNormalization (which differs at zero), moves a Pad of other axes into a Conv, scales channels that
-    broadcasting has not made yet, drops tensors without elements from a Concat, and makes constants of inputs that
-    have a default. Weights whose values it is not given are merged when they have the same shape, so that it sees
-    large ones as inputs. It loses doc strings and metadata of the model, which are put back.
+    Guarded because of known problems of version 0.8.1. It merges random draws, lets factors overflow, turns a division
+    by a norm into LpNormalization (which differs at zero), moves a Pad of other axes into a Conv, scales channels that
+    only exist after broadcasting, drops empty tensors from a Concat, and turns inputs with a default into constants. It
+    would merge weights of the same shape whose values it does not get, so it gets large weights as inputs. It loses doc
+    strings and metadata of the model, which are restored.
 
     Example:
         g (float[2,3] x) => (float[6] y) {
@@ -35,15 +35,15 @@ def onnxsim(
     Options:
         skip_folding: do not fold constants.
         skip_optimizations: do not run fusions and eliminations.
-        skip_passes: fusions and eliminations to leave out, by their names.
-        extra_passes: passes that are not run otherwise, by their names (`onnxsim --list-other-optimizers`).
+        skip_passes: fusions and eliminations to skip, by name.
+        extra_passes: additional passes to run, by name (`onnxsim --list-other-optimizers`).
         subgraphs: simplify the branches of If and the bodies of loops as well.
-        inline_functions: put the bodies of model-local functions in the place of their calls.
-        input_shapes: fix the dims of inputs. The signature changes with it, and the step is taken back unless only
-            names of dims are lost.
+        inline_functions: replace calls of model-local functions by their bodies.
+        input_shapes: fix the dims of inputs. This changes the signature, so the step is rolled back unless only names
+        of dims are lost.
         max_folded: the largest constant to fold into the model.
-        weights: how many bytes of weights it is given by value; when the model has more that it could use, it sees
-            none of the large ones, and leaves them alone.
+        weights: the maximum bytes of weights to pass by value; if the model has more weights that it could use, no
+        large weight is passed or changed.
     """
     run_tool(
         graph,

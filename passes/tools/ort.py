@@ -12,13 +12,13 @@ def ort(
     """Optimize with ONNX Runtime at a given level, and keep the model that it would run.
 
     "basic" stays within ONNX. "extended" makes operators of com.microsoft (FusedGemm, BiasGelu, Attention), which only
-    ONNX Runtime has. "all" changes the layout too, for the very processor that this runs on, by operators that other
+    ONNX Runtime has. "all" also changes the layout for the processor of this machine, with operators that other
     machines may not have. Functions are inlined, and Constants become initializers.
 
-    Guarded because of what is known of version 1.31. At "basic" already, PadFusion makes the zeros of a Pad those of a
-    MaxPool, which are minus infinity, DivMulFusion divides integers once in the place of twice and forgets dims, common
-    subexpressions merge Bernoulli draws, and two quantizations of different scales become one. Large weights stay
-    references, and what is folded is read through a mapping; a folded tensor comes back whole.
+    Guarded because of known problems of version 1.31. Even at "basic", PadFusion replaces the zeros of a Pad by the
+    minus infinity of MaxPool padding, DivMulFusion divides integers once instead of twice and loses dims, common
+    subexpression elimination merges Bernoulli draws, and two quantizations with different scales become one. Large
+    weights stay references, and folded ones are memory-mapped; folded tensors are returned in full.
 
     Example:
         g (float[N,4] x) => (float[N,4] y) {
@@ -27,7 +27,7 @@ def ort(
         }
 
     Options:
-        level: how far to go.
-        without: optimizers to leave out, by the names of ONNX Runtime ("PadFusion"); it does not check them.
+        level: the optimization level.
+        without: optimizers to disable, by their names in ONNX Runtime ("PadFusion"), which it does not check.
     """
     run_tool(graph, "ort", level=level, without=without or [])

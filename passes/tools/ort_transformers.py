@@ -30,13 +30,12 @@ ModelType = Literal[
 def ort_transformers(graph: Graph, *, model_type: ModelType = "bert", num_heads: int = 0, hidden_size: int = 0) -> None:
     """Run the Python fusions of onnxruntime.transformers: attention, layer normalization, Gelu, embeddings, and more.
 
-    They make operators of com.microsoft, which only ONNX Runtime has. Their patterns follow the exports of their time:
-    on a graph of another exporter most of them match nothing. The runtime's own optimizations are not run with them;
-    they are the pass `ort`.
+    They create operators of com.microsoft, which only ONNX Runtime has. Their patterns match the graphs of specific
+    exporters and rarely match others. The runtime's own optimizations are not included; use the pass `ort`.
 
     Guarded because they trust the given numbers: with `num_heads` 0 they guess, and an attention with a wrong number of
-    heads runs and is wrong. FastGelu and SkipLayerNormalization round differently from what they replace. Weights that
-    are joined for an attention are read through a mapping, and come back whole.
+    heads runs with wrong results. FastGelu and SkipLayerNormalization round differently from what they replace. Weights
+    that are concatenated for an attention are memory-mapped, and returned in full.
 
     Example:
         g (float[N,4] x) => (float[N,4] y)
@@ -51,7 +50,7 @@ def ort_transformers(graph: Graph, *, model_type: ModelType = "bert", num_heads:
 
     Options:
         model_type: the architecture, as onnxruntime.transformers calls it.
-        num_heads: the attention heads; 0 lets the tool guess, which it can for bert.
+        num_heads: the attention heads; 0 lets the tool guess, which works for bert.
         hidden_size: the size of the hidden state; 0 lets the tool guess.
     """
     run_tool(graph, "ort-transformers", model_type=model_type, num_heads=num_heads, hidden_size=hidden_size)

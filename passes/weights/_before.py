@@ -25,7 +25,7 @@ def take_in_before(change: Affine, reader: Node, new: Builder) -> None:
     layer = Layer(reader)
     weight = own_constant(layer.weight, "the weight is not constant")
     new.require(weight.ndim >= 2 and weight.dtype.name in ROUNDOFF, "the weight is not a floating-point matrix")
-    new.require(reader.op != "Gemm" or not reader.attr("transA"), "the channels of the input are its rows")
+    new.require(reader.op != "Gemm" or not reader.attr("transA"), "the rows of the input are its channels")
     if change.scales:
         scaled = fit_weight(reader, weight, _by_input(change.factor, reader, weight))
         new.set_input(reader, 1, new.constant(scaled, layer.weight.name))

@@ -20,9 +20,9 @@ Dim = int | str | None
 def drop_zero_state(graph: Graph) -> None:
     """Remove the initial state of an LSTM, GRU, RNN or DynamicQuantizeLSTM that is zero in every run.
 
-    Right because the state is optional and a missing one counts as zero by the operators' text. It is zero as a
-    constant, or as zeros that ConstantOfShape, Expand and the like bring to a shape that is computed. That shape must
-    be known to be the one that the operator asks for: a state of another batch makes a run fail, and should go on to.
+    Right because the state is optional and defaults to zero. It may be a zero constant, or zeros that ConstantOfShape,
+    Expand and similar operators broadcast to a computed shape. That shape must be known to be the required one, because
+    a state with another batch size makes a run fail, which must not change.
 
     Example:
         g (float[S,N,2] x, float[1,12,2] w, float[1,12,3] r) => (float[1,N,3] y) {

@@ -16,10 +16,10 @@ def fold_affine(graph: Graph) -> None:
     """Fold constant factors and shifts of the channels of a layer into its weight and bias.
 
     A layer is a MatMul (with the Add of its bias), Gemm, Conv, ConvTranspose, or a normalization with its scale and
-    bias. Right because each is linear in these constants: f·(W·x + b) + h is (f·W)·x + (f·b + h), with one f and h
-    for each output channel or for all. What is folded is Add, Sub, Mul, Div, Neg or a BatchNormalization in
-    inference; only the folded node may read the layer. Weights are computed in float64 and rounded once, and one
-    that another node reads too is copied only while the file does not grow.
+    bias. Right because each is linear in these constants: f·(W·x + b) + h is (f·W)·x + (f·b + h), with one f and h for
+    each output channel or for all. What is folded is Add, Sub, Mul, Div, Neg or a BatchNormalization in inference; only
+    the folded node may read the layer. Weights are computed in float64 and rounded once; a weight with other consumers
+    is copied only if the file does not grow.
 
     Example:
         g (float[N,3] x) => (float[N,2] y) <float[3,2] w = {1, 2, 3, 4, 5, 6}, float[2] gamma = {2, 3}> {

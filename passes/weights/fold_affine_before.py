@@ -18,14 +18,14 @@ LONGEST = 4
 def fold_affine_before(graph: Graph, *, keep_gelu: bool = False) -> None:
     """Fold constant factors and shifts of the input channels of a MatMul, Gemm or Conv into its weight.
 
-    Right because W·(f·x + h) + b is (W·f)·x + (W·h + b), with one f and h for each input channel or for all. A
-    shift needs a bias to go into, and a Conv that does not pad: its zeros would not be shifted. All readers must be
-    such layers. What is folded is Add, Sub, Mul, Div, Neg or a BatchNormalization in inference, but not the last
-    factor of an activation or a normalization: runtimes compute those in one kernel. The 0.5 of a Gelu by Erf is, where
-    the opset has no Gelu, wherever it stands in the product.
+    Right because W·(f·x + h) + b is (W·f)·x + (W·h + b), with one f and h for each input channel or for all. A shift
+    requires a bias, and a Conv without padding, because padded zeros would not be shifted. All readers must be such
+    layers. What is folded is Add, Sub, Mul, Div, Neg or a BatchNormalization in inference, but not the last factor of
+    an activation or a normalization: runtimes compute those in one kernel. The 0.5 of a Gelu by Erf is folded if the
+    opset has no Gelu, at any position in the product.
 
     Options:
-        keep_gelu: Keep the 0.5 of a Gelu by Erf too, by which ONNX Runtime, for one, knows it.
+        keep_gelu: Also keep the 0.5 of a Gelu by Erf, which ONNX Runtime and others need to recognize the Gelu.
 
     Example:
         g (float[N,1,4] x) => (float[N,1,4] y)
@@ -53,7 +53,7 @@ def fold_affine_before(graph: Graph, *, keep_gelu: bool = False) -> None:
 
 def _fold(change: Affine, readers: list[Node], keep_gelu: bool, new: Builder) -> None:
     value = change.node.outputs[0]
-    new.require(not value.is_output, "the value in front of the layer is an output")
+    new.require(not value.is_output, "the value before the layer is an output")
     new.require(
         all(reader.scope is change.node.scope for reader in readers), "the chain crosses the boundary of a subgraph"
     )
@@ -114,7 +114,7 @@ def _fold_half(change: Affine, product: Node, new: Builder) -> None:
     """Let the layers after a product take in a factor of one of its sides."""
     side, value = change.node.outputs[0], product.outputs[0]
     readers = value.consumers
-    new.require(not value.is_output and not side.is_output, "the value in front of the layer is an output")
+    new.require(not value.is_output and not side.is_output, "the value before the layer is an output")
     new.require(side.reads == 1, "the factor is read by others")
     new.require(
         all(node.scope is product.scope for node in (change.node, *readers)),

@@ -14,10 +14,10 @@ from ._layers import Affine
 def fold_hard_sigmoid(graph: Graph) -> None:
     """Turn z · clip(x + s, 0, w) before layers into z · HardSigmoid(x), and multiply their weights by w.
 
-    Right because clip(x + s, 0, w) is w · max(0, min(1, x/w + s/w)), and a MatMul, Gemm or Conv is linear in its
-    input. So a gate is undone whose division by w went into the layer before, as in x · relu6(x + 3) of which the
-    next convolution has the 1/6. All readers of the product must be such layers, each with a constant weight. Where
-    the division is still there, fuse-hard-sigmoid does the same.
+    Right because clip(x + s, 0, w) is w · max(0, min(1, x/w + s/w)), and a MatMul, Gemm or Conv is linear in its input.
+    This restores a gate whose division by w was folded into a layer, as in x · relu6(x + 3) with the 1/6 in the next
+    convolution. All readers of the product must be such layers, each with a constant weight. If the division still
+    exists, fuse-hard-sigmoid does the same.
 
     Example:
         g (float[N,1,4] x) => (float[N,1,4] y)

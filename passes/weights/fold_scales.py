@@ -14,11 +14,11 @@ HALF = ("BFLOAT16", "FLOAT16")
 def fold_scales(graph: Graph) -> None:
     """Fold a scalar factor into constants further up the graph.
 
-    Right because everything between is linear: what moves elements, sums of values that all carry the factor,
-    products, convolutions and normalizations by their weights. So the factor of attention scores goes into the
-    weight and bias that make the queries, or the keys, also through rotary embeddings, and into a part of the weight
-    where a Split takes the queries out of a common product. Whatever carries the factor may be read by nothing
-    else. A power of two changes no digit; other factors are multiplied in float64 and rounded once.
+    Right because all operators in between are linear: operators that move elements, sums of values that all have the
+    factor, products, convolutions and normalizations in their weights. So the factor of attention scores is folded into
+    the weight and bias of the queries or keys, also through rotary embeddings, and into a part of the weight if a Split
+    separates the queries from a packed product. Scaled values must not have other consumers. A power of two changes no
+    digits; other factors are multiplied in float64 and rounded once.
 
     Example:
         g (float[N,3] x, float[2,N] k) => (float[N,N] y) <float[3,2] w = {1, 2, 3, 4, 5, 6}, float c = {0.5}> {

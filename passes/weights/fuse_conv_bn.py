@@ -19,7 +19,7 @@ def fuse_conv_bn(m: Match, new: Builder) -> Value:
     Right because in inference BatchNormalization multiplies each channel by a constant and adds a constant, and a
     convolution is linear in its weight and its bias. All parameters must be constants that no caller overrides,
     the result of the convolution must not be read by anything else, and the new weight must fit its type. It is
-    computed in float64 and rounded once. A weight that another node reads too is copied while the file does not grow.
+    computed in float64 and rounded once. A weight with other consumers is copied only if the file does not grow.
 
     Example:
         g (float[N,1,4,4] x) => (float[N,1,4,4] y)

@@ -23,7 +23,7 @@ def fuse_conv_bn_relu(graph: Graph, *, target: Literal["standard", "onnxruntime"
     with constant bounds.
 
     Options:
-        target: "standard" keeps to operators of the ONNX standard; "onnxruntime" also makes FusedConv nodes
+        target: "standard" uses only operators of the ONNX standard; "onnxruntime" also makes FusedConv nodes
 
     Example:
         g (float[N,1,4,4] x) => (float[N,1,4,4] y)
@@ -97,7 +97,7 @@ def _parameters(activation: Node, new: Builder) -> list[float] | None:
         case "Clip":
             limit = float(np.finfo(np.float32).max)
             bounds = [_bound(activation, 1, "min", -limit, new), _bound(activation, 2, "max", limit, new)]
-            new.require(bounds[0] <= bounds[1], "the bounds of the Clip are the wrong way round")
+            new.require(bounds[0] <= bounds[1], "the bounds of the Clip are reversed")
             return bounds
     return None
 

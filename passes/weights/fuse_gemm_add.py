@@ -26,8 +26,8 @@ def fuse_gemm_add(m: Match, new: Builder) -> Value:
     """Merge an Add after a Gemm without a bias into the Gemm.
 
     Right because Gemm computes alpha·A·B + beta·C with C broadcast to the product in one direction; beta becomes 1,
-    alpha stays. So what is added must not enlarge the product. Of two Gemms that are added, as in a cell of an LSTM,
-    one takes the constant biases of both, and is what the other one adds; then they must have the same dims.
+    alpha stays. So the addend must not enlarge the product. If two Gemms are added, as in an LSTM cell, one gets the
+    constant biases of both and becomes the addend of the other; they must have the same dims.
 
     Example:
         g (float[N,3] x, float[3,2] w, float[N,2] z) => (float[N,2] y) {

@@ -17,10 +17,10 @@ NOT_NEGATIVE = {"Abs", "Exp", "HardSigmoid", "Relu", "Sigmoid", "Softmax", "Soft
 def fuse_pad(graph: Graph) -> None:
     """Merge a Pad into the Conv, AveragePool or MaxPool that reads it.
 
-    Right for Conv because it pads with zeros (the integer forms with their zero point), so the Pad must add just
-    these, around the spatial axes only. Right for AveragePool where the padding counts in the average. Right for
-    MaxPool where no number of the padding can win: it is minus infinity, or it is zero and the input is not
-    negative. A Pad that crops stays, and one that also something else reads.
+    Right for Conv because it pads with zeros (the integer forms with their zero point), so the Pad must add exactly
+    these, around the spatial axes only. Right for AveragePool if the average includes the padding. Right for MaxPool if
+    no padded element can be the maximum: it is minus infinity, or it is zero and the input is not negative. A Pad that
+    crops or has other consumers stays.
 
     Example:
         g (float[N,1,4] x) => (float[N,1,4] y) <int64[6] around = {0, 0, 1, 0, 0, 1}, float[1,1,3] w = {1, 2, 3}> {
@@ -94,7 +94,7 @@ def _amounts(pad: Node) -> list[int]:
         return list(pad.attr("pads" if pad.opset > 1 else "paddings", []))
     amounts = pad.required_input(1).constant
     if amounts is None:
-        raise Refusal("the amounts of the Pad are not constant")
+        raise Refusal("the pads of the Pad are not constant")
     return [int(amount) for amount in amounts]
 
 
@@ -135,11 +135,11 @@ def _require_pool(pad: Node, pool: Node, own: list[int], added: list[int], new: 
     )
     # A window of nothing but padding has no average and no maximum; ONNX Runtime does not accept it.
     fits = all(mine + more < extent for mine, more, extent in zip(own, added, kernel * 2))
-    new.require(fits, "a window could lie in the padding alone")
+    new.require(fits, "a window could be entirely in the padding")
     if pool.op == "AveragePool":
         new.require(_filling(pad) == 0, "the Pad does not add zeros")
-        new.require(pool.opset >= 7, "before opset 7 the padding never counts in an average")
-        new.require(not any(own) or pool.attr("count_include_pad"), "only a part of the padding counts in the average")
+        new.require(pool.opset >= 7, "before opset 7 averages never include the padding")
+        new.require(not any(own) or pool.attr("count_include_pad"), "the average includes only a part of the padding")
         return
     new.require(len(pool.outputs) < 2 or not pool.outputs[1].is_used, "the positions of the maxima are read")
     filling = _filling(pad)

@@ -8,7 +8,7 @@ def fuse_transpose_gemm(graph: Graph) -> None:
     """Merge a Transpose of a matrix into the Gemm or MatMul that reads it.
 
     Right because Gemm transposes its operands itself (transA, transB); a MatMul of two matrices is a Gemm without a
-    bias, which may be left out since opset 11. The Transpose must exchange two axes and nothing else may read it.
+    bias, which is optional since opset 11. The Transpose must swap two axes and have no other consumers.
 
     Example:
         g (float[3,N] x, float[3,2] w) => (float[N,2] y) {

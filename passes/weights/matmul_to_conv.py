@@ -47,10 +47,10 @@ class Step:
 def matmul_to_conv(graph: Graph) -> None:
     """Turn a linear layer over the last axis next to a Transpose into a Conv with 1x1 kernels.
 
-    Right because such a Conv computes W·x + b at each place, over axis 1 instead of the last axis: the Transpose
-    moves to the other side of the layer, and the Add of the bias goes into the Conv. An activation in between works
-    element by element and is computed on the transposed tensor. Of several layers with activations in between each
-    becomes a Conv, and one Transpose moves past all of them, but not to where it has more to transpose.
+    Right because such a Conv computes W·x + b at each place, over axis 1 instead of the last axis: the Transpose moves
+    to the other side of the layer, and the Add of the bias goes into the Conv. An activation in between is elementwise
+    and is computed on the transposed tensor. Several layers with activations in between all become Convs, and one
+    Transpose moves past all of them, unless it would then transpose more elements.
 
     Example:
         g (float[N,2,2,2] x) => (float[N,2,2,2] y) <float[2,2] w = {1, 2, 3, 4}, float[2] b = {1, 2}> {

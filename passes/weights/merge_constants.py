@@ -20,10 +20,10 @@ STEPPING = {"Cast", "Ceil", "Equal", "Floor", "Greater", "GreaterOrEqual", "Less
 def merge_constants(graph: Graph) -> None:
     """Merge two adjacent additions of, or multiplications by, constants into one.
 
-    Right up to rounding because (x·a)·b is x·(a·b) and (x + a) + b is x + (a + b), likewise with Div, Sub and Neg;
-    the constant is computed in float64 and rounded once. A value between them that others read stays, and so do
-    two shifts that cancel, for adding a large number and taking it away again is a way to round. What is rounded or
-    compared right afterwards stays too: there the last digit may decide.
+    Right up to rounding because (x·a)·b is x·(a·b) and (x + a) + b is x + (a + b), likewise with Div, Sub and Neg; the
+    constant is computed in float64 and rounded once. Pairs whose intermediate value has other consumers stay, and so do
+    two shifts that cancel, because adding and subtracting a large number is a way to round. Values that are rounded or
+    compared directly afterwards also stay, because the last digit may matter there.
 
     Example:
         g (float[N,2] x) => (float[N,2] y) <float two = {2}, float[2] w = {3, 5}> {
@@ -43,7 +43,7 @@ def merge_constants(graph: Graph) -> None:
             alone = outer.data.reads == 1 and not outer.data.is_output
             new.require(alone, "the value in between is read by others")
             steps = any(reader.op in STEPPING for reader in node.outputs[0].consumers)
-            new.require(not steps, "the result is rounded to steps, and its last digit may decide")
+            new.require(not steps, "the result is rounded, and its last digit may matter")
             merged = _merge(inner, outer, new)
             new.replace(node.outputs[0], merged)
         if node.is_removed:
@@ -72,7 +72,7 @@ def _merge(inner: Affine, outer: Affine, new: Builder) -> Value:
     if not inner.shifts and not outer.shifts:
         adds = any(step.node.op in ("Add", "Sub") for step in (inner, outer))
         kept = not adds or not outer.node.outputs[0].shows_sign_of_zero
-        new.require(kept, "something divides by the result, and there the sign of a zero that is added decides")
+        new.require(kept, "a consumer divides by the result, where the sign of an added zero matters")
         return new.node("Mul", data, _rounded(np.broadcast_to(factor, shape), like, new))
     new.require((np.abs(shift) * CANCELS >= np.abs(parts[0]) + np.abs(parts[1])).all(), "the two constants cancel")
     constant = _rounded(np.broadcast_to(shift, shape), like, new)

@@ -41,11 +41,11 @@ class Operand:
 def replace_einsum(graph: Graph) -> None:
     """Replace an Einsum by one equivalent MatMul, Gemm, Mul, Transpose or ReduceSum.
 
-    Right because the equation says what is multiplied and which axes are summed: labels in the order of MatMul are
-    a MatMul, also with labels of a batch in front; two matrices in any order are a Gemm; nothing summed is a Mul;
-    of one operand an order is a Transpose and missing labels are a ReduceSum. A Transpose in front that only the
-    Einsum reads is taken along. Where a further Transpose would be needed the Einsum stays, and where ONNX Runtime
-    repeats an operand along the axis that is summed.
+    Right because the equation says what is multiplied and which axes are summed: labels in the order of MatMul are a
+    MatMul, also with labels of a batch in front; two matrices in any order are a Gemm; without a sum it is a Mul; for
+    one operand, a permutation is a Transpose and missing labels are a ReduceSum. A preceding Transpose without other
+    consumers is merged. The Einsum stays if another Transpose would be needed, or if ONNX Runtime repeats an operand
+    along the summed axis.
 
     Example:
         g (float[B,N,3] x, float[3,2] w) => (float[B,N,2] y) {
@@ -80,7 +80,7 @@ def _one(node: Node, operand: Operand, result: str, new: Builder) -> Value:
     if len(result) == len(operand.labels):
         return new.node("Transpose", operand.value, perm=[operand.labels.index(label) for label in result] or None)
     kept = [label for label in operand.labels if label in result]
-    new.require("".join(kept) == result, "no operator sums and transposes at once")
+    new.require("".join(kept) == result, "no single operator sums and transposes")
     new.require(_type_name(operand.value) in TYPES, "ReduceSum is not computed in this type")
     axes = [axis for axis, label in enumerate(operand.labels) if label not in result]
     if node.opset < 13:

@@ -133,7 +133,9 @@ def batch(given: Batch, watcher: Watcher) -> BatchResult:
 def _ledger_folder(given: Batch, output: Output) -> Path:
     """Return the folder of the ledger. UsageError where there is none: SQLite needs a local file."""
     if given.ledger is None and output.is_remote:
-        raise UsageError("the ledger is a local file, and --out is a URL", todo="name a folder for it: --ledger DIR")
+        raise UsageError(
+            "the ledger must be a local file, but --out is a URL", todo="name a folder for it: --ledger DIR"
+        )
     return absolute(given.ledger) if given.ledger is not None else Path(output.text)
 
 
@@ -153,7 +155,7 @@ def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(f"the folder cannot be made: {error.strerror}", where=str(folder)) from error
+        raise OutputError(f"the folder cannot be created: {error.strerror}", where=str(folder)) from error
 
 
 def _spare(paths: Sequence[str]) -> None:
@@ -162,7 +164,7 @@ def _spare(paths: Sequence[str]) -> None:
         more = f" and {len(paths) - 1} more of the outputs" if len(paths) > 1 else ""
         verb = "exist" if more else "exists"
         raise OutputError(
-            f"the file{more} {verb}, and the ledger does not know it",
+            f"the file{more} {verb}, but is not in the ledger",
             where=urls.shown(paths[0]) if urls.is_url(paths[0]) else paths[0],
             todo="name another folder, or use --force",
         )

@@ -1,4 +1,4 @@
-"""Failures grouped by cause: what they say without names, numbers and paths."""
+"""Failures grouped by cause: messages without names, numbers and paths."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def groups(rows: Iterable[Row]) -> tuple[Group, ...]:
 
 
 def cause(reason: str) -> str:
-    """Return a reason with "…" in the place of quoted names, paths and addresses, and N for numbers."""
+    """Return a reason with "…" in place of quoted names, paths and addresses, and N for numbers."""
     text = _QUOTED.sub("…", " ".join(reason.split()))
     text = _PATH.sub("…", text)
     text = _NUMBERED.sub("…", _NODE.sub(r"\1\2…", text))

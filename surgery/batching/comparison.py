@@ -1,4 +1,4 @@
-"""Two runs of a batch next to each other: which models changed, and which of them for the worse."""
+"""Comparison of two batch runs: which models changed, and which of them got worse."""
 
 from __future__ import annotations
 
@@ -141,9 +141,7 @@ def _changes(name: str, old: Row | None, new: Row | None, allowed: Thresholds) -
         yield ModelChange(name, "verdict", old.verdict, new.verdict, _rank(new.verdict) > _rank(old.verdict))
     yield from _numbers(old, new, allowed)
     if old.input_sha256 != new.input_sha256:
-        yield ModelChange(
-            name, "contents", old.input_sha256, new.input_sha256, False, "the model itself is another one"
-        )
+        yield ModelChange(name, "contents", old.input_sha256, new.input_sha256, False, "the model itself changed")
     elif old.output_sha256 != new.output_sha256 and _sizes_equal(old, new):
         yield ModelChange(name, "contents", old.output_sha256, new.output_sha256, False)
 

@@ -1,4 +1,4 @@
-"""One model of a batch: what to read, with which recipe, and where the result goes."""
+"""One model of a batch: its source, its recipe, and the path of its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an executor is to a batch, and what it says of its jobs."""
+"""The interface of executors, and their events."""
 
 from __future__ import annotations
 

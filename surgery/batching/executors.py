@@ -1,4 +1,4 @@
-"""Who runs the models of a batch: processes of this machine, a dask cluster, or what an installed package offers."""
+"""The executors of a batch: local processes, a dask cluster, or an executor of an installed package."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _local() -> Make:
 
     def make(address: str, jobs: int, limits: Limits) -> Executor:
         if address:
-            raise UsageError(f"--executor local takes no address, and '{address}' is one", todo="use --jobs N")
+            raise UsageError(f"--executor local takes no address, not '{address}'", todo="use --jobs N")
         return LocalExecutor(jobs, limits)
 
     return make

@@ -1,4 +1,4 @@
-"""What the result of a model depends on, as digests: the same digests, and the model need not be run again."""
+"""Digests of everything that the result of a model depends on: with the same digests, the model need not run again."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What came of each model of a batch, in a SQLite file that survives the end of the process at any moment.
+"""The result of each model of a batch, in a crash-safe SQLite file.
 
 One process writes: the one that runs the batch. A model is `queued`, then `running`; it is `done` only when its output
-is in place. So what a killed run leaves as `running` may have an output that nothing vouches for, and runs again.
+is in place. So models that a killed run leaves as `running` may have an unverified output, and run again.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Ledger:
         return {row.name: row for row in _rows(self._base)}
 
     def put(self, rows: Iterable[Row]) -> None:
-        """Write rows, in the place of those with the same names; all of them or none."""
+        """Write rows, in place of those with the same names; all of them or none."""
         marks = ", ".join("?" for _ in COLUMNS)
         values = [[getattr(row, column) for column in COLUMNS] for row in rows]
         with self._written():
@@ -144,7 +144,7 @@ def read(path: Path) -> list[Row]:
         _check(base, path)
         return list(_rows(base))
     except sqlite3.Error as error:
-        raise UsageError(f"this is no ledger of surgery batch: {error}", where=str(path)) from error
+        raise UsageError(f"this is not a ledger of surgery batch: {error}", where=str(path)) from error
     finally:
         base.close()
 
@@ -170,7 +170,7 @@ def _opened(path: Path) -> sqlite3.Connection:
     except sqlite3.Error as error:
         base.close()
         raise UsageError(
-            f"this is no ledger of surgery batch: {error}", where=str(path), todo="name another folder with --out"
+            f"this is not a ledger of surgery batch: {error}", where=str(path), todo="name another folder with --out"
         ) from error
     except BaseException:
         base.close()
@@ -194,10 +194,12 @@ def _check(base: sqlite3.Connection, path: Path) -> None:
     (application,) = base.execute("PRAGMA application_id").fetchone()
     (version,) = base.execute("PRAGMA user_version").fetchone()
     if application != _APPLICATION:
-        raise UsageError("this is no ledger of surgery batch", where=str(path), todo="name another folder with --out")
+        raise UsageError(
+            "this is not a ledger of surgery batch", where=str(path), todo="name another folder with --out"
+        )
     if version != FORMAT_VERSION:
         raise UsageError(
-            f"the ledger has format version {version}, and this surgery reads {FORMAT_VERSION}",
+            f"the ledger has format version {version}, but this release reads {FORMAT_VERSION}",
             where=str(path),
             todo="name another folder with --out, or use the version of surgery that wrote it",
         )

@@ -1,4 +1,7 @@
-"""Manifests: lists of models in a text file, JSON lines or CSV. Relative paths start at the folder of the manifest."""
+"""Manifests: lists of models in a text file, JSON lines or CSV.
+
+Relative paths are relative to the folder of the manifest.
+"""
 
 from __future__ import annotations
 
@@ -52,9 +55,9 @@ def _objects(text: str, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
         try:
             item = json.loads(line)
         except ValueError as error:
-            raise UsageError(f"this line is no JSON: {error}", where=where) from error
+            raise UsageError(f"this line is not JSON: {error}", where=where) from error
         if not isinstance(item, dict):
-            raise UsageError('a line is an object such as {"model": "a.onnx"}', where=where)
+            raise UsageError('a line must be an object such as {"model": "a.onnx"}', where=where)
         yield where, item
 
 
@@ -63,7 +66,7 @@ def _table(text: str, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for item in rows:
         where = f"{path}:{rows.line_num}"
         if "" in item:
-            raise UsageError("the line has more values than the head has names", where=where)
+            raise UsageError("the line has more values than the header has columns", where=where)
         found = {key: value for key, value in item.items() if value}
         if "inputs" in found:
             found["inputs"] = found["inputs"].split(";")
@@ -79,7 +82,7 @@ def _entry(item: Mapping[str, Any], where: str, folder: Path, recipe: str) -> En
     texts = [item.get(key, "") for key in ("model", "recipe", "output", "skip")]
     listed = [inputs] if isinstance(inputs, str) else inputs
     if not isinstance(listed, list) or not all(isinstance(text, str) for text in (*texts, *listed)):
-        raise UsageError("values are texts; 'inputs' may be a list of texts", where=where)
+        raise UsageError("values are strings; 'inputs' may be a list of strings", where=where)
     model, own, output, skip = texts
     if not model:
         raise UsageError("the key 'model' is missing", where=where)

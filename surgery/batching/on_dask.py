@@ -1,4 +1,4 @@
-"""The executor of a dask cluster: a task for each model, each in a process of its own below the worker of dask.
+"""The executor of a dask cluster: one task per model, each in a separate child process of the dask worker.
 
 Starting workers is up to dask: by hand, with LocalCluster, or with the packages for SSH, Kubernetes, Slurm and others.
 They need surgery in the same version as here, and the same file system or URLs for models and results.
@@ -121,7 +121,7 @@ def _connected(address: str) -> Client:
         return Client(address, timeout=_CONNECT, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
         raise UsageError(
-            f"there is no scheduler of dask at '{address}': {type(error).__name__}", todo="start one: dask scheduler"
+            f"no dask scheduler answers at '{address}': {type(error).__name__}", todo="start one: dask scheduler"
         ) from error
 
 
@@ -159,9 +159,9 @@ def _why(future: Any) -> str:
 def _gone(error: Exception | None) -> WorkerError:
     detail = f": {error}" if error is not None else ""
     return WorkerError(
-        f"the scheduler of dask is gone{detail}",
+        f"the connection to the dask scheduler is lost{detail}",
         stage="dask",
-        todo="start it again; the same command goes on from here",
+        todo="restart it and run the same command again to continue",
     )
 
 

@@ -44,7 +44,7 @@ class Output:
         return urls.joined(self.text, name) if self.is_remote else str(Path(self.text, name))
 
     def sizes(self, name: str, files: Sequence[str]) -> list[int]:
-        """Return the bytes of the files of a result, of which some lie next to it; -1 for one that is not there."""
+        """Return the bytes of the files of a result, of which some are next to it; -1 for one that is not there."""
         place = self.place(name)
         if self.is_remote:
             return [self._listed.get(urls.sibling(place, file), -1) for file in files]

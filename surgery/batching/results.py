@@ -1,4 +1,4 @@
-"""The results of a batch as files: a line for each model in JSON lines, or a row in Parquet; and read back."""
+"""The results of a batch as files: one JSON line or Parquet row per model; writing and reading."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check(path: Path) -> None:
     """Raise UsageError or OutputError if results could not be written to a file, before there are any."""
     if path.suffix.lower() not in (*LINES, PARQUET):
         raise UsageError(
-            f"results are written as {', '.join(LINES)} or {PARQUET}, and not as '{path.suffix}'",
+            f"results are written as {', '.join(LINES)} or {PARQUET}, not as '{path.suffix}'",
             where=str(path),
             todo="name a file with one of these endings",
         )
@@ -88,7 +88,7 @@ def read(path: Path) -> list[Row]:
     if suffix in _LEDGERS:
         return ledger.read(path)
     raise UsageError(
-        "these are no results of surgery batch",
+        "these are not results of surgery batch",
         where=str(path),
         todo=f"name an output folder, a ledger, or a file with the ending {', '.join(LINES)} or {PARQUET}",
     )
@@ -104,7 +104,7 @@ def _lines(path: Path) -> list[Row]:
         try:
             found.append(_row(json.loads(line)))
         except (ValueError, TypeError) as error:
-            raise UsageError(f"this is no line of results: {error}", where=f"{path}:{number}") from error
+            raise UsageError(f"this is not a line of results: {error}", where=f"{path}:{number}") from error
     return found
 
 

@@ -1,4 +1,4 @@
-"""What is still to be done: the entries of this call, next to what the ledger knows of them."""
+"""The remaining work: the entries of this call, compared with the ledger."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OF_LIMITS: Final = ("time", "memory")
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run does: `rows` are those of all its entries, `todo` the names of those that have to be run."""
+    """What a run does: `rows` are those of all its entries, `todo` the names of those that must be run."""
 
     rows: Mapping[str, Row]
     todo: tuple[str, ...]

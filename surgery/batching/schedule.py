@@ -1,4 +1,4 @@
-"""Run a batch: what the ledger says is to be done goes to an executor, and what comes back into the ledger."""
+"""Run a batch: pass the pending models of the ledger to an executor, and record the results in the ledger."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Rules:
 
 
 class Schedule:
-    """The run of a batch. `rows` is what has to be run, by name."""
+    """The run of a batch. `rows` is what must be run, by name."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A place for one model at a time: a process that is warm, and is replaced when a model has ended it."""
+"""A slot for one model at a time: a warm process, which is replaced if a model ends it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LostError(Exception):
 
 
 class Slot:
-    """Runs one model after the other in a process of its own; the processes that this one starts end with it.
+    """Runs one model after the other in a separate process; the processes that this one starts end with it.
 
     Memory is what is private to the process and to all that it has started, as far as it is in use; it is looked at ten
     times a second, and the limit is a hard one for each single process besides. `kill` may be called by another thread:

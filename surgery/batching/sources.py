@@ -1,4 +1,4 @@
-"""From the arguments of a batch to its models: files, folders, globs, manifests."""
+"""Resolve the arguments of a batch to models: files, folders, globs, manifests."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _listed(source: str, choice: Choice) -> list[Entry]:
         if choice.takes(str(name)) and (own is None or holds_source or not path.resolve().is_relative_to(own)):
             found.append(Entry(str(name), str(absolute(path)), choice.recipe))
     if not found:
-        some = " that --include and --exclude leave" if choice.include or choice.exclude else ""
+        some = " after --include and --exclude" if choice.include or choice.exclude else ""
         raise UsageError(f"there is no {SUFFIX} file{some}", where=source, todo="name another folder, or a manifest")
     return found
 
@@ -164,7 +164,7 @@ def _refuse_clashes(found: Sequence[Entry]) -> None:
             raise UsageError(
                 f"'{first}' and '{second}' would both be written to '{entry.name}'",
                 where=entry.where or None,
-                todo="name the folder that they share, or name the outputs in a manifest",
+                todo="name their common folder, or name the outputs in a manifest",
             )
 
 

@@ -1,4 +1,4 @@
-"""What the process has to have imported from which the workers of a batch are forked: everything."""
+"""The imports of the process from which the workers of a batch are forked."""
 
 from surgery.batching import job
 from surgery.registry import discovery

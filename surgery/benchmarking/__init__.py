@@ -1,1 +1,1 @@
-"""How fast models run against each other: paired times, intervals, memory, and a profile by operator."""
+"""Relative speed of models: paired times, intervals, memory, and a profile by operator."""

@@ -1,4 +1,4 @@
-"""Models measured on inputs that the first of them accepts."""
+"""Measure models on inputs that the first of them accepts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def bench(
     spec = spec or BenchSpec()
     subjects = [subject(model) for model in models]
     if not subjects:
-        raise UsageError("there is no model to measure")
+        raise UsageError("no model to measure is given")
     require_same_inputs(subjects)
     feeds, described = legal_feeds(subjects[0], inputs or InputsSpec(), spec)
     return compare(subjects, feeds, spec, decide=decide, memory=memory, profile=profile, inputs=described)

@@ -1,4 +1,4 @@
-"""The process in which models are run, and what it refuses, as errors that name the model."""
+"""The process in which models run; its errors name the model."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class BenchWorker:
         found: Mapping[str, Any] = self._call(function, number=number, **arguments)
         if "refused" in found:
             reason = shorten_native(str(found["refused"]))
-            raise UsageError(f"ONNX Runtime refuses {what}: {reason}", where=self._subjects[number].name)
+            raise UsageError(f"ONNX Runtime rejects {what}: {reason}", where=self._subjects[number].name)
         return found
 
     def _call(self, function: str, **arguments: object) -> Any:

@@ -1,8 +1,8 @@
 """Measure models against the first of them.
 
-The models run by turns in one process. How long a run takes depends on more than the model: on what ran before it, on
-the load of the machine, and on where its session has come to lie in memory. Each of these is either shared by the
-models that are compared, or drawn anew until it evens out; see `statistics`.
+The models alternate in one process. The time of a run also depends on the previous run, the load of the machine, and
+the memory location of its session. Each of these effects is either shared by the compared models, or resampled until it
+averages out; see `statistics`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def compare(
     spec = spec or BenchSpec()
     subjects = [subject(model) for model in models]
     if not subjects or not feeds:
-        raise UsageError("there is nothing to measure: it takes a model and a set of inputs")
+        raise UsageError("nothing to measure: a model and a set of inputs are needed")
     require_same_inputs(subjects)
     begin = time.perf_counter()
     with BenchWorker(subjects, feeds, spec) as worker:

@@ -17,7 +17,7 @@ _INTERVAL = 0.001
 
 
 def measure_memory(subject: Subject, feeds: Sequence[Mapping[str, Any]], spec: BenchSpec) -> Memory:
-    """Open a model and run it a few times in a process of its own; return the private memory that this takes."""
+    """Open a model and run it a few times in a separate process; return the private memory that this takes."""
     with BenchWorker([subject], feeds, spec) as worker:
         before = private_bytes(worker.pid)
         with _Sampler(worker.pid) as opening:

@@ -1,4 +1,4 @@
-"""How models are measured, as immutable values."""
+"""The settings of a measurement, as immutable values."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Intervals for ratios of paired times.
 
 What disturbs a measurement lasts: another process takes the core for milliseconds, the clock rate drifts for seconds,
-and a session that has come to lie elsewhere in memory is up to two percent faster or slower as long as it lives. Hence:
+and a session that has come to be elsewhere in memory is up to two percent faster or slower as long as it lives. So:
 
 - Times are compared within a round only, in which each model runs twice, in an order and in its reverse.
 - Rounds close to each other are not independent, so that whole blocks of them are drawn, not single ones (block
@@ -55,7 +55,7 @@ class Interval:
         return self.low >= least
 
     def excludes(self, ratio: float) -> bool:
-        """Return whether a ratio lies outside."""
+        """Return whether a ratio is outside."""
         return not self.low <= ratio <= self.high
 
     def to_json(self) -> dict[str, float]:
@@ -139,7 +139,7 @@ def blocks_of(pairs: Sequence[tuple[Array, Array]]) -> Array:
 class Spending:
     """The share of the error probability that is left when an interval is looked at more than once.
 
-    Who measures on until an interval looks right finds one that is wrong more often than its level says. Hence a look
+    Who measures on until an interval looks right finds one that is wrong more often than its level says. So a look
     when a share `t` of the budget is used spends what t² allows (Lan and DeMets 1983). Over all looks that adds up to
     the error of the level, so that the interval on which a measurement stops holds at least with the level stated.
     """

@@ -1,4 +1,4 @@
-"""The models that are measured: files as they are, or models in memory."""
+"""The measured models: files or models in memory."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def require_same_inputs(subjects: Sequence[Subject]) -> None:
     for other in subjects[1:]:
         wrong = mismatch(first.proto, other.proto, by_name(first.proto, other.proto))
         if wrong is not None:
-            what = f"does not take the inputs of the baseline: {wrong}"
+            what = f"does not accept the inputs of the baseline: {wrong}"
             raise UsageError(f"{what} (A is {first.name}, B is {other.name})", where=other.name)
 
 

@@ -58,7 +58,7 @@ def load(models: list[dict[str, Any]], feeds: list[list[dict[str, Any]]]) -> Non
 
 
 def close_sessions(padding: int = 0) -> None:
-    """Close all sessions, and take some bytes of memory, so that the next ones come to lie elsewhere."""
+    """Close all sessions, and take some bytes of memory, so that the next ones come to be elsewhere."""
     _bench.sessions.clear()
     gc.collect()
     _bench.padding = [bytearray(padding)] if padding else []
@@ -73,7 +73,7 @@ def open_session(number: int, how: dict[str, Any]) -> dict[str, Any]:
         begin = time.perf_counter()
         session = _open(model, options, how["providers"])
     except LibraryError as error:
-        return {"refused": f"{error.args[0]} is no library of custom operators: {error.args[1]}"}
+        return {"refused": f"{error.args[0]} is not a library of custom operators: {error.args[1]}"}
     except ProviderError as error:
         return {"refused": f"no {error.args[0]}: {error.args[1]}"}
     except MemoryError:

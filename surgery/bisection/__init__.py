@@ -1,1 +1,1 @@
-"""From a failing step to the sites that make it fail, and to a small model that shows it."""
+"""Find the sites that make a step fail, and a small model that reproduces the failure."""

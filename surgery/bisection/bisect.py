@@ -1,4 +1,4 @@
-"""From a failing step to the sites that make it fail, and to a small model that shows it."""
+"""Find the sites that make a step fail, and a small model that reproduces the failure."""
 
 from __future__ import annotations
 
@@ -149,13 +149,11 @@ class _Inquiry:
     def run(self, folder: Path | None) -> Blame:
         failed = self.pipeline.failed
         if failed is None:
-            return replace(self.blame, remark="the result holds; what fails is an expectation of the step")
+            return replace(self.blame, remark="the result is correct; an expectation of the step fails")
         self.blame = replace(self.blame, sites=len(failed.applied), **_counts([failed]))
         if not failed.is_wrong:
-            reason = (
-                "nothing is known of the result" if failed.changed else "the pass broke, so that there is no result"
-            )
-            return replace(self.blame, remark=f"{reason}: its sites cannot be tried one by one")
+            reason = "nothing is known about the result" if failed.changed else "the pass failed, so there is no result"
+            return replace(self.blame, remark=f"{reason}: its sites cannot be tested separately")
         shown = self._search(failed)
         if folder is not None:
             self._reproduce(shown, folder)

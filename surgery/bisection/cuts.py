@@ -157,7 +157,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _with_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Copy a model, with initializers in the place of the Constant nodes of its main graph."""
+    """Copy a model, with initializers in place of the Constant nodes of its main graph."""
     import onnx
 
     result = deepcopy(model)

@@ -54,8 +54,8 @@ expected, actual = (ort.InferenceSession(model, options, {providers}).run(None, 
 _ENDINGS = {
     "values": "It ends with an AssertionError.",
     "refused": "It ends with the error of the runtime.",
-    "crash": "It takes the process with it.",
-    "hang": "It does not come to an end.",
+    "crash": "It crashes the process.",
+    "hang": "It does not terminate.",
 }
 
 
@@ -64,7 +64,7 @@ def check_folder(folder: Path, *, force: bool = False) -> None:
     if folder.exists() and not folder.is_dir():
         raise OutputError("this is not a folder", where=str(folder), todo="name a folder to write")
     if not folder.parent.is_dir():
-        raise OutputError(f"there is no folder {folder.parent}", where=str(folder), todo="create it first")
+        raise OutputError(f"the folder {folder.parent} does not exist", where=str(folder), todo="create it first")
     if folder.is_dir() and any(folder.iterdir()) and not force:
         raise OutputError("the folder exists", where=str(folder), todo="name another one, or use --force")
 
@@ -176,15 +176,15 @@ def _readme(repro: Repro, title: str, reproduced: bool) -> str:
     lines = [
         title,
         "",
-        f"original.onnx (nodes: {before}) was made into changed.onnx (nodes: {after}), and that is wrong:",
+        f"original.onnx (nodes: {before}) was rewritten to changed.onnx (nodes: {after}), which is wrong:",
         f"    {repro.shown.message}",
         "",
-        "inputs.npz      what goes into both: values that the original model had in this place",
-        "expected.npz    what original.onnx makes of it",
-        *(["actual.npz      what changed.onnx makes of it"] if repro.shown.actual is not None else []),
+        "inputs.npz      the inputs of both: values that the original model has there",
+        "expected.npz    the outputs of original.onnx",
+        *(["actual.npz      the outputs of changed.onnx"] if repro.shown.actual is not None else []),
         f"repro.py        python repro.py runs both. {_ENDINGS[repro.shown.kind]}",
-        *([] if reproduced else ["                When it was tried here, it did not."]),
-        "report.json     how the place was found",
+        *([] if reproduced else ["                When it was tested here, it did not."]),
+        "report.json     how the rewrite was found",
         "",
     ]
     return "\n".join(lines)

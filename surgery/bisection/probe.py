@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import onnx
 
 Kind = Literal["values", "refused", "crash", "hang"]
-"""The changed model has other outputs; the runtime refuses it or what it is fed; the process dies; it goes on for ever.
+"""The changed model has other outputs; the runtime refuses it or what it is fed; the process dies; it goes on forever.
 """
 
 

@@ -1,7 +1,7 @@
-"""What would make a pass fire where it does not: changes of the recipe, each of them tried.
+"""Changes of the recipe that make a pass fire at more places, each of them tested.
 
-A pass looks at a model as the exporter and the earlier steps left it. Each change is made to the recipe, the steps are
-run again up to the pass, and the places at which it then fires are compared by the original nodes they stand for.
+A pass sees the model as the exporter and the earlier steps left it. Each change is made to the recipe, the steps are
+run again up to the pass, and the places where it then fires are compared by their original nodes.
 Nothing is verified.
 """
 
@@ -203,7 +203,7 @@ class _Surroundings:
         return found
 
     def passes(self, label: str) -> tuple[str, ...]:
-        """Return the passes that made nodes close to one, in no more than a few steps along its edges."""
+        """Return the passes that made nodes close to one, in at most a few steps along its edges."""
         near, edge = {label}, {label}
         for _ in range(_NEIGHBOURHOOD):
             edge = {other for one in edge for other in self._around[one]} - near

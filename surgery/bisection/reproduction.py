@@ -1,4 +1,4 @@
-"""From two versions of a model to a cut that shows what is wrong with the second."""
+"""Find a cut of two versions of a model that shows the error of the second."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class _Search:
                 shown = prober.show(self.original, self.changed, feed)
                 if shown is not None:
                     return feed, shown
-        raise NoRepro("the difference does not show when both are run once more")
+        raise NoRepro("the difference does not appear when both are run again")
 
     def _place(self, feed: Mapping[str, Any], whole: Shown, prober: Prober) -> tuple[Cut, Shown]:
         """Find the smallest cut that goes wrong as the whole model does."""
@@ -135,7 +135,7 @@ class _Search:
                 if cut.size <= MOST_NODES:
                     break
         if best is None:
-            raise NoRepro("the difference does not show in any few nodes alone")
+            raise NoRepro("the difference does not appear in any small part alone")
         return best
 
     def _record(self, model: onnx.ModelProto, feed: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:

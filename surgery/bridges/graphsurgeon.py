@@ -1,7 +1,7 @@
 """The whole model as a `gs.Graph` of onnx-graphsurgeon, its weights mapped until the pass reads them.
 
-What onnx-graphsurgeon does not carry is hidden from it and put back (`surgery.bridges.preserve`). Whether that
-works is tried before the pass runs: the graph is written again as it is, and has to be the model that it came from.
+Features that onnx-graphsurgeon cannot represent are hidden from it and restored (`surgery.bridges.preserve`). This is
+tested before the pass runs: a round trip of the unchanged graph must return the same model.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the installed versions of the tools offer, asked in a worker: not even their import is done here."""
+"""The features of the installed tools, queried in a worker: they are not imported in this process."""
 
 from __future__ import annotations
 

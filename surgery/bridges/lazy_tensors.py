@@ -1,4 +1,4 @@
-"""Tensor data lent to onnx-graphsurgeon: mapped until a pass asks for it, and taken back where it did not change."""
+"""Lazy tensor data for onnx-graphsurgeon: mapped until a pass reads it, and reused if it did not change."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Lender:
 
 
 class _Mapped(LazyValues):  # type: ignore[misc]
-    """Values that lie in a file."""
+    """Values that are in a file."""
 
     def __init__(self, tensor: onnx.TensorProto, lender: Lender) -> None:
         self._lender = lender

@@ -1,4 +1,4 @@
-"""Objects that are passes already: those of onnx-ir, and the rewrite rules of onnxscript."""
+"""Pass objects of other packages: those of onnx-ir, and the rewrite rules of onnxscript."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def add_pass(name: str, thing: Any, *, parity: Parity = Parity.CLOSE, changes: I
 
 
 def _function(thing: Any) -> Callable[..., Any]:
-    """Return a function in one of the APIs that does what the object does. UsageError when it is no pass."""
+    """Return a function in one of the APIs that does what the object does. UsageError when it is not a pass."""
     if isinstance(thing, ir.passes.PassBase):
 
         def run(model: ir.Model) -> ir.Model:
@@ -68,7 +68,7 @@ def _rules(thing: Any) -> list[Any]:
         what = f"the class {thing.__name__}"
     else:
         what = f"an {'empty' if thing in ([], ()) else 'object of the type'} {type(thing).__name__}"
-    raise UsageError(f"{what} is no pass", todo=_CHOICES)
+    raise UsageError(f"{what} is not a pass", todo=_CHOICES)
 
 
 def _is(kind: type, name: str) -> bool:

@@ -1,7 +1,7 @@
-"""What onnx-graphsurgeon leaves behind of a model, remembered by its objects and put back after the pass.
+"""Features of a model that onnx-graphsurgeon drops, recorded per object and restored after the pass.
 
-What the pass did not change is written as it came, field by field; what it made new is written as onnx-graphsurgeon
-says. Objects are told by their identity, so that a pass may rename, move and reorder them.
+Unchanged fields are written as in the original; new ones as by onnx-graphsurgeon. Objects are tracked by identity, so a
+pass may rename, move and reorder them.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class Remains:
         return result
 
     def _graph(self, made: onnx.GraphProto, graph: gs.Graph, scope: _Scope, outer: frozenset[int]) -> onnx.GraphProto:
-        """Put back what is known of a graph; `outer` are the constants that the graphs around it hold."""
+        """Restore what is known of a graph; `outer` are the constants that the graphs around it hold."""
         result: onnx.GraphProto = without(scope.proto, *_LISTS)
         for name in ("name", "doc_string"):
             if getattr(result, name) != getattr(made, name):

@@ -1,7 +1,7 @@
-"""Where the nodes come from that a pass over the whole model made: followed by the names of values.
+"""The lineage of nodes that a whole-model pass created, found by the names of values.
 
-Such a pass gives no account of what it did. But what it put in the place of other nodes makes the values that those
-made, since all that reads them stays as it was.
+Such a pass does not report its changes. But new nodes compute the values of the nodes that they replace, because the
+consumers are unchanged.
 """
 
 from __future__ import annotations

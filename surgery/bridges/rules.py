@@ -1,7 +1,7 @@
 """Rewrite rules of onnxscript: each application is a site, each match that a rule declines is a refusal.
 
-The rewriter of onnxscript drives; what it asks of a rule goes through here. That keeps the names of new initializers
-fresh, which it would take from others, and removes what the rules leave dead.
+The rewriter of onnxscript controls the loop and calls the rules through this module, which keeps the names of new
+initializers unique and removes dead nodes.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class _Watch(MatchingTracer):
     def take(self, rule: RewriteRule, scope: Any, node: ir.Node, made: Any) -> bool:
         """Note a rewrite; False when it must not be applied."""
         if isinstance(scope, ir.Function) and made.new_initializers:
-            reason = f"{rule}: it makes initializers, and a function has none"
+            reason = f"{rule}: it creates initializers, which a function cannot have"
             self._graph.refusals.append(Refused(self._label(node), reason))
             return False
         number, anchor = len(self._applications) + 1, self._label(node)

@@ -1,7 +1,7 @@
 """One run of one pass over a graph: in this process, or contained in a fork of it.
 
-The standard passes run here. Whatever else a recipe names may raise, crash, hang, eat all memory or exit, and none of
-that must end the run: it goes over the graph in a fork, and what it made comes back as a model without weights.
+The standard passes run here. Other passes may raise, crash, hang, exhaust memory or exit, which must not end the run:
+they run on the graph in a fork, and the result is returned as a model without weights.
 """
 
 from __future__ import annotations

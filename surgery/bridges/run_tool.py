@@ -57,7 +57,7 @@ def _run(graph: Graph, tool: str, packing: Packing, weights: storage.Weights, op
     before = storage.proto_from_ir(graph.ir, weights)
     packed = Packed(before, weights, packing)
     for name in packed.large:
-        graph.refusals.append(Refused(name, f"{tool} does not see its values: they are more than its budget"))
+        graph.refusals.append(Refused(name, f"{tool} does not get its values, because they exceed the budget"))
     answer = _call(graph.limits, tool, packed.data, options)
     made = onnx.load_model_from_string(answer["model"])
     packed.unpack(made)
@@ -86,5 +86,5 @@ def _call(limits: Limits, tool: str, model: bytes, options: dict[str, Any]) -> d
     except WorkerError as error:
         said = f"{error.stage} ran out of memory" if error.signal == OUT_OF_MEMORY else error.what
         what = said if tool in said else f"{tool}: {said}"
-        raise PassError(what, todo="leave the step out, or set 'on_failure: rollback'") from error
+        raise PassError(what, todo="remove the step, or set 'on_failure: rollback'") from error
     return answer

@@ -1,4 +1,4 @@
-"""The calls of other people's tools. They run in a worker, whose folder is the root: references start there.
+"""The calls of third-party tools. They run in a worker in the root directory, to which references are relative.
 
 Each takes a serialized model and returns one; a tool is imported where it is called, and nowhere else.
 """
@@ -20,7 +20,7 @@ from surgery.storage.leftovers import ScratchFolder
 from surgery.workers import stage
 
 _PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : (\S*/onnxruntime_src/.*?\) (?=[A-Z]))?")
-"""What stands before the words of a message of ONNX Runtime: codes, a source file, the signature of a C++ function."""
+"""What is before the words of a message of ONNX Runtime: codes, a source file, the signature of a C++ function."""
 
 _LISTED = {"value_ints": np.int64, "value_floats": np.float32}
 """The attributes with which a Constant lists numbers, and their element types."""
@@ -48,7 +48,7 @@ def optimizer_passes() -> dict[str, list[str]]:
 
 
 def _onnxoptimizer(model: bytes, *, passes: list[str] | None, skip: Sequence[int]) -> Answer:
-    """Run one pass after the other, each a site of its own, without those to skip."""
+    """Run one pass after the other, each a separate site, without those to skip."""
     import onnxoptimizer
 
     chosen = passes if passes is not None else optimizer_passes()["default"]

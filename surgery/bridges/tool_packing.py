@@ -1,4 +1,4 @@
-"""A model on its way to a tool: without large weights, and without what tools take for constants and are none.
+"""Prepare a model for a tool: without large weights, and without defaults that tools mistake for constants.
 
 A tensor below `SMALL` bytes goes along. A larger one stays a reference into its file where the tool reads references,
 or does not look. Other tools take all references of one size for the same tensor, and merge them (onnxoptimizer 0.4.2
@@ -43,7 +43,7 @@ class Packing:
 
 
 class Packed:
-    """A model as a tool gets it; `unpack` puts back into what the tool makes of it what was held back.
+    """A model as a tool gets it; `unpack` restores into what the tool makes of it what was held back.
 
     `large` names the weights that the tool could have used and does not see, because they are more than `budget`.
     """
@@ -67,11 +67,11 @@ class Packed:
     def data(self) -> bytes:
         """The model, serialized. PassError when it does not fit into a message."""
         if self.model.ByteSize() > MOST:
-            raise PassError("the model has more than 2 GiB without its large weights, and no tool can be given that")
+            raise PassError("the model has more than 2 GiB without its large weights, which is too large for tools")
         return bytes(self.model.SerializeToString())
 
     def unpack(self, made: onnx.ModelProto) -> None:
-        """Put weights, constants and defaults back, and references in the place of weights that came back as sent."""
+        """Put weights, constants and defaults back, and references in place of weights that came back as sent."""
         Known(self._skeleton, self.weights).restore(made)
         reads = read_names(made.graph)
         unread = self._held.keys() - read_names(self._skeleton.graph)
@@ -109,7 +109,7 @@ class Packed:
         graph.input.extend(
             onnx.helper.make_tensor_value_info(name, *of) for name, of in types.items() if name not in self._inputs
         )
-        # What stands in subgraphs and functions cannot be an input.
+        # What is in subgraphs and functions cannot be an input.
         for tensor in storage.all_tensors(self.model):
             if SMALL <= _length(tensor) <= MOST - self.model.ByteSize():
                 self._inline(tensor)

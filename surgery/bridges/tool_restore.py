@@ -1,4 +1,4 @@
-"""What a tool drops of a model without meaning to: put back where the thing that it belongs to is still there.
+"""Restore features that a tool drops unintentionally, if the objects that they belong to still exist.
 
 A node survives where one of the same operator makes the same outputs. When it also reads the same and has the same
 attributes, up to defaults that are written out, it is the old one again, with all that the tool does not know of. The

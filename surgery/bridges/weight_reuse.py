@@ -1,4 +1,4 @@
-"""Weights that a pass hands back as they were: found again, so that they are not written a second time."""
+"""Recognize unchanged weights in the result of a pass, so that they are not written again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Known:
         return next((found for found in candidates if same_bytes(self.weights.view(found), data)), None)
 
     def restore(self, model: onnx.ModelProto) -> None:
-        """Put references in the place of the large tensors of a model that are known."""
+        """Put references in place of the large tensors of a model that are known."""
         for tensor in storage.all_tensors(model):
             if tensor.HasField("raw_data"):
                 reference = self.find(tensor.data_type, tensor.dims, tensor.raw_data)

@@ -1,4 +1,4 @@
-"""Passes over a whole model: it goes out in the API of the pass, and what comes back is taken over.
+"""Passes over a whole model: conversion to the API of the pass, and back.
 
 Such a pass is one site. It may decline by raising `Refusal`, and the model is then what it was.
 """

@@ -1,1 +1,1 @@
-"""The cache of steps and verdicts: what earlier runs have found out, on disk."""
+"""The cache of steps and verdicts of earlier runs, on disk."""

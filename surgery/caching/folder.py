@@ -1,4 +1,4 @@
-"""The folder of the cache: entries and tensors by what they are, written in one piece and checked when they are read.
+"""The cache folder: content-addressed entries and tensors, written atomically and checked when read.
 
     v1/runs/RUN/STEP.HISTORY    the outcome of a step, or another entry of runs with the same original and settings
     v1/tensors/12/1234...       the bytes of a new tensor, by their digest
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from surgery.storage.weights import Source
 
 VERSION: Final = 1
-"""The version of the layout and of the entries. Another version has a folder of its own."""
+"""The version of the layout and of the entries. Another version has a separate folder."""
 
 _MAGIC: Final = b"surgery cache entry %d\n" % VERSION
 _DIGEST: Final = hashlib.sha256().digest_size
@@ -121,7 +121,7 @@ class CacheFolder:
         """Remove a damaged file, with a warning."""
         with suppress(OSError):
             path.unlink()
-        self.warn(f"{path}: dropped from the cache, as it is damaged")
+        self.warn(f"{path}: removed from the cache, because it is damaged")
 
     def write(self, run: str, name: str, body: bytes) -> None:
         """Write an entry, unless the disk refuses that, which ends all writing with a warning."""
@@ -147,7 +147,7 @@ class CacheFolder:
     def stop_writing(self, why: str) -> None:
         """Write nothing more, and say why."""
         self._writes = False
-        self.warn(f"{self.path}: the cache cannot be written, and takes nothing more: {why}")
+        self.warn(f"{self.path}: the cache cannot be written and is no longer used for writing: {why}")
 
     def used(self, found: int, missed: int) -> None:
         """Count a run that found so many entries, and lacked so many."""

@@ -1,4 +1,4 @@
-"""What is in a cache, and how it is kept small. Runs may read and write it at the same time."""
+"""The contents of a cache, and pruning. Runs may read and write it at the same time."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the outcome of a step depends on, as digests: the run around it, and the step itself.
+"""Digests of everything that the outcome of a step depends on: the run, and the step itself.
 
-What may depend on more than can be named here is not cached. `refusal` and `step_key` say what that is.
+Steps that may depend on more are not cached; see `refusal` and `step_key`.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def refusal(run: RunStart) -> str:
     if not run.contained:
         return "passes run in this process, for debugging"
     if run.chosen:
-        return "a plan says which sites are left out"
+        return "a plan selects the sites"
     if verify.providers:
         return f"results of {', '.join(verify.providers)} depend on drivers, whose versions are not known"
     if inputs.generator is not None or verify.accuracy.metric is not None:
         return "inputs or metrics come from Python code, which may depend on anything"
     if counts_runs(run.first.proto):
-        return "the model draws random numbers, so that each run is evidence of its own"
+        return "the model draws random numbers, so each run adds evidence"
     return ""
 
 
@@ -62,7 +62,7 @@ def run_key(run: RunStart, original: str, folder: CacheFolder) -> str:
         "inputs": repr(run.recipe.inputs),
         "verify": repr(verify),
         "files": [[str(path), file_or_folder(path)] for path in paths],
-        # A set of inputs that lies next to the model is found by its path.
+        # A set of inputs that is next to the model is found by its path.
         "sets": _found_sets(run),
         "target": _plain(run.target),
         "engine": _engine(folder),

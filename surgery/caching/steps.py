@@ -1,11 +1,11 @@
-"""The cache of the steps of a run: what the pipeline asks it, and what it tells it.
+"""The step cache of a run: lookups and updates by the pipeline.
 
 The name of an entry has two parts. The first is the digest of the model before the step and of the step itself. The
 second is the digest of what was committed or refused before, from the original on: later steps are compared with what
 came of it. Steps that changed nothing do not count, so that an outcome is found again when such a step is put before
 it. Both are in a folder for what holds for the whole run, see `keys`.
 
-What is noted is stored by a thread of its own. New tensors are read and written there, while the pipeline goes on.
+What is noted is stored by a separate thread. New tensors are read and written there, while the pipeline continues.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from surgery.recipe.schema import PassStep
 
 _PLAIN: Final = ("changed", "sites", "refusals", "verdict", "complaint", "exit_code", "final", "renamed", "accounts")
-"""The fields of a candidate that are stored; its model stands next to them."""
+"""The fields of a candidate that are stored; its model is next to them."""
 _BESIDES: Final = ("refused", "guilty", "kept")
 _STATES: Final = 8  # models that are remembered with their portable form
 _FAST: Final = 1
@@ -228,7 +228,7 @@ class Steps:
         except MissingTensorError:
             return None
 
-    # Writing, in a thread of its own
+    # Writing, in a separate thread
 
     def _write(self) -> None:
         while True:

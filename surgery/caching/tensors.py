@@ -1,4 +1,4 @@
-"""Models without weights in a form that does not depend on where their weights are: named by what they contain."""
+"""Models without weights, independent of where the weights are stored: tensors are named by content."""
 
 from __future__ import annotations
 

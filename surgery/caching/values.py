@@ -1,4 +1,4 @@
-"""Plain text of what is known of a step, and back: no code is run to read it."""
+"""Serialization of step outcomes as plain text; reading it runs no code."""
 
 from __future__ import annotations
 

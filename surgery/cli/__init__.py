@@ -1,4 +1,4 @@
-"""The command line: one module for each command; this one finds it and turns errors into exit codes.
+"""The command line. Each command has a module; this one dispatches to it and turns errors into exit codes.
 
 Exit codes: 0 success; 1 a verdict, an expectation or a comparison is negative; 2 the input or the call is invalid;
 3 an internal failure; 130 interrupted, 143 and 129 ended by SIGTERM and SIGHUP.
@@ -104,7 +104,7 @@ def command() -> None:
     try:
         code = main()
     except KeyboardInterrupt as error:
-        # The signal came outside of a command, right before or after it.
+        # The signal arrived right before or after a command.
         code = _interrupted(error)
     _signals.finish()
     if sys.getprofile() is not None:

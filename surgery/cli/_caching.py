@@ -1,4 +1,4 @@
-"""The flags of the cache of steps, and what is said of it."""
+"""The flags of the step cache, and its messages."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--cache",
         action=argparse.BooleanOptionalAction,
-        help="take the outcomes of unchanged steps from the cache, and store those of the others (default: off)",
+        help="reuse the cached outcomes of unchanged steps, and cache those of the others (default: off)",
     )
     add_folder(group)
     group.add_argument(
-        "--resume", action="store_true", help="go on where an interrupted run with --cache or --resume ended"
+        "--resume", action="store_true", help="continue an interrupted run that used --cache or --resume"
     )
 
 
@@ -44,22 +44,22 @@ def folder(arguments: argparse.Namespace) -> CacheFolder:
     from surgery.caching import housekeeping
     from surgery.caching.folder import CacheFolder, default_folder
 
-    housekeeping.limit()  # what is wrong with it is said before a run
+    housekeeping.limit()  # problems with it are reported before a run
     path = Path(arguments.cache_dir) if arguments.cache_dir else default_folder()
     return CacheFolder(path, lambda text: _output.say(f"surgery: warning: {text}"))
 
 
 def asked(arguments: argparse.Namespace) -> CacheFolder | None:
-    """Return the folder of the cache that the flags ask for, None if they ask for none."""
+    """Return the cache folder that the flags select, or None."""
     if arguments.cache is False and arguments.resume:
-        raise UsageError("--no-cache does not go with --resume", todo="leave one of them out")
+        raise UsageError("--no-cache does not go with --resume", todo="omit one of them")
     if arguments.cache is False or not (arguments.cache or arguments.cache_dir or arguments.resume):
         return None
     return folder(arguments)
 
 
 def steps(found: CacheFolder | None) -> Steps | None:
-    """Return the cache of steps in a folder. It takes long to import."""
+    """Return the step cache in a folder. Importing it takes long."""
     if found is None:
         return None
     from surgery.caching.steps import Steps
@@ -68,7 +68,7 @@ def steps(found: CacheFolder | None) -> Steps | None:
 
 
 class Resuming:
-    """An observer that says at which step a run goes on, and hands on everything."""
+    """An observer that reports at which step a run resumes, and forwards all events."""
 
     def __init__(self, observer: Observer, cache: Steps, agenda: Agenda) -> None:
         self._observer, self._cache, self._agenda = observer, cache, agenda
@@ -79,7 +79,7 @@ class Resuming:
         return getattr(self._observer, name)
 
     def stage(self, step: str, stage: str) -> None:
-        """Say that the run goes on here, when the first step runs."""
+        """Report the resumption when the first step runs."""
         if not self._said:
             self._said = True
             number, total = self._agenda.done + 1, self._agenda.total
@@ -87,7 +87,7 @@ class Resuming:
             if self._taken:
                 text = f"resumed at {where}"
             else:
-                why = self._cache.refusal or "the cache has no step of this run"
+                why = self._cache.refusal or "no step of this run is cached"
                 text = f"nothing to resume: {why}; starting at step 1 of {total}"
             _output.messages().print(text, soft_wrap=True)
         self._observer.stage(step, stage)

@@ -1,15 +1,15 @@
-"""Defaults of flags from configuration files: the user's, and that of the project that the current folder is in.
+"""Default flags from configuration files: the user's, and that of the current project.
 
     # surgery.toml, or the table [tool.surgery] of pyproject.toml
-    unverified = "accept"       # for every command that has such a flag
+    unverified = "accept"       # for every command that has this flag
 
     [apply]                     # for one command
     target = "ort-cpu"
     dims = ["batch=1,8"]
 
-Keys are the names of flags. A flag on the command line takes precedence over the project's file, and that over the
-user's. The project's file comes with a clone of somebody's repository, so it can set only what runs no code, writes no
-file, and grants no trust.
+Keys are the names of flags. The command line takes precedence over the project's file, and the project's file over the
+user's. The project's file may come from someone else's repository, so it cannot set flags that run code, write files or
+grant trust.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Source:
     text: str
 
     def line(self, tables: Sequence[str], key: str) -> int:
-        """Return the line of a key, counting from 1; that of its table, or the first, for one written another way."""
+        """Return the line of a key, counting from 1; that of its table, or 1, if the key has another form."""
         wanted = ".".join([*([self.header] if self.header else []), *tables])
         current, best = "", 1
         for number, line in enumerate(self.text.splitlines(), 1):
@@ -84,7 +84,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Setting:
-    """One key of a file: the flag that it stands for, and the value."""
+    """One key of a file: its flag and value."""
 
     tables: tuple[str, ...]
     key: str
@@ -106,18 +106,18 @@ def add_arguments(parser: argparse._ActionsContainer) -> None:
     """Add the flags that choose configuration files."""
     choice = parser.add_mutually_exclusive_group()
     choice.add_argument(
-        "--config", metavar="FILE", help=f"read defaults of flags from FILE, and not from {FILE}, {_PYPROJECT} or yours"
+        "--config", metavar="FILE", help=f"read default flags from FILE, not from {FILE}, {_PYPROJECT} or yours"
     )
     choice.add_argument("--isolated", action="store_true", help="read no configuration file")
 
 
 def user_file() -> Path:
-    """Return the path of the user's file, which need not exist. It stands next to the list of what is trusted."""
+    """Return the path of the user's file, which need not exist. The trust list is next to it."""
     return configuration_folder() / "config.toml"
 
 
 def sources(named: str | None = None, *, isolated: bool = False) -> list[Source]:
-    """Read the files that count, the strongest last; RecipeError for one that is no TOML."""
+    """Read the files that apply, in increasing precedence; RecipeError for a file that is not TOML."""
     if isolated:
         return []
     if named is not None:
@@ -153,7 +153,7 @@ def _read(path: Path, *, is_project: bool) -> Source | None:
         raise RecipeError([Problem(str(path), 1, 1, f"cannot be read: {error}")]) from error
     except tomllib.TOMLDecodeError as error:
         if path.name == _PYPROJECT and is_project:
-            return None  # it is for others to complain about
+            return None  # other tools report this
         place = re.search(r"line (\d+), column (\d+)", str(error))
         line, column = (int(place[1]), int(place[2])) if place else (len(text.splitlines()) or 1, 1)
         words = re.sub(r"\s*\(at .*\)", "", str(error))
@@ -166,7 +166,7 @@ def _read(path: Path, *, is_project: bool) -> Source | None:
 
 
 def settings(found: Sequence[Source], parser: argparse.ArgumentParser) -> list[Setting]:
-    """List the keys of files, the strongest last; RecipeError with everything that is wrong in them."""
+    """List the keys of files, in increasing precedence; RecipeError with all mistakes in them."""
     known, problems = [], []
     for source in found:
         for one in _keys(source, (), source.tables, parser):
@@ -184,7 +184,7 @@ def settings(found: Sequence[Source], parser: argparse.ArgumentParser) -> list[S
 def _keys(
     source: Source, tables: tuple[str, ...], content: Mapping[str, Any], parser: argparse.ArgumentParser
 ) -> Iterator[Setting]:
-    """Yield the keys of a table and of those in it; a table that is no command is a key, too."""
+    """Yield the keys of a table and of nested tables; a table that is not a command is a key, too."""
     for key, value in content.items():
         command = commands(parser).get(key)
         if isinstance(value, dict) and command is not None:
@@ -200,7 +200,7 @@ def commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPars
 
 
 def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """Yield the parsers of all commands, those of actions in place of the command that groups them."""
+    """Yield the parsers of all commands, with those of subcommands instead of their group."""
     nested = commands(parser)
     yield from () if nested else (parser,)
     for command in nested.values():
@@ -214,7 +214,7 @@ def _below(parser: argparse.ArgumentParser, tables: Sequence[str]) -> argparse.A
 
 
 def flags(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """Yield the options of a parser, and those of all commands in it."""
+    """Yield the options of a parser and of all its commands."""
     for action in parser._actions:
         if action.option_strings:
             yield action
@@ -228,10 +228,10 @@ def _name(action: argparse.Action) -> str:
 
 
 def _problem(one: Setting, parser: argparse.ArgumentParser) -> str:
-    """Return what is wrong with a key; empty if nothing is."""
+    """Return the problem with a key, or an empty string."""
     within = _below(parser, one.tables)
     if one.dest == "trust":
-        return "no file of defaults grants trust; list what you trust in config.yaml, or pass --trust"
+        return "a file of default flags cannot grant trust; list trusted files in config.yaml, or pass --trust"
     alike = [action for action in flags(within) if _name(action) == one.dest and one.dest not in _FOREIGN]
     if isinstance(one.value, dict) or not alike:
         what = "command" if isinstance(one.value, dict) else "flag"
@@ -257,7 +257,7 @@ def _is_harmless(action: argparse.Action, value: Any) -> bool:
 
 
 def _complaint(action: argparse.Action, value: Any) -> str:
-    """Return why a flag cannot have a value; empty if it can."""
+    """Return why a flag cannot have a value, or an empty string."""
     key = _name(action)
     if action.nargs == 0:
         counts = isinstance(action, argparse._CountAction) and type(value) is int and value >= 0
@@ -279,7 +279,7 @@ def _is_many(action: argparse.Action) -> bool:
 
 
 def effective(found: Sequence[Setting], parser: argparse.ArgumentParser) -> dict[str, Setting]:
-    """Return the settings that count for a command, by the name of the attribute: the strongest file, then table."""
+    """Return the settings that apply to a command, by attribute name: the strongest file, then table."""
     words = tuple(parser.prog.split()[1:])
     chosen: dict[str, Setting] = {}
     for source in dict.fromkeys(id(one.source) for one in found):
@@ -294,7 +294,7 @@ def effective(found: Sequence[Setting], parser: argparse.ArgumentParser) -> dict
 def fill(
     arguments: argparse.Namespace, parser: argparse.ArgumentParser, given: set[str], top: argparse.ArgumentParser
 ) -> None:
-    """Give flags that are not on the command line the values of configuration files.
+    """Set flags that are not on the command line to the values of configuration files.
 
     `parser` is that of the command, `given` has the attributes that the command line sets, and `top` is the parser of
     all commands.
@@ -302,7 +302,7 @@ def fill(
     found = sources(arguments.config, isolated=arguments.isolated)
     if not found:
         return
-    # What excludes a given flag is not taken from a file either.
+    # A flag that excludes a given one is not taken from a file either.
     excluded = {
         action.dest
         for group in parser._mutually_exclusive_groups
@@ -316,7 +316,7 @@ def fill(
 
 
 def _value(action: argparse.Action, setting: Setting) -> Any:
-    """Return the value of a setting as the parser would give it."""
+    """Return the value of a setting as the parser would return it."""
     value = setting.value
     if action.nargs == 0:
         return int(value) if isinstance(action, argparse._CountAction) else value

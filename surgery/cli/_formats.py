@@ -1,4 +1,4 @@
-"""Answers in the formats of other tools: annotations, test reports, alerts, summaries."""
+"""Output in the formats of other tools: annotations, test reports, alerts, summaries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_BYTES = 1024 * 1024
 
 
 def write(arguments: argparse.Namespace, outcome: Outcome) -> None:
-    """Write what a command found in the format that was asked for."""
+    """Write the outcome of a command in the requested format."""
     match arguments.format:
         case "github":
             from surgery.report.github import github
@@ -41,7 +41,7 @@ def write(arguments: argparse.Namespace, outcome: Outcome) -> None:
 
 
 def write_error(arguments: argparse.Namespace, error: Exception) -> None:
-    """Write the error that ended a command: a tool that waits for a report shows it then."""
+    """Write the error that ended a command, for tools that display reports."""
     from surgery.report.outcomes import of_error
 
     write(arguments, of_error(command(arguments), error))
@@ -54,7 +54,7 @@ def command(arguments: argparse.Namespace) -> str:
 
 
 def _summarize(outcome: Outcome) -> None:
-    """Append the summary to that of the step of GitHub Actions, if there is one. It is an extra: no error ends it."""
+    """Append the summary to the step summary of GitHub Actions, if there is one. Errors do not end the command."""
     from surgery.report.markdown import markdown
 
     named = os.environ.get(_SUMMARY)
@@ -64,7 +64,7 @@ def _summarize(outcome: Outcome) -> None:
     path = Path(named)
     try:
         if (path.stat().st_size if path.exists() else 0) + len(text) > _MOST_BYTES:
-            _output.say(f"surgery: warning: the summary of the step is full, and nothing was added to {named}")
+            _output.say(f"surgery: warning: the summary of the step is full; nothing was added to {named}")
             return
         with path.open("ab") as file:
             file.write(text)

@@ -1,4 +1,4 @@
-"""What an installation is made of, and what is wrong with it: each check asks the thing itself.
+"""Checks of the installation: each check tests the component directly.
 
 `CHECKS` are the questions in their order, and `CONFLICTS` are packages that do not go together. A check returns
 findings; a check that raises is a finding as well.
@@ -39,7 +39,7 @@ _TOOLS = ("onnxsim", "onnxoptimizer", "onnx_graphsurgeon", "onnx_shape_inference
 CONFLICTS = (
     (
         ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-directml", "ort-nightly"),
-        "all of them install the module onnxruntime, and the files of the last one are mixed with those of the others",
+        "all of them install the module onnxruntime, and their files are mixed",
     ),
     (("onnx", "onnx-weekly"), "both install the module onnx"),
     (("onnx-simplifier", "onnxsim"), "both install the module onnxsim"),
@@ -114,7 +114,7 @@ def _packages() -> _Found:
         if not _is_met(wanted, version):
             yield (
                 "broken",
-                f"{name} {version} is installed, and surgery needs {wanted}",
+                f"{name} {version} is installed, but surgery needs {wanted}",
                 f"pip install '{name}{wanted}'",
             )
         installed.append(f"{name} {version}")
@@ -153,10 +153,10 @@ def _protobuf() -> str:
 
 
 def _workers() -> _Found:
-    """Start a worker, and let one crash: the crash has to end that process only."""
+    """Start a worker, and let one crash: the crash must end that process only."""
     with workers.Worker(timeout=_TIMEOUT) as worker:
         if worker.call("surgery.workers.drill:echo", value=7) != 7:
-            yield "broken", "a worker answers something else", ""
+            yield "broken", "a worker returns a wrong answer", ""
         try:
             worker.call("surgery.workers.drill:segfault")
         except WorkerError as error:
@@ -217,7 +217,7 @@ def try_provider(name: str) -> str:
 
     session = onnxruntime.InferenceSession(_relu(8, 13), providers=[name])
     if name not in session.get_providers():
-        return "ONNX Runtime goes on without it"
+        return "ONNX Runtime continues without it"
     (found,) = session.run(None, {"x": np.array([-1.0, 2.0], np.float32)})
     return "" if found.tolist() == [0.0, 2.0] else f"Relu of [-1, 2] is {found.tolist()}"
 
@@ -276,7 +276,7 @@ def _integers() -> _Found:
     wrong = [f"{data} x {weight}" for data, weight in _PAIRS if saturates(data, weight)]
     if wrong:
         text = f"sums of 8-bit products saturate on this CPU, which has no VNNI: {', '.join(wrong)}"
-        yield "note", text, "quantized models give other results than on newer CPUs; reduce_range avoids it"
+        yield "note", text, "quantized models give different results than on newer CPUs; reduce_range avoids this"
     else:
         yield "ok", "8-bit products are exact on this CPU", ""
 
@@ -293,7 +293,7 @@ def _memory() -> _Found:
         text += f"; this process and its workers together {group / _GIB:.1f} GiB (control group)"
     least = min(total, group or total)
     short = least < _LITTLE_MEMORY or (group is not None and group < limit)
-    yield "note" if short else "ok", text, "a worker that takes more is ended by the system" if short else ""
+    yield "note" if short else "ok", text, "the system ends a worker that takes more" if short else ""
 
 
 def _group_limit() -> int | None:
@@ -326,7 +326,7 @@ def _space() -> _Found:
             continue
         free = shutil.disk_usage(folder).free
         little = free < (_LITTLE_SPACE if folder != "/dev/shm" else 1 << 26)
-        todo = "big weights that passes make do not fit; free some, or set TMPDIR" if little else ""
+        todo = "large new weights do not fit; free some space, or set TMPDIR" if little else ""
         yield "note" if little else "ok", f"{free / _GIB:.1f} GiB free in {folder}", todo
 
 

@@ -1,6 +1,7 @@
-"""The flag `--log-file`: all that a command does, in one line each, written while it runs.
+"""The flag `--log-file`: a log of the command, one line per event, written while it runs.
 
-Everything is logged with `logging` below the logger "surgery"; this attaches a file to it. The terminal stays as it is.
+Everything is logged with `logging` below the logger "surgery"; this attaches a file to it. The terminal output does not
+change.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ def add_argument(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--log-file",
         metavar="FILE",
-        help="append everything that happens to FILE, with time and level; as JSON lines if it ends in .jsonl",
+        help="append a log of the command to FILE, with time and level; as JSON lines if it ends in .jsonl",
     )
 
 
 def begin(file: str | None, given: Sequence[str]) -> None:
-    """Open the file, if one is named. OutputError if it cannot be written, or has content that is no log."""
+    """Open the file, if one is named. OutputError if it cannot be written, or is not a log."""
     if file is None:
         return
     import logging
@@ -56,7 +57,7 @@ def begin(file: str | None, given: Sequence[str]) -> None:
     logger.setLevel(logging.DEBUG)
     _State.handler, _State.began = handler, time.monotonic()
     python = ".".join(map(str, sys.version_info[:3]))
-    # URLs are logged without what may be credentials.
+    # URLs are logged without possible credentials.
     command = " ".join(["surgery", *map(scrubbed, given)])
     logger.info("%s (surgery %s, Python %s, in %s)", command, __version__, python, Path.cwd())
 
@@ -76,7 +77,7 @@ def end(code: int) -> None:
 
 
 def note(text: str, level: str = "INFO") -> None:
-    """Log text that is printed as well, a record for each line."""
+    """Log printed text, one record per line."""
     if _State.handler is None:
         return
     import logging
@@ -88,7 +89,7 @@ def note(text: str, level: str = "INFO") -> None:
 
 
 def _require_log(path: Path) -> None:
-    """Refuse a file that is no log: a name that was mistyped must not spoil a model."""
+    """Refuse a file that is not a log: a mistyped name must not damage a model."""
     if path.is_dir():
         raise OutputError("this is a directory", where=str(path), todo="name a file")
     if path.is_file() and path.stat().st_size:
@@ -118,7 +119,7 @@ def _handler(path: Path) -> logging.Handler:
             return json.dumps({**common, "logger": record.name, "message": record.getMessage(), **fields})
 
     class File(logging.FileHandler):
-        """A file that, where it cannot be written any more, is said so once and left alone."""
+        """A file for which the first write error is reported and later ones are ignored."""
 
         def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is that of the base class
             error = sys.exc_info()[1]

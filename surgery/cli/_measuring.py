@@ -7,7 +7,7 @@ import math
 
 
 def add_arguments(parser: argparse._ActionsContainer, what: str) -> None:
-    """Add the arguments that all of them have. `what` is what a confidence is stated of."""
+    """Add the shared arguments. `what` is the quantity that has a confidence level."""
     parser.add_argument("--threads", metavar="N", type=count, default=1, help="intra-op threads (default: 1)")
     parser.add_argument("--level", metavar="P", type=share, default=0.95, help=f"confidence of {what} (default: 0.95)")
     parser.add_argument("--seed", metavar="N", type=natural, default=0, help="seed of inputs and orders (default: 0)")

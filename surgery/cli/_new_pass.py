@@ -1,4 +1,4 @@
-"""What the files of a new pass are: their names, their text, where they go.
+"""The files of a new pass: names, contents and locations.
 
 The templates are modules that are checked like all others; what is written differs from them in names only.
 """
@@ -102,7 +102,7 @@ def plan(name: str, folder: Path, kind: str = "pattern") -> Plan:
 
 
 def _require_free(name: str, file: Path) -> None:
-    """Refuse a name that another pass has, and a file that would stand in front of a module."""
+    """Refuse a name that another pass has, and a file that would be in front of a module."""
     taken = catalog.passes().get(name)
     if taken is not None and not _is_same(taken.place, file):
         raise UsageError(f"there is a pass '{name}' already, from {taken.origin}", todo="choose another name")

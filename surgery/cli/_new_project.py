@@ -1,4 +1,4 @@
-"""The beginning of a project for a model: a recipe of the steps that match it, a test and a workflow for CI."""
+"""Scaffolding of a project for a model: a recipe with the matching steps, a test and a CI workflow."""
 
 from __future__ import annotations
 

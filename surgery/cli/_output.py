@@ -1,6 +1,6 @@
-"""Writing answers: data on stdout, everything else on stderr.
+"""Output: data on stdout, everything else on stderr.
 
-All text passes here, and what a terminal would obey becomes visible, see `surgery.report.visible`.
+All text is written here, with terminal control characters escaped, see `surgery.report.visible`.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _DUMB = ("", "dumb", "unknown")
 
 
 class _State:
-    """What the command line asked for, and what stands on the terminal."""
+    """The output settings of the command line, and the state of the terminal."""
 
     quiet = False
     sign = ""
 
 
 def begin(*, quiet: bool) -> None:
-    """Begin a command. On a terminal show so before anything is imported; what is written next erases the sign.
+    """Begin a command. On a terminal, show an indicator before anything is imported; the next output erases it.
 
-    With `quiet` only answers and errors are written.
+    With `quiet`, only results and errors are written.
     """
     _State.quiet = quiet
     if is_interactive():
@@ -54,7 +54,7 @@ def begin(*, quiet: bool) -> None:
 
 
 def is_interactive() -> bool:
-    """Return whether somebody watches: stderr is a terminal that can erase, and this is no run of a CI system."""
+    """Return whether the output is interactive: stderr is a terminal that can erase, and this is not a CI run."""
     return not _State.quiet and _is_watched(sys.stderr) and os.environ.get("TERM", "") not in _DUMB
 
 
@@ -63,14 +63,14 @@ def _is_watched(stream: TextIO) -> bool:
 
 
 def height(below: int) -> int | None:
-    """Return the number of lines of the terminal without those `below` an answer; None if nobody watches."""
+    """Return the number of lines of the terminal without those `below` the output; None if it is not interactive."""
     if not _is_watched(sys.stdout):
         return None
     return max(shutil.get_terminal_size().lines - below, 1)
 
 
 def erase_sign() -> None:
-    """Erase the sign, if it is shown."""
+    """Erase the indicator, if it is shown."""
     if _State.sign:
         _State.sign = ""
         sys.stderr.write("\r\x1b[2K")
@@ -78,7 +78,7 @@ def erase_sign() -> None:
 
 
 def say(text: str) -> None:
-    """Write text to stderr, and end the line. It is a warning, or else the error that ends the command."""
+    """Write text and a line end to stderr. It is a warning, or the error that ends the command."""
     erase_sign()
     shown = _renamed(text)
     _log.note(shown, "WARNING" if shown.startswith("surgery: warning: ") else "ERROR")
@@ -86,7 +86,7 @@ def say(text: str) -> None:
 
 
 def write_text(text: str) -> None:
-    """Write text to stdout as it is, but for what a terminal would obey."""
+    """Write text to stdout, with terminal control characters escaped."""
     shown = _renamed(text)
     _log.note(shown)
     with _full():
@@ -94,14 +94,14 @@ def write_text(text: str) -> None:
 
 
 def _renamed(text: str, escaped: Callable[[str], str] = str) -> str:
-    """Call local copies of URLs and of standard input by what was given."""
+    """Replace paths of local copies of URLs and standard input by the given names."""
     staging = sys.modules.get("surgery.storage.staging")
     return text if staging is None else str(staging.shown(text, escaped))
 
 
 @contextmanager
 def _full() -> Iterator[None]:
-    """Raise OutputError if stdout cannot be written. A closed pipe is no error: its reader has stopped."""
+    """Raise OutputError if stdout cannot be written. A closed pipe is not an error: its reader has stopped."""
     erase_sign()
     try:
         yield
@@ -112,7 +112,7 @@ def _full() -> Iterator[None]:
 
 
 def flush() -> None:
-    """Have all that was written arrive."""
+    """Flush stdout."""
     with _full():
         sys.stdout.flush()
 
@@ -128,19 +128,19 @@ def write_json(data: Mapping[str, Any]) -> None:
 
 
 def write_document(data: Any) -> None:
-    """Write a JSON document to stdout whose format is not surgery's own, or that is a recipe or a schema."""
+    """Write a JSON document to stdout that has no format version: a recipe, a schema, or another tool's format."""
     plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
     text = json.dumps(data, indent=2, ensure_ascii=plain)
     text = _renamed(text, lambda name: json.dumps(name, ensure_ascii=plain)[1:-1])
-    # Within a string, which is where such characters are, this is how JSON writes them.
+    # Such characters only occur in strings, where JSON escapes them like this.
     with _full():
         sys.stdout.write(OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
 
 
 def write(renderable: RenderableType, *, wrap: bool = True) -> None:
-    """Write tables and text to stdout: to the width of a terminal, else wide and without trailing blanks.
+    """Write tables and text to stdout: with the width of a terminal, else wide and without trailing blanks.
 
-    Without `wrap` each line stays one line.
+    Without `wrap`, lines are not wrapped.
     """
     # No markup: a shape such as float[batch] is text, not a style.
     console = _console()(highlight=False, markup=False)
@@ -158,7 +158,7 @@ def write(renderable: RenderableType, *, wrap: bool = True) -> None:
 
 
 def _plain(renderable: RenderableType, *, wrap: bool) -> str:
-    """Return what is printed as text without colors."""
+    """Return the printed text without colors."""
     console = _console()(highlight=False, markup=False, width=160, file=io.StringIO(), force_terminal=False)
     with console.capture() as captured:
         console.print(renderable, soft_wrap=not wrap)
@@ -175,7 +175,7 @@ def messages() -> Console:
 
 @cache
 def _console() -> type[Console]:
-    """Return the class of consoles that show what a terminal would obey. It is made late: rich takes its time."""
+    """Return the console class that escapes terminal control characters. Created lazily: rich is slow to import."""
     from rich import console, segment
 
     class Showing(console.Console):
@@ -183,7 +183,7 @@ def _console() -> type[Console]:
             self, renderable: RenderableType, options: console.ConsoleOptions | None = None
         ) -> Iterator[segment.Segment]:
             for part in super().render(renderable, options):
-                # What rich itself says to a terminal is marked as such.
+                # rich marks its own control codes.
                 yield part if part.control else segment.Segment(visible(_renamed(part.text)), part.style)
 
     return Showing
@@ -191,7 +191,7 @@ def _console() -> type[Console]:
 
 @cache
 def _telling() -> type[Console]:
-    """Return the class of consoles of which the log has all text."""
+    """Return the console class whose text is also logged."""
 
     class Telling(_console()):  # type: ignore[misc]
         def print(self, *objects: Any, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""Where pages are written, and how they are opened."""
+"""Writing and opening HTML pages."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from surgery.errors import UsageError
 
 
 def target(arguments: argparse.Namespace, model: Path) -> Path:
-    """Return where the page of a model goes, before anything is computed. OutputError if it may not be written there.
+    """Return the path of the page of a model. OutputError, before anything is computed, if it may not be written there.
 
-    Without --output that is the name of the model in the current folder, or a temporary file that is only opened.
+    Without --output, this is the name of the model in the current folder, or a temporary file that is only opened.
     """
     if arguments.output is None and arguments.open:
         with tempfile.NamedTemporaryFile(prefix=f"{_stem(model)}-", suffix=".html", delete=False) as file:
@@ -30,27 +30,27 @@ def _stem(model: Path) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a page, whole or not at all."""
+    """Write a page atomically."""
     storage.write_texts({path: text})
 
 
 def show(path: Path) -> None:
-    """Open a page in the browser, and say where it is if there is none. UsageError if no browser can be started."""
+    """Open a page in the browser. UsageError, with the path of the page, if no browser can be started."""
     try:
         opened = webbrowser.open(path.resolve().as_uri())
     except webbrowser.Error:
         opened = False
     if not opened:
-        raise UsageError("no browser could be started", where=str(path), todo="open the file in one")
+        raise UsageError("no browser can be started", where=str(path), todo="open the file in one")
 
 
 def added(arguments: argparse.ArgumentParser, *, what: str) -> None:
-    """Add the flags for where a page goes."""
+    """Add the flags for the output of a page."""
     arguments.add_argument("-o", "--output", metavar="OUT.html", type=_places.page, help=f"write {what} to this file")
     arguments.add_argument("--open", action="store_true", help="open it in the browser")
-    arguments.add_argument("--force", action="store_true", help="replace a file that exists")
+    arguments.add_argument("--force", action="store_true", help="overwrite an existing file")
 
 
 def say(path: Path) -> None:
-    """Name the file that was written, on stdout."""
+    """Print the name of the written file to stdout."""
     _output.write_text(f"{path}\n")

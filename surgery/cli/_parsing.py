@@ -1,4 +1,4 @@
-"""The parser of arguments: a mistake is one line that says what was probably meant."""
+"""The argument parser: a mistake is reported in one line, with a suggestion."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MISTAKEN = 2
 _FEW = 12
 """So many choices are listed."""
 
-# What other tools call it, and no spelling aid would find.
+# Names from other tools that spelling suggestions would not find.
 _ALSO = {
     "optimize": "apply",
     "optimise": "apply",
@@ -45,7 +45,7 @@ _MISSING = re.compile(r"(?:the following arguments are|one of the arguments (.*)
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line each, with what was probably meant; the exit code is 2."""
+    """A parser whose errors are one line each, with a suggestion; the exit code is 2."""
 
     _given: Sequence[str] = ()
     seen: set[str]
@@ -57,7 +57,7 @@ class Parser(argparse.ArgumentParser):
         if missing is not None:
             names = " or ".join((missing[1] or "").split()) or str(missing[2])
             unknown = [text for text in self._given if self._is_unknown(text)]
-            # What looks missing is often there, under a misspelt name.
+            # A missing argument is often present under a misspelt name.
             message = self._unknown(unknown) if unknown else f"{names} {'are' if ',' in names else 'is'} missing"
         remedy = "" if "; " in message else f"; see '{self.prog} --help'"
         _output.say(f"{self.prog}: {message}{remedy}")
@@ -66,18 +66,18 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse all arguments. What is left over is an error here already, where it is known which command it is."""
+        """Parse all arguments. Unknown arguments are an error here, where the command is known."""
         self._given = sys.argv[1:] if args is None else list(args)
         self.seen = set()
         found, left = super().parse_known_args(args, namespace)
-        # The innermost parser comes first: it is the one of the command.
+        # The innermost parser comes first: that of the command.
         found.parser = getattr(found, "parser", self)
         if left:
             self.error(self._unknown(left))
         return found, left
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
-        """Note which options are given."""
+        """Record the given options."""
         if action.option_strings:
             self.seen.add(action.dest)
         return super()._get_values(action, arg_strings)
@@ -89,18 +89,18 @@ class Parser(argparse.ArgumentParser):
         )
 
     def _unknown(self, left: Sequence[str]) -> str:
-        """Describe what the parser has no use for."""
+        """Describe an unknown argument."""
         option = next((text for text in left if text.startswith("-") and text != "-"), None)
         if option is None:
             return f"unexpected argument '{left[0]}'"
         name = option.partition("=")[0]
         near = closest(name, self._option_string_actions)
         if near is None and any(isinstance(action, argparse._SubParsersAction) for action in self._actions):
-            return f"unknown option {name}; options of a command stand after it: {self.prog} COMMAND {name}"
+            return f"unknown option {name}; options of a command come after it: {self.prog} COMMAND {name}"
         return f"unknown option {name}" + (f"; did you mean {near}?" if near else "")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Refuse a value that is no choice."""
+        """Refuse a value that is not one of the choices."""
         if action.choices is None or value in action.choices:
             return
         choices = [str(choice) for choice in action.choices]
@@ -114,7 +114,7 @@ class Parser(argparse.ArgumentParser):
         raise argparse.ArgumentError(action, f"invalid choice: '{value}'; {hint}")
 
     def _other(self, value: str, commands: Collection[str]) -> str:
-        """Return the command for a word that is no command but a recipe, a pass or a file; else nothing."""
+        """Return the command for a word that is a recipe, pass or file instead of a command; empty for other words."""
         if "apply" not in commands:
             return ""
         if value.endswith(".onnx") or Path(value).is_file():

@@ -1,6 +1,6 @@
-"""Arguments that name a URL or a standard stream: commands get the paths of local copies in their place.
+"""Arguments that may be a URL or a standard stream: commands get the paths of local copies instead.
 
-A parser says by `type=` what an argument is. Plain paths stay as they are.
+The `type=` of an argument declares its kind. Plain paths are not changed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STREAM: Final = "-"
 
 
 class Place(NamedTuple):
-    """What was given in the place of a path, and how to make a path of it."""
+    """A value given instead of a path, and how to turn it into a path."""
 
     text: str
     localize: Callable[[str, argparse.Namespace, Staging], str]
@@ -45,30 +45,30 @@ def data(text: str) -> str | Place:
 
 
 def output(text: str) -> str | Place:
-    """Accept where a model goes: a path, a URL, or `-` for standard output."""
+    """Accept the output path of a model: a path, a URL, or `-` for standard output."""
     return Place(text, _output) if is_url(text) or text == STREAM else text
 
 
 def outputs(text: str) -> str | Place:
-    """Accept where a model with external data goes: a path or a URL. Standard output is refused, as it is one file."""
+    """Accept the output path of a model with external data: a path or a URL, not standard output, which is one file."""
     return Place(text, _outputs) if is_url(text) or text == STREAM else text
 
 
 def page(text: str) -> str | Place:
-    """Accept where a page or another text goes: a path or a URL."""
+    """Accept the output path of a page or another text: a path or a URL."""
     return Place(text, _output) if is_url(text) else text
 
 
 def folder(text: str) -> str | Place:
-    """Accept where several files go: a path. A URL is refused when the command runs."""
+    """Accept the output path of several files: a path. A URL is refused when the command runs."""
     return Place(text, _folder) if is_url(text) else text
 
 
 @contextmanager
 def localized(arguments: argparse.Namespace) -> Iterator[None]:
-    """Copy what arguments name, and put the paths of the copies in their place; the copies go away in the end.
+    """Copy the named objects, and replace the arguments by the paths of the copies, which are removed in the end.
 
-    Errors name what was given. With a model on standard output, everything else that would go there goes to stderr.
+    Errors show the given names. If a model goes to standard output, all other output goes to stderr.
     """
     places = [place for value in vars(arguments).values() for place in _places(value)]
     if not places:
@@ -123,7 +123,7 @@ def _model(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
 
 
 def _recipe(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
-    # Whoever loads recipes reads standard input: relative paths in it start at the current folder.
+    # The recipe loader reads standard input itself: relative paths in it are relative to the current folder.
     from surgery.storage import urls
 
     if text != STREAM and urls.name_of(text).endswith(".onnx"):

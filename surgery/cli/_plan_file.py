@@ -1,4 +1,4 @@
-"""Plans on the command line: the flags that a plan fixes, and what a path to a recipe, a model or a plan is."""
+"""Plans on the command line: the flags that a plan fixes, and the kind of a given file: recipe, model or plan."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _PATHS = ("inputs", "custom_op_library", "metric", "evaluation", "calibration")
 
 
 def kind(text: str) -> Kind:
-    """Return what an argument is: the name or file of a recipe, an ONNX file, or a plan.
+    """Return the kind of an argument: the name or file of a recipe, an ONNX file, or a plan.
 
-    The content of a file decides, and its suffix where it is a model that may be damaged or missing. Raises UsageError
+    The content of a file decides, or its suffix for a model that may be damaged or missing. Raises UsageError
     for any other file.
     """
     from surgery.recipe import shipped
@@ -42,7 +42,7 @@ def kind(text: str) -> Kind:
     if path.suffix in _MODELS:
         return "model"
     if text in shipped.names() or not path.is_file():
-        return "recipe"  # the loader says what is wrong with it
+        return "recipe"  # the loader reports the problem
     from surgery.planning.document import is_plan
 
     try:
@@ -73,35 +73,35 @@ def _is_text(head: bytes) -> bool:
 
 
 def use_default_recipe(arguments: argparse.Namespace) -> None:
-    """Let a model that is given alone, in the place of the recipe, mean the recipe `default`."""
+    """Use the recipe `default` if a model is given instead of a recipe."""
     if arguments.model is None and kind(arguments.recipe) == "model":
         arguments.recipe, arguments.model = "default", arguments.recipe
 
 
 def given(recipe: str, folder: Path) -> str:
-    """Return how a plan names a recipe: by the name of a shipped one, else by the path from the folder of the plan."""
+    """Return the reference of a plan to a recipe: the name of a shipped one, else the path relative to the plan."""
     from surgery.recipe import shipped
 
     return recipe if recipe in shipped.names() else os.path.relpath(recipe, folder)
 
 
 def found(given: str, where: Path) -> str:
-    """Return the recipe that a plan names, whose file is `where`: a name, or a path from the current folder."""
+    """Return the recipe of the plan in the file `where`: a name, or a path relative to the current folder."""
     from surgery.recipe import shipped
 
     return given if given in shipped.names() else os.path.normpath(where.parent / given)
 
 
 def settings(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Return the flags that decide what a run does, with paths from the folder of the plan."""
+    """Return the flags that determine a run, with paths relative to the plan."""
     found = {name: getattr(arguments, name) for name in _FLAGS}
     return _moved({name: value for name, value in found.items() if value}, lambda path: os.path.relpath(path, folder))
 
 
 def restore(plan: Plan, arguments: argparse.Namespace, where: Path) -> None:
-    """Set the flags as the plan has them.
+    """Set the flags to those of the plan.
 
-    Raises UsageError where the command line says otherwise, and for local code that is neither named again nor trusted.
+    Raises UsageError if the command line differs, or for local code that is neither given again nor trusted.
     """
     fixed = _moved(dict(plan.basis.settings), lambda path: os.path.normpath(where.parent / path))
     unknown = sorted(fixed.keys() - {*_FLAGS})
@@ -111,7 +111,7 @@ def restore(plan: Plan, arguments: argparse.Namespace, where: Path) -> None:
         given, planned = getattr(arguments, name), fixed.get(name)
         if given and not _same(name, given, planned):
             was = f"was made with {_shown(name, planned)}" if planned else f"was made without {_flag(name)}"
-            todo = f"leave {_flag(name)} out, or make another plan"
+            todo = f"omit {_flag(name)}, or make another plan"
             raise UsageError(f"the plan {was}, not with {_shown(name, given)}", where=str(where), todo=todo)
         if planned and not given and name in _CODE and not arguments.trust:
             what = f"the plan loads local code: {_shown(name, planned)}"
@@ -121,7 +121,7 @@ def restore(plan: Plan, arguments: argparse.Namespace, where: Path) -> None:
 
 
 def _same(name: str, given: Any, planned: Any) -> bool:
-    """Return whether a flag is that of the plan; paths may be written in different ways."""
+    """Return whether a flag equals that of the plan; paths may be spelt differently."""
     if name not in _PATHS and name not in ("plugin", "target"):
         return bool(given == planned)
     return bool(_moved({name: given}, os.path.abspath) == _moved({name: planned}, os.path.abspath))

@@ -1,4 +1,4 @@
-"""The flag `--plugin` of many commands. A plugin named there is trusted."""
+"""The flag `--plugin`. A plugin given there is trusted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def load(arguments: argparse.Namespace) -> None:
-    """Import the given plugins, and set whether those of a recipe are imported in a process of their own."""
+    """Import the given plugins, and set whether those of a recipe are imported in a separate process."""
     in_process = getattr(arguments, "in_process", False)
     if in_process or "surgery.registry.discovery" in sys.modules:
         from surgery.registry import discovery

@@ -1,4 +1,4 @@
-"""Flags for the statement of provenance of an output."""
+"""Flags for the provenance statement of an output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--no-provenance",
         action="store_true",
-        help="write no statement of provenance into the metadata of the output",
+        help="do not write a provenance statement into the metadata of the output",
     )
     group.add_argument(
         "--provenance",
@@ -30,21 +30,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY",
         help="sign the longer statement with a private key (.pem); without --provenance it goes to OUT.intoto.json",
     )
-    group.add_argument("--timestamp", action="store_true", help="state when the model was written")
+    group.add_argument("--timestamp", action="store_true", help="include the time of writing in the statement")
 
 
 def written(arguments: argparse.Namespace, output: Path) -> Path | None:
-    """Return the file of the longer statement, if one is asked for."""
+    """Return the file of the longer statement, if requested."""
     asked = sidecar(arguments)
     return asked.target(output) if not isinstance(asked, bool) and asked.written else None
 
 
 def sidecar(arguments: argparse.Namespace) -> bool | Sidecar:
-    """Return what is stated, as `Result.save` takes it."""
+    """Return the settings of the statement, for `Result.save`."""
     asked = arguments.provenance is not None or arguments.sign is not None
     if arguments.no_provenance:
         if asked or arguments.timestamp:
-            raise UsageError("--no-provenance leaves nothing to sign or to write", todo="pass one of them")
+            raise UsageError("with --no-provenance there is no statement to sign or write", todo="pass one of them")
         return False
     if not asked and not arguments.timestamp:
         return True

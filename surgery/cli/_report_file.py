@@ -1,4 +1,4 @@
-"""The report of a run as an HTML file: what is collected while it runs, and how the file is written."""
+"""The report of a run as an HTML file: collecting its data during the run, and writing the file."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
         "--report",
         metavar="FILE",
         type=_places.page,
-        help="write a report of the run to FILE: one .html file that needs no network; also for a run that fails or is "
-        "interrupted",
+        help="write a report of the run to FILE: one .html file that needs no network; also if the run fails or "
+        "is interrupted",
     )
 
 
 def add_page_argument(parser: argparse.ArgumentParser) -> None:
     """Add the flags for showing a measurement as a page."""
     parser.add_argument(
-        "--html", metavar="FILE", type=_places.page, help="write what was found, with charts, to one .html file"
+        "--html", metavar="FILE", type=_places.page, help="write the results, with charts, to one .html file"
     )
     parser.add_argument("--force", action="store_true", help="overwrite an existing file")
 
 
 def check_page(arguments: argparse.Namespace) -> None:
-    """Raise OutputError if the page of a measurement could not be written, before it is measured."""
+    """Raise OutputError if the page of a measurement cannot be written, before measuring."""
     if arguments.html is not None:
         from surgery import storage
 
@@ -49,7 +49,7 @@ def check_page(arguments: argparse.Namespace) -> None:
 
 
 def write_page(arguments: argparse.Namespace, page: str) -> None:
-    """Write the page of a measurement, in one piece or not at all."""
+    """Write the page of a measurement atomically."""
     from surgery import storage
 
     storage.write_texts({Path(arguments.html): page})
@@ -57,7 +57,7 @@ def write_page(arguments: argparse.Namespace, page: str) -> None:
 
 
 class RunReport:
-    """Collects what a report needs while a run is under way, if one is asked for; entered around the run."""
+    """Collects the data of a requested report during a run; a context manager around the run."""
 
     def __init__(self, arguments: argparse.Namespace, recipe: str) -> None:
         self._file = Path(arguments.report) if arguments.report is not None else None
@@ -91,18 +91,18 @@ class RunReport:
         if self._memory is not None:
             self._memory.__exit__(kind, value, trace)
         if value is not None and self._file is not None:
-            # What ended the run is what the user hears of, whatever becomes of the report.
+            # The user sees the error that ended the run, even if the report fails.
             with suppress(Exception):
                 self._write_ended(value)
 
     def observed(self, observer: Observer) -> Observer:
-        """Return an observer that also notes when steps end."""
+        """Return an observer that also records when steps end."""
         if self._memory is None:
             return observer
         return cast("Observer", _Noting(observer, self._memory, self._records))
 
     def evidence(self, result: Result) -> dict[str, Any]:
-        """Return the keys that the JSON report has in addition."""
+        """Return the additional keys of the JSON report."""
         if self._memory is None:
             return {}
         from surgery.inspection.run_evidence import circumstances, contents
@@ -115,13 +115,13 @@ class RunReport:
         return found
 
     def write(self, result: Result, more: Mapping[str, Any]) -> None:
-        """Write the report, if one is asked for, with `more` than the JSON report of a result has."""
+        """Write the report, if requested: the JSON report of the result, with `more` keys."""
         if self._file is not None:
             drawing, note = drawn(self.history)
             write(self._file, {**result.to_json(), **more}, drawing, note)
 
     def _write_ended(self, error: BaseException) -> None:
-        """Write the report of a run that an error or an interrupt has ended: what was committed until then."""
+        """Write the report of a run that an error or an interrupt ended, with the steps committed until then."""
         from surgery.engine.records import Result
         from surgery.inspection.run_evidence import circumstances
         from surgery.storage.summary import data_files, summarize
@@ -149,7 +149,7 @@ class RunReport:
 
 
 class _Noting:
-    """An observer that notes when steps end and their records, and hands on everything."""
+    """An observer that records the end and the record of each step, and forwards all events."""
 
     def __init__(self, observer: Observer, memory: MemoryTimeline, records: list[StepRecord]) -> None:
         self._observer, self._memory, self._records = observer, memory, records
@@ -158,22 +158,22 @@ class _Noting:
         return getattr(self._observer, name)
 
     def done(self, record: StepRecord) -> None:
-        """Note the end of a step."""
+        """Record the end of a step."""
         self._memory.note(record.name)
         if record.name.startswith("(") and record.status == "rolled_back":
-            # The run starts anew after a result that is wrong as a whole, and has this record as its first.
+            # If the result is wrong as a whole, the run restarts, and this record is its first.
             self._records.clear()
         self._records.append(record)
         self._observer.done(record)
 
 
 def same_file(one: Path, other: Path) -> bool:
-    """Return whether two paths lead to the same place."""
+    """Return whether two paths refer to the same file."""
     return one.resolve() == other.resolve()
 
 
 def drawn(history: History | None) -> tuple[dict[str, Any] | None, str]:
-    """Return the drawing of a history, or None and why there is none."""
+    """Return the drawing of a history, or None and the reason."""
     from surgery.drawing import document
 
     if history is None or history.first is None:
@@ -181,12 +181,12 @@ def drawn(history: History | None) -> tuple[dict[str, Any] | None, str]:
     try:
         return document(history), ""
     except Exception as error:
-        # A report without the graph says more than no report.
+        # A report without the graph is better than no report.
         return None, f"the graph cannot be drawn: {internal(error)}"
 
 
 def write(file: Path, run: Mapping[str, Any], drawing: Mapping[str, Any] | None, note: str) -> None:
-    """Write the report of a run, whose JSON report is `run`, in one piece or not at all."""
+    """Write the report of a run, whose JSON report is `run`, atomically."""
     from surgery import storage
     from surgery.pages.run_report import report
 
@@ -195,7 +195,7 @@ def write(file: Path, run: Mapping[str, Any], drawing: Mapping[str, Any] | None,
 
 
 def graph_of(run: Mapping[str, Any]) -> tuple[StoredModel | None, StoredModel | None, str]:
-    """Return the models that a JSON report names, if their files are there and the same, and why one is missing."""
+    """Return the models of a JSON report whose files exist unchanged, and the reasons for missing ones."""
     before, why_before = _model(run.get("input") or {}, "original")
     after, why_after = _model(run.get("output") or {}, "result")
     return before, after, "; ".join(filter(None, (why_before, why_after)))

@@ -47,7 +47,7 @@ def _value(option: Option | None, setting: str, text: str) -> Any:
 
     document = compose(text)
     value = plain(document.root) if document.root is not None else None
-    # There is no anchor that an alias could stand for: a star begins a glob.
+    # There are no anchors for aliases to refer to, so a star begins a glob.
     if option is not None and text.startswith("*") and _takes(option, text):
         return text
     if option is not None and value != text and _takes(option, text) and not _takes(option, value):

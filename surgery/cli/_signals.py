@@ -1,4 +1,4 @@
-"""Signals that ask the process to end: it cleans up as after Ctrl-C, and says by its exit code which one it was."""
+"""Termination signals: the process cleans up as after Ctrl-C, and its exit code tells which signal it was."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Final
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 
 _AGAIN: Final = 5.0
-"""Seconds after which an interrupt is raised again: within a callback Python reports it, and goes on."""
+"""Seconds after which an interrupt is raised again: within a callback Python reports it, and continues."""
 
 _received: list[KeyboardInterrupt] = []
 
 
 class Ended(KeyboardInterrupt):
-    """What KeyboardInterrupt is to Ctrl-C, this is to other signals: what cleans up after that does so after these."""
+    """The counterpart of KeyboardInterrupt for other signals, so that the same cleanup runs."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -24,7 +24,7 @@ class Ended(KeyboardInterrupt):
 
 
 def install() -> None:
-    """Have each signal that asks to end this process raise `Ended`, but for those that its parent has turned off."""
+    """Make each termination signal raise `Ended`, except those that the parent process ignores."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
     for number in _ENDING:
@@ -52,18 +52,18 @@ def _again(number: int, frame: FrameType | None) -> None:
 
 
 def received() -> KeyboardInterrupt | None:
-    """Return the first interrupt that came, whatever became of it: raised within an import, it is an ImportError."""
+    """Return the first interrupt, even if it was converted: raised during an import, it becomes an ImportError."""
     return _received[0] if _received else None
 
 
 def finish() -> None:
-    """Let no further signal disturb what is done at the very end."""
+    """Ignore further signals during the final cleanup."""
     for number in (signal.SIGINT, signal.SIGALRM, *_ENDING):
         signal.signal(number, signal.SIG_IGN)
 
 
 def account(error: KeyboardInterrupt) -> tuple[str, int]:
-    """Return what an interrupt has ended, and with which exit code: 128 and the number of the signal, as shells do."""
+    """Return the message and the exit code for an interrupt: 128 plus the number of the signal, as in shells."""
     number = signal.Signals(error.number if isinstance(error, Ended) else signal.SIGINT)
     what = "interrupted" if number is signal.SIGINT else f"ended by {number.name}"
     files = sys.modules.get("surgery.storage.files")

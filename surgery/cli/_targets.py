@@ -1,4 +1,4 @@
-"""The runtime that a model is made for, as an argument."""
+"""The flag `--target`."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 
 def add_argument(parser: argparse.ArgumentParser) -> None:
-    """Add `--target`, which overrides what a recipe says."""
+    """Add `--target`, which overrides the recipe."""
     parser.add_argument(
         "--target",
         metavar="TARGET",
-        help="the runtime that the model is made for: a name such as ort-cpu, or a profile (.yaml) "
+        help="the runtime to optimize for: a name such as ort-cpu, or a profile (.yaml) "
         "(default: as the recipe specifies, else standard)",
     )
 
 
 def aimed(recipe: Recipe, arguments: argparse.Namespace) -> Recipe:
-    """Return a recipe for the target of the arguments, if they name one."""
+    """Return the recipe with the target of the arguments, if given."""
     return recipe if arguments.target is None else replace(recipe, target=arguments.target)

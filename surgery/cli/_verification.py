@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs") -> No
         type=_places.data,
         action="append",
         default=[],
-        help="run on these inputs too: a .npz file, a folder with input_0.pb, or a folder of either; may be repeated",
+        help="also run on these inputs: a .npz file, a folder with input_0.pb, or a folder of either; may be repeated",
     )
     group.add_argument(
         "--dims",
@@ -53,29 +53,29 @@ def add_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs") -> No
 
 
 def add_accuracy_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments about what lossy passes may lose, and what they calibrate with."""
+    """Add the arguments for the accuracy budget and the calibration of lossy passes."""
     group = parser.add_argument_group("accuracy of lossy passes")
     group.add_argument(
         "--accuracy",
         metavar="LIMIT",
         action="append",
         default=[],
-        help="what outputs may lose: 'snr >= 30 dB', 'cosine >= 0.999', 'max_rel <= 0.05', 'top1 >= 99 %%', for one "
+        help="the accuracy budget of outputs: 'snr >= 30 dB', 'cosine >= 0.999', 'max_rel <= 0.05', 'top1 >= 99 "
+        "%%', for one "
         "output 'logits: top1 >= 99 %%'; may be repeated",
     )
     group.add_argument(
         "--metric",
         metavar="FILE.py:FUNCTION",
-        help="hold a metric of your own to --drop: a function that is called with the outputs and the arrays of all "
-        "sets of --evaluation, two lists of dicts, and returns a number, higher is better; the limits of the recipe "
-        "do not hold then",
+        help="limit the drop of a custom metric instead of the metrics of the recipe: a function that takes the "
+        "outputs and arrays of all sets of --evaluation as two lists of dicts and returns a number; higher is better",
     )
     group.add_argument(
         "--drop",
         metavar="DROP",
-        help="how much worse --metric may become: '0.5 %%' of it, or a number (default: 0.5 %%)",
+        help="the allowed drop of --metric: a share such as '0.5 %%', or a number (default: 0.5 %%)",
     )
-    group.add_argument("--lower-is-better", action="store_true", help="a lower value of --metric is better")
+    group.add_argument("--lower-is-better", action="store_true", help="lower values of --metric are better")
     group.add_argument(
         "--evaluation",
         metavar="PATH",
@@ -103,7 +103,7 @@ def accuracy(arguments: argparse.Namespace, inputs: InputsSpec, verify: VerifySp
         verify = replace(verify, accuracy=replace(verify.accuracy, limits=limits))
     metric = user_metric(arguments, verify.accuracy.metric)
     if metric is not None:
-        # The limits of a recipe are those of another measure; with the flag for limits, both hold.
+        # The limits of the recipe concern other metrics; with --accuracy, both apply.
         verify = replace(verify, accuracy=replace(verify.accuracy, metric=metric, limits=limits))
     if arguments.evaluation:
         samples = replace(verify.accuracy.samples, data=tuple(DataSpec(Path(path)) for path in arguments.evaluation))
@@ -115,7 +115,7 @@ def accuracy(arguments: argparse.Namespace, inputs: InputsSpec, verify: VerifySp
 
 
 def user_metric(arguments: argparse.Namespace, known: MetricSpec | None = None) -> MetricSpec | None:
-    """Return the metric that `--metric` and `--drop` give; the latter alone changes the drop of a recipe's."""
+    """Return the metric given by `--metric` and `--drop`; `--drop` alone changes the drop of the recipe's metric."""
     from surgery.verification.accuracy.user_metric import read_drop
     from surgery.verification.inputs.spec import MetricSpec
 
@@ -152,7 +152,7 @@ def accuracy_limits(arguments: argparse.Namespace) -> tuple[Limit, ...]:
 
 
 def add_library_argument(parser: argparse._ActionsContainer) -> None:
-    """Add the arguments for what sessions of ONNX Runtime are made with."""
+    """Add the arguments for sessions of ONNX Runtime."""
     parser.add_argument(
         "--custom-op-library",
         metavar="FILE",

@@ -1,4 +1,4 @@
-"""Other people's viewers: Netron and Model Explorer, opened on a model where it stands, with its external data."""
+"""Third-party viewers: Netron and Model Explorer, opened on a model in place, with its external data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Viewer(NamedTuple):
 
 
 def _netron(model: str) -> list[str]:
-    # Its desktop version, which has no such flag, opens a window by itself.
+    # The desktop version has no such flag and always opens a window.
     return ["--browse", model]
 
 
@@ -45,7 +45,7 @@ VIEWERS = tuple(_VIEWERS)
 
 
 def open_with(name: str, model: Path) -> int:
-    """Open a model in a viewer, wait until it ends, and return the exit code; Ctrl-C is how it usually ends.
+    """Open a model in a viewer, wait until it ends, and return the exit code; it usually ends by Ctrl-C.
 
     The viewer reads the file itself, next to its external data. UsageError if the file is missing, the viewer is not
     installed or cannot open such a path; SurgeryError if it fails.
@@ -73,7 +73,7 @@ def _command(name: str, viewer: _Viewer) -> list[str]:
 
 
 def _run(name: str, command: list[str]) -> int:
-    # What it prints must not stand between the data on stdout.
+    # Its output must not mix with the data on stdout.
     try:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2)
     except OSError as error:

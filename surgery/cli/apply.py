@@ -46,16 +46,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="STEP:SITE",
         action="append",
         default=[],
-        help="leave out a site of a plan, by the numbers of the step and of the site; may be repeated",
+        help="skip a site of a plan, given by the numbers of the step and the site; may be repeated",
     )
-    parser.add_argument(
-        "--no-baseline", action="store_true", help="do not compare with the baseline that the recipe names"
-    )
+    parser.add_argument("--no-baseline", action="store_true", help="do not compare with the baseline of the recipe")
     add_output_arguments(parser)
 
 
 def add_subject_arguments(parser: argparse.ArgumentParser, more: str = "") -> None:
-    """Add the arguments for a recipe and a model, of which a model may stand alone."""
+    """Add the arguments for a recipe and a model; a model alone is accepted."""
     parser.add_argument(
         "recipe",
         metavar="RECIPE",
@@ -86,7 +84,8 @@ def add_output_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs"
     parser.add_argument(
         "--on-failure",
         choices=ON_FAILURE,
-        help="if a step fails: stop, undo the step, undo only its wrong sites, or keep it (default: as the recipe "
+        help="if a step fails: abort, undo the step, undo only its wrong sites, or keep the result (default: as "
+        "the recipe "
         "specifies, else abort)",
     )
     parser.add_argument(
@@ -95,7 +94,7 @@ def add_output_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs"
     parser.add_argument(
         "--locked", action="store_true", help="refuse to run if something changed since 'surgery lock' was run"
     )
-    parser.add_argument("--lock", metavar="FILE", help="the lock file for --locked, which this implies")
+    parser.add_argument("--lock", metavar="FILE", help="the lock file for --locked; implies --locked")
     parser.add_argument(
         "--trust", action="store_true", help="allow the recipe to run local code and to choose where to write"
     )
@@ -124,13 +123,13 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _subject(arguments: argparse.Namespace, on_read: Callable[[Recipe], object] | None = None) -> tuple[Recipe, Path]:
-    """Return the recipe, without its baseline if the command line says so, and the model."""
+    """Return the recipe, without its baseline if --no-baseline is given, and the model."""
     recipe, model = recipe_and_model(arguments, "apply", on_read)
     return (replace(recipe, baseline=None) if arguments.no_baseline else recipe), model
 
 
 def _apply_plan(arguments: argparse.Namespace) -> int:
-    """Do what a plan says, after a look at whether all that it rests on is as it was."""
+    """Apply a plan, after checking that all its dependencies are unchanged."""
     from surgery import storage
     from surgery.planning import document, follow
 
@@ -205,7 +204,8 @@ def execute(
 ) -> int:
     """Run a loaded recipe, write the result and print the report; `more` is added to a JSON report.
 
-    `following` makes what holds the run to a plan, of the recipe with the flags in it. `folder` is that of the cache.
+    `following` creates the observer that enforces a plan, from the recipe combined with the flags. `folder` is that of
+    the cache.
     """
     cache = _caching.steps(folder or _caching.asked(arguments))
     from surgery.engine import runner
@@ -293,7 +293,7 @@ def report(
     if arguments.quiet:
         _output.write(terminal.conclusion(result))
         return
-    # Below the report stand the line about the file and the prompt.
+    # The line about the file and the prompt follow below the report.
     height = _output.height(2)
     _output.write(terminal.result(result, every=arguments.verbose > 0, height=height))
     if result.ok:
@@ -305,7 +305,7 @@ def report(
 
 
 def _outcome(result: Result, recipe: Recipe, arguments: argparse.Namespace) -> Outcome:
-    """Return the outcome for the formats of other tools, with places in the recipe that was given."""
+    """Return the outcome for the formats of other tools, with positions in the given recipe."""
     from surgery.engine.agenda import Agenda, users
     from surgery.report.outcomes import of_result
 

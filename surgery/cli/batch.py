@@ -1,11 +1,11 @@
-"""Apply a recipe to many models, each in a process of its own, and keep a ledger of what came of each.
+"""Apply a recipe to many models, each in a separate process, and record the results in a ledger.
 
 SOURCE is an .onnx file, a folder (with all folders below it), a glob, or a manifest: a .txt file with one path on each
 line, or .jsonl or .csv with the keys model, recipe, output, inputs and skip. Results have the same paths below --out.
 Sources, models of manifests and --out may be URLs, such as s3://bucket/zoo/.
 
-The same command again goes on where it was interrupted, and runs again what has changed: models, recipes, settings and
-versions of packages. Exit code 1 if any model failed.
+Run the same command again to continue after an interruption. It also reruns models whose file, recipe, settings or
+package versions changed. The exit code is 1 if any model failed.
 """
 
 from __future__ import annotations
@@ -30,10 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="DIR", required=True, help="write results and the ledger below this folder")
     parser.add_argument("--ledger", metavar="DIR", help="keep the ledger in this folder, if --out is a URL")
     parser.add_argument(
-        "--include", metavar="GLOB", action="append", default=[], help="of folders, take these files; may be repeated"
+        "--include",
+        metavar="GLOB",
+        action="append",
+        default=[],
+        help="include only these files of folders; may be repeated",
     )
     parser.add_argument(
-        "--exclude", metavar="GLOB", action="append", default=[], help="of folders, leave these out; may be repeated"
+        "--exclude", metavar="GLOB", action="append", default=[], help="exclude these files of folders; may be repeated"
     )
     _add_running(parser)
     _add_results(parser)
@@ -46,7 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where to store the weights: as in the input, inside the file, or in FILE.data (default: keep)",
     )
     parser.add_argument("--on-failure", choices=ON_FAILURE, help="what to do if a step fails (default: as for apply)")
-    parser.add_argument("--strict", action="store_true", help="a model fails if any part of a step was undone")
+    parser.add_argument(
+        "--strict", action="store_true", help="treat a model as failed if any part of a step was undone"
+    )
     parser.add_argument("--trust", action="store_true", help="allow recipes to run local code")
     _plugins.add_argument(parser)
     group = parser.add_argument_group("verification")
@@ -61,29 +67,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_running(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("running")
     group.add_argument(
-        "-j", "--jobs", metavar="N", type=int, help="models to run at a time (default: one for each processor)"
+        "-j",
+        "--jobs",
+        metavar="N",
+        type=int,
+        help="number of models to run at the same time (default: one per processor)",
     )
     group.add_argument(
         "--executor",
         metavar="NAME[:ADDRESS]",
         default="local",
-        help="who runs the models: local, or dask:ADDRESS, the address of a scheduler of dask.distributed "
+        help="where to run the models: local, or dask:ADDRESS with the address of a dask.distributed scheduler "
         "(default: local)",
     )
-    group.add_argument("--timeout", metavar="SECONDS", type=float, help="the time that one model may take")
-    group.add_argument("--memory", metavar="SIZE", help="the memory that one model may take, such as 4GB")
-    group.add_argument(
-        "--total-memory", metavar="SIZE", help="the memory that all models that run at a time may take together"
-    )
+    group.add_argument("--timeout", metavar="SECONDS", type=float, help="time limit of one model")
+    group.add_argument("--memory", metavar="SIZE", help="memory limit of one model, such as 4GB")
+    group.add_argument("--total-memory", metavar="SIZE", help="memory limit of all models that run at the same time")
     group.add_argument(
         "--retries",
         metavar="N",
         type=int,
         default=3,
-        help="how often a model is started again whose worker was lost, not by its fault (default: 3)",
+        help="how often to retry a model whose worker was lost for another reason (default: 3)",
     )
-    group.add_argument("--retry-failed", action="store_true", help="run again also the models that have failed")
-    group.add_argument("--max-failures", metavar="N", type=int, help="start no further model after N have failed")
+    group.add_argument("--retry-failed", action="store_true", help="also run failed models again")
+    group.add_argument("--max-failures", metavar="N", type=int, help="start no more models after N failures")
 
 
 def _add_results(parser: argparse.ArgumentParser) -> None:
@@ -109,7 +117,7 @@ def main(arguments: argparse.Namespace) -> int:
             result = batch(given, progress)
     except KeyboardInterrupt as error:
         _, code = _signals.account(error)
-        _output.say(f"surgery: interrupted; {progress.account()}; the same command goes on from here")
+        _output.say(f"surgery: interrupted; {progress.account()}; run the same command again to continue")
         return code
     _write_files(result, arguments)
     _report(result, arguments)
@@ -117,9 +125,9 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _check_files(arguments: argparse.Namespace) -> None:
-    """Raise UsageError or OutputError if results or the report could not be written, before anything runs.
+    """Raise UsageError or OutputError if results or the report cannot be written, before anything runs.
 
-    Both are replaced where they exist: the same command goes on with a batch, and finds those of its last run.
+    Existing files are replaced, because a repeated command finds those of its last run.
     """
     if arguments.results is not None:
         from surgery.batching import results
@@ -134,7 +142,7 @@ def _check_files(arguments: argparse.Namespace) -> None:
 
 
 def _write_files(result: BatchResult, arguments: argparse.Namespace) -> None:
-    """Write the files that were asked for."""
+    """Write the requested files."""
     if arguments.results is not None:
         from surgery.batching import results
 
@@ -156,9 +164,9 @@ def _given(arguments: argparse.Namespace) -> Batch:
     for flag, least in (("jobs", 1), ("retries", 0), ("max_failures", 1)):
         value = getattr(arguments, flag)
         if value is not None and value < least:
-            raise UsageError(f"--{flag.replace('_', '-')} is a number from {least} on, and not {value}")
+            raise UsageError(f"--{flag.replace('_', '-')} must be at least {least}, not {value}")
     if arguments.timeout is not None and not arguments.timeout > 0:
-        raise UsageError(f"--timeout is a number of seconds, and not {arguments.timeout:g}")
+        raise UsageError(f"--timeout must be a number of seconds, not {arguments.timeout:g}")
     return Batch(
         arguments.recipe,
         tuple(arguments.sources),

@@ -1,9 +1,9 @@
 """Measure how fast models run against each other in ONNX Runtime, on the CPU.
 
-The first model is the baseline. All run by turns on the same inputs in one process; the speed of a model is the time of
-the baseline divided by its own, with a confidence interval. Rounds are added until the intervals are narrow enough or
-the time is used up. Memory is measured in a process for each model. Outputs are not compared: 'surgery verify' does
-that.
+The first model is the baseline. All models run alternately on the same inputs in one process; the speed of a model is
+the time of the baseline divided by its own, with a confidence interval. Rounds are added until the intervals are narrow
+enough or the time is used up. Memory is measured in a separate process for each model. Outputs are not compared; use
+'surgery verify' for that.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--clock",
         choices=["processor", "wall"],
-        help="measure the time of the processor, which other processes disturb little, or of the clock on the wall "
-        "(default: processor with one thread, wall with several)",
+        help="measure CPU time, which other processes affect less, or wall-clock time (default: processor with "
+        "one thread, wall with several)",
     )
     budget = parser.add_mutually_exclusive_group()
     budget.add_argument(
@@ -55,8 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--expect",
         metavar="R",
         type=_measuring.positive,
-        help="exit with 1 unless each model has at least R times the speed of the baseline, by the low end of its "
-        "interval",
+        help="exit with 1 unless the low end of each interval is at least R times the speed of the baseline",
     )
     _report_file.add_page_argument(parser)
     parser.add_argument("--profile", action="store_true", help="show the time of each operator")
@@ -76,7 +75,7 @@ def _add_input_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=N",
         action="append",
         default=[],
-        help="the size of a dynamic dim, or of several: batch=1,sequence=128; may be repeated",
+        help="sizes of dynamic dims: batch=1,sequence=128; may be repeated",
     )
     parser.add_argument("--recipe", metavar="RECIPE", type=_places.recipe, help="use the section 'inputs' of a recipe")
     parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
@@ -99,7 +98,7 @@ def main(arguments: argparse.Namespace) -> int:
         recipe = recipes.load(arguments.recipe, trust=arguments.trust)
         inputs, libraries = recipe.inputs, libraries + recipe.verify.custom_op_library
         providers = providers or recipe.verify.providers
-    # One size each: two sizes would be two measurements.
+    # One size each, because two sizes would need two measurements.
     _verification.sizes(arguments)
     arguments.unverified = None
     inputs, _ = _verification.combined(arguments, Path(arguments.model), inputs, VerifySpec())
@@ -127,7 +126,7 @@ def main(arguments: argparse.Namespace) -> int:
         _output.write(speed.comparison(found))
         for one in missed:
             _output.say(
-                f"{one.name} is not shown to have {arguments.expect:g} times the speed of {found.baseline.name}"
+                f"{one.name} is not shown to reach {arguments.expect:g} times the speed of {found.baseline.name}"
             )
     if arguments.html is not None:
         from surgery.pages import measurements

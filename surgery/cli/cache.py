@@ -1,7 +1,7 @@
-"""Show what the cache of steps holds, or make it smaller.
+"""Show or prune the step cache.
 
-With --cache, `apply` and `run` store the outcome of each step, and take it from there when nothing has changed that it
-depends on. `prune` may be called while other commands use the cache: what they miss, they do again.
+With --cache, `apply` and `run` store the outcome of each step, and reuse it if none of its dependencies changed.
+`prune` may run while other commands use the cache: they recompute missing entries.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from surgery.errors import UsageError
 if TYPE_CHECKING:
     from surgery.caching.housekeeping import Contents, Pruned
 
-_INFO = "show the folder of the cache, its size, its entries, and how often they were found"
-_PRUNE = "remove entries: all, those not used for some time, or those not used longest"
+_INFO = "show the folder, size, entries and hit rate of the cache"
+_PRUNE = "remove all, old or least recently used entries"
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
@@ -26,11 +26,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     info = actions.add_parser("info", help=_INFO, description=_INFO)
     prune = actions.add_parser("prune", help=_PRUNE, description=_PRUNE)
-    prune.add_argument("--older-than", metavar="TIME", help="remove what was not used for so long: 12h, 30d, 2w")
     prune.add_argument(
-        "--max-size", metavar="SIZE", help="remove what was not used longest, until the rest has this size: 500MB, 2GB"
+        "--older-than", metavar="TIME", help="remove entries that were not used for this time: 12h, 30d, 2w"
     )
-    prune.add_argument("--all", action="store_true", help="remove everything")
+    prune.add_argument(
+        "--max-size",
+        metavar="SIZE",
+        help="remove the least recently used entries until the cache has this size: 500MB, 2GB",
+    )
+    prune.add_argument("--all", action="store_true", help="remove all entries")
     for action, run in ((info, _info), (prune, _prune)):
         action.add_argument("--format", choices=_output.PLAIN, default=argparse.SUPPRESS, help="output format")
         _caching.add_folder(action)
@@ -56,9 +60,9 @@ def _prune(arguments: argparse.Namespace) -> int:
     seconds = _seconds(arguments.older_than) if arguments.older_than is not None else None
     most = _bytes(arguments.max_size) if arguments.max_size is not None else None
     if arguments.all and (seconds is not None or most is not None):
-        raise UsageError("--all removes everything", todo="leave out --older-than and --max-size")
+        raise UsageError("--all removes everything", todo="omit --older-than and --max-size")
     if not arguments.all and seconds is None and most is None:
-        raise UsageError("nothing says what to remove", todo="pass --older-than 30d, --max-size 2GB or --all")
+        raise UsageError("nothing to remove is selected", todo="pass --older-than 30d, --max-size 2GB or --all")
     folder = _caching.folder(arguments)
     if arguments.all:
         found = housekeeping.remove_all(folder)
@@ -97,7 +101,9 @@ def _seconds(text: str) -> float:
     """Read a duration such as "30d"."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])\s*", text)
     if found is None:
-        raise UsageError(f"--older-than '{text}' is no time", todo="write a number with s, m, h, d or w, such as 30d")
+        raise UsageError(
+            f"--older-than '{text}' is not a time", todo="write a number with s, m, h, d or w, such as 30d"
+        )
     return float(found.group(1)) * _UNITS[found.group(2)]
 
 

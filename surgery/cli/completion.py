@@ -4,8 +4,8 @@
     surgery completion zsh > ~/.zfunc/_surgery      # a folder of fpath, before compinit
     surgery completion fish > ~/.config/fish/completions/surgery.fish
 
-The script has all names in it, those of passes of installed packages too, so that nothing is started when you press
-TAB. Print it anew after you have installed another version.
+The script contains all names, including passes of installed packages, so that pressing TAB starts no process. Print it
+again after an upgrade.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 class _Kind(NamedTuple):
-    """What an argument can be: words, and files of these patterns or folders."""
+    """The completions of an argument: words, and files of these patterns or folders."""
 
     name: str
     words: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
 
     def complete(self) -> dict[str, Any]:
-        """Return what shtab writes for it, by shell."""
+        """Return the shtab entry, by shell."""
         function = f"_surgery_glob_{self.name}"
         preamble = {"bash": self._bash(function), "fish": self._fish(function)}
         return {"bash": function, "zsh": function, "fish": f"({function})", "preamble": preamble}
@@ -76,7 +76,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def script(parser: argparse.ArgumentParser, shell: str) -> str:
-    """Return the script for a shell. It changes the parser, by what each argument can be."""
+    """Return the script for a shell. Adds the completions of each argument to the parser."""
     import shtab
 
     kinds, files, folders = _kinds(parser), shtab.FILE, shtab.DIRECTORY
@@ -97,7 +97,7 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
 
 
 def _kinds(parser: argparse.ArgumentParser) -> dict[str, _Kind]:
-    """Return what arguments can be, by the names that they have in the help."""
+    """Return the completions of arguments, by their names in the help."""
     from surgery.recipe import shipped
     from surgery.registry.catalog import catalog
     from surgery.targets import shipped as targets
@@ -117,5 +117,5 @@ def _kinds(parser: argparse.ArgumentParser) -> dict[str, _Kind]:
 
 
 def _plain(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names that a shell takes as they are; the name of a plugin's pass may be anything."""
+    """Return the names that need no quoting in a shell; a plugin may name its passes arbitrarily."""
     return tuple(name for name in names if shlex.quote(name) == name)

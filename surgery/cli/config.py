@@ -1,7 +1,7 @@
 """Show which configuration files are read, and where each value comes from.
 
-Flags have defaults in surgery.toml, or in the table [tool.surgery] of pyproject.toml, of the project, and in your own
-config.toml. What you trust stands in config.yaml next to that, and nowhere else.
+Flags have defaults in the project's surgery.toml, or in the table [tool.surgery] of its pyproject.toml, and in your own
+config.toml. Trusted code is listed only in config.yaml next to that.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _trust() -> str | None:
-    """Return the path of the list of what the user trusts, if it exists."""
+    """Return the path of the user's trust list, if it exists."""
     file = _configuration.user_file().with_suffix(".yaml")
     return str(file) if file.is_file() else None
 
@@ -66,7 +66,7 @@ def _command(top: argparse.ArgumentParser, words: list[str]) -> argparse.Argumen
 
 
 def _all(settings: list[_configuration.Setting]) -> list[dict[str, Any]]:
-    """Return the keys of all files; of those that are set twice, the weaker ones as well."""
+    """Return the keys of all files, including overridden ones."""
     last = {(one.tables, one.dest): one for one in settings}
     return [
         {
@@ -101,7 +101,7 @@ def _of_command(settings: list[_configuration.Setting], parser: argparse.Argumen
 
 
 def _plain(value: Any) -> Any:
-    """Return a default as JSON can have it."""
+    """Return a default as a JSON value."""
     return None if value is argparse.SUPPRESS else str(value) if isinstance(value, Path) else value
 
 

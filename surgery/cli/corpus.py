@@ -1,8 +1,8 @@
 """Compare two runs of surgery batch: which models changed in nodes, bytes, verdict and time, and which broke.
 
-BEFORE and AFTER are output folders of batches, their ledgers, or files that --results wrote. Models are the same where
-their results have the same name. A model got worse when it broke or went missing, when its result has more nodes or
-bytes, a weaker verdict, or took longer.
+BEFORE and AFTER are output folders of batches, their ledgers, or files that --results wrote. Models are paired by the
+names of their results. A model got worse if it broke or is missing, or if its result has more nodes or bytes, a weaker
+verdict, or took longer.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _SHARE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `corpus`."""
     parser.add_argument("before", metavar="BEFORE", help="an output folder, a ledger, or a file of results")
-    parser.add_argument("after", metavar="AFTER", help="the same of the later run")
+    parser.add_argument("after", metavar="AFTER", help="the same, of the later run")
     parser.add_argument("--exit-code", action="store_true", help="exit with 1 if any model got worse")
-    group = parser.add_argument_group("thresholds", "what may change without being listed, as a share: '5 %%'")
+    group = parser.add_argument_group("thresholds", "changes up to this share are not listed: '5 %%'")
     for name, default in (("nodes", "0 %"), ("bytes", "0 %"), ("seconds", "50 %"), ("tolerance", "100 %")):
         what = "the share of the tolerance that was needed" if name == "tolerance" else f"{name} of a model"
         shown = default.replace("%", "%%")

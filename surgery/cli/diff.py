@@ -3,7 +3,7 @@
 Nodes are matched by name, by the lineage that passes of surgery record, by structure, and by the values they compute.
 With --verify, both models are also run on the same inputs, like `surgery verify BEFORE AFTER`.
 
-With --html, both models are also drawn as one graph, with what was removed, added and altered, in a file that needs no
+With --html, both models are also drawn as one graph, with removed, added and altered nodes, in a file that needs no
 network.
 """
 
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--html", metavar="OUT.html", type=_places.page, help="also write a page that shows both models as one graph"
     )
     parser.add_argument("--open", action="store_true", help="open the page in the browser")
-    parser.add_argument("--force", action="store_true", help="replace the file of --html if it exists")
+    parser.add_argument("--force", action="store_true", help="overwrite the file of --html if it exists")
     _verification.add_arguments(parser)
 
 
@@ -71,7 +71,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _report(found: Difference, code: int, arguments: argparse.Namespace) -> None:
-    """Write the answer in the format that was asked for."""
+    """Write the result in the requested format."""
     if arguments.format == "json":
         _output.write_json(found.to_json())
     elif arguments.format not in _output.PLAIN:
@@ -85,7 +85,7 @@ def _report(found: Difference, code: int, arguments: argparse.Namespace) -> None
 
 
 def _check_page(arguments: argparse.Namespace) -> None:
-    """Refuse a page that could not be written, before anything is computed."""
+    """Refuse a page that cannot be written, before anything is computed."""
     if arguments.html is not None:
         storage.check_target(Path(arguments.html), force=arguments.force)
     elif arguments.open:

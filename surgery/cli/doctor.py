@@ -1,6 +1,6 @@
 """Check the installation: packages, workers, ONNX Runtime, the limits of this machine, plugins.
 
-The exit code is 1 if something is broken. Attach the output to a report of a problem.
+The exit code is 1 if something is broken. Attach the output to bug reports.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "broken": ("broken"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `doctor`: it has none of its own."""
+    """Add the arguments of `doctor`: it has none."""
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -32,7 +32,7 @@ def main(arguments: argparse.Namespace) -> int:
         _show(found.findings)
     notes = sum(one.level == "note" for one in found.findings)
     broken = sum(one.level == "broken" for one in found.findings)
-    _output.write(f"{broken} broken, {notes} notes" if broken else f"nothing is broken; {notes} notes")
+    _output.write(f"{broken} broken, {notes} notes" if broken else f"no problems; {notes} notes")
     return 0 if found.ok else 1
 
 

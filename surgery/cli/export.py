@@ -1,8 +1,9 @@
 """Export a PyTorch module or program to ONNX, verify it against PyTorch, and clean it up with a recipe.
 
-MODULE:CALLABLE is imported and called in a process of its own; it gives a torch.nn.Module, or a module with example
-inputs. Both run on several sets of inputs, at several sizes of each dynamic dim, so that a branch or a size that
-tracing froze is found and named. Nothing is written if they differ. Needs PyTorch: pip install 'onnx-surgery[torch]'.
+MODULE:CALLABLE is imported and called in a separate process; it returns a torch.nn.Module, or a module with example
+inputs. Module and model run on several sets of inputs, at several sizes of each dynamic dim, to detect and report
+branches and sizes that tracing froze. Nothing is written if they differ. Needs PyTorch: pip install
+'onnx-surgery[torch]'.
 """
 
 from __future__ import annotations
@@ -29,26 +30,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--inputs",
         metavar="FILE",
-        help="a YAML file with names, types and dims of the inputs, dynamic dims by name; or a .npz file with examples",
+        help="a YAML file with names, types and dims of the inputs (dynamic dims by name), or a .npz file with "
+        "example inputs",
     )
     parser.add_argument(
         "--exporter",
         choices=["auto", "dynamo", "torchscript"],
         default="auto",
-        help="which exporter of PyTorch to use (default: dynamo, and torchscript where it cannot)",
+        help="the PyTorch exporter to use (default: dynamo, or torchscript if it fails)",
     )
     parser.add_argument("--opset", type=int, metavar="N", help="the opset to export to (default: the exporter's)")
     parser.add_argument(
-        "--recipe", metavar="RECIPE", default="default", help="the recipe that cleans the model up (default: default)"
+        "--recipe",
+        metavar="RECIPE",
+        default="default",
+        help="the recipe that optimizes the exported model (default: default)",
     )
-    parser.add_argument("--raw", action="store_true", help="leave the model as the exporter made it")
+    parser.add_argument("--raw", action="store_true", help="keep the model as exported")
     group = parser.add_argument_group("verification")
     verify.add_tolerances(group)
     group.add_argument(
         "--unverified",
         choices=["refuse", "accept"],
         default="refuse",
-        help="whether a result that nothing is shown about is a failure (default: refuse)",
+        help="whether an unverified result is a failure (default: refuse)",
     )
 
 

@@ -1,8 +1,8 @@
 """Import the weights of checkpoints into a model: PyTorch, safetensors, npz or GGUF, in one file or in shards.
 
-A tensor goes into the initializer of its name. No code of a checkpoint is run. Matrices that the model reads transposed
-are transposed, floats converted to its types; the report says where. Nothing is written if anything does not fit,
-unless with --partial.
+Each tensor is imported into the initializer of the same name. Code in a checkpoint is never run. Matrices that the
+model reads transposed are transposed, and floats are converted to the model's types; the report lists these. Without
+--partial, nothing is written if anything does not fit.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="write the model to FILE; without it, only report")
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
-    parser.add_argument("--map", metavar="FILE", help="a YAML file that says which tensors become which initializers")
+    parser.add_argument("--map", metavar="FILE", help="a YAML file that maps initializers to tensors")
     parser.add_argument(
         "--name",
         metavar="INITIALIZER=TENSOR",
         action="append",
         default=[],
-        help="the tensor for an initializer, or for all that fit a pattern: 'model.*=*'; may be repeated",
+        help="the tensor for an initializer, or for all that match a pattern: 'model.*=*'; may be repeated",
     )
-    parser.add_argument("--key", metavar="KEY", help="the key of a PyTorch checkpoint that has the weights")
+    parser.add_argument("--key", metavar="KEY", help="the key of the weights in a PyTorch checkpoint")
     parser.add_argument(
         "--layout",
         choices=["auto", "torch", "onnx"],
         default="auto",
-        help="whether matrices of linear layers are [out, in] as in PyTorch, or as in the model (default: found out)",
+        help="whether matrices of linear layers are [out, in] as in PyTorch, or as in the model (default: detected)",
     )
-    parser.add_argument("--partial", action="store_true", help="import what fits, and leave the rest as it is")
-    parser.add_argument("--suggest", metavar="FILE", help="write names that may belong together to a mapping file")
+    parser.add_argument("--partial", action="store_true", help="import the tensors that fit, and keep the rest")
+    parser.add_argument("--suggest", metavar="FILE", help="write likely pairs of names to a mapping file")
 
 
 def main(arguments: argparse.Namespace) -> int:

@@ -1,6 +1,7 @@
 """Create a recipe, a test and a workflow for a model, from the passes that change it.
 
-The recipe has the steps of `default` that match the model, and expects what they did. All that is written has been run.
+The recipe has the steps of `default` that change the model, and expects their results. All files are tested before they
+are written.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="an .onnx file")
     parser.add_argument("--dir", metavar="DIR", default=".", help="the folder of the project (default: .)")
     parser.add_argument(
-        "--recipe", metavar="RECIPE", default="default", help="take the steps of this recipe (default: default)"
+        "--recipe", metavar="RECIPE", default="default", help="use the steps of this recipe (default: default)"
     )
-    parser.add_argument("--target", metavar="TARGET", help="the runtime that the model is made for")
+    parser.add_argument("--target", metavar="TARGET", help="the runtime to optimize for")
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
 
 
@@ -62,7 +63,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _commands(found: Project) -> list[str]:
-    """List the commands that use what was written."""
+    """List the commands that use the written files."""
     output = os.path.relpath(found.model.with_suffix(".opt.onnx"))
     return [
         shlex.join(["surgery", "apply", str(found.recipe), "-o", output]),

@@ -4,12 +4,12 @@ The cost is the number of multiply-accumulates (MACs) and operations of a run an
 of the dynamic dims; --dims sets their sizes. Problems are leftovers of training, pitfalls, and operators that other
 runtimes lack.
 
-With --lineage, show which pass made each node, and from which nodes of the original. To find out what happened to the
-Softmax of layer 7, run
+With --lineage, show which pass created each node, and from which nodes of the original. To find out what happened to
+the Softmax of layer 7, run
 
     surgery inspect optimized.onnx --from /layer.7/attention/Softmax
 
-With --target, list what a runtime does not run, grouped by the reason, with the step of a recipe that would help.
+With --target, list the nodes that a runtime does not run, grouped by reason, with the step of a recipe that would help.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ FORMATS = _output.REPORTS
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `inspect`."""
     parser.add_argument("model", metavar="MODEL", type=_places.model, help="an .onnx file")
-    parser.add_argument("--lineage", action="store_true", help="show which passes made the nodes, and from which nodes")
+    parser.add_argument(
+        "--lineage", action="store_true", help="show which passes created the nodes, and from which nodes"
+    )
     parser.add_argument(
         "--dims", metavar="NAME=N", action="append", default=[], help="the size of a dynamic dim; may be repeated"
     )

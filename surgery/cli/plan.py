@@ -1,7 +1,7 @@
 """Show what a recipe would do to a model, site by site, without writing the result.
 
-Each match site is listed with the nodes that it takes, what they become, and what that saves: nodes, bytes of weights,
-operations. `surgery apply plan.json` then does exactly what the plan says. A model alone means the recipe `default`.
+Each match site is listed with the nodes that it removes and adds, and the savings in nodes, bytes of weights and
+operations. `surgery apply plan.json` then applies exactly this plan. Without a recipe, `default` is used.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--verify",
         choices=["none", "each", "end"],
         default="none",
-        help="what to verify: nothing, so that the plan has all that the passes find; each step, so that it has what "
-        "holds; or the result as a whole (default: none)",
+        help="what to verify: nothing, so that the plan has all sites; each step, so that it has only correct "
+        "sites; or the result as a whole (default: none)",
     )
     parser.add_argument("--exit-code", action="store_true", help="exit with 1 if anything would change")
     parser.add_argument("--on-failure", choices=ON_FAILURE, help="what to do if a step fails (see 'surgery apply')")

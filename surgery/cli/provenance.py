@@ -1,8 +1,8 @@
-"""Check a model against its statement of provenance, and name each part that does not fit.
+"""Check a model against its provenance statement, and list each mismatch.
 
-Digests are computed anew: of each node, attribute and tensor, and of the statement itself; with --input of the model
-that it was made of, with --recipe of the recipe. A longer statement, perhaps signed, is read from FILE.intoto.json.
-Only a signature shows that nobody changed the model and the statement together.
+Digests are recomputed: of each node, attribute and tensor, and of the statement itself; with --input, of the input
+model; with --recipe, of the recipe. A longer statement, which may be signed, is read from FILE.intoto.json. Only a
+signature proves that the model and the statement were not changed together.
 """
 
 from __future__ import annotations
@@ -21,21 +21,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `provenance`."""
     parser.add_argument("model", metavar="FILE", type=_places.model, help="an .onnx file")
     parser.add_argument(
-        "--statement", metavar="S", help="a file with a statement (default: FILE.intoto.json, where there is one)"
+        "--statement", metavar="S", help="a file with a statement (default: FILE.intoto.json, if it exists)"
     )
     parser.add_argument(
-        "--input", metavar="MODEL", type=_places.model, dest="source", help="the model that FILE was made of"
+        "--input", metavar="MODEL", type=_places.model, dest="source", help="the model that FILE was made from"
     )
-    parser.add_argument("--recipe", metavar="RECIPE", help="the recipe that it was made by")
+    parser.add_argument("--recipe", metavar="RECIPE", help="the recipe that made FILE")
     parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
     parser.add_argument(
-        "--key", metavar="PUB", action="append", default=[], help="a public key that signed it; may be repeated"
+        "--key",
+        metavar="PUB",
+        action="append",
+        default=[],
+        help="a public key to check the signature with; may be repeated",
     )
     _plugins.add_argument(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Check a model; return 1 if something does not fit."""
+    """Check a model; return 1 if there is a mismatch."""
     from surgery import recipe as recipes
     from surgery import storage
     from surgery.provenance import checking
@@ -72,12 +76,12 @@ def _tell(model: Path, found: Checked, arguments: argparse.Namespace) -> None:
     for one in found.findings:
         _output.write(str(one), wrap=False)
     problems = len(found.findings)
-    end = f"{problems} {'thing does' if problems == 1 else 'things do'} not fit" if problems else "everything fits"
+    end = f"{problems} mismatch{'' if problems == 1 else 'es'}" if problems else "everything matches"
     _output.write(f"{model}: {end}", wrap=False)
 
 
 def _facts(statement: dict[str, Any] | Any) -> list[str]:
-    """Say in a few lines how a model was made."""
+    """Summarize how a model was made."""
     predicate = statement["predicate"]
     definition, details = predicate["buildDefinition"], predicate["runDetails"]
     steps = predicate["surgery_steps"]

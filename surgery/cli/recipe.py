@@ -84,7 +84,7 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _checked(name: str, trust: bool) -> dict[str, Any]:
-    """Load one recipe and say what is wrong with it, or what it is made of."""
+    """Load one recipe, and return its mistakes or a summary."""
     from surgery import recipe as recipes
     from surgery.recipe.schema import pass_steps
 
@@ -100,9 +100,9 @@ def _checked(name: str, trust: bool) -> dict[str, Any]:
 
 
 def _remarks(recipe: Recipe) -> list[str]:
-    # No mistake: the command line may name another model, and CI may check recipes without their models.
+    # Not a mistake: the command line may name another model, and CI may check recipes without their models.
     missing = recipe.model is not None and not Path(recipe.model).is_file()
-    return [f"its model {recipe.model} is not there"] if missing else []
+    return [f"its model {recipe.model} does not exist"] if missing else []
 
 
 def _tell(one: dict[str, Any]) -> None:

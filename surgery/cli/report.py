@@ -1,8 +1,8 @@
 """Write the report of a run as one HTML file, from the JSON report of the run.
 
-The JSON report is what 'surgery apply RECIPE MODEL --format json' prints. The graph is drawn, and the weights and costs
-are compared, where the model files that it names are still there and have not changed. 'surgery apply --report' writes
-the same page right after the run, with the graph after each step.
+The JSON report is what 'surgery apply RECIPE MODEL --format json' prints. The page includes the graph, weights and
+costs if the model files that it names still exist unchanged. 'surgery apply --report' writes the same page right after
+the run, with the graph after each step.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _target(arguments: argparse.Namespace) -> Path:
     if arguments.output is not None:
         return Path(arguments.output)
     if arguments.run == "-":
-        raise UsageError("a report from standard input has no file to name the page after", todo="pass -o FILE")
+        raise UsageError("for a report from standard input, the page has no default name", todo="pass -o FILE")
     return Path(arguments.run).with_suffix(".html")
 
 
@@ -63,14 +63,16 @@ def _read(given: str) -> dict[str, Any]:
     try:
         found = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"'{given}' is no JSON: {error}", todo="write it with surgery apply --format json") from error
+        raise UsageError(
+            f"'{given}' is not valid JSON: {error}", todo="write it with surgery apply --format json"
+        ) from error
     if not isinstance(found, dict):
         raise UsageError(f"'{given}' is not the report of a run", todo="write it with surgery apply --format json")
     return found
 
 
 def _drawn(before: StoredModel | None, after: StoredModel | None) -> tuple[dict[str, Any] | None, str]:
-    """Return the drawing of both models, or of the one that is there."""
+    """Return the drawing of both models, or of the one that exists."""
     from surgery.drawing import History
 
     only = before or after

@@ -1,6 +1,6 @@
 """Run a single pass over a model, verified like a recipe with one step.
 
-The equivalent recipe is printed, ready to be copied into a file.
+The equivalent recipe is printed.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _recipe(arguments: argparse.Namespace, name: str, options: dict[str, Any], f
 
 
 def _target(arguments: argparse.Namespace, path: Callable[[str], str]) -> str | None:
-    """Return the target by its name, or the path of its profile."""
+    """Return the name of the target, or the path of its profile."""
     from surgery.targets.shipped import SUFFIXES
 
     given: str | None = arguments.target

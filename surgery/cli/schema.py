@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="write the schema to FILE (default: stdout)")
     parser.add_argument(
-        "--force", action="store_true", help="overwrite an existing file even if it is not such a schema"
+        "--force", action="store_true", help="overwrite an existing file even if it is not a schema of surgery"
     )
     parser.add_argument("--targets", action="store_true", help="write the schema of target profiles instead")
     _plugins.add_argument(parser)
@@ -46,7 +46,7 @@ def main(arguments: argparse.Namespace) -> int:
         return 0
     path = Path(arguments.output)
     if path.exists() and not arguments.force and not _is_ours(path, schema["title"]):
-        raise OutputError(f"'{path}' exists and is no such schema", todo="pass --force to overwrite it")
+        raise OutputError(f"'{path}' exists and is not a schema of surgery", todo="pass --force to overwrite it")
     try:
         path.write_text(json.dumps(schema, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     except OSError as error:
@@ -56,7 +56,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _is_ours(path: Path, title: str) -> bool:
-    """Return whether a file is such a schema, which may be written anew whenever a pass was installed."""
+    """Return whether a file is a schema of surgery, which may be overwritten."""
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
 """Measure what each site of a lossy step costs in accuracy: a table and a plot, the most sensitive site first.
 
-Each site is converted by itself, and the outputs are compared with those of the model before the step. The steps of the
-recipe before it are run without verifying. Nothing is written.
+Each site is converted separately, and the outputs are compared with those of the model before the step. Earlier steps
+of the recipe run without verification. Nothing is written.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--recipe", metavar="RECIPE", type=_places.recipe, help="measure the first lossy step of a recipe"
     )
-    what.add_argument("--pass", dest="name", metavar="PASS", help="measure a pass on the model as it is")
+    what.add_argument("--pass", dest="name", metavar="PASS", help="measure this pass on the model itself")
     parser.add_argument("--step", metavar="PASS", help="measure this step of the recipe instead of the first lossy one")
     parser.add_argument("--limit", metavar="N", type=int, default=20, help="show at most N sites (default: 20)")
     _settings.add_argument(parser)

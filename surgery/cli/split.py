@@ -1,6 +1,6 @@
 """Split a model into submodels that run in sequence, verified together against the whole.
 
-Each file contains the weights that it needs. Tensors keep their names: feed each piece, by name, the inputs of the
+Each file contains its own weights. Tensors keep their names: feed each piece, by name, the inputs of the
 model and the outputs of earlier pieces. MODEL.pieces.json lists the inputs and outputs of each piece.
 """
 

@@ -5,7 +5,7 @@ compared with the expected graph and with the original in ONNX Runtime, and the 
 pass of the project needs a case in which it fires, and every reason for a refusal needs a case that shows it.
 
 Passes come from --plugin, from the .py files next to the folder of cases, and from installed packages. The Python files
-of a folder named here are imported. Each pass runs in a process of its own: a crash or a hang fails its case only.
+of a folder named here are imported. Each pass runs in a separate process: a crash or a hang fails only its case.
 
 Exit codes: 1 if a case fails or is missing, 2 if a case file or an argument is invalid, 3 if a pass raises, crashes or
 hangs.
@@ -118,12 +118,12 @@ def _outcome(report: Report) -> Outcome:
 
 @contextmanager
 def _progress(count: int) -> Iterator[Callable[[Result], None]]:
-    """Show on a terminal how many cases are done."""
+    """Show the progress on a terminal."""
     from rich.progress import Progress
 
     console = _output.messages()
     if not _output.is_interactive():
-        # A bar that is disabled writes a line all the same before rich 15.
+        # Before rich 15, a disabled bar still writes a line.
         yield lambda result: None
         return
     with Progress(console=console, transient=True) as progress:

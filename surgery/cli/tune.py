@@ -1,8 +1,8 @@
-"""Find which optional steps of a recipe make a model faster on this machine, and write the recipe of those.
+"""Find the optional steps of a recipe that make a model faster on this machine, and write a recipe with these steps.
 
-Optional are the lossy steps, and those named by --optional. Each is tried within the budget of accuracy, and measured
-against the best model so far; then groups of its sites are. What is not shown to be faster is left out. The recipe that
-is found runs as a whole before it is written, and is not written if it makes the model slower than it was.
+Lossy steps, and those given by --optional, are optional. Each is tried within the accuracy budget and measured against
+the best model so far; then groups of its sites are tried. Steps that are not measurably faster are left out. The
+resulting recipe runs as a whole before it is written, and is not written if it makes the model slower.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PASS",
         action="append",
         default=[],
-        help="the recipe can do without the steps of this pass, too; may be repeated",
+        help="also treat the steps of this pass as optional; may be repeated",
     )
     parser.add_argument(
         "-o",
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_places.page,
         help="write the recipe to FILE (default: the model's name with .tuned.yaml)",
     )
-    parser.add_argument("--model-output", metavar="FILE", help="write the model that the recipe makes to FILE")
+    parser.add_argument("--model-output", metavar="FILE", help="write the resulting model to FILE")
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
     _targets.add_argument(parser)
     parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
@@ -58,7 +58,7 @@ def _add_measuring_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         type=_measuring.positive,
         default=15.0,
-        help="time for one measurement, which ends as soon as it is decided (default: 15)",
+        help="time limit of one measurement, which ends early when it is decided (default: 15)",
     )
     group.add_argument(
         "--measurements", metavar="N", type=_measuring.count, default=20, help="measure at most N times (default: 20)"
@@ -75,7 +75,7 @@ def _add_measuring_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=_measuring.natural,
         default=8,
-        help="divide the sites of a step into N groups or fewer, where shapes of weights allow it; 0 tries steps as a "
+        help="divide the sites of a step into at most N groups, if weight shapes allow it; 0 tries steps as a "
         "whole (default: 8)",
     )
 
@@ -111,7 +111,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _spec(arguments: argparse.Namespace, verify: VerifySpec) -> TuneSpec:
-    """Return how to measure, and how much."""
+    """Return the settings of the measurement."""
     from surgery.benchmarking.spec import BenchSpec
     from surgery.engine.tuning import TuneSpec
 
@@ -129,7 +129,7 @@ def _spec(arguments: argparse.Namespace, verify: VerifySpec) -> TuneSpec:
 
 
 def _write(found: Tuned, target: Path, arguments: argparse.Namespace) -> list[Path]:
-    """Write the recipe, and the model if that is asked for; return the files."""
+    """Write the recipe and, if requested, the model; return the files."""
     from surgery import storage
 
     if found.complaint or found.result is None:

@@ -3,13 +3,13 @@
 Nodes are grouped by the modules of the exporter or by the scopes in their names, by function and by repeated block, and
 groups are collapsed: click one to look inside, or a node for its shapes, attributes, constants and lineage.
 
-Without -o the file is named after the model and lies in the current folder; with --open and without -o it is a
-temporary file. No weights are read but constants of at most 16 elements.
+Without -o, the file is named after the model and written to the current folder; with --open and without -o, it is a
+temporary file. Only constants of at most 16 elements are read.
 
-With --costs the page also has what each operator computes and moves in one run, where every dynamic dim that --dims
-gives no size for has the size 1.
+With --costs, the page also shows the operations and memory traffic of each operator in one run; dynamic dims without a
+size in --dims have the size 1.
 
-With --with, another viewer that is installed opens the model instead, and no page is written.
+With --with, another installed viewer opens the model instead, and no page is written.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `view`."""
     parser.add_argument("model", metavar="MODEL", type=_places.model, help="an .onnx file")
     _pages.added(parser, what="the page")
-    parser.add_argument("--costs", action="store_true", help="add what each operator computes and moves")
+    parser.add_argument("--costs", action="store_true", help="add the operations and memory traffic of each operator")
     parser.add_argument(
         "--dims", metavar="NAME=N", action="append", default=[], help="the size of a dynamic dim; may be repeated"
     )
@@ -40,7 +40,7 @@ def main(arguments: argparse.Namespace) -> int:
     """Write the page of a model, and open it if asked; or open the model in another viewer."""
     if arguments.viewer is not None:
         if arguments.output is not None:
-            raise UsageError("--with writes no page", todo="leave out -o, or leave out --with")
+            raise UsageError("--with does not write a page", todo="omit -o or --with")
         return _viewers.open_with(arguments.viewer, Path(arguments.model))
     from surgery import storage
     from surgery.drawing import History, document
@@ -67,12 +67,12 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _costs(stored: StoredModel, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return what operators cost, if that was asked for, as the report of a run has it."""
+    """Return the costs of operators, if requested, in the format of the report of a run."""
     from surgery.inspection.binding import dynamic_dims
 
     sizes, known = _verification.sizes(arguments), dynamic_dims(stored.proto)
     if sizes and not arguments.costs:
-        raise UsageError("--dims is for --costs", todo="pass --costs, or leave out --dims")
+        raise UsageError("--dims is for --costs", todo="pass --costs, or omit --dims")
     unknown = next((name for name in sizes if name not in known), None)
     if unknown is not None:
         dims = f"its dynamic dims are {', '.join(known)}" if known else "it has no dynamic dims"

@@ -33,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--remedies",
         action="store_true",
-        help="try which changes of the recipe make the pass fire at more places: other order, opset, target, sizes",
+        help="find changes of the recipe that make the pass fire at more places: another order, opset, target, or "
+        "sizes",
     )
     parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
     _plugins.add_argument(parser)
@@ -84,7 +85,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _recipe(arguments: argparse.Namespace) -> Recipe:
-    """Return the recipe that is given, or else that of the pass alone."""
+    """Return the given recipe, or a recipe with only the pass."""
     from surgery import recipe as recipes
     from surgery.recipe.schema import PassStep
     from surgery.recipe.schema import Recipe as Loaded

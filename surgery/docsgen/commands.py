@@ -18,7 +18,7 @@ def page(parser: argparse.ArgumentParser) -> str:
         lines.append(f"| [`{name}`](#{name.replace(' ', '-')}) | {cell(_summary(command))} |")
     first = next(iter(found.values()))
     lines += ["", "These options belong to every command:", "", *_table(_common(first)), ""]
-    lines += ["[Exit codes](exit-codes.md) and [JSON reports](json.md) have pages of their own.", ""]
+    lines += ["[Exit codes](exit-codes.md) and [JSON reports](json.md) have separate pages.", ""]
     for name, command in found.items():
         lines += [f"## {name}", "", *_section(command)]
     return page_text(lines)

@@ -21,7 +21,7 @@ _PLUGINS = "plugins"
 # The sections of the recipe reference: the name of the definition, the title, the text above the table.
 _SECTIONS = (
     ("pass-long", "A step: `pass`", "Runs one pass. `- NAME` and `- NAME: {option: value}` are the short forms."),
-    ("use", "A step: `use`", "Runs the steps of another recipe, and checks what that recipe expects."),
+    ("use", "A step: `use`", "Runs the steps of another recipe, and checks its expectations."),
     ("nested", "An inline recipe", "The value of `use` when the steps are written in place."),
     ("repeat", "A step: `repeat`", "Runs steps several times."),
     ("rule", "A rule", "An entry of `rules`. Its key is the name of a pass that this recipe can use."),
@@ -36,9 +36,9 @@ _SECTIONS = (
     (
         "metric",
         "`accuracy: metric`",
-        "A function of your own that measures the outputs on all evaluation sets together.",
+        "A custom function that measures the outputs on all evaluation sets together.",
     ),
-    ("calibration", "`calibration`", "What lossy passes measure ranges on."),
+    ("calibration", "`calibration`", "The inputs on which lossy passes measure ranges."),
     ("when", "`when`", "Conditions on the model before a step runs."),
     (
         "baseline",
@@ -131,7 +131,8 @@ def _profiles(schema: Mapping[str, Any]) -> str:
         GENERATED,
         "# Keys of target profiles",
         "",
-        "A target profile is a YAML 1.2 file that says what a runtime runs. `surgery inspect MODEL --target FILE.yaml`",
+        "A target profile is a YAML 1.2 file that describes what a runtime runs. `surgery inspect MODEL --target "
+        "FILE.yaml`",
         "lists what does not fit, and every mistake in the file with line and column; `surgery schema --targets`",
         "writes these keys as a JSON schema for editors. Shipped are",
         f"{', '.join(f'`{name}`' for name in schema['properties']['target']['examples'])}.",
@@ -156,7 +157,7 @@ def _shown(mapping: Mapping[str, Any]) -> dict[str, Any]:
             del made["additionalProperties"]
         if "enum" in made:
             made["enum"] = [choice for choice in made["enum"] if choice]
-        found[name] = {"description": "What a profile says of this.", **made, **_described(body)}
+        found[name] = {"description": "An entry of a profile.", **made, **_described(body)}
     return {"properties": found, "required": mapping.get("required", ())}
 
 

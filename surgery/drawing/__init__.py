@@ -1,4 +1,4 @@
-"""Drawings of models: their history, groups and repeated blocks, and where each box stands."""
+"""Drawings of models: history, groups, repeated blocks, and the layout of boxes."""
 
 from surgery.drawing.assembling import document as document
 from surgery.drawing.history import History as History

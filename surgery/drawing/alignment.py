@@ -1,4 +1,4 @@
-"""Which vertices of neighboring rows stand exactly below each other: columns that keep chains and lanes straight."""
+"""Vertical alignment of vertices in neighboring rows: columns that keep chains and lanes straight."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Strings:
 def document(history: History, title: str | None = None) -> dict[str, Any]:
     """Return the document of a history, ready for JSON; docs/reference/json.md describes it.
 
-    `title` stands in the place of that of the history. Nothing but shapes is computed, and no weights are read.
+    `title` is in place of that of the history. Nothing but shapes is computed, and no weights are read.
     """
     found, strings = history.rows, Strings()
     details = Details(history, strings)

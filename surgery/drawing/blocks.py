@@ -1,4 +1,4 @@
-"""Groups by structure alone, for models whose names say nothing: repeated patterns, else narrow places."""
+"""Groups by structure, for models without meaningful names: repeated patterns, else narrow cuts."""
 
 from __future__ import annotations
 

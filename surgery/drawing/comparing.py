@@ -1,4 +1,4 @@
-"""Comparing: what `surgery diff` found of the nodes of two models, as changes of rows."""
+"""Comparing: the node differences of `surgery diff`, as changes of rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Comparison:
         self, found: Rows, nodes: Correspondence, old: Mapping[NodeKey, int], new: Mapping[NodeKey, int]
     ) -> None:
         self.found, self.nodes = found, nodes
-        # Entries are told apart by identity: the same name may be meant in either model.
+        # Entries are distinguished by identity: the same name may be meant in either model.
         self.rows: dict[Entry, int] = {}
         for side, known in (("before", old), ("after", new)):
             for entry in _entries(nodes, side):

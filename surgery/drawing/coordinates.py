@@ -1,4 +1,4 @@
-"""The x of each vertex: columns slide to the middle of what they are connected with, as far as there is room."""
+"""The x coordinates: columns move towards the center of their neighbors, as far as there is room."""
 
 from __future__ import annotations
 

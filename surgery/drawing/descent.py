@@ -1,4 +1,4 @@
-"""Descent: which rows became which in a step, by what its sites say and by the lineage of the nodes."""
+"""Descent: which rows became which in a step, by its sites and the lineage of the nodes."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class _Explanation:
                         _note(self.found, old, row)
 
     def _by_name(self, rows: Iterable[int]) -> None:
-        """Link a node to the one of another operator that stood under its name, or made its value."""
+        """Link a node to the one of another operator that was under its name, or made its value."""
         gone: dict[str, int] = {}
         for row in self.step.died:
             node = self.found.rows[row].node
@@ -111,7 +111,7 @@ class _Explanation:
                 continue
             now, name = self.step.instead.get(row, (None, ""))
             if now is None:
-                one.fate = f"constant '{name}' now" if name else "nothing reads it any more"
+                one.fate = f"constant '{name}' now" if name else "no consumers left"
                 continue
             other = self.found.rows[now[0]]
             if other.node.kind == one.node.kind:

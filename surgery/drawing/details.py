@@ -1,4 +1,4 @@
-"""Details: what is told of a node when it is chosen."""
+"""Details: the information shown for a selected node."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _typed(constant: Constant) -> str:
 
 @cache
 def _rule(name: str) -> str:
-    """Return what a pass does, in one line, and its patterns as text; empty for what is no pass."""
+    """Return what a pass does, in one line, and its patterns as text; empty for what is not a pass."""
     declared = catalog.get(name) if name else None
     if declared is None:
         return ""

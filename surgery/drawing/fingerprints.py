@@ -1,4 +1,4 @@
-"""What groups of nodes look like: hashes that alike groups share, and an order of nodes that follows from structure."""
+"""Fingerprints of groups of nodes: hashes that equal groups share, and an order of nodes by structure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from surgery.drawing.arrays import Ints, inverse
 
 Hashes = NDArray[np.uint64]
 ROUNDS = 12
-"""How far from itself a node sees, at most, when nodes that look alike are told apart."""
+"""How far from itself a node sees, at most, when nodes that look alike are distinguished."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Hierarchy:
     """Nodes in groups, and what structure says about them. Item i is a node below `nodes`, group `i - nodes` above.
 
     The room of the top level has the number `groups`. The nodes of a group, with those of all groups inside, are next
-    to each other in `order`: `order[start[g] : start[g] + size[g]]`. Within, they stand in canonical order, and so do
+    to each other in `order`: `order[start[g] : start[g] + size[g]]`. Within, they are in canonical order, and so do
     the groups inside in `tree[begin[g] : begin[g] + within[g]]`, which begins with the group itself.
     """
 

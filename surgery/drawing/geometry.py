@@ -1,4 +1,4 @@
-"""Geometry: where each box stands in its room, with all groups collapsed."""
+"""Geometry: the position of each box in its room, with all groups collapsed."""
 
 from __future__ import annotations
 

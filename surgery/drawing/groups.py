@@ -1,4 +1,4 @@
-"""Groups: name scopes, functions and subgraphs as a tree, in which each row has its place."""
+"""Groups: name scopes, functions and subgraphs as a tree of all rows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Tree:
         return found
 
     def rows(self) -> dict[int, list[int]]:
-        """Return the rows that stand in each group itself."""
+        """Return the rows that are in each group itself."""
         found: dict[int, list[int]] = defaultdict(list)
         for row, number in enumerate(self.group):
             found[number].append(row)

@@ -1,4 +1,4 @@
-"""Repeats: blocks for rooms that are too full, and one box for groups that are alike."""
+"""Hierarchy: blocks for rooms that are too full, and one box for equal groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a row of items is cut: into turns of a pattern that follows itself, and at places that few values cross."""
+"""Cutting a row of items: into repetitions of a pattern, and at places that few values cross."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEAST = 6
 CANDIDATES = 24
 """Lengths of a pattern that are tried."""
 SHARE = 8
-"""A pattern has to cover one item in this many."""
+"""A pattern must cover one item in this many."""
 LARGE = 16
 """A pattern that covers one item in this many is not put into another block."""
 LOOSE = 3
@@ -124,7 +124,7 @@ class Cutter:
         return Cut(first, first + size, self.cut(row.part(first, first + size)))
 
     def _chunked(self, crossing: Ints, places: Ints, blocks: list[Cut]) -> tuple[Cut, ...]:
-        """Put what stands between `places` into chunks, with the blocks there, until there are few enough."""
+        """Put what is between `places` into chunks, with the blocks there, until there are few enough."""
         if len(places) - 1 <= self._limit:
             return tuple(blocks)
         marks = chunks(crossing[places], self._limit)

@@ -48,7 +48,7 @@ def layered(widths: ArrayLike, heights: ArrayLike, edges: ArrayLike) -> Layout:
     """Lay out boxes of the given sizes (px). `edges` are rows (from, to) of box indexes.
 
     Any graph will do: cycles (one edge of each points up), self-edges, repeated edges, boxes without edges. Connected
-    components stand next to each other or below each other, in columns. The same arguments give the same layout.
+    components are next to each other or below each other, in columns. The same arguments give the same layout.
 
     Raises:
         ValueError: an edge names a box that is not there, or sizes differ in number.

@@ -1,4 +1,4 @@
-"""Which row each box stands in: longest paths, then whatever hangs on one edge moves to the other end of it."""
+"""The row of each box: longest paths, then boxes with a single edge move to its other end."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def layers(count: int, edges: Ints) -> Layers:
     """Assign rows to `count` boxes. Self-edges are left out; of each cycle, one edge is turned around.
 
     Boxes start on the longest path from a source. Then each box that fewer edges hold from above than from below moves
-    down to its consumers, together with what only it reads: a mask stands next to its first reader, not at the top.
+    down to its consumers, together with what only it reads: a mask is next to its first reader, not at the top.
     Side exits move up to their producers.
     """
     proper = edges[edges[:, 0] != edges[:, 1]]

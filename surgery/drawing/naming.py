@@ -1,4 +1,4 @@
-"""Naming: what blocks and repeats are called."""
+"""Naming: the names of blocks and repeats."""
 
 from __future__ import annotations
 

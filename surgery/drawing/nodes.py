@@ -1,7 +1,7 @@
-"""Nodes as plain values: what a drawing tells of a node, so that no message has to be kept for it.
+"""Nodes as plain values, so that a drawing does not keep protobuf messages alive.
 
 A message of the protobuf runtime keeps the whole model alive that it is a part of. A history goes over many states of a
-model, hence it copies what it needs of the nodes that are new or changed, and of nothing else.
+model, so it copies what it needs of the nodes that are new or changed, and of nothing else.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def _item_text(item: Any) -> str:
 
 
 def constant_of(tensor: onnx.TensorProto | onnx.SparseTensorProto) -> Constant:
-    """Copy what is told of a tensor. Only the elements of a small one are read, which stand in the message itself."""
+    """Copy what is told of a tensor. Only the elements of a small one are read, which are in the message itself."""
     if not hasattr(tensor, "data_type"):
         size = payload_bytes(tensor.values) + payload_bytes(tensor.indices)
         return Constant(tuple(tensor.dims), f"sparse {type_name(tensor.values.data_type)}", size)
@@ -212,11 +212,11 @@ def type_name(data_type: int) -> str:
         return f"type {data_type}"
 
 
-# Where a node stands in the program that was exported
+# Where a node is in the program that was exported
 
 
 def path_of(node: onnx.NodeProto, metadata: dict[str, str]) -> tuple[str, ...] | None:
-    """Return the modules or name scopes that a node stands in, from the outermost in; None where nothing says so.
+    """Return the modules or name scopes that a node is in, from the outermost in; None where nothing says so.
 
     What PyTorch noted counts first; then the name of the node, and that of its first result, where these are paths.
     """

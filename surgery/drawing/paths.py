@@ -1,7 +1,7 @@
-"""Paths: the modules or name scopes that each row stands in, also where its own name does not say so.
+"""Paths: the modules or name scopes of each row, even if its own name does not show them.
 
-A node that a pass made stands in what the modules of the nodes it was made of have in common. Any other node of which
-nothing is known stands where its readers do, or else where what it reads stands.
+A node that a pass made is in what the modules of the nodes it was made of have in common. Any other node of which
+nothing is known is where its readers do, or else where what it reads stands.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def paths(found: Rows) -> list[Path]:
 
 
 def _given(found: Rows, row: int) -> Path | None:
-    """Return what is known of a row for itself."""
+    """Return the known facts about a row for itself."""
     one = found.rows[row]
     if one.is_port:
         return ()

@@ -1,4 +1,4 @@
-"""Groups that stand next to each other and are alike, such as layer.0 to layer.11: one of them can be drawn for all."""
+"""Adjacent equal groups, such as layer.0 to layer.11: one of them can be drawn for all."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class Edge:
 
 @dataclass(slots=True)
 class Scope:
-    """The main graph, the body of a function, or a subgraph of the node `owner`, which stands in the scope `around`.
+    """The main graph, the body of a function, or a subgraph of the node `owner`, which is in the scope `around`.
 
     `name` is that of the function, or of the attribute that holds the subgraph.
     """

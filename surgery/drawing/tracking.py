@@ -1,4 +1,4 @@
-"""Tracking: which nodes of a model are those of its state before, which are new, gone or altered.
+"""Tracking: which nodes of a model existed in its previous state, and which are new, removed or altered.
 
 A node is the same as long as it has its operator, and its name or the name of a result. Where a pass renames both, it
 is the same if it has its attributes and reads the same values. What is compared is one digest for each node, so that a
@@ -327,7 +327,7 @@ class Tracker:
             self._rewire(row, node, sources)
 
     def _note_instead(self, node: Plain, before: tuple[Source | None, ...], sources: tuple[Source | None, ...]) -> None:
-        """Note what a node reads in the place of what died."""
+        """Note what a node reads in place of what died."""
         if len(before) != len(sources):
             return
         for then, now, name in zip(before, sources, node.inputs, strict=True):

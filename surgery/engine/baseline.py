@@ -1,4 +1,4 @@
-"""Hold the figures of a run to those of an earlier one: nodes, bytes, the tolerance that was needed, speed.
+"""Compare the figures of a run with those of an earlier one: nodes, bytes, needed tolerance, speed.
 
 The earlier run is read from its JSON report, or from the results of a batch, one line of JSON for each model.
 """

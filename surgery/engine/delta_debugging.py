@@ -1,4 +1,4 @@
-"""Delta debugging over the sites of a pass: which of them make it fail, in few runs.
+"""Delta debugging over the sites of a pass: find those that make it fail, in few runs.
 
 A site depends on the sites before it and on none after it, and it is numbered when it is its turn. So what is tried
 first is to stop early: without all sites above number k, the first k are the very same sites with the very same
@@ -86,7 +86,7 @@ class Search(Generic[T]):
         if not _applied(self._failed):
             raise SearchLimit("the pass reports no sites, so that it cannot be split")
         if not self._run(self._beyond(0)).ok:
-            raise SearchLimit("it fails even without its sites, by what it does next to them")
+            raise SearchLimit("it fails even without its sites, because of changes outside of them")
         trial = self._failed
         while not trial.ok:
             refused = [guilty.site.number for guilty in self.found]

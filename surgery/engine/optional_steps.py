@@ -1,4 +1,4 @@
-"""The steps of a recipe that it can do without: found in it, taken out of it, and put back with other options."""
+"""The optional steps of a recipe: finding, removing and reinserting them with other options."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def optional_steps(recipe: Recipe, names: Collection[str] = ()) -> tuple[Optiona
     found = tuple(OptionalStep(place, step) for place, step in every if step.name in names or _is_lossy(step))
     if not found:
         raise UsageError(
-            f"recipe '{recipe.name}' has no lossy step, so that nothing is optional",
+            f"recipe '{recipe.name}' has no lossy step, so nothing is optional",
             todo="name steps that it can do without: --optional PASS",
         )
     return found

@@ -1,4 +1,4 @@
-"""Run the steps of a recipe as transactions, one after the other, and record each.
+"""Run the steps of a recipe as transactions, in order, and record each.
 
 While a change is being verified, the passes after it may already run on it, see `surgery.engine.speculation`. A change
 that turns out wrong is rolled back with everything that was built on it.
@@ -153,7 +153,7 @@ class Pipeline:
     def _endless(self, step: RepeatStep) -> None:
         """Stop after too many rounds: with an error if the step says so, else with a record, as all was verified."""
         what, where = f"still changing after {_MOST_ROUNDS} rounds", f"{step.path}:{step.line}"
-        todo = "a pass always finds something to change; take it out"
+        todo = "a pass always finds something to change; remove it"
         if step.on_failure in (None, "abort"):
             raise PassError(what, where=where, todo=todo)
         self.settle()
@@ -169,7 +169,7 @@ class Pipeline:
 
     def _skipped(self, step: PassStep) -> StepRecord:
         nodes = self.model.nodes
-        message, where = "its condition 'when' does not hold", f"{step.path}:{step.line}" if step.path else ""
+        message, where = "its condition 'when' is false", f"{step.path}:{step.line}" if step.path else ""
         return StepRecord(step.name, "skipped", nodes, nodes, message=message, where=where)
 
     # One step

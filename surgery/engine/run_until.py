@@ -48,4 +48,4 @@ def run_until(stored: storage.StoredModel, recipe: Recipe, name: str) -> Reached
         except Abort:
             failed = pipeline.journal.records[-1]
             raise PassError(f"the step '{failed.name}' before it fails: {failed.message}", where=failed.where) from None
-    raise UsageError(f"the step '{name}' has no turn: its condition 'when' does not hold")
+    raise UsageError(f"the step '{name}' does not run: its condition 'when' is false")

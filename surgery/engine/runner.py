@@ -99,7 +99,7 @@ def run(
                 steps.expect(attempt.expect)
             found = _result(steps, attempt, tuple(refused), started, strict, cache)
             return replace(found, history=history, made_by=asked)
-    raise AssertionError("each step was verified on the whole")
+    raise AssertionError("each step was verified on the whole model")
 
 
 def _result(

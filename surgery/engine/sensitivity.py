@@ -1,4 +1,4 @@
-"""Find the sites of a LOSSY step that the budget of accuracy has no room for.
+"""Find the sites of a LOSSY step that exceed the accuracy budget.
 
 Each site is converted by itself, and what the outputs then lose is its sensitivity. Errors of sites are taken to be
 independent, so that the power of their errors adds up: the sites that use least of the budget for what they save are

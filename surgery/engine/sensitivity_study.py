@@ -60,7 +60,7 @@ def study(
     """
     reached = run_until(stored, recipe, name or _first_lossy(recipe))
     if reached.declared.promise(reached.step.options) is not Parity.LOSSY:
-        raise UsageError(f"the pass '{reached.step.name}' is not lossy, so that its sites lose nothing to measure")
+        raise UsageError(f"the pass '{reached.step.name}' is not lossy, so its sites have no loss to measure")
     step = replace(reached.step, when=None, expect=None, on_failure="abort")
     alone = replace(recipe, steps=(step,), verify=replace(recipe.verify, mode="each"))
     before = replace(stored, proto=reached.proto)
@@ -72,7 +72,7 @@ def _measured(pipeline: Pipeline, step: PassStep) -> Study:
     transaction = Transaction(step, pipeline.bench)
     whole = transaction.run()
     if whole.proto is None or not whole.ok:
-        raise PassError(whole.complaint or f"the pass '{step.name}' made no model")
+        raise PassError(whole.complaint or f"the pass '{step.name}' returned no model")
     if not whole.applied:
         reasons = dict.fromkeys(one.reason for one in whole.refusals)
         raise UsageError(f"the pass '{step.name}' has no sites", todo="; ".join(list(reasons)[:3]) or None)

@@ -1,4 +1,4 @@
-"""Sites that a run leaves out on request, such as those that a plan skips.
+"""Sites that a run skips on request, such as those that a plan skips.
 
 A site depends on the sites before it and on none after it, so that leaving one out may change which sites follow and
 how they are numbered. The pass is run again until all that it applies is wanted.
@@ -51,7 +51,7 @@ def chosen(
             anchors = {number: anchor for number, anchor in anchors.items() if number < first}
             found = run(skip.union(anchors))
     raise PassError(
-        f"pass '{step.name}' finds sites anew each time that they are left out",
+        f"pass '{step.name}' finds new sites each time that some are left out",
         where=f"{step.path}:{step.line}" if step.path else None,
-        todo="skip other sites, or leave the step out of the recipe",
+        todo="skip other sites, or remove the step from the recipe",
     )

@@ -1,4 +1,4 @@
-"""Groups of the sites of a step that are likely to gain alike: nodes of one operator with weights of one shape."""
+"""Groups of sites that are likely to gain equally: nodes of one operator with weights of one shape."""
 
 from __future__ import annotations
 

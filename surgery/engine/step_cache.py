@@ -1,4 +1,4 @@
-"""What earlier runs have found out: what the pipeline asks a cache before a step, and tells it after one.
+"""The interface of the step cache: the lookup before a step, and the update after it.
 
 The pipeline works alike with a cache and without. A step whose outcome is known is committed like one that was run and
 judged, so that what is refused, expected, recorded and compared later does not depend on where an outcome comes from.

@@ -83,7 +83,7 @@ class Workbench:
             state.nodes,
             verdict=verdict,
             seconds=time.perf_counter() - started,
-            message=f"{complaint}; hence each step was verified" if complaint else _remark(verdict),
+            message=f"{complaint}; so each step was verified" if complaint else _remark(verdict),
             exit_code=1 if complaint else 0,
             cached=known is not None,
         )
@@ -264,7 +264,7 @@ class Transaction:
                 return Judged(replace(failed, complaint=f"{failed.complaint}; not bisected: {reason}"), cut_short=True)
             rest = best
             tried = {site.number for site in rest.applied} | {found.site.number for found in search.found}
-            why = f"left out untried, as the search for the wrong sites {reason}"
+            why = f"left out without a test, because the search for the wrong sites {reason}"
             left_out = tuple(RefusedSite(s.number, s.anchor, why) for s in failed.applied if s.number not in tried)
         guilty = tuple(RefusedSite(one.site.number, one.site.anchor, one.trial.complaint) for one in search.found)
         sites = tuple(one.site for one in search.found)

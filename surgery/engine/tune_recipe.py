@@ -83,7 +83,7 @@ def tune(
     """
     spec = spec or TuneSpec()
     if recipe.verify.mode == "off":
-        raise UsageError(f"recipe '{recipe.name}' turns verification off, and without it no budget is enforced")
+        raise UsageError(f"recipe '{recipe.name}' turns verification off, and the budget is not enforced without it")
     optional = optional_steps(recipe, names)
     runs = _Runs(stored, without_speed(recipe), names, observer, contained)
     meter = _Meter(stored, recipe.inputs, spec.bench)
@@ -136,7 +136,7 @@ def _too_slow(speed: Interval, recipe: Recipe) -> str:
     """Return why a result is too slow to be used."""
     shown = f"{speed.ratio:.3f} times as fast as the original, between {speed.low:.3f} and {speed.high:.3f}"
     if speed.high < 1.0:
-        return f"the recipe that was found makes the model slower: {shown}"
+        return f"the resulting recipe makes the model slower: {shown}"
     if recipe.expect.speed is not None and speed.low < recipe.expect.speed:
         return f"the recipe expects a speed of {recipe.expect.speed:g}, and the model is {shown}"
     return ""

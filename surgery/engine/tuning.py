@@ -220,4 +220,4 @@ def _reason(speed: Interval, gain: float) -> str:
         return "slower"
     if gain > _SAME and speed.high < gain:
         return f"less than {gain:g} times as fast"
-    return "not shown to be faster" if gain == _SAME else f"not shown to be {gain:g} times as fast"
+    return "not measurably faster" if gain == _SAME else f"not shown to be {gain:g} times as fast"

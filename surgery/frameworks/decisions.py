@@ -1,4 +1,4 @@
-"""What a module decides by the values of tensors while it runs: `if x.sum() > 0`, `int(x.max())`.
+"""Branches of a module that depend on tensor values at run time: `if x.sum() > 0`, `int(x.max())`.
 
 Tracing takes such a value for a constant, and an exported model has one of the ways only. Each time that a tensor
 becomes a number or a truth value of Python, the line and the value are noted.

@@ -1,4 +1,4 @@
-"""The elements of an initializer, made of tensors of a checkpoint, a few rows at a time."""
+"""The elements of an initializer, computed from checkpoint tensors a few rows at a time."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def place(assignment: Assignment, weights: Weights) -> Reference:
     reference = weights.spill(_converted(pieces, np.dtype(wanted), losses))
     if losses.count:
         raise RangeError(
-            f"{losses.count} elements, up to {losses.largest:.3g}, are too large for {wanted}; the model has that type"
+            f"{losses.count} elements, up to {losses.largest:.3g}, are too large for {wanted}, the type in the model"
         )
     return reference
 

@@ -118,7 +118,7 @@ def export(
     """Export `MODULE:CALLABLE`, `FILE.py:CALLABLE` or a .pt2 program to ONNX; compare both; write the model.
 
     The callable gives a module, or a module with example inputs; `inputs` describes them otherwise. `recipe` cleans the
-    model up. PyTorch runs in a process of its own. `show` receives each stage.
+    model up. PyTorch runs in a separate process. `show` receives each stage.
 
     Raises UsageError for what is not trusted, cannot be loaded or cannot be exported, WorkerError for a crash.
     """
@@ -227,7 +227,7 @@ def _require_trust(target: str, trust: bool) -> None:
     home, colon, name = target.rpartition(":")
     if not colon or not home or not name:
         todo = "name MODULE:CALLABLE, FILE.py:CALLABLE or a .pt2 program"
-        raise UsageError(f"'{target}' names no callable", todo=todo)
+        raise UsageError(f"'{target}' does not name a callable", todo=todo)
     if trust or (home.endswith(".py") and _is_trusted(Path(home))):
         return
     raise UsageError(f"to export it, the code of '{home}' has to be run", where=target, todo="pass --trust to allow it")

@@ -1,4 +1,4 @@
-"""Import the weights of checkpoints into a model, and report what became of each tensor."""
+"""Import the weights of checkpoints into a model, and report the outcome for each tensor."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def import_weights(
     Raises ModelFileError for a file that is damaged or would run code, UsageError for names that are not there.
     """
     if not checkpoints:
-        raise UsageError("no checkpoint is named")
+        raise UsageError("no checkpoint is given")
     stored = storage.opened(model)
     said = mapping or NameMapping({})
     said = replace(said, tensors={**(names or {}), **said.tensors})

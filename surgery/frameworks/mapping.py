@@ -163,9 +163,9 @@ class _File(Section):
     wanted: ClassVar[str] = "a mapping such as {tensors: {'model.*': '*'}}"
 
     key: Annotated[str, text("a key of the checkpoint")] = may("The key of the dict with the weights.")
-    tensors: Annotated[Any, reads(_tensors)] = needed("Initializers, and what they are made of.")
-    keep: Annotated[tuple[Annotated[str, text("a name or glob")], ...], OneOrMore()] = may("Initializers that stay.")
-    ignore: Annotated[tuple[Annotated[str, text("a name or glob")], ...], OneOrMore()] = may("Tensors to leave out.")
+    tensors: Annotated[Any, reads(_tensors)] = needed("Initializers and their sources.")
+    keep: Annotated[tuple[Annotated[str, text("a name or glob")], ...], OneOrMore()] = may("Initializers to keep.")
+    ignore: Annotated[tuple[Annotated[str, text("a name or glob")], ...], OneOrMore()] = may("Tensors to ignore.")
 
     def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> Any:
         """Make the mapping."""

@@ -1,7 +1,7 @@
-"""Patterns over names, with parts that the other name takes over.
+"""Name patterns with parts that are copied to the other name.
 
-`{i}` stands for one part of a name, up to a dot or a slash, `*` for any letters; after `re:` stands a regular
-expression over the whole name. The other name has them too: `{i}`, `*` in the same order, or `\\1`.
+`{i}` matches one component of a name, up to a dot or a slash, and `*` any characters; `re:` begins a regular expression
+for the whole name. The other name has them too: `{i}`, `*` in the same order, or `\\1`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def fit(pattern: str, name: str) -> re.Match[str] | None:
 
 
 def filled(template: str, match: re.Match[str], pattern: str) -> str:
-    """Put what stood in a name into another one. Raises ValueError for a part that the pattern does not have."""
+    """Put what was in a name into another one. Raises ValueError for a part that the pattern does not have."""
     if pattern.startswith(_REGEX):
         try:
             return match.expand(template)
         except (re.error, IndexError) as error:
-            raise ValueError(f"'{template}' asks for a group that '{pattern}' does not have") from error
+            raise ValueError(f"'{template}' refers to a group that '{pattern}' does not have") from error
     stars = iter([text for name, text in _parts(pattern, match) if name == "*"])
     named = {name: text for name, text in _parts(pattern, match) if name != "*"}
 

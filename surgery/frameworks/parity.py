@@ -1,4 +1,4 @@
-"""Does an exported model compute what the module computes?
+"""Comparison of an exported model with its module.
 
 The module is the original, and the model is judged as any changed one: on inputs drawn for its graph, at several sizes
 of each dynamic dim, with the same tolerances, and with the module in float64 where rounding is in doubt. Three things
@@ -88,7 +88,7 @@ def compare(
     """
     exported = side.run([example])[0]
     if exported.refused is not None:
-        raise UsageError(f"the module refuses its example inputs: {exported.refused}", where=side.target)
+        raise UsageError(f"the module rejects its example inputs: {exported.refused}", where=side.target)
     if len(exported.outputs) != len(outputs):
         text = f"the module has {len(exported.outputs)} outputs, and the model {len(outputs)}"
         return Compared(Verdict(Status.DIFFERENT, message=text))
@@ -130,7 +130,7 @@ class _Comparison:
         if narrow is not None:
             return self._made(narrow, original)
         if not taken:
-            text = f"the module refuses all inputs that the model takes: {self._left_out[0]}"
+            text = f"the module rejects all inputs that the model accepts: {self._left_out[0]}"
             return self._made(Verdict(Status.UNVERIFIED, NOT_RUN, message=text), original)
         results = {number: self._named(one) for number, one in taken.items()}
         module = original.computed_elsewhere(results, self._unsteady(original, taken))
@@ -164,7 +164,7 @@ class _Comparison:
             if one.refused is None:
                 where = _sizes(binding)
                 self._note(one, f" ({where})")
-                text = f"the model refuses {where}, which the module takes: {' '.join(message.split())[:200]}"
+                text = f"the model rejects {where}, which the module accepts: {' '.join(message.split())[:200]}"
                 return self._blamed(Verdict(Status.DIFFERENT, message=text))
         return None
 

@@ -1,4 +1,4 @@
-"""What goes where: a source for each initializer, the layout of matrices, and what does not fit."""
+"""The import plan: a source for each initializer, the layout of matrices, and mismatches."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def merged(checkpoints: Sequence[Checkpoint]) -> tuple[dict[str, Entry], dict[st
     for checkpoint in checkpoints:
         for name, entry in checkpoint.entries.items():
             if name in entries:
-                raise UsageError(f"'{name}' is in {homes[name].path.name} and in {checkpoint.path.name}")
+                raise UsageError(f"'{name}' is both in {homes[name].path.name} and in {checkpoint.path.name}")
             entries[name], homes[name] = entry, checkpoint
         aliases.update(checkpoint.aliases)
     return entries, aliases, homes
@@ -168,7 +168,7 @@ def _lacking(plan: Plan, target: Target, source: Source | None, entries: Mapping
     if source is not None:
         absent = [tensor for tensor in source.tensors if tensor not in entries]
         hint = did_you_mean(absent[0], entries)
-        text = f"the mapping takes it from '{absent[0]}', which is not there{f'; {hint}' if hint else ''}"
+        text = f"the mapping takes it from '{absent[0]}', which does not exist{f'; {hint}' if hint else ''}"
         if target.is_weight:
             plan.add("missing", target.name, text)
         return
@@ -188,7 +188,7 @@ def _account(plan: Plan, unused: Sequence[str], used: set[str], aliases: Mapping
         elif same:
             plan.tied.append((name, min(same)))
         else:
-            plan.add("unexpected", name, "no initializer for it")
+            plan.add("unexpected", name, "no initializer")
 
 
 def shown(dtype: ir.DataType, dims: Iterable[int]) -> str:
@@ -217,14 +217,14 @@ class _Layouts:
                 turned = next(iter(seen))
                 return turned, f"square; as the {seen[turned]} other matrices of {kind or 'MatMul and Gemm'}"
             if seen:
-                return None, "others of its kind are transposed and not"
+                return None, "some matrices of its kind are transposed, others are not"
         if self.is_torch:
             return True, "square; a Linear layer of PyTorch has [out, in]"
         return None, "no other matrix shows the layout"
 
 
 def _evidence(drafts: Iterable[Assignment]) -> dict[str, Counter[bool]]:
-    """Count, by operator, which matrices that are not square have to be transposed, of those that are read by rows."""
+    """Count, by operator, which matrices that are not square must be transposed, of those that are read by rows."""
     found: dict[str, Counter[bool]] = defaultdict(Counter)
     for draft in drafts:
         dims, wanted = _joined(draft), draft.target.dims
@@ -290,11 +290,11 @@ def _fit(plan: Plan, draft: Assignment, layouts: _Layouts) -> None:
             plan.add("shape", name, f"the order of axes {list(order)} is not one of {len(dims)} axes")
             return
         plain_order = None if order == tuple(range(len(dims))) else order
-        draft = replace(draft, order=plain_order, why="the mapping says so" if plain_order else "")
+        draft = replace(draft, order=plain_order, why="as given in the mapping" if plain_order else "")
     else:
         turned, why = _turned(dims, target, layouts)
         if turned is None:
-            text = f"{of} is square, and whether to transpose it is not clear: {why}; say --layout torch or onnx"
+            text = f"{of} is square, and whether to transpose it is not clear: {why}; pass --layout torch or onnx"
             plan.add("layout", name, text)
             return
         draft = replace(draft, order=(1, 0) if turned else None, why=why if turned or why.startswith("sq") else "")

@@ -1,4 +1,4 @@
-"""What a .pt2 program would run when `torch.export.load` reads it, found without reading it that way.
+"""Find the code that `torch.export.load` would run for a .pt2 program, without loading it.
 
 Loading unpickles constants and sample inputs, evaluates expressions of dims and guards as text, and looks up functions
 by name. A program of `torch.export.save` that has only tensors, operators of ATen and plain expressions runs nothing of
@@ -48,7 +48,7 @@ def find_code(path: Path) -> str | None:
                 return "it lists a member twice"
             if not any(name.endswith("models/model.json") for name in members):
                 todo = "name a file of torch.export.save"
-                raise ModelFileError("this is no program of torch.export", where=str(path), todo=todo)
+                raise ModelFileError("this is not a program of torch.export", where=str(path), todo=todo)
             for name, info in members.items():
                 if info.compress_type != zipfile.ZIP_STORED:
                     return f"'{name}' is compressed, which torch.export.save never does"
@@ -67,7 +67,7 @@ def _in_member(archive: zipfile.ZipFile, name: str, size: int) -> str | None:
     if inside.startswith(("data/weights/weight_", "data/constants/tensor_")):
         return None  # elements, unless `use_pickle` says otherwise, which is refused
     if inside.endswith(".json"):
-        return _in_document(name, archive.read(name)) if size <= _LARGEST else f"'{name}' is too large to be looked at"
+        return _in_document(name, archive.read(name)) if size <= _LARGEST else f"'{name}' is too large to check"
     if inside.startswith("data/sample_inputs/"):
         return _in_pickles(name, archive.read(name)) if size else None
     plain = ("archive_format", "archive_version", "byteorder", ".data/version", ".data/serialization_id", "version")
@@ -84,7 +84,7 @@ def _in_pickles(name: str, data: bytes) -> str | None:
                         return f"'{name}' has a compressed pickle"
                     read_pickle(io.BytesIO(inner.read(info)))
     except (zipfile.BadZipFile, EOFError, NotImplementedError):
-        return f"'{name}' is no file of torch.save"
+        return f"'{name}' was not written by torch.save"
     except PickleError as error:
         return f"'{name}': {error}"
     return None
@@ -94,7 +94,7 @@ def _in_document(name: str, data: bytes) -> str | None:
     try:
         document = json.loads(data)
     except (ValueError, RecursionError):
-        return f"'{name}' is not understood"
+        return f"'{name}' is not recognized"
     for key, value in _entries(document):
         found = _in_entry(key, value)
         if found:
@@ -111,7 +111,7 @@ def _in_entry(key: str, value: Any) -> str | None:
     if key == "guards_code" and not all(_is_guard(str(one)) for one in value or ()):
         return f"it would evaluate the guard {str(value)[:80]!r}"
     if key in ("as_custom_obj", "custom_obj") and value:
-        return "it has objects of classes of its own"
+        return "it has objects of custom classes"
     if key == "use_pickle" and value:
         return "it has pickled constants"
     return None

@@ -1,6 +1,6 @@
-"""What `surgery export` is asked for: what to export, its inputs, the names of dynamic dims.
+"""The request of `surgery export`: the target, its inputs, and the names of dynamic dims.
 
-The inputs stand in a YAML file, or as arrays in a .npz file:
+The inputs are in a YAML file, or as arrays in a .npz file:
 
     inputs:
       - {name: input_ids, dtype: int64, dims: [batch, sequence], range: [0, 299]}
@@ -116,7 +116,7 @@ class _File(Section):
 
     inputs: Annotated[tuple[_Input, ...], OneOrMore()] = needed("The inputs, in their order.")
     dims: Annotated[dict[str, Annotated[Any, reads(lambda node, _: _sizes(node))]], entries("sizes by name")] = may(
-        "Sizes of dynamic dims to try; the first is that of the example."
+        "Sizes of dynamic dims to try; the first is used for the example."
     )
     outputs: Annotated[tuple[Annotated[str, text("the name of an output")], ...], OneOrMore()] = may("Their names.")
 

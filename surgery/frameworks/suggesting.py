@@ -1,4 +1,4 @@
-"""Names that may belong together, for a person to confirm: nothing here is applied by itself.
+"""Suggested pairs of names, for the user to confirm: nothing is applied automatically.
 
 - A prefix that initializers have and tensors do not, or the other way round.
 - The node that reads an initializer has a path, `/encoder/layer.0/query/MatMul`, that is the name of the module.
@@ -55,7 +55,7 @@ def suggest(plan: Plan, targets: Mapping[str, Target], entries: Mapping[str, Ent
     for name, target in left.items():
         found = _by_path(target, unused, entries)
         if found is not None:
-            single[name] = found, "the node that reads it has this path"
+            single[name] = found, "the path of the node that reads it"
     rest = {name: target for name, target in left.items() if name not in single}
     taken = {tensor for tensor, _ in single.values()}
     single |= _by_dims(rest, [name for name in unused if name not in taken], entries)
@@ -83,7 +83,7 @@ def _ends(name: str) -> list[str]:
 
 
 def _by_path(target: Target, free: Iterable[str], entries: Mapping[str, Entry]) -> str | None:
-    """Find the tensor of the module that the consumers of an initializer stand in."""
+    """Find the tensor of the module that the consumers of an initializer are in."""
     paths = {one.name.strip("/").rpartition("/")[0].replace("/", ".") for one in target.consumers}
     if len(paths) != 1:
         return None
@@ -110,7 +110,7 @@ def _by_dims(
     for name, target in wanted.items():
         initializers[tuple(sorted(target.dims))].append(name)
     return {
-        names[0]: (tensors[dims][0], "the only ones of these dims that are left")
+        names[0]: (tensors[dims][0], "the only remaining ones with these dims")
         for dims, names in initializers.items()
         if len(names) == 1 and len(tensors.get(dims, ())) == 1
     }

@@ -1,4 +1,4 @@
-"""The initializers of a model that a checkpoint may fill, and how their consumers read them."""
+"""The initializers that a checkpoint may provide, and how their consumers read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch from here: calls to the worker in which it runs, with errors that a user understands."""
+"""The client side of PyTorch: calls to its worker, with errors for users."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Decision:
 
     @property
     def place(self) -> str:
-        """The line, with what stands there."""
+        """The line, with what is there."""
         return f"{Path(self.file).name}:{self.line}{f' `{self.text}`' if self.text else ''}"
 
     def to_json(self) -> dict[str, Any]:
@@ -44,7 +44,7 @@ class Ran:
 
 
 class TorchSide:
-    """A module or program in a worker process. Raises UsageError for what its author has to change."""
+    """A module or program in a worker process. Raises UsageError for what its author must change."""
 
     def __init__(self, target: str, *, timeout: float, memory: int | None) -> None:
         self.target = target

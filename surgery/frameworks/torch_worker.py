@@ -1,4 +1,4 @@
-"""The side of PyTorch: load a module or a program, export it, run it. All of this runs in a worker process.
+"""The worker side of PyTorch: load a module or a program, export it, run it. All of this runs in a worker process.
 
 The functions keep what they loaded in this module, for as long as the worker lives.
 """
@@ -91,7 +91,7 @@ def _module(target: str) -> _Loaded:
     module, given = made if isinstance(made, tuple) and len(made) == 2 else (made, ())
     if not isinstance(module, torch.nn.Module):
         raise ExportError(
-            f"'{target}' gives {type(module).__name__}; it has to give a torch.nn.Module, or (module, inputs)"
+            f"'{target}' returns {type(module).__name__}; it must return a torch.nn.Module, or (module, inputs)"
         )
     module.eval()
     if isinstance(given, Mapping):
@@ -144,7 +144,7 @@ def _examples(inputs: Sequence[Mapping[str, Any]], data: Mapping[str, Any]) -> t
     for one in inputs:
         dims, dtype = one["sizes"], getattr(torch, one["dtype"], None)
         if not isinstance(dtype, torch.dtype):
-            raise ExportError(f"PyTorch has no type '{one['dtype']}', which input '{one['name']}' is said to have")
+            raise ExportError(f"PyTorch has no type '{one['dtype']}', the type of input '{one['name']}'")
         if dtype.is_floating_point:
             made.append(torch.randn(dims, generator=generator).to(dtype))
         else:
@@ -165,7 +165,7 @@ def _describe(loaded: _Loaded, names: Sequence[str]) -> None:
     given = list(names)
     if len(given) != len(loaded.tensors):
         if given:
-            raise ExportError(f"--inputs names {len(given)} inputs, and the module is given {len(loaded.tensors)}")
+            raise ExportError(f"--inputs names {len(given)} inputs, but the module gets {len(loaded.tensors)}")
         given = _argument_names(loaded)
     loaded.names = given
 
@@ -263,7 +263,7 @@ def _dynamo(loaded: _Loaded, path: str, axes: Mapping[str, Mapping[int, str]], c
             **common,
         )
     if made is None:
-        raise ExportError("the exporter gave nothing")
+        raise ExportError("the exporter returned nothing")
     made.save(path, external_data=False)
 
 
@@ -347,7 +347,7 @@ def _doubled(loaded: _Loaded) -> Any:
     import torch
 
     if loaded.program is not None:
-        raise ExportError("a program has its types fixed")
+        raise ExportError("a program has fixed types")
     if loaded.double is None:
         loaded.double = copy.deepcopy(loaded.module).to(torch.float64)
     return loaded.double

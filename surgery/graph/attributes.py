@@ -58,7 +58,7 @@ def _kept(node: Node, name: str, attribute: ir.Attr, op: str, where: str) -> ir.
     todo = f"drop it by 'attributes: {{{name}: null}}'"
     kind, _ = _declared(node, name, op, where, todo)
     if kind not in (None, attribute.type):
-        told = f"{op} has the attribute '{name}' as {_told(kind)}, and the node as {_told(attribute.type)}"
+        told = f"{op} has the attribute '{name}' as {_told(kind)}, and the node has {_told(attribute.type)}"
         raise UsageError(told, where=where, todo=todo)
     if attribute.is_ref():
         return ir.RefAttr(name, attribute.ref_attr_name or "", attribute.type)

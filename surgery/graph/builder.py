@@ -1,4 +1,4 @@
-"""Builder: the buffered edit of one site, committed as a whole or not at all."""
+"""Builder: the buffered edit of one site, committed atomically."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class Builder:
-    """Collects the edits of one site. Nothing happens to the graph until the site ends well.
+    """Collects the edits of one site. The graph changes only when the site succeeds.
 
-    New nodes stand before the anchor node, in the anchor's scope.
+    New nodes are inserted before the anchor node, in its scope.
     """
 
     def __init__(self, graph: GraphState, anchor: Node | None) -> None:
@@ -33,24 +33,24 @@ class Builder:
         self.anchor = anchor
 
     def at(self, anchor: Node) -> Builder:
-        """Return a builder for another place of the same site: what it makes stands before `anchor`, in its scope."""
+        """Return a builder for another place of the same site: it inserts nodes before `anchor`, in its scope."""
         place = Builder(self.graph, anchor)
         place.edits = self.edits
         return place
 
     @cached_property
     def edits(self) -> Edits:
-        """What is to be done; made when first asked for, for most sites are refused before they do anything."""
+        """The pending edits; created lazily, because most sites are refused before they edit anything."""
         return Edits()
 
     @property
     def target(self) -> Target:
-        """The runtime that the model is made for."""
+        """The target runtime of the model."""
         return self.graph.target
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to be done."""
+        """Whether there are no pending edits."""
         return "edits" not in vars(self) or not self.edits
 
     @property
@@ -64,7 +64,7 @@ class Builder:
 
     def require_operator(self, op: str, value: Value) -> None:
         """Refuse this site unless the target runs `op` ("com.microsoft::BiasGelu") in the element type of a value."""
-        self.require(value.dtype is not None, "the element type is not known")
+        self.require(value.dtype is not None, "the element type is unknown")
         self.require(self.target.has(op, value.dtype), f"the target does not run {op} in this type")
 
     def node(
@@ -78,8 +78,8 @@ class Builder:
     ) -> Value:
         """Add a node and return its first output; `op` may carry a domain ("com.microsoft::FusedConv").
 
-        Attributes are Python values (or onnx-ir attributes); one whose value is None is left out.
-        `name` is a wish; the engine makes it unique.
+        Attributes are Python values (or onnx-ir attributes); attributes that are None are omitted. `name` is a
+        suggestion; the engine makes it unique.
         """
         return self.nodes(op, *inputs, outputs=outputs, name=name, attributes=attributes, **more_attributes)[0]
 
@@ -123,9 +123,9 @@ class Builder:
         inputs: Sequence[Value | None],
         attributes: Mapping[str, ir.Attr] | None = None,
     ) -> tuple[Value, ...]:
-        """Add copies of all nodes of a subgraph, or of the body of a function, and return what its outputs become.
+        """Add copies of all nodes of a subgraph, or of a function body, and return the values of its outputs.
 
-        Its inputs become `inputs`, None where one is omitted; `attributes` are those of the call of a function.
+        Its inputs are replaced by `inputs`, with None for omitted ones; `attributes` are those of the function call.
         """
         pairs = zip(body.inputs, inputs)
         copier = Copier({formal: None if value is None else value.ir for formal, value in pairs}, attributes)
@@ -141,18 +141,18 @@ class Builder:
             )
         outputs = [copier.read(value) for value in body.outputs]
         if any(value is None for value in outputs):
-            raise Refusal("an output is an operand that is omitted")
+            raise Refusal("an output is an omitted operand")
         return tuple(Value(self.graph, value) for value in outputs if value is not None)
 
     def _kept(self, tensor: ir.TensorProtocol, name: str) -> Value:
-        """Add a constant that is no input of the graph: until IR version 4 each initializer had to be one."""
+        """Add a constant that is not a graph input; before IR version 4, each initializer had to be one."""
         return self.constant(tensor, name) if self.graph.ir.ir_version >= 4 else self.node("Constant", value=tensor)
 
     def constant(self, array: np.ndarray[Any, Any] | ir.TensorProtocol, name: str = "constant") -> Value:
-        """Add an initializer (in a function: a Constant node); `name` is a wish."""
+        """Add an initializer (in a function: a Constant node); `name` is a suggestion."""
         tensor = (
             ir.Tensor(np.ascontiguousarray(array).reshape(array.shape))
-            if isinstance(array, np.ndarray)  # to ask for the protocol is slow
+            if isinstance(array, np.ndarray)  # checking the protocol is slow
             else array
         )
         value = ir.Value(type=ir.TensorType(tensor.dtype), shape=ir.Shape(tensor.shape.numpy()), const_value=tensor)
@@ -160,15 +160,15 @@ class Builder:
         return Value(self.graph, value)
 
     def replace(self, old: Value, new: Value) -> None:
-        """Let everything that reads `old`, the caller included, read `new`; what becomes dead goes."""
+        """Redirect all consumers of `old`, including the caller, to `new`; dead nodes are removed."""
         self.edits.replacements.append((old.ir, new.ir, self._before))
 
     def set_input(self, node: Node, index: int, value: Value | None) -> None:
-        """Let one input of a node read another value, or none."""
+        """Set one input of a node to another value, or to none."""
         self.edits.inputs.append((node.ir, index, None if value is None else value.ir))
 
     def set_operator(self, node: Node, op: str, outputs: int) -> None:
-        """Let a node be of another operator, with its first outputs; refused when another output is read."""
+        """Change the operator of a node, keeping its first outputs; refused if another output is read."""
         self.edits.operators.append((node.ir, op, outputs))
 
     def set_attribute(self, node: Node, name: str, value: Any) -> None:
@@ -176,55 +176,54 @@ class Builder:
         self.edits.attributes.append((node.ir, name, value))
 
     def declare(self, value: Value, type: ir.TypeProtocol | None, dims: Sequence[Dim] | None) -> None:  # noqa: A002
-        """Write the type and the dims of an interior value into the model."""
+        """Declare the type and the dims of an interior value in the model."""
         self.edits.declarations.append((value.ir, type, dims))
 
     def set_result(self, scope: ir.Graph, index: int, value: Value, dtype: ir.DataType) -> None:
-        """Let an output of a subgraph be another value, of this element type; `set_element_type` says so outside.
+        """Set an output of a subgraph to another value of this element type; `set_element_type` updates the outside.
 
-        An Identity hands on what is no result of a node of the subgraph, or is an output of it already.
+        An Identity is inserted if the value is not computed in the subgraph, or is already an output of it.
         """
         self.edits.results.append((scope, index, value.ir, dtype))
 
     def set_element_type(self, value: Value, dtype: ir.DataType) -> None:
-        """Let an input of a subgraph, or what a node with subgraphs gives, be a tensor of another element type.
+        """Change the element type of an input of a subgraph, or of an output of a node with subgraphs.
 
-        It is done last, after `replace`: what reads the value still takes the type of before until then, so that a Cast
-        can be put between the two.
+        Applied last, after `replace`: until then, consumers see the old type, so that a Cast can be inserted.
         """
         self.edits.element_types.append((value.ir, dtype))
 
     def changes(self, value: Value) -> None:
-        """Record that what `set_input` or `set_attribute` did upstream gives an interior value other contents.
+        """Record that `set_input` or `set_attribute` upstream changed the contents of an interior value.
 
-        It is then renamed, for a name stands for the same contents in the original and in every later model.
-        Where it replaces a value it gets the name of that.
+        It is then renamed, because a name denotes the same contents in the original and in all later models. If it
+        replaces a value, it takes over that name.
         """
         self.edits.changed.append(value.ir)
 
     def outdates(self, value: Value) -> None:
-        """Record that a value may have another type or other dims from now on, and what is computed from it too.
+        """Record that the type or dims of a value, and of values computed from it, may have changed.
 
-        What is declared of them is inferred anew, and of outputs of the model too, which changes the signature.
+        Their declarations are inferred again, also those of model outputs, which changes the signature.
         """
         self.edits.outdated.append(value.ir)
 
     def remove(self, node: Node) -> None:
-        """Remove a node whose outputs nothing reads; refused when something does."""
+        """Remove a node without consumers; refused otherwise."""
         self.edits.removals.append(node.ir)
 
     def drop(self, initializer: Value) -> None:
-        """Remove an initializer that nothing reads; refused when something does or a caller can set it."""
+        """Remove an unused initializer; refused if it has consumers or is overridable."""
         self.edits.drops.append(initializer.ir)
 
     def set_tensor(self, initializer: Value, tensor: np.ndarray[Any, Any] | ir.TensorProtocol) -> None:
-        """Let an initializer hold another tensor; refused where type or dims are others, unless they are outdated."""
+        """Replace the tensor of an initializer; refused if type or dims differ, unless they are outdated."""
         self.edits.contents.append((initializer.ir, ir.Tensor(tensor) if isinstance(tensor, np.ndarray) else tensor))
 
     def rename(self, value: Value, name: str) -> None:
-        """Rename a value; refused when the name is taken by one that keeps it.
+        """Rename a value; refused if another value has the name and keeps it.
 
-        Other names of inputs and outputs change the signature.
+        Renaming inputs and outputs changes the signature.
         """
         self.edits.names[value.ir] = name
 
@@ -233,20 +232,20 @@ class Builder:
         self.edits.node_names[node.ir] = name
 
     def rename_dims(self, names: Mapping[str, int | str]) -> None:
-        """Rename dims, or fix their sizes, wherever they are declared; at ports it changes the signature."""
+        """Rename dims, or fix their sizes, wherever they are declared, which may change the signature."""
         self.edits.dim_names.update(names)
 
     def define(self, function: ir.Function) -> None:
-        """Add a model-local function; refused when the model has one of that name."""
+        """Add a model-local function; refused if the model has one of that name."""
         self.edits.definitions.append(function)
 
     def define_as(
         self, domain: str, name: str, nodes: Sequence[Node], reads: Sequence[int], outputs: Sequence[Value]
     ) -> str:
-        """Add a model-local function whose body are copies of nodes, and return its name, which is like `name`.
+        """Add a model-local function with copies of nodes as its body, and return its name, based on `name`.
 
-        `reads` numbers the input for each value that a node reads from outside, constants included, in the order of
-        the nodes and of their inputs. `inline` is the inverse.
+        `reads` has the number of the function input for each outside value that a node reads, constants included, in
+        the order of the nodes and their inputs. `inline` is the inverse.
         """
         free = self._free_function(domain, name)
         imports = self.graph.imports_of(nodes[0].ir)
@@ -257,16 +256,16 @@ class Builder:
         return free
 
     def arrange(self, scope: ir.Graph, nodes: Sequence[Node], initializers: Sequence[Value]) -> None:
-        """Put all nodes and initializers of a graph in this order, and what is declared of values in that of the nodes.
+        """Reorder all nodes and initializers of a graph, and the value declarations in the order of the nodes.
 
-        Nothing is to be done where they stand like that.
+        Does nothing if they have this order.
         """
         wanted = [node.ir for node in nodes], [value.ir for value in initializers]
         if wanted != (list(scope), list(scope.initializers.values())) or self.graph.keeps_lists(scope):
             self.edits.orders.append((scope, *wanted))
 
     def define_body(self, body: GraphState, domain: str, name: str) -> str:
-        """Add a model-local function whose body is the graph of a model, and return its name, which is like `name`."""
+        """Add a model-local function whose body is the graph of a model, and return its name, based on `name`."""
         free = self._free_function(domain, name)
         self.define(function_of_model(body.ir, domain, free))
         return free
@@ -277,11 +276,11 @@ class Builder:
         return next(wish for wish in chain([name], numbers) if (domain, wish, "") not in known)
 
     def drop_function(self, function: ir.Function) -> None:
-        """Remove a model-local function; refused when a node calls it."""
+        """Remove a model-local function; refused if a node calls it."""
         self.edits.functions.append(function)
 
     def set_opset(self, version: int, domain: str = "", *, function: ir.Function | None = None) -> None:
-        """Import a domain at this version, or not at all for 0: in the model, or in the one function that is given."""
+        """Import a domain at this version, or remove the import for 0: in the model, or only in the given function."""
         self.edits.opsets.append((function, domain, version))
 
     def set_metadata(self, key: str, text: str | None) -> None:
@@ -289,7 +288,7 @@ class Builder:
         self.edits.metadata[key] = text
 
     def set_model_field(self, name: ModelField, content: str | int | None) -> None:
-        """Set what the model says of itself; None removes it. The version is a number, all else is text."""
+        """Set a descriptive field of the model; None removes it. The version is a number, other fields are text."""
         self.edits.model_fields[name] = content
 
     def describe(self, value: Value, text: str | None) -> None:
@@ -297,41 +296,41 @@ class Builder:
         self.edits.docs[value.ir] = text
 
     def strip_lineage(self, thing: Node | Value) -> None:
-        """Remove from a node, or from a constant, the account of where it comes from."""
+        """Remove the lineage of a node or constant."""
         self.edits.stripped.append(thing)
 
     def raise_ir_version(self, version: int) -> None:
-        """Let the model have at least this IR version."""
+        """Raise the IR version of the model to at least this one."""
         self.edits.ir_version = max(self.edits.ir_version, version)
 
     def lower_ir_version(self, version: int) -> None:
-        """Let the model have at most this IR version, from 4 on: before, each initializer had to be an input."""
+        """Lower the IR version to at most this one, from 4 on; before, each initializer had to be an input."""
         if self.graph.ir.ir_version > version >= 4:
             self.edits.ir_limit = version
 
-    # The signature, whose changes a pass has to declare by `changes`
+    # The signature, whose changes a pass must declare by `changes`
 
     def drop_input(self, value: Value, elements: np.ndarray[Any, Any] | None = None) -> None:
-        """Take an input of the model away: an initializer is a constant from then on; refused when it has no value.
+        """Remove an input of the model, so that its initializer becomes a constant; refused if it has no value.
 
-        With `elements` it is bound to these for good.
+        With `elements`, it is bound to these values.
 
-        Like what follows, it changes the signature, and the pass has to say so by `changes`: here "inputs".
+        Like the following methods, it changes the signature, which the pass must declare by `changes`: here "inputs".
         """
         if elements is not None:
             self.edits.bindings.append((value.ir, ir.Tensor(elements)))
         self.edits.ports.append(("drop input", value.ir))
 
     def drop_output(self, value: Value) -> None:
-        """Take an output of the model away; what becomes dead goes. Declare "outputs"."""
+        """Remove an output of the model; dead nodes are removed. Declare "outputs"."""
         self.edits.ports.append(("drop output", value.ir))
 
     def add_output(self, value: Value, name: str | None = None) -> Value:
-        """Let a value of the main graph be an output of the model, under its name or another; declare "outputs".
+        """Make a value of the main graph an output of the model, under its name or another; declare "outputs".
 
-        It is the last one, or stands in the place of an output that this site drops and that had its name. An input, a
-        constant or another output is handed on by an Identity where it gets a new name. Verification finds the value
-        in the model before by its name; what a new node computes is compared by `relate_output` alone.
+        It becomes the last one, or replaces a dropped output of the same name. An Identity is inserted if an input, a
+        constant or another output gets a new name. Verification finds the value in the previous model by its name; the
+        result of a new node is compared by `relate_output` only.
         """
         found = value.ir
         if name is not None and name != found.name:
@@ -343,11 +342,11 @@ class Builder:
         return value
 
     def add_input(self, name: str, dtype: ir.DataType, dims: Sequence[Dim] | None) -> Value:
-        """Add an input of the model, a tensor, and return it; declare "inputs". Dims are None where the rank is open.
+        """Add an input of the model, a tensor, and return it; declare "inputs". Dims are None if the rank is unknown.
 
-        It is the last one, or stands in the place of an input that this site drops and that had its name. Refused when
-        the name is taken by anything else. Verification finds a value of that name in the model before, and gives the
-        changed model what that has; any other new input needs `relate_input`, unless nothing depends on it.
+        It becomes the last one, or replaces a dropped input of the same name. Refused if anything else has the name.
+        Verification finds the value of that name in the previous model and feeds it to the changed model; any other new
+        input needs `relate_input`, unless nothing depends on it.
         """
         value = ir.Value(name=name, type=ir.TensorType(dtype), shape=None if dims is None else ir.Shape(dims))
         self.edits.ports.append(("add input", value))
@@ -361,16 +360,16 @@ class Builder:
     ) -> None:
         """Declare another type or other dims of an input or output of the model; declare "types" or "dims".
 
-        A data type makes a tensor of it. What is None stays. Nothing is computed otherwise by that: a Cast is for the
-        pass to add, and what is declared of values inside is for `outdates`. Verification compares through Casts.
+        A data type makes it a tensor. None keeps the current value. This only changes declarations: the pass must add
+        Casts, and call `outdates` for values inside. Verification compares through Casts.
         """
         kind = ir.TensorType(type) if isinstance(type, ir.DataType) else type
         self.edits.port_types.append((value.ir, kind, dims))
 
     def order_ports(self, inputs: Sequence[Value] | None = None, outputs: Sequence[Value] | None = None) -> None:
-        """Put these inputs or outputs of the model first, in this order; declare "order".
+        """Move these inputs or outputs of the model to the front, in this order; declare "order".
 
-        The others follow as they stand. New ones are put in place too, and what `replace` put in the place of one.
+        The others follow in their order. New ones are also moved, and so are replacements by `replace`.
         """
         for end, values in (("inputs", inputs), ("outputs", outputs)):
             if values is not None:
@@ -379,26 +378,26 @@ class Builder:
     def relate_input(
         self, value: Value | str, text: str, *, inverse: str = "", **names: Value | str | np.ndarray[Any, Any]
     ) -> None:
-        """Say how an input that the model had before follows from inputs that it has now; declare what changed.
+        """Define how an input of the previous model is computed from the new inputs; declare the change.
 
-        `text` are nodes as ONNX text, in the opset of the model; what the last line makes is the input. It may be
-        another dtype, layout or range:
+        `text` has nodes as ONNX text, in the opset of the model; the last line computes the input. Dtype, layout or
+        range may differ:
 
             new.relate_input(x, "x = Transpose<perm=[0, 3, 1, 2]>(now)", now=new_input)
 
-        An identifier is the name of a tensor, or what is given for it by keyword: a value, a name, an array. After the
-        last line of `text` nothing of the changed model is run: verification puts these nodes before the model as it
-        was, and draws inputs that are legal for both. `inverse`, in the same words, makes the inputs of now from those
-        before, for sets of inputs that a user gives; without it those are left out.
+        An identifier is the name of a tensor, or is given by keyword as a value, a name or an array. Verification
+        prepends these nodes to the previous model, never to the changed one, and draws inputs that are legal for both.
+        `inverse`, in the same form, computes the new inputs from the old ones, for input sets of the user; without it,
+        these sets are not used.
         """
         port = value if isinstance(value, str) else self.name_before(value)
         self._claim("input", port, text, names, inverse)
 
     def relate_output(self, value: Value | str, text: str, **names: Value | str | np.ndarray[Any, Any]) -> None:
-        """Say how an output that the model has now follows from values of the model before; declare what changed.
+        """Define how a new output is computed from values of the previous model; declare the change.
 
-        As `relate_input`, the other way round: what the last line makes is the output, and what `text` reads are
-        outputs of the model before, or values inside it:
+        The reverse of `relate_input`: the last line computes the output, and `text` reads outputs or inner values of
+        the previous model:
 
             new.relate_output(top, "top, i = TopK(y, k)", y=scores, k=np.array([5]))
 
@@ -410,7 +409,7 @@ class Builder:
         self._claim("output", value, text, before, "")
 
     def relate_pieces(self, inputs: Mapping[str, int], outputs: Mapping[str, int], count: int) -> None:
-        """Say that the model computes each piece of a batch by itself; declare "dims".
+        """Declare that the model computes each part of a batch independently; declare "dims".
 
         What it gives for inputs cut into `count` pieces of the size that the model before takes is what that gives for
         each piece, put together. `inputs` and `outputs` are the axes of the batch, by name; all other inputs go into
@@ -433,21 +432,21 @@ class Builder:
         constants = {key: operand for key, operand in names.items() if isinstance(operand, np.ndarray)}
 
         def settled() -> Relation:
-            """Give it with the names that new values have when the site is done."""
+            """Return it with the final names of new values."""
             operands = {key: _name_of(operand) for key, operand in names.items() if not isinstance(operand, np.ndarray)}
             return Relation(end, _name_of(port), body, operands, constants, inverse)
 
         self.edits.claims.append(settled)
 
     def name_before(self, value: Value) -> str:
-        """Return what a value was called before the pass."""
+        """Return the name of a value before the pass."""
         first = {now: before for before, now in self.graph.renamed.items()}
         return first.get(value.name, value.name)
 
     def cut(self, value: Value) -> None:
-        """Let the caller give a value of the main graph: an input of its name is read in its place.
+        """Turn a value of the main graph into an input of the same name.
 
-        What only that needed goes. Refused for an output, and where the type is not known.
+        Nodes that only it needed are removed. Refused for an output, and if the type is unknown.
         """
         self.edits.ports.append(("cut", value.ir))
 

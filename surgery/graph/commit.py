@@ -55,7 +55,7 @@ class Commit:
         orphans = self._adjust(edits)
         self._rename_changed(edits)
         for old, new, before in edits.replacements:
-            # What stands at another place of the site read `old` only because it was there first.
+            # What is at another place of the site read `old` only because it was there first.
             added += self._replace(old, new, places[before])
             orphans.append((old, self.stamps.place(new, before)))
         orphans += self._set_boundaries(edits)
@@ -200,7 +200,7 @@ class Commit:
         """Refuse what cannot be done as a whole, while nothing is done yet."""
         for function in edits.definitions:
             if function.identifier() in self.graph.ir.functions:
-                raise Refusal(f"the model has a function {function.domain}::{function.name} already")
+                raise Refusal(f"the model already has a function {function.domain}::{function.name}")
         for old, new, _ in edits.replacements:
             self._check_replacement(old, new)
         self._check_unread(edits)
@@ -208,7 +208,7 @@ class Commit:
             known = value.const_value
             alike = known is not None and (known.dtype, list(known.shape)) == (tensor.dtype, list(tensor.shape))
             if not alike and (known is None or value not in edits.outdated):
-                raise Refusal(f"{value.name} is no initializer, or of another type or other dims")
+                raise Refusal(f"{value.name} is not an initializer, or has another type or other dims")
         self.ports.check()
 
     def _check_unread(self, edits: Edits) -> None:
@@ -230,7 +230,7 @@ class Commit:
                 raise Refusal(f"{lost.name} is still read")
         for value in edits.drops:
             if is_read(value) or Value(self.graph, value).is_overridable:
-                raise Refusal(f"{value.name} is still read, or a caller can set it")
+                raise Refusal(f"{value.name} is still read, or is overridable")
 
     def _check_replacement(self, old: ir.Value, new: ir.Value) -> None:
         if old is new:
@@ -251,10 +251,10 @@ class Commit:
             and producer.op_type == "Identity"
             and producer.domain == ""
         ):
-            raise Refusal("the graph output needs an Identity: what it copies has a name that must stay")
+            raise Refusal("the graph output needs an Identity: the value that it copies must keep its name")
         maker = new.producer()
         if old.is_graph_output() and maker is not None and _is_sparse_constant(maker):
-            raise Refusal("the graph output is a tensor, and a runtime gives a sparse constant as it is stored")
+            raise Refusal("the graph output is a tensor, but a runtime returns a sparse constant as it is stored")
 
     @staticmethod
     def _may_take_over(old: ir.Value, new: ir.Value) -> bool:

@@ -1,4 +1,4 @@
-"""Copies of graphs and of their nodes, with values and attributes put in the place of those that they name."""
+"""Copies of graphs and nodes, with substituted values and attributes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _unique(names: Iterable[str]) -> Iterator[str]:
 
 
 class Copier:
-    """Copies what stands in a subgraph or in the body of a function.
+    """Copies what is in a subgraph or in the body of a function.
 
     `values` says what stands for a value of the original, and is extended by what is copied; a value that it does not
     have is one from outside, and stays. `attributes` are those of the call, for the body of a function.

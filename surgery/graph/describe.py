@@ -1,4 +1,4 @@
-"""Nodes and values in words, for messages: what a value is, where it comes from, what it holds."""
+"""Descriptions of nodes and values for messages."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def source(value: Value | None) -> str:
     if value.is_constant:
         return contents(value)
     if value.is_overridable:
-        return f"'{value.name}', an initializer that a caller can set"
+        return f"'{value.name}', an overridable initializer"
     producer = value.producer
     if producer is not None:
         return f"the result of {named(producer)}"

@@ -40,7 +40,7 @@ TOO_LONG = "computing it takes too long"
 CRASHES = "computing it crashes the runtime"
 FAILS = "it cannot be computed"
 UNSUPPORTED = "no runtime computes it"
-NO_TENSOR = "the result is no tensor"
+NO_TENSOR = "the result is not a tensor"
 
 _BLAMED = re.compile(r"\bn(\d+)_")
 

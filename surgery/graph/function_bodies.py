@@ -1,4 +1,4 @@
-"""The body of a model-local function as a model of its own, in which types are known, and the way back."""
+"""The body of a model-local function as a separate model with known types, and back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def body_model(graph: GraphState, calls: Sequence[Node]) -> ir.Model:
     """Return a model whose graph is a copy of the body of the function that nodes call.
 
     It has the types that the operands of the calls have, which must be the same for all, and the attributes of the
-    first one in the place of the parameters. A dim that is not the same for all is open. Raises `Refusal` where an
+    first one in place of the parameters. A dim that is not the same for all is open. Raises `Refusal` where an
     operand is omitted, or its type is not known or is another one from call to call.
     """
     function = graph.ir.functions[calls[0].identifier]
@@ -44,7 +44,7 @@ def _declare(value: ir.Value, actual: Sequence[Value], least: int) -> None:
     """Declare of a value what all actual ones have in common."""
     kinds = [each.type for each in actual]
     if len(kinds) < least or any(kind is None or kind != kinds[0] for kind in kinds):
-        raise Refusal("the types of the operands are not known, or are others from call to call")
+        raise Refusal("the types of the operands are unknown, or differ between calls")
     shapes = [each.shape for each in actual]
     value.type, value.shape = kinds[0] if kinds else None, None
     first = shapes[0] if shapes else None

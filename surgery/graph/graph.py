@@ -1,7 +1,7 @@
 """Graph: the editing surface that passes see. With `surgery.graph.commit` the only module that changes a graph.
 
-It owns what no pass should have to think of: fresh names, graph outputs and their names, values captured by
-subgraphs, initializers that a caller can override, sweeping of what became dead, the stamp on new nodes.
+It handles the details that passes should not care about: fresh names, graph outputs and their names, values captured by
+subgraphs, overridable initializers, removal of dead nodes, and the lineage of new nodes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from surgery.errors import PassError, UsageError
 from surgery.graph import traversal
 from surgery.graph.builder import Builder
 from surgery.graph.commit import Commit, discard
+from surgery.graph.equal_tensors import equal_tensors
 from surgery.graph.function_bodies import body_model
 from surgery.graph.recording import Recording, record, record_bodies
 from surgery.graph.rename import dim_names
@@ -42,7 +43,7 @@ class Selector(Protocol):
 class Graph(GraphState):
     """A model while passes work on it: the main graph, its subgraphs and the bodies of functions.
 
-    Passes read it by views, `Node` and `Value`, and change it by sites. What is known of it stands in `GraphState`.
+    Passes read it through views, `Node` and `Value`, and change it by sites. Its data is in `GraphState`.
     """
 
     # Reading
@@ -67,7 +68,7 @@ class Graph(GraphState):
     def select(self, selector: Selector) -> list[Node]:
         """List the nodes that an option of the type `NodeSelector` selects; UsageError when there are none.
 
-        As with `nodes`, iterating over the list leaves out what was removed since.
+        As with `nodes`, iteration skips nodes that were removed since.
         """
         return _Nodes(selector.nodes(self))
 
@@ -90,7 +91,9 @@ class Graph(GraphState):
 
     def _no_tensor(self, name: str, known: Iterable[str], kind: str) -> UsageError:
         there = any(value.name == name for value in values(self.scopes))
-        what = f"'{name}' is no {kind}" if there else f"there is no tensor '{name}'"
+        what = (
+            f"'{name}' is not {'an' if kind[0] in 'aeiou' else 'a'} {kind}" if there else f"there is no tensor '{name}'"
+        )
         return UsageError(what, todo=did_you_mean(name, known) or None)
 
     def values(self) -> list[Value]:
@@ -123,7 +126,7 @@ class Graph(GraphState):
         return {inner: Node(self, node) for scope in self.scopes for node in scope for inner in subgraphs(node)}
 
     def inputs(self) -> list[Value]:
-        """List the inputs of the model. Before IR version 4 each initializer had to be listed; those are none."""
+        """List the inputs of the model, without the initializers that had to be listed before IR version 4."""
         values = [Value(self, value) for value in self.ir.graph.inputs]
         return [value for value in values if not value.is_constant]
 
@@ -132,25 +135,29 @@ class Graph(GraphState):
         return [Value(self, value) for value in self.ir.graph.outputs]
 
     def constants(self) -> list[Value]:
-        """List the initializers that no caller can override, of all scopes."""
+        """List the non-overridable initializers of all scopes."""
         found = (Value(self, value) for scope in self.scopes for value in scope.initializers.values())
         return [value for value in found if not value.is_overridable]
 
+    def equal_tensors(self, values: Iterable[Value]) -> list[list[Value]]:
+        """Group initializers that hold the same tensor; their weights are read no further than where they differ."""
+        return equal_tensors(values, self.weights)
+
     def in_function(self, node: Node) -> bool:
-        """Return whether a node stands in the body of a model-local function."""
+        """Return whether a node is in the body of a model-local function."""
         return node.scope in self.function_scopes
 
     def body_of(self, calls: Sequence[Node]) -> Graph:
-        """Return a copy of the body of the function that nodes call, as a model of its own with the types of the calls.
+        """Return a copy of the body of the function that nodes call, as a separate model with the types of the calls.
 
-        Raises `Refusal` where those are not the same, or not known. `Builder.define_body` is the way back.
+        Raises `Refusal` if these differ or are unknown. `Builder.define_body` is the inverse.
         """
         body = Graph(body_model(self, calls), weights=self.weights, pass_name=self.pass_name)
         body.limits = self.limits
         return body
 
     def uncalled(self) -> list[ir.Function]:
-        """List the model-local functions that no chain of calls from the main graph reaches."""
+        """List the model-local functions that are unreachable from the main graph."""
         functions = self.ir.functions
         called: set[Any] = set()
         bodies: list[ir.Graph | ir.Function] = [self.ir.graph]
@@ -161,7 +168,7 @@ class Graph(GraphState):
         return [function for identifier, function in functions.items() if identifier not in called]
 
     def to_networkx(self) -> networkx.MultiDiGraph[Any]:
-        """Give the nodes of the main graph as a networkx multigraph; an edge carries the value's name."""
+        """Return the nodes of the main graph as a networkx multigraph, with value names on the edges."""
         import networkx
 
         result: networkx.MultiDiGraph[Any] = networkx.MultiDiGraph()
@@ -182,7 +189,7 @@ class Graph(GraphState):
         return read_checkpoint(path, self.weights)
 
     def recordings(self, values: Sequence[Value]) -> Iterator[Recording]:
-        """Run the model as it stands on the calibration inputs, and yield each value with what it held on each.
+        """Run the current model on the calibration inputs, and yield each value with its arrays.
 
         The arrays come one at a time, each set of inputs after the other for as many values as fit in memory together;
         values that are no tensors, or inputs that are not given, are left out. Raises `UsageError` where there are no
@@ -193,7 +200,7 @@ class Graph(GraphState):
     def body_ranges(self, values: Sequence[Value]) -> dict[Value, tuple[float, float]]:
         """Return the largest size of the elements of float32 values in bodies, and the smallest that is not 0.
 
-        The model runs as it stands on the calibration inputs; what is not finite does not count. Values of the main
+        The model runs as is on the calibration inputs; what is not finite does not count. Values of the main
         graph, of functions and of branches or loops that are never entered with elements are left out or have (0, inf).
         Of values in several bodies that share a name all are measured together. Raises as `recordings`.
         """
@@ -201,10 +208,10 @@ class Graph(GraphState):
 
     @contextmanager
     def site(self, anchor: Node | None = None) -> Iterator[Builder]:
-        """Open a site: one application of the pass, applied whole when the block ends, or not at all.
+        """Open a site: one application of the pass, applied atomically when the block ends.
 
-        A refusal inside the block (by `require`, or because the engine cannot keep a boundary) ends the block
-        quietly and is recorded with its reason. New nodes are put before `anchor`.
+        A refusal inside the block (by `require`, or because the engine cannot keep a boundary) ends the block silently
+        and is recorded with its reason. New nodes are inserted before `anchor`.
         """
         builder = Builder(self, anchor)
         try:
@@ -219,7 +226,7 @@ class Graph(GraphState):
 
     @contextmanager
     def follow_up(self, anchor: Node | None = None) -> Iterator[Builder]:
-        """Open an edit that follows from the sites before it, and is no site: it has no number and is never skipped.
+        """Open an edit that follows from earlier sites and is not a site itself: it has no number and is never skipped.
 
         It must be right whichever sites were skipped, and keep every bit: two Casts that sites left next to each other
         and that undo each other. A refusal inside ends it quietly. Nothing happens where no site was applied.
@@ -236,12 +243,12 @@ class Graph(GraphState):
             discard(builder.edits)
 
     def replace(self, old: Value, new: Value) -> None:
-        """Let everything that reads `old` read `new`, as a site of its own; refused at a boundary, with the reason."""
+        """Redirect all consumers of `old` to `new`, as a separate site; refused at a boundary, with the reason."""
         with self.site(old.producer) as edit:
             edit.replace(old, new)
 
     def remove(self, node: Node) -> None:
-        """Remove a node that nothing reads, as a site of its own."""
+        """Remove a node without consumers, as a separate site."""
         with self.site(node) as edit:
             edit.remove(node)
 
@@ -256,7 +263,7 @@ class Graph(GraphState):
                 try:
                     scope.sort()
                 except ValueError as error:
-                    raise PassError(f"pass '{self.pass_name}' made a cycle: {self._ring(scope)}") from error
+                    raise PassError(f"pass '{self.pass_name}' created a cycle: {self._ring(scope)}") from error
         for node in self.changed_nodes:
             imports = self.ir.opset_imports if node.graph is None else self._opsets.get(node.graph)
             if node.domain and isinstance(imports, dict):
@@ -285,14 +292,14 @@ class Graph(GraphState):
 
 
 class _Nodes(list[Node]):
-    """A list of nodes that can be edited away while it is walked."""
+    """A list of nodes that may be removed during iteration."""
 
     def __iter__(self) -> Iterator[Node]:
         return (node for node in super().__iter__() if node.ir.graph is not None)
 
 
 def _in_order(scope: ir.Graph) -> bool:
-    """Return whether each node stands after the producers, within the scope, of what it reads."""
+    """Return whether each node comes after the producers of its inputs within the scope."""
     seen: set[ir.Node] = set()
     for node in scope:
         for value in reads(node):

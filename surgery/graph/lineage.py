@@ -1,6 +1,6 @@
 """Lineage: which passes made a node, and from which nodes of the original model.
 
-It stands in the metadata of a node, or of an initializer, under two keys:
+It is in the metadata of a node, or of an initializer, under two keys:
 
     surgery.pass   fuse-conv-bn, fuse-relu     the passes, each once, the latest one last
     surgery.from   ["conv1","bn1",12]          the nodes, as a JSON list; a number: at least so many more
@@ -14,7 +14,7 @@ The names of one list have at most `MOST_LETTERS` letters together, so that the 
 nodes and no faster, however many nodes one pass makes of however many.
 
 ONNX has the fields since IR version 10. The checker and ONNX Runtime read past them in a model of a lower version
-(tried from 3 on), so that no model has to be raised for them.
+(tried from 3 on), so that no model must be raised for them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Lineage:
     more: int = 0
 
     def write(self, metadata: MutableMapping[str, str]) -> None:
-        """Put it into the metadata of a node or a tensor, in the place of what was there."""
+        """Put it into the metadata of a node or a tensor, in place of what was there."""
         strip(metadata)
         if self.passes:
             metadata[PASS_KEY] = _BETWEEN.join(self.passes)

@@ -22,11 +22,11 @@ def literal_tensor(value: Any, dtype: ir.DataType, fill: tuple[int, ...] | None 
         array = np.broadcast_to(array, fill)
     if dtype == ir.DataType.STRING:
         if array.dtype.kind != "U":
-            raise UsageError("the items of a tensor of texts are texts", todo="put quotes around them")
+            raise UsageError("the items of a string tensor must be strings", todo="put quotes around them")
         return ir.StringTensor([item.encode() for item in array.reshape(-1).tolist()], shape=ir.Shape(array.shape))
     wanted = {"b": (dtype == ir.DataType.BOOL), "i": True, "u": True, "f": True}.get(array.dtype.kind, False)
     if not wanted or (dtype == ir.DataType.BOOL and array.dtype.kind != "b"):
-        raise UsageError(f"'{_first(array)}' is no {dtype.name.lower()}")
+        raise UsageError(f"'{_first(array)}' is not a {dtype.name.lower()}")
     with np.errstate(all="ignore"):
         made = array.astype(dtype.numpy())
         lost = (
@@ -68,7 +68,7 @@ def data_type(name: str) -> ir.DataType:
     """Return the element type of a name such as float16 or int4; UsageError suggests a near one."""
     if name.lower() not in _TYPES:
         sizes = [other for other in _TYPES if other.rstrip("0123456789") == name.lower()]
-        hint = f"say its size: {', '.join(sizes)}" if sizes else did_you_mean(name, _TYPES) or None
+        hint = f"give its size: {', '.join(sizes)}" if sizes else did_you_mean(name, _TYPES) or None
         raise UsageError(f"there is no element type '{name}'", todo=hint)
     return _TYPES[name.lower()]
 

@@ -1,4 +1,4 @@
-"""Another model that becomes part of a graph: its nodes, weights, functions and opsets, under names of their own."""
+"""Merging another model into a graph: its nodes, weights, functions and opsets, under unique names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from surgery.storage.scopes import nested, scopes, values
 
 @dataclass(frozen=True)
 class Other:
-    """A model that was read to become part of another one: its file, and a graph of its own. It can be used once."""
+    """A model that was read to become part of another one: its file, and a separate graph. It can be used once."""
 
     path: Path
     graph: Graph
@@ -48,7 +48,7 @@ class Other:
 
         `connect` says which value of the model before goes into which input of this one; its further inputs are new
         ones of the result, and those with a default keep that. All names of it get the prefix. The result is compared
-        with both models, composed. The pass has to declare "outputs" and "inputs". UsageError where both models have a
+        with both models, composed. The pass must declare "outputs" and "inputs". UsageError where both models have a
         value of one name, or import other opsets.
         """
         graph, model = new.graph, self.graph.ir
@@ -94,7 +94,7 @@ class Other:
             if mine.get(domain, version) != version:
                 raise UsageError(
                     f"the model imports {domain or 'ai.onnx'} {mine[domain]}, and {self.path.name} {version}",
-                    todo="bring the older one up first, with 'upgrade-opset'",
+                    todo="upgrade the older one first, with 'upgrade-opset'",
                 )
 
     def _unify_dims(self, graph: GraphState, connect: Mapping[str, Value], prefix: str) -> None:
@@ -135,7 +135,7 @@ def _input(new: Builder, port: Value, given: Value | None) -> Value:
     if default is not None:
         return new.constant(default, port.name)
     if port.dtype is None or not isinstance(port.type, ir.TensorType):
-        raise UsageError(f"input '{port.name}' is no tensor", todo="connect it to a value of this model")
+        raise UsageError(f"input '{port.name}' is not a tensor", todo="connect it to a value of this model")
     return new.add_input(port.name, port.dtype, port.shape)
 
 

@@ -97,7 +97,7 @@ def _dynamic(graph: Graph) -> Iterator[tuple[Reason, list[str]]]:
         if value.is_initializer:
             continue
         if value.shape is None:
-            yield Reason("dims", "", "inputs of no declared shape", ""), [value.name]
+            yield Reason("dims", "", "inputs without a declared shape", ""), [value.name]
         for dim in value.shape or ():
             if not isinstance(dim, int):
                 yield Reason("dims", "", f"dim {dim or '?'} is dynamic", str(dim or "")), [value.name]
@@ -129,7 +129,7 @@ def misfit(graph: Graph, node: Node, target: Target | None = None) -> Reason | N
 
 
 def _operator(node: Node, domain: str, op: str, target: Target) -> Reason | None:
-    """Return what is wrong with the operator of a node, its version, its types or what stands in it."""
+    """Return the problem with the operator of a node, its version, its types or what is in it."""
     name = key_of(domain, op)
     if (domain, op) in target.excluded:
         return Reason("excluded", name, f"{name} is not run: {target.excluded[domain, op]}")
@@ -183,7 +183,7 @@ def _attributes(node: Node, name: str, row: Support) -> Reason | None:
         try:
             held = node.attr(key)
         except Refusal:
-            continue  # a parameter of the function that the node stands in
+            continue  # a parameter of the function that the node is in
         if held is not None and not any(_same(held, one) for one in allowed):
             shown = " or ".join(map(str, allowed))
             given = f"{held:.6g}" if isinstance(held, float) else held
@@ -236,12 +236,12 @@ def _depends_on_data(graph: Graph, node: Node, name: str) -> Reason | None:
     known = {dim for value in read for dim in _names(value)}
     for value in made:
         if None in (value.shape or (None,)) or not _names(value) <= known:
-            return Reason("data-dims", name, f"{name} makes dims that are not known before it is run")
+            return Reason("data-dims", name, f"{name} produces dims that are only known at run time")
     return None
 
 
 def _names(value: Value) -> set[str]:
-    """List the names that stand in the dims of a value."""
+    """List the names that are in the dims of a value."""
     return {name for dim in value.shape or () if isinstance(dim, str) for name in _symbols(dim)}
 
 

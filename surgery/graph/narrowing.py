@@ -16,7 +16,7 @@ from surgery.workers import Worker
 def narrowing(node: Node, to: ir.DataType, runtime: Runtime = "cpu") -> Narrowing | str:
     """Return which inputs and outputs of a node that are float32 may be `to` instead, or why none may be.
 
-    Those that are returned change together. `runtime` is "cpu" where a kernel of ONNX Runtime on the CPU has to run the
+    Those that are returned change together. `runtime` is "cpu" where a kernel of ONNX Runtime on the CPU must run the
     node then, "any" where the schema alone decides.
     """
     attribute = failing_attribute(node.domain, node.ir.op_type) if runtime == "cpu" else None

@@ -47,7 +47,7 @@ class _Group:
 
 
 def record(graph: GraphState, values: Sequence[Value], calibration: Calibration | None) -> Iterator[Recording]:
-    """Run the model as it stands on each set of inputs, and yield values with the arrays that they held.
+    """Run the model as is on each set of inputs, and yield values with the arrays that they held.
 
     See `Graph.recordings`.
     """
@@ -77,7 +77,7 @@ def record(graph: GraphState, values: Sequence[Value], calibration: Calibration 
 def record_bodies(
     graph: GraphState, values: Sequence[Value], calibration: Calibration | None
 ) -> dict[Value, tuple[float, float]]:
-    """Run the model as it stands on each set of inputs, and measure values in bodies of If, Loop and Scan.
+    """Run the model as is on each set of inputs, and measure values in bodies of If, Loop and Scan.
 
     See `Graph.body_ranges`.
     """

@@ -1,7 +1,7 @@
 """New names for values, nodes and dims of a model, given all at once, so that names can be swapped.
 
 What refers to a value by its name alone, and not by the object, is kept up: annotations for quantization, and the order
-in which declarations stand in the file.
+in which declarations are in the file.
 """
 
 from __future__ import annotations

@@ -41,17 +41,17 @@ class SignatureEdits:
                 case "add output":
                     self._check_new_output(value)
                 case "drop output" if not _among(value, self._main.outputs):
-                    raise Refusal(f"{value.name} is no output of the model")
+                    raise Refusal(f"{value.name} is not an output of the model")
                 case "drop input" if not _among(value, self._main.inputs):
-                    raise Refusal(f"{value.name} is no input of the model")
+                    raise Refusal(f"{value.name} is not an input of the model")
                 case "drop input" if not (value in bound or value.is_initializer()) and self._stays_read(value):
-                    raise Refusal(f"{value.name} is still read, and has no value of its own")
+                    raise Refusal(f"{value.name} is still read, but has no other value")
         self._check_names()
 
     def _check_cut(self, value: ir.Value) -> None:
         """Refuse to put an input where there can be none."""
         if value.graph is not self._main or value.is_graph_input():
-            raise Refusal(f"{value.name} is no value of the main graph, or an input already")
+            raise Refusal(f"{value.name} is not a value of the main graph, or already an input")
         if value.is_graph_output() and value not in self._dropped:
             raise Refusal(f"{value.name} is an output of the model")
         if Value(self.graph, value).type is None:
@@ -61,7 +61,7 @@ class SignatureEdits:
         if value in self.edits.made():
             return
         if value.graph is not self._main or value.is_graph_output():
-            raise Refusal(f"{value.name} is no value of the main graph, or an output already")
+            raise Refusal(f"{value.name} is not a value of the main graph, or already an output")
         if Value(self.graph, value).type is None:
             raise Refusal(f"the type of {value.name} is not known")
 
@@ -173,7 +173,7 @@ class SignatureEdits:
         return declarable(known)
 
     def _cut(self, value: ir.Value) -> ir.Value:
-        """Put an input of the same name, type and dims in the place of a value; return the value."""
+        """Put an input of the same name, type and dims in place of a value; return the value."""
         known, name = Value(self.graph, value), value.name or ""
         port = ir.Value(type=known.type, shape=None if known.shape is None else ir.Shape(self._declarable(known.shape)))
         for node, index in list(value.uses()):

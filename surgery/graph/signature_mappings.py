@@ -1,4 +1,4 @@
-"""What an edit says of a changed model besides its graph: how what it takes and gives follows from the model before.
+"""How inputs and outputs of a changed model follow from the previous model, as declared by an edit.
 
 Verification runs the model before with these around it. They are data, so that a pass in a fork can hand them over.
 """
@@ -35,7 +35,7 @@ class Joined:
     """Another model that became part of this one.
 
     `other` is that model without weights, serialized. `connect` says which value of the model before an input of it
-    takes, by the name of that input. `prefix` stands before all names that came from it.
+    takes, by the name of that input. `prefix` is before all names that came from it.
     """
 
     other: bytes

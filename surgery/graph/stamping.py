@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from surgery.graph.state import GraphState
 
 Place = ir.Node | None
-"""Where in a site something is made: the node that it stands before, or the very node that is edited."""
+"""Where in a site something is made: the node that it is before, or the very node that is edited."""
 
 Parent = tuple[str, Lineage]
 """What a node hands down, after its operator."""
@@ -43,7 +43,7 @@ class Stamps:
     def __init__(self, graph: GraphState, edits: Edits) -> None:
         self.graph = graph
         self._edited = {node: _label(graph, node) for node, *_ in (*edits.inputs, *edits.attributes, *edits.operators)}
-        # A tensor with a name stands elsewhere in the model too.
+        # A tensor with a name is elsewhere in the model too.
         self._constants = [
             (value, place)
             for value, _, place in edits.constants

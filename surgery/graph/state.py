@@ -1,4 +1,4 @@
-"""What is known of a model while passes work on it, and the account of the pass that runs."""
+"""The state of a model while passes work on it, and the records of the running pass."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class GraphState:
     the pass that runs; `skip` holds numbers of sites that must not be applied. `renamed` says what the pass calls
     inputs and outputs of the model now, and `accounts` what it says of how those follow from the model before.
 
-    `reserved` names are given to nothing new: what a name stood for in the original, it stands for ever after.
+    `reserved` names are given to nothing new: what a name stood for in the original, it stands forever after.
     `target` is the runtime that the model is made for, which passes ask what they may produce.
     `calibration` has inputs to run the model on, and `memory` what passes computed for the model as it was committed.
     """
@@ -240,7 +240,7 @@ class GraphState:
             self.function_scopes.add(subgraph)
 
     def keeps_lists(self, scope: ir.Graph) -> bool:
-        """Return whether what is declared of values stands in an order of its own in the file."""
+        """Return whether what is declared of values is in an order of its own in the file."""
         residue = residue_of(self._owners().get(scope, scope))
         return residue is not None and residue.has_order
 
@@ -261,7 +261,7 @@ class GraphState:
         self.list_nodes()
 
     def adopt(self, model: ir.Model) -> None:
-        """Take another model in the place of this one, made from it by other means."""
+        """Take another model in place of this one, made from it by other means."""
         self.ir = model
         self.facts = ShapeTable(model)
         self.refresh()

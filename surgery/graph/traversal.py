@@ -1,4 +1,7 @@
-"""What lies above and below values of one scope. A node with subgraphs reads what its subgraphs capture."""
+"""Traversal upstream and downstream of values in one scope.
+
+A node with subgraphs also reads the values that these capture.
+"""
 
 from __future__ import annotations
 

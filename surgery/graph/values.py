@@ -1,4 +1,4 @@
-"""Value and Node: what a pass sees of the onnx-ir objects. Reading only; `Graph` changes things.
+"""Value and Node: read-only views of the onnx-ir objects for passes. `Graph` makes changes.
 
 A view is a pair (graph, object below); two views of the same object are equal.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from surgery.graph.state import GraphState
 
 
-class Refusal(Exception):  # noqa: N818 - not an error: a pass that declines, with the reason
+class Refusal(Exception):  # noqa: N818 - not an error: a refusal of a pass, with the reason
     """A rewrite declines to fire; the reason is a fact that the user can ask for."""
 
     def __init__(self, reason: str) -> None:
@@ -55,12 +55,12 @@ class _View:
 
     @property
     def metadata(self) -> MutableMapping[str, str]:
-        """The metadata that go into the file with it."""
+        """The metadata that is saved with it."""
         raise NotImplementedError
 
     @property
     def lineage(self) -> Lineage | None:
-        """Which passes made it, and of which nodes of the original; None for what is of the original itself."""
+        """The passes that created it, and the original nodes that it comes from; None for an original object."""
         return lineage.read(self.metadata)
 
 
@@ -85,7 +85,7 @@ class Value(_View):
 
     @property
     def metadata(self) -> MutableMapping[str, str]:
-        """The metadata of the tensor of an initializer; of what a node computes, those of the node tell."""
+        """The metadata of the tensor of an initializer, or of the producer of a computed value."""
         return {} if self.ir.const_value is None else self.ir.const_value.metadata_props
 
     @property
@@ -95,7 +95,7 @@ class Value(_View):
 
     @property
     def dtype(self) -> onnx_ir.DataType | None:
-        """The element type of a tensor; None for other types and when nothing is known."""
+        """The element type of a tensor; None for other types and if unknown."""
         kind = self.type
         return kind.dtype if isinstance(kind, onnx_ir.TensorType) else None
 
@@ -110,13 +110,13 @@ class Value(_View):
 
     @property
     def rank(self) -> int | None:
-        """The number of dims, when known."""
+        """The number of dims, if known."""
         shape = self.shape
         return None if shape is None else len(shape)
 
     @property
     def static_shape(self) -> tuple[int, ...] | None:
-        """The dims when each is a number, else None."""
+        """The dims if all are numbers, else None."""
         shape = self.shape
         if shape is None or not all(isinstance(dim, int) for dim in shape):
             return None
@@ -124,13 +124,13 @@ class Value(_View):
 
     @property
     def size(self) -> int | None:
-        """The number of elements when the shape is static."""
+        """The number of elements if the shape is static."""
         shape = self.static_shape
         return None if shape is None else int(np.prod(shape, dtype=np.int64))
 
     @property
     def tensor(self) -> onnx_ir.TensorProtocol | None:
-        """The constant tensor, its elements unread: of an initializer that no caller can override, or a Constant."""
+        """The constant tensor, without reading its elements: of a non-overridable initializer, or a Constant."""
         return None if self.is_overridable else constant_of(self.ir)
 
     @property
@@ -146,7 +146,7 @@ class Value(_View):
 
     @property
     def scalar(self) -> Any:
-        """The one element of a constant of one element as a Python number, else None."""
+        """The value of a constant with one element as a Python number, else None."""
         tensor = self.tensor
         if tensor is None or tensor.size != 1 or tensor.dtype == onnx_ir.DataType.STRING:
             return None
@@ -154,7 +154,7 @@ class Value(_View):
 
     @property
     def elements(self) -> tuple[int | str, ...] | None:
-        """The elements of a small integer tensor, each a number or a symbolic expression, when known."""
+        """The elements of a small integer tensor, each a number or a symbolic expression, if known."""
         tensor = self.tensor
         if tensor is not None and tensor.dtype.is_integer() and tensor.size <= 1024:
             return tuple(int(item) for item in tensor.numpy().reshape(-1))
@@ -162,12 +162,12 @@ class Value(_View):
 
     @property
     def scope(self) -> onnx_ir.Graph | None:
-        """The graph that it belongs to."""
+        """The graph that contains it."""
         return self.ir.graph
 
     @property
     def held(self) -> onnx_ir.TensorProtocol | None:
-        """The tensor of an initializer, which is only a default where a caller can override it."""
+        """The tensor of an initializer, which is only a default if it is overridable."""
         return self.ir.const_value
 
     @property
@@ -192,7 +192,7 @@ class Value(_View):
 
     @property
     def is_overridable(self) -> bool:
-        """Whether it is an initializer that a caller may replace, so not a constant.
+        """Whether it is an overridable initializer, and so not a constant.
 
         Since IR version 4 an initializer that is also a graph input is only a default; before it, each initializer
         had to be listed as an input and runtimes treat it as a constant.
@@ -207,17 +207,17 @@ class Value(_View):
 
     @property
     def shows_sign_of_zero(self) -> bool:
-        """Whether something divides by it, or by what is computed from it with the sign of its zeros kept."""
+        """Whether a consumer divides by it, or by a value computed from it that keeps the sign of its zeros."""
         return _shows_sign(self)
 
     @property
     def is_magnified_near_zero(self) -> bool:
-        """Whether something divides by it or takes its logarithm, which magnifies small errors of small numbers."""
+        """Whether a consumer divides by it or takes its logarithm, which magnifies errors of small numbers."""
         return _shows_sign(self, logarithms=True)
 
     @property
     def is_never_minus_zero(self) -> bool:
-        """Whether it surely holds no -0.0: an integer, and what is computed from nothing below 0.0."""
+        """Whether it provably contains no -0.0: integers, and values computed from non-negative ones."""
         return _is_never_minus_zero(self)
 
     @property
@@ -227,17 +227,17 @@ class Value(_View):
 
     @property
     def consumers(self) -> list[Node]:
-        """The nodes that read it, those in subgraphs included, each once."""
+        """The nodes that read it, including those in subgraphs, each once."""
         return [Node(self.graph, node) for node in dict.fromkeys(use.node for use in self.ir.uses())]
 
     @property
     def reads(self) -> int:
-        """How many inputs of nodes it is, in subgraphs too."""
+        """The number of node inputs that read it, including those in subgraphs."""
         return len(self.ir._uses)  # `uses()` would copy a long list
 
     @property
     def is_used(self) -> bool:
-        """Whether anything reads it: a node, a subgraph, the caller."""
+        """Whether it has any reader: a node, a subgraph, or the caller."""
         return self.is_output or bool(self.ir._uses)
 
 
@@ -262,7 +262,7 @@ class Node(_View):
 
     @property
     def label(self) -> str:
-        """How to speak of the node: its name, or what it computes."""
+        """The label of the node in messages: its name, or its output."""
         if self.name:
             return self.name
         outputs = ", ".join(value.name or "" for value in self.ir.outputs)
@@ -285,22 +285,22 @@ class Node(_View):
 
     @property
     def identifier(self) -> onnx_ir.OperatorIdentifier:
-        """What the operator or function is found by: domain, name, overload."""
+        """The identifier of the operator or function: domain, name, overload."""
         return self.ir.op_identifier()
 
     @property
     def attributes(self) -> Any:
-        """The attributes as onnx-ir has them, by name; see `attr` for their values."""
+        """The onnx-ir attributes by name; see `attr` for their values."""
         return self.ir.attributes
 
     @property
     def subgraphs(self) -> Sequence[onnx_ir.Graph]:
-        """The graphs that its attributes hold."""
+        """The graphs in its attributes."""
         return subgraphs(self.ir)
 
     @property
     def is_removed(self) -> bool:
-        """Whether it stands in no graph any more."""
+        """Whether it has been removed from its graph."""
         return self.ir.graph is None
 
     @property
@@ -314,14 +314,14 @@ class Node(_View):
         return [Value(self.graph, value) for value in self.ir.outputs]
 
     def input(self, index: int) -> Value | None:
-        """Return an input, None when it is omitted or absent."""
+        """Return an input; None if it is omitted or absent."""
         if index >= len(self.ir.inputs):
             return None
         value = self.ir.inputs[index]
         return None if value is None else Value(self.graph, value)
 
     def required_input(self, index: int) -> Value:
-        """Return an input that the operator cannot do without; refuse when it is absent all the same."""
+        """Return a required input; refuse if it is absent."""
         value = self.input(index)
         if value is None:
             raise Refusal(f"{self.op} has no input {index}")
@@ -329,17 +329,17 @@ class Node(_View):
 
     @property
     def opset(self) -> int:
-        """The opset version that the node's operator is taken from, 0 when its domain is not imported."""
+        """The opset version of the node's domain; 0 if the domain is not imported."""
         return self.graph.opset_of(self.ir)
 
     def has_attr(self, name: str) -> bool:
-        """Return whether the attribute is given."""
+        """Return whether the attribute is set."""
         return name in self.ir.attributes
 
     def attr(self, name: str, default: Any = None) -> Any:
         """Return an attribute as a Python value, else the schema's default, else `default`.
 
-        Refuses inside a function when the attribute is a parameter of the function, for its value is not known.
+        Refuses inside a function if the attribute is a parameter of the function, because its value is unknown.
         """
         attribute = self.ir.attributes.get(name)
         if attribute is None:
@@ -353,12 +353,12 @@ class Node(_View):
 
     @property
     def has_subgraphs(self) -> bool:
-        """Whether an attribute holds a graph."""
+        """Whether an attribute contains a graph."""
         return any(attribute.type in _GRAPHS for attribute in self.ir.attributes.data.values())
 
     @property
     def is_random(self) -> bool:
-        """Whether two runs may differ: by the operator, in a subgraph of the node, in the function that it calls."""
+        """Whether two runs may differ, because of the operator, a subgraph, or the called function."""
         pending = [self]
         called: set[object] = set()
         while pending:
@@ -375,21 +375,21 @@ class Node(_View):
 
     @property
     def is_unary(self) -> bool:
-        """Whether it maps each element of its first input by itself; other inputs, if any, are single numbers."""
+        """Whether it maps each element of its first input independently; other inputs, if any, are scalars."""
         if self.ir.domain:
             return self.op in traits.CONTRIB_UNARY and len(self.ir.inputs) == 1
         return self.ir.op_type in traits.UNARY_ELEMENTWISE
 
     @property
     def is_broadcasting(self) -> bool:
-        """Whether it combines the elements of all its inputs after broadcasting, as its opset has it."""
+        """Whether it combines the elements of all its inputs after broadcasting, according to its opset."""
         if self.ir.domain or self.ir.op_type not in traits.BROADCASTING:
             return False
         return self.opset >= (7 if self.ir.op_type in traits.BINARY_ELEMENTWISE else 8)
 
     @property
     def commutes(self) -> bool:
-        """Whether exchanging the inputs, when there are two, changes no bit of the result.
+        """Whether swapping its two inputs gives a bit-identical result.
 
         Of 0.0 and -0.0, which are equal, ONNX Runtime's Max and Min give the second.
         """
@@ -397,9 +397,9 @@ class Node(_View):
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """The bounds that Clip or Relu moves elements to, infinite where there is none; None when one is not constant.
+        """The bounds of Clip or Relu, infinite if missing; None if one is not constant.
 
-        Until opset 10 those of Clip are attributes, and the numbers of the largest size are no bounds.
+        Until opset 10, the bounds of Clip are attributes, and the numbers of largest magnitude mean no bound.
         """
         if self.op == "Relu":
             return 0.0, math.inf
@@ -428,7 +428,7 @@ class Node(_View):
 
     @property
     def scope(self) -> onnx_ir.Graph:
-        """The graph that the node stands in."""
+        """The graph that contains the node."""
         graph = self.ir.graph
         if graph is None:
             raise Refusal(f"{self.label} was removed from the graph")
@@ -436,7 +436,7 @@ class Node(_View):
 
 
 def _shows_sign(value: Value, logarithms: bool = False) -> bool:
-    """Return whether something divides by a value, or by what is computed from it with the sign of a zero kept.
+    """Return whether a consumer divides by a value, or by a value computed from it that keeps the sign of zeros.
 
     Graph outputs do not count: 0.0 and -0.0 are equal there. With `logarithms` those count too, which have no sign of a
     zero, but magnify what is close to it as much.

@@ -1,1 +1,1 @@
-"""What a model is made of, what it costs, what is wrong with it, and how it differs from another one."""
+"""The contents, the cost and the problems of a model, and its differences from another one."""

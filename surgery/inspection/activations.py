@@ -1,4 +1,4 @@
-"""What the values between the nodes take: the largest sum of those that are needed at one time."""
+"""The peak size of the values between nodes that are alive at the same time."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Alterations: what differs between two nodes that are the same node of two models.
 
-What follows from another change is not told again: an operand that comes from a node that is gone or new, or from a
-constant that is.
+Consequences of other changes are not reported: an operand from a removed or added node or constant.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ _STAND_IN = 64
 class Amount:
     """A sum of terms, each a whole number times dims that are known by name, such as 768*batch*sequence.
 
-    `rough` is the amount with the same number in the place of each name: to compare two, not to tell.
+    `rough` is the amount with the same number in place of each name: to compare two, not to tell.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What a model costs and what is wrong with it: operations, memory, weights, dynamic dims, kernels, findings."""
+"""The cost and the problems of a model: operations, memory, weights, dynamic dims, kernels, findings."""
 
 from __future__ import annotations
 

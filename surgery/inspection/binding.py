@@ -1,4 +1,4 @@
-"""A model with sizes in the place of its dynamic dims, and with the bodies of functions in the place of their calls."""
+"""A model with sizes instead of dynamic dims, and with inlined functions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def bind(proto: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelProto:
 
 
 def inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Put the bodies of functions in the place of their calls; as it was where that fails."""
+    """Put the bodies of functions in place of their calls; as it was where that fails."""
     import onnx
 
     if not proto.functions:

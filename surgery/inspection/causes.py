@@ -1,4 +1,4 @@
-"""Causes: why nodes are in one model only, and what stands for them in the other one."""
+"""Causes: why nodes are in one model only, and what replaces them in the other."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class _Causes:
         return next((value for value in found if value is not None), None)
 
     def _counterpart(self, value: Value) -> Value | None:
-        """Find the value of the other model that stands where this one stood."""
+        """Find the value of the other model that is where this one stood."""
         if value in self.side.makers:
             maker, number = self.side.makers[value]
             twin = self.matching.twins.get(maker)

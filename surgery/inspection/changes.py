@@ -1,4 +1,4 @@
-"""The plainest thing that a difference is told in: a change of one thing."""
+"""The basic unit of a difference: a change of one property."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contents of constants: signs that tell them apart at a glance, and how far they are apart."""
+"""Contents of constants: cheap fingerprints, and distances."""
 
 from __future__ import annotations
 

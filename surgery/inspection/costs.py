@@ -1,4 +1,4 @@
-"""What one run of a model computes: multiply-accumulates and floating-point operations, over all scopes."""
+"""The cost of one run of a model: multiply-accumulates and floating-point operations, over all scopes."""
 
 from __future__ import annotations
 

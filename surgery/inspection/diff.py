@@ -1,6 +1,6 @@
 """Differences between two models: operators, nodes, constants, signature, sizes, opsets, metadata.
 
-What has no influence on what a model computes is not compared: names of nodes and inner values, their order, declared
+Properties without influence on the results are not compared: names of nodes and inner values, their order, declared
 types of inner values, doc strings, metadata of nodes, statements of provenance, and how the weights are stored.
 """
 

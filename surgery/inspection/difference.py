@@ -1,4 +1,4 @@
-"""The difference of two models: all that `surgery diff` tells, and how the parts are put together."""
+"""The difference of two models: all results of `surgery diff`, and their assembly."""
 
 from __future__ import annotations
 

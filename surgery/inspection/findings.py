@@ -1,4 +1,4 @@
-"""Findings to look at before a model is shipped: leftovers, traps, and what will not run elsewhere."""
+"""Findings to check before shipping a model: leftovers, pitfalls, and operators that other runtimes lack."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def _ports(graph: Graph) -> Iterator[Finding]:
     unused = [value.name for value in graph.inputs() if not value.is_used]
     yield from _finding("unused-input", unused, "no node reads the input: {}", "drop-unused-inputs")
     given = [Value(graph, value).name for value in graph.ir.graph.inputs if Value(graph, value).is_overridable]
-    what = "a caller may set the initializer, so that it is not folded: {}"
+    what = "the initializer is overridable, so it is not folded: {}"
     yield from _finding("overridable-initializer", given, what, "initializers-from-inputs")
     constant = [value.name for value in graph.outputs() if _is_constant(value)]
     yield from _finding("constant-output", constant, "the output depends on no input: {}")
     same = [value.name for value in graph.outputs() if value.is_input]
-    yield from _finding("input-as-output", same, "the output is an input, passed through: {}")
+    yield from _finding("input-as-output", same, "the output is an unchanged input: {}")
 
 
 def _is_constant(value: Value) -> bool:
@@ -94,17 +94,17 @@ def _types(graph: Graph) -> Iterator[Finding]:
         for node in graph.nodes()
         if any(value.dtype == ir.DataType.DOUBLE for value in node.outputs if value.name)
     ]
-    what = "float64 is computed, for which accelerators have no kernels: {}"
+    what = "computes in float64, for which accelerators have no kernels: {}"
     yield from _finding("float64", wide, what)
 
 
 def _training(proto: onnx.ModelProto, graph: Graph) -> Iterator[Finding]:
     training = [node.label for node in graph.nodes("Dropout", "BatchNormalization") if _trains(node)]
-    yield from _finding("training-mode", training, "runs as in training: {}", "export the model in evaluation mode")
+    yield from _finding("training-mode", training, "runs in training mode: {}", "export the model in evaluation mode")
     dropout = [node.label for node in graph.nodes("Dropout") if node.label not in training]
-    yield from _finding("dropout", dropout, "Dropout, which does nothing in inference: {}", "drop-dropout")
+    yield from _finding("dropout", dropout, "Dropout, which has no effect in inference: {}", "drop-dropout")
     if proto.training_info:
-        yield Finding("training-info", "the model holds training graphs", len(proto.training_info))
+        yield Finding("training-info", "the model contains training graphs", len(proto.training_info))
     preview = [node.label for node in graph.nodes() if "training" in node.ir.domain]
     yield from _finding("training-operator", preview, "operator for training: {}")
 
@@ -121,11 +121,9 @@ def _versions(proto: onnx.ModelProto, graph: Graph) -> Iterator[Finding]:
     for node in graph.nodes():
         used[node.ir.domain] += 1
     unused = [domain or "ai.onnx" for domain in graph.ir.opset_imports if domain not in used and domain]
-    yield from _finding(
-        "unused-opset", unused, "a domain is imported of which nothing is used: {}", "drop-unused-opsets"
-    )
+    yield from _finding("unused-opset", unused, "a domain is imported but not used: {}", "drop-unused-opsets")
     missing = [domain or "ai.onnx" for domain in used if domain not in graph.ir.opset_imports]
-    yield from _finding("missing-opset", missing, "a domain is used that is not imported: {}")
+    yield from _finding("missing-opset", missing, "a domain is used but not imported: {}")
     mixed = [
         f"{function.domain}::{function.name} ({function.opset_imports['']})"
         for function in graph.ir.functions.values()
@@ -149,12 +147,12 @@ def _portability(graph: Graph, gaps: list[Gap] | None) -> Iterator[Finding]:
             foreign[node.ir.domain].append(node.label)
     for domain, nodes in foreign.items():
         contrib = domain.startswith(("com.microsoft", "com.ms."))
-        what = "operators of ONNX Runtime alone" if contrib else "operators that need a library of their own"
+        what = "operators of ONNX Runtime alone" if contrib else "operators that need a custom library"
         yield from _finding("contrib-operator" if contrib else "custom-operator", nodes, f"{domain}: {what}: {{}}")
     for gap in gaps or ():
         yield Finding("no-kernel", f"ONNX Runtime does not run {gap.op} on the CPU: {gap.why} ({gap.first})", gap.count)
     random = [node.label for node in graph.nodes() if not node.has_subgraphs and node.is_random]
-    yield from _finding("random", random, "draws random numbers, so that two runs differ: {}")
+    yield from _finding("random", random, "draws random numbers, so two runs differ: {}")
 
 
 def _leftovers(proto: onnx.ModelProto, graph: Graph, weights: Weights) -> Iterator[Finding]:
@@ -170,7 +168,7 @@ def _leftovers(proto: onnx.ModelProto, graph: Graph, weights: Weights) -> Iterat
     dead = [node.label for node in graph.nodes() if not any(value.is_used for value in node.outputs)]
     yield from _finding("dead-node", dead, "nothing reads what is computed by: {}", "drop-dead")
     nameless = [node.label for node in graph.nodes() if not node.name]
-    what = "without a name, by which a recipe could select it: {}"
+    what = "without a name, so recipes cannot select it: {}"
     yield from _finding("nameless-node", nameless, what)
     made = (Value(graph, value) for value in values(scopes(graph.ir)) if value.name)
     vague = [value.name for value in made if value.shape is None and isinstance(value.type, ir.TensorType | None)]

@@ -1,4 +1,4 @@
-"""What of a model a target does not run, with the line of a recipe that would help."""
+"""The nodes of a model that a target does not run, with the recipe step that would help."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class _Advice:
             yield "to-float16"
 
     def _is_of_shapes(self, reason: Reason) -> bool:
-        """Return whether all nodes, or the operands that have to be constants, follow from constants and shapes."""
+        """Return whether all nodes, or the operands that must be constants, follow from constants and shapes."""
         nodes = self._nodes[reason]
         if reason.kind == "constant":
             return all(self._is_fixed(operand(node, reason.subject)) for node in nodes)

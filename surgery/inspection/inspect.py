@@ -1,4 +1,4 @@
-"""Facts about one model, read from its weightless form: no weight is touched."""
+"""Facts about one model, from its weightless form: no weight is read."""
 
 from __future__ import annotations
 

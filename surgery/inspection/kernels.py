@@ -1,4 +1,4 @@
-"""Which operators ONNX Runtime runs on the CPU, as its own table of kernels has it."""
+"""The operators that ONNX Runtime runs on the CPU, from its own kernel table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Matching: which nodes of one model are which of another.
+"""Matching the nodes of two models.
 
 Nodes are matched by the surest sign first, and each match says which that was:
 

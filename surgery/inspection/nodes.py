@@ -1,4 +1,4 @@
-"""What is told of nodes: which are in both models, which became others, which are gone or new, and why."""
+"""Differences of nodes: which are in both models, which were replaced, removed or added, and why."""
 
 from __future__ import annotations
 

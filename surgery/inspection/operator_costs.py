@@ -1,4 +1,4 @@
-"""What each operator of a model costs in one run: operations, and bytes that its nodes read and write."""
+"""The cost of each operator of a model in one run: operations, and bytes that its nodes read and write."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The lowest opset at which a node, just as it stands, is a legal node that computes the same.
+"""The lowest opset at which an unchanged node is legal and computes the same.
 
 From the operator schemas of the installed onnx, version by version: attributes, numbers of inputs and outputs, types.
-What changed without a trace in the schemas stands in `operators.floors`; so a floor may be too high, and is never
+What changed without a trace in the schemas is in `operators.floors`; so a floor may be too high, and is never
 too low.
 """
 
@@ -38,12 +38,12 @@ def floor(node: Node) -> Floor | None:
     schemas = _schemas(node.ir.domain).get(node.ir.op_type, {})
     versions = sorted((version for version in schemas if version <= node.opset), reverse=True)
     if not versions:
-        return None if node.ir.domain else Floor(node.opset, f"onnx knows no such operator of opset {node.opset}")
+        return None if node.ir.domain else Floor(node.opset, f"onnx has no such operator at opset {node.opset}")
     for version, older in pairwise(versions):
         reason = next(_differences(node, schemas[version], schemas[older]), None)
         if reason is not None:
             return Floor(version, reason)
-    return Floor(versions[-1], "the operator is not there before")
+    return Floor(versions[-1], "the operator did not exist before")
 
 
 @cache
@@ -75,7 +75,7 @@ def _attributes(node: Node, new: OpSchema, old: OpSchema) -> Iterator[str]:
     for name, attribute in given.items():
         known = old.attributes.get(name)
         if known is None:
-            yield f"attribute {name} is not there before"
+            yield f"attribute {name} did not exist before"
         elif str(known.type).rpartition(".")[2] != attribute.type.name:
             yield f"attribute {name} has another type before"
     for name, known in old.attributes.items():

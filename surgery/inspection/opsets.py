@@ -1,4 +1,4 @@
-"""Which opsets a model can have: as it stands, and by passes that convert it; what stands in the way of the others."""
+"""Which opsets a model can have: without conversion, and converted by passes; the obstacles for the others."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ How = Literal["current", "as it stands", "converted", "blocked"]
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Nodes of one operator that keep the model from going below an opset as it stands, for one reason."""
+    """Nodes of one operator that keep the model from going below an opset as is, for one reason."""
 
     opset: int
     op: str
@@ -142,11 +142,11 @@ def study(
     """Find out which opsets a model can have, or whether it can have the opset `to`.
 
     `lower` and `higher` are passes with an option `to` that convert the model down and up; without one, only what
-    the model can be as it stands counts. The model stays as it is, and nothing is verified.
+    the model can be as is counts. The model stays as it is, and nothing is verified.
     """
     if to is not None and not 1 <= to <= newest_opset():
         raise UsageError(
-            f"there is no opset {to}; the installed onnx knows 1 to {newest_opset()}", todo="name one of them"
+            f"opset {to} does not exist; the installed onnx has 1 to {newest_opset()}", todo="name one of them"
         )
     weights = stored.weights
     weights.open_scratch()
@@ -193,7 +193,7 @@ class _Road:
         return range(newest_opset(), min(LOWEST, self.current) - 1, -1)
 
     def candidate(self, opset: int, lowest: int) -> Candidate:
-        """Find out how the model gets to an opset; as it stands it has all from `lowest` on."""
+        """Find out how the model gets to an opset; as is it has all from `lowest` on."""
         if opset == self.current:
             return Candidate(opset, "current", release(opset))
         if lowest <= opset < self.current:

@@ -1,4 +1,4 @@
-"""Places: what the names of many nodes have in common, as a glob: "/encoder/layer.*/attention/*"."""
+"""Places: the common part of the names of many nodes, as a glob: "/encoder/layer.*/attention/*"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the report of a run says beyond its JSON report: where and how it was made, its recipes, weights and costs."""
+"""Additional data for the report of a run: environment, recipes, weights and costs."""
 
 from __future__ import annotations
 

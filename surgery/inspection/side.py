@@ -1,4 +1,4 @@
-"""One of two models that are compared: its nodes and values, found once, and which nodes are not matched yet."""
+"""One of two compared models: its nodes and values, and the nodes that are not matched yet."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Everything known about operators, one file for each question."""
+"""All facts about operators, one file per question."""

@@ -170,7 +170,7 @@ def _past_length(use: Use) -> Domain | None:
 
 
 def _suffix(use: Use) -> Domain | None:
-    """Return where the source goes on: what is predicted from there is one longer than the rest of the source."""
+    """Return where the source continues: what is predicted from there is one longer than the rest of the source."""
     source, predicted = use.shape(0), use.shape(3)
     if not source:
         return None
@@ -323,5 +323,5 @@ DEPENDENT: dict[str, tuple[int, ...]] = {
     "SparseAttention": (5, 6, 7, 8),
     "WhisperBeamSearch": (1, 2, 3, 4, 7, 8, 9, 10, 11, 12, 13),
 }
-"""Inputs that have to fit what others hold, or a model inside the operator: what is drawn may be refused, and has to be
+"""Inputs that must fit what others hold, or a model inside the operator: what is drawn may be refused, and must be
 given then."""

@@ -47,7 +47,7 @@ _LENGTH = 64
 def estimate(view: View, weights: int, inputs: Iterable[str]) -> float:
     """Return the seconds that one run takes with the shapes of a view; `weights` in bytes.
 
-    Inputs that no node reads have to be made all the same.
+    Inputs that no node reads must be made all the same.
     """
     given = sum(math.prod(view.shapes.get(name, ())) for name in inputs)
     return reading(weights) + _PER_ELEMENT * given + _Estimate(view).seconds()

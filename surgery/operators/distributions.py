@@ -15,14 +15,14 @@ from surgery.operators.dtypes import Array, greatest, limits
 
 ORDINARY = ("normal", "edges", "wide", "image", "coarse", "small", "near")
 """Kinds of data. "normal" is Gaussian; "edges" mixes in zeros of both signs, ±1, ±6, tiny and large values, and the
-ends of ranges; "wide" spans five orders of magnitude; "image" lies in [0, 1); "coarse" has few whole numbers, so
-that many are equal; "small" lies around the size at which an epsilon matters; "near" lies close by the constants that
+ends of ranges; "wide" spans five orders of magnitude; "image" is in [0, 1); "coarse" has few whole numbers, so
+that many are equal; "small" is around the size at which an epsilon matters; "near" lies close by the constants that
 the graph compares with, on both sides. Next to these, "special" has NaN and infinities, for outputs that nothing
 else moves."""
 
 _EDGES = np.array([100.0, 0.0, 1.0, -1.0, 0.5, -100.0, -0.0, 2.0, -2.0, -0.5, 6.0, -6.0, 3.0, -3.0, 1e-6, 1e-30, -1e-6])
 _DEALT = 5
-"""By how many places each seed goes on in them, for tensors too small to leave it to chance."""
+"""By how many places each seed continues in them, for tensors too small to leave it to chance."""
 
 _MEETING = (1.0, -1.0, 3.0, 0.5)
 """Where the inputs of a model without marks come near each other, in turn by the seed."""

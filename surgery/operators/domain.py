@@ -1,4 +1,4 @@
-"""What may stand in an input, and how arrays are drawn from it."""
+"""What may be in an input, and how arrays are drawn from it."""
 
 from __future__ import annotations
 

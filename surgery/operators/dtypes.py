@@ -146,7 +146,7 @@ def spread(value: Any, kind: str = "") -> Any:
     if isinstance(value, list):
         return [spread(item, kind) for item in value]
     if type(value).__name__ == "SparseTensor":
-        raise TypeError("an output is a sparse tensor, which cannot be compared with a tensor")
+        raise TypeError("an output is a sparse tensor, which cannot be compared with a dense one")
     if not isinstance(value, dict):
         return value
     found = _MAP.search(kind)

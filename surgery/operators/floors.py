@@ -85,16 +85,16 @@ def _counts_back(node: Call) -> bool:
     return axes is not None and (axes.constant is None or bool((axes.constant < 0).any()))
 
 
-_MASK = Change("the mask meant something else before", lambda node: len(node.outputs) > 1 and node.outputs[1].is_used)
-_ROWS = Change("before, all axes from axis on were taken as one", lambda node: node.attr("axis") != -1)
+_MASK = Change("the mask had another meaning before", lambda node: len(node.outputs) > 1 and node.outputs[1].is_used)
+_ROWS = Change("before, all axes from axis on were flattened", lambda node: node.attr("axis") != -1)
 _SAME_SHAPES = Change("the operands were not broadcast before", _broadcasts)
-_REDUCTIONS = Change("there was no reduction by max or min before", _where("reduction", "max", "min"))
+_REDUCTIONS = Change("reduction by max or min did not exist before", _where("reduction", "max", "min"))
 
 CHANGED_MEANING: dict[tuple[str, int], Change] = {
     **{(op, 13): _ROWS for op in ("Softmax", "LogSoftmax", "Hardmax")},
     **{(op, 8): _SAME_SHAPES for op in ("Max", "Mean", "Min", "Sum")},
     **{(op, 18): _REDUCTIONS for op in ("ScatterElements", "ScatterND")},
-    ("DFT", 20): Change("the default of axis was another before"),
+    ("DFT", 20): Change("axis had another default before"),
     ("Dropout", 10): _MASK,
     ("Dropout", 12): _MASK,
     ("GridSample", 20): Change("the modes had other names before"),
@@ -102,9 +102,9 @@ CHANGED_MEANING: dict[tuple[str, int], Change] = {
     ("MeanVarianceNormalization", 13): Change("axes had no default before", lambda node: not node.has_attr("axes")),
     ("Mod", 28): Change("fmod had to be 1 for floats before", _takes_floats),
     ("PRelu", 7): Change("the slope was not broadcast before"),
-    ("Pad", 19): Change("there was no mode wrap before", _where("mode", "wrap")),
+    ("Pad", 19): Change("the mode wrap did not exist before", _where("mode", "wrap")),
     ("Resize", 19): Change(
-        "there were no half_pixel_symmetric coordinates before",
+        "half_pixel_symmetric coordinates did not exist before",
         _where("coordinate_transformation_mode", "half_pixel_symmetric"),
     ),
     ("RoiAlign", 16): Change("before, coordinates were not shifted by half a pixel"),
@@ -138,7 +138,7 @@ COUNTS_BACK = 11
 
 WITHOUT_EFFECT = {
     ("*", "consumed_inputs"): "a hint to reuse memory",
-    ("BatchNormalization", "spatial"): "1 by default, what later versions do",
+    ("BatchNormalization", "spatial"): "1 by default, which is the behavior of later versions",
     ("Dropout", "ratio"): "without effect outside of training",
 }
 """Attributes of older versions with a default, that a node of a newer version may go without."""

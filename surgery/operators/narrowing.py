@@ -1,4 +1,4 @@
-"""Which inputs and outputs of an operator may be of a narrower float type in the place of float32.
+"""Which inputs and outputs of an operator may be of a narrower float type in place of float32.
 
 Sources: the type constraints of the schemas, of onnx where it defines the operator and else of the installed ONNX
 Runtime, and the table of kernels of its CPU provider. Where a kernel takes float32 only, ONNX Runtime itself casts
@@ -64,7 +64,7 @@ def narrowing(
     tables: Tables,
     runtime: Runtime,
 ) -> Narrowing | str:
-    """Return what of an operator may be of the element type `name` in the place of float32, or why nothing may.
+    """Return what of an operator may be of the element type `name` in place of float32, or why nothing may.
 
     `inputs` and `outputs` are types as ONNX Runtime writes them, "tensor(float)"; empty where omitted or unknown.
     """
@@ -127,7 +127,7 @@ def _positions(parameters: Sequence[Parameter], kinds: tuple[str, ...], chosen: 
 def _runs(
     form: Schema, tables: Tables, actual: Mapping[str, tuple[str, frozenset[str]]], chosen: set[str], name: str
 ) -> bool:
-    """Return whether a kernel takes the types, or ONNX Runtime puts something in the place of the operator."""
+    """Return whether a kernel takes the types, or ONNX Runtime puts something in place of the operator."""
     if tables.kernels is None:
         return True
     fitting = [

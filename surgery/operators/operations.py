@@ -210,7 +210,7 @@ def _grid_sample(node: Call) -> Iterator[Term]:
 
 
 def _matmul_n_bits(node: Call) -> Iterator[Term]:
-    """The weight is packed: its extents stand in attributes."""
+    """The weight is packed: its extents are in attributes."""
     yield MACS, (node.attr("K", 0), *_dims(node.outputs[0]))
 
 

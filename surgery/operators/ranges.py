@@ -23,7 +23,7 @@ BOUNDS = {
 """The least and the greatest value of operators that come close to both for large inputs."""
 
 UNIT = frozenset(op for op, bounds in BOUNDS.items() if bounds == (0.0, 1.0))
-"""Operators whose results lie between 0 and 1."""
+"""Operators whose results are between 0 and 1."""
 
 NOT_BELOW = UNIT | {
     "Abs",

@@ -82,7 +82,7 @@ def unknown_operator(domain: str, op: str, where: str) -> str:
     """Return why an operator has no form where it is looked for, and what may have been meant."""
     versions = _versions().get(domain, {})
     if op in versions:
-        return f"{op} is an operator since opset {min(versions[op])}, and not {where}"
+        return f"{op} exists since opset {min(versions[op])}, and not {where}"
     same = [name for name in versions if name.lower() == op.lower()]
     near = same or difflib.get_close_matches(op, versions, n=1)
     hint = f"; did you mean '{near[0]}'?" if near else f"; an operator of your own has a domain: my.domain::{op}"

@@ -20,7 +20,7 @@ the subgraph come before those that the node hands on."""
 
 
 OWN_MODELS = frozenset({"BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"})
-"""Operators of ONNX Runtime that run models of their own, whose inputs and outputs are not those of the node."""
+"""Operators of ONNX Runtime that run separate models, whose inputs and outputs are not those of the node."""
 
 
 def without_row(schema: Schema) -> Iterator[str]:

@@ -78,7 +78,7 @@ def _dims(kind: onnx.TypeProto) -> list[int | None] | None:
 
 
 def value_of_tensor(tensor: onnx.TensorProto) -> Value:
-    """Return what is known of a tensor."""
+    """Return the known facts about a tensor."""
     return Value(f"tensor({_element(tensor.data_type)})", list(tensor.dims))
 
 

@@ -1,7 +1,7 @@
 """Pages: self-contained HTML files that show runs, models and measurements, and the charts in them.
 
-Nothing here knows models: a page is made of plain values, as the JSON reports have them. All of a page is in its file,
-which loads nothing from anywhere.
+This package does not depend on models: pages are built from plain values, as in the JSON reports. A page is one
+self-contained file.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def script(*, viewer: bool) -> str:
     """Return the script of pages: the graph view, if the page has one, before what starts it."""
     parts = [*(_viewer(".js") if viewer else ()), _static("page.js")]
     joined = "\n;\n".join(parts)
-    # This would end the element that the script stands in; escaped so it means the same in a string or pattern.
+    # This would end the element that the script is in; escaped so it means the same in a string or pattern.
     return joined.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 

@@ -1,4 +1,4 @@
-"""The page of a batch: how many models are done, why others failed, and what each one became."""
+"""The page of a batch: finished models, failures by cause, and the result of each model."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Axis:
     log: bool = False
 
     def share(self, value: float) -> float:
-        """Return where a value lies: 0 at the low end, 1 at the high one; values beyond lie at the ends."""
+        """Return where a value lies: 0 at the low end, 1 at the high one; values beyond are at the ends."""
         low, high, at = self.low, self.high, max(value, self.low)
         if self.log:
             low, high, at = math.log10(low), math.log10(high), math.log10(at)
@@ -86,7 +86,7 @@ class Table:
 def bar(share: float, kind: str = "bar", *, width: int = 120, limit: float | None = None) -> Markup:
     """Return a small bar for a line of a table: `share` of its length is filled, `limit` is marked.
 
-    Screen readers leave it out, for the numbers stand next to it.
+    Screen readers leave it out, for the numbers are next to it.
     """
     filled = max(0.0, min(1.0, share)) * width
     mark = ""

@@ -1,4 +1,4 @@
-"""How statuses look: a sign, a word and a tone, so that color is never all that tells them apart."""
+"""The appearance of statuses: a sign, a word and a tone, so that they differ not only in color."""
 
 from __future__ import annotations
 

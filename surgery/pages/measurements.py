@@ -1,4 +1,4 @@
-"""Pages of measurements: what each site of a lossy step costs in accuracy, and how fast models are."""
+"""Pages of measurements: sensitivity of the sites of a lossy step, and speed of models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What notebooks show of results: compact HTML with styles of its own, no scripts, and nothing that is loaded."""
+"""Results in notebooks: compact, self-contained HTML without scripts."""
 
 from __future__ import annotations
 

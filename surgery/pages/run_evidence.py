@@ -1,4 +1,4 @@
-"""What the verdict of a run rests on, and what it was made of: errors, operators, weights, cost, inputs, memory."""
+"""The evidence for the verdict of a run, and its data: errors, operators, weights, cost, inputs, memory."""
 
 from __future__ import annotations
 

@@ -57,8 +57,8 @@ def report(run: Mapping[str, Any], drawing: Mapping[str, Any] | None = None, not
             ),
         ]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        what = f"the report of the run lacks something, or has it in another form: {type(error).__name__}: {error}"
-        raise UsageError(what, todo="write it anew with surgery apply RECIPE MODEL --format json") from error
+        what = f"the report of the run is incomplete or has another format: {type(error).__name__}: {error}"
+        raise UsageError(what, todo="write it again with surgery apply RECIPE MODEL --format json") from error
     name = text.clip(str(run["input"].get("path") or "a model").rpartition("/")[2], 120)
     return page(f"{name}, {text.clip(run['recipe'], 60)}", sections, drawing, kind="Report of a surgery run")
 

@@ -1,4 +1,4 @@
-"""The head of the report of a run: what the run comes to, in one sentence, and its numbers."""
+"""The head of the report of a run: the outcome in one sentence, and its numbers."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _positive(run: Mapping[str, Any]) -> Outcome:
         )
     if refused:
         what = text.plural(len(refused), "step", "steps")
-        return Outcome("warn", f"{found.headline} Of {what}, not all held; that part was undone.", found.remarks)
+        return Outcome("warn", f"{found.headline} Parts of {what} were wrong and undone.", found.remarks)
     return found
 
 
@@ -115,13 +115,13 @@ def _agreement(found: Mapping[str, Any] | None) -> Outcome:
     if found is None:
         return Outcome("warn", "The model was changed, and not compared with the original.")
     message = found.get("message") or ""
-    lead = "Farthest off is " if message.startswith("output ") else ""
+    lead = "The largest error is in " if message.startswith("output ") else ""
     remark = (f"{lead}{message}",) if message else ()
     kinds = {
         "equal": Outcome("ok", "The result is bit-identical to the original."),
         "close": Outcome("ok", "The result agrees with the original.", remark),
         "lossy": Outcome("info", "The result is less accurate on purpose, within its budget.", remark),
-        "intended": Outcome("info", "The result computes something else on purpose.", remark),
+        "intended": Outcome("info", "The results were changed on purpose.", remark),
         "different": Outcome("bad", "The result differs from the original.", remark),
     }
     return kinds.get(found["verdict"], Outcome("warn", "The result could not be compared with the original.", remark))
@@ -154,7 +154,7 @@ def facts(run: Mapping[str, Any]) -> Iterator[Fact]:
     yield Fact("Time", text.seconds(run["seconds"]), "with verification")
     cached = run.get("cached") or {}
     if cached.get("steps") or cached.get("end"):
-        end = "with the verdict on the whole model" if cached.get("end") else "known from an earlier run"
+        end = "with the verdict on the whole model" if cached.get("end") else "cached from an earlier run"
         yield Fact("From the cache", text.plural(cached["steps"], "step"), end)
 
 

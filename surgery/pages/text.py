@@ -1,4 +1,4 @@
-"""Text as pages show it: what a browser would obey made visible, and numbers for people."""
+"""Text in pages: escaped control characters, and human-readable numbers."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def seconds(number: float | None) -> str:
 
 
 def scientific(number: float | str | None) -> str:
-    """Write a small number: "1.2e-07"; zero, infinity and None are told apart."""
+    """Write a small number: "1.2e-07"; zero, infinity and None are distinguished."""
     if number is None:
         return MISSING
     if isinstance(number, str):

@@ -1,4 +1,4 @@
-"""Build what a rule emits in the place of one match."""
+"""Build the nodes of a rule in place of a match."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Construction:
         own = {(function.domain, function.name) for function in self.functions}
         function = self._function()
         if function is not None and (function.domain, function.name) in own:
-            raise Refusal("the match is in the function that the rule emits")
+            raise Refusal("the match is in the function that the rule adds")
 
     def emit(self, statements: Iterable[Statement]) -> Mapping[str, Value | None]:
         """Build line by line, and give the values by the names that the lines make."""
@@ -92,7 +92,7 @@ class Construction:
                 if found is None:
                     self.new.set_opset(version, domain, function=place)
                 elif domain in self.versions and found != version:
-                    raise Refusal(f"the model imports {domain} at version {found}, and the rule is for {version}")
+                    raise Refusal(f"the model imports {domain} at version {found}, but the rule needs {version}")
         for declared in self.functions:
             define(declared, self.graph, self.new, self.versions)
 
@@ -287,7 +287,7 @@ def _array(value: Any, dtype: ir.DataType) -> np.ndarray[Any, Any]:
     """Make the constant of an element type; a list has one dim, a number none."""
     items = value if isinstance(value, list) else [value]
     if dtype == ir.DataType.STRING or not all(is_number(item) for item in items):
-        raise Refusal(f"no constant can be made of {show(value)}")
+        raise Refusal(f"{show(value)} cannot become a constant")
     array = np.array(items, dtype=np.float64 if any(isinstance(item, float) for item in items) else None)
     if array.dtype == object:
         raise Refusal(f"{show(value)} does not fit into {dtype.name.lower()}")

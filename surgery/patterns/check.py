@@ -1,4 +1,4 @@
-"""Everything that is wrong with a rule before it meets a model."""
+"""Static checks of rules."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Mistake:
 
 
 def mistakes(rule: Rule) -> list[Mistake]:
-    """List what is wrong with a rule; nothing when it can be called."""
+    """List the problems of a rule; nothing when it can be called."""
     found: list[Mistake] = []
     plans = [plan for index, text in enumerate(rule.match) if (plan := _plan(rule, index, text, found)) is not None]
     try:
@@ -54,7 +54,7 @@ def mistakes(rule: Rule) -> list[Mistake]:
 
 
 def _plan(rule: Rule, index: int, text: str, found: list[Mistake]) -> Plan | None:
-    """Compile a pattern, and find what is wrong with it."""
+    """Compile a pattern, and find its mistakes."""
     errors = line_errors(text)
     plan = None
     if not errors:
@@ -68,7 +68,7 @@ def _plan(rule: Rule, index: int, text: str, found: list[Mistake]) -> Plan | Non
 
 
 def _condition(names: Mapping[str, Bound], index: int, text: str, found: list[Mistake]) -> set[str]:
-    """Find what is wrong with a condition; give the names that it makes sure to be there."""
+    """Find the problems of a condition; give the names that it makes sure to be there."""
     try:
         condition = parse_condition(text)
     except PatternError as error:
@@ -86,7 +86,7 @@ def _disagreements(plans: list[Plan]) -> Iterator[Mistake]:
     for index, plan in enumerate(plans):
         if {*plan.outputs} != {*plans[0].outputs}:
             outputs = [", ".join(sorted(one.outputs)) for one in (plan, plans[0])]
-            what = f"this way to match puts out {outputs[0]}, and the first one {outputs[1]}"
+            what = f"this alternative returns {outputs[0]}, but the first one returns {outputs[1]}"
             yield Mistake("match", index, PatternError(what))
 
 
@@ -99,7 +99,7 @@ def _domain_mistakes(rule: Rule, defined: set[str]) -> Iterator[Mistake]:
         if domain not in used:
             near = difflib.get_close_matches(domain, used - {""}, n=1)
             hint = f"; did you mean '{near[0]}'?" if near else ""
-            yield Mistake("domains", index, PatternError(f"nothing in this rule is of the domain '{domain}'{hint}"))
+            yield Mistake("domains", index, PatternError(f"no operator in this rule has the domain '{domain}'{hint}"))
 
 
 def _pattern_mistakes(rule: Rule, plan: Plan, text: str) -> Iterator[PatternError]:

@@ -1,4 +1,4 @@
-"""What is wrong with the lines that a rule emits."""
+"""Checks of the emitted lines of a rule."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ class EmissionChecker(NameChecker):
         for result in statement.results:
             bound = self.names.get(result.name)
             if result.name in self.made:
-                self.wrong(f"'{result.name}' is made a second time", result.column)
+                self.wrong(f"'{result.name}' is defined twice", result.column)
             elif bound is not None and not bound.made:
-                self.wrong(f"'{result.name}' is something that the match reads; choose another name", result.column)
+                self.wrong(f"'{result.name}' is an input of the match; choose another name", result.column)
             self.made.setdefault(result.name, (statement.line, result.column))
 
     def _missing(self) -> None:
@@ -85,11 +85,11 @@ class EmissionChecker(NameChecker):
         for line, names in idle.items():
             self.line = line
             near = difflib.get_close_matches(names[0], self.wanted, n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"the match puts out {', '.join(self.wanted)}"
-            self.wrong(f"'{names[0]}' is made, and nothing reads it; {hint}", self.made[names[0]][1])
+            hint = f"did you mean '{near[0]}'?" if near else f"the match returns {', '.join(self.wanted)}"
+            self.wrong(f"'{names[0]}' is never read; {hint}", self.made[names[0]][1])
         absent = [name for name in self.wanted if name not in self.made and not self.names[name].optional]
         if absent and not idle:
-            self.errors.append(PatternError(f"no line makes '{absent[0]}', which the match puts out"))
+            self.errors.append(PatternError(f"no line defines '{absent[0]}', which the match returns"))
 
     # Operands
 
@@ -110,10 +110,10 @@ class EmissionChecker(NameChecker):
         bound = self.names.get(name.name)
         if name.name in self.later and (bound is None or bound.made):
             self.read.add(name.name)
-            self.wrong(f"'{name.name}' is read before it is made", name.column)
+            self.wrong(f"'{name.name}' is read before it is defined", name.column)
             return
         if name.name in self.wanted:
-            self.wrong(f"'{name.name}' is what the rule replaces; it cannot be read", name.column)
+            self.wrong(f"'{name.name}' is replaced by the rule; it cannot be read", name.column)
             return
         bound = self.bound(name)
         if bound is None:
@@ -122,7 +122,7 @@ class EmissionChecker(NameChecker):
             mark = f"'{name.name}...'" if bound.kind == "values" else f"'{name.name}'"
             self.wrong(f"the match has {mark} here, not '{name.text}'", name.column)
         elif bound.optional and not name.optional and name.name not in self.assured:
-            hint = f"write '{name.name}?' to leave it out then, or add 'where: present({name.name})'"
+            hint = f"write '{name.name}?' to omit it then, or add 'where: present({name.name})'"
             self.wrong(f"'{name.name}' may be absent; {hint}", name.column)
         elif bound.optional and statement.operator is None and name.name not in self.assured:
             self.wrong(f"'{name.name}' may be absent; add 'where: present({name.name})'", name.column)
@@ -130,7 +130,7 @@ class EmissionChecker(NameChecker):
     def _typed(self, call: Call) -> None:
         if len(call.arguments) != (2 if call.function == "like" else 1):
             example = "like(x, {0, 1})" if call.function == "like" else f"{call.function}({{0, 1}})"
-            self.wrong(f"'{call.function}' makes a constant: write {example}", call.column)
+            self.wrong(f"'{call.function}' creates a constant: write {example}", call.column)
             return
         if call.function == "like":
             self._argument(call, "value", call.arguments[0])
@@ -198,13 +198,13 @@ class EmissionChecker(NameChecker):
         bound = self.names.get(operand.name) if isinstance(operand, Name) else None
         if isinstance(operand, Name) and (bound is None or bound.kind != "attribute"):
             return
-        self.wrong(f"{op} does not say the type of this constant: write float({operand.text})", operand.column)
+        self.wrong(f"{op} does not determine the type of this constant: write float({operand.text})", operand.column)
 
     def _required(self, statement: Statement, schemas: list[OpSchema]) -> None:
         least = min(schema.min_input for schema in schemas)
         for operand in statement.operands[:least]:
             if isinstance(operand, Name) and operand.optional and operand.name not in self.assured:
-                self.wrong(f"{schemas[0].name} needs this input, and '{operand.name}' may be absent", operand.column)
+                self.wrong(f"{schemas[0].name} needs this input, but '{operand.name}' may be absent", operand.column)
 
     def _types(self, statement: Statement, schemas: list[OpSchema]) -> None:
         """Complain about a constant whose type nothing in its node decides."""
@@ -230,7 +230,7 @@ class EmissionChecker(NameChecker):
         elif isinstance(setting.value, Name):
             bound = self.bound(setting.value)
             if bound is not None and bound.kind != "attribute":
-                what = f"'{setting.value.name}' is a value and no attribute"
+                what = f"'{setting.value.name}' is a value, not an attribute"
                 self.wrong(f"{what}; bind one in the match: <{setting.name}=p>", setting.value.column)
         elif isinstance(setting.value, Call) and setting.value.is_typed:
             self._typed(setting.value)
@@ -241,7 +241,7 @@ class EmissionChecker(NameChecker):
         bound = self.names.get(name)
         if bound is None or not bound.made:
             shown = f"op({name})" if what == "op" else f"{name}..."
-            self.wrong(f"'{shown}' asks for the node that makes '{name}', and no line of the match does", column)
+            self.wrong(f"'{shown}' refers to the node that produces '{name}', but no line of the match does", column)
 
     def _spread(self, setting: Setting, operator: Operator) -> str | None:
         bound = self.names.get(setting.name)

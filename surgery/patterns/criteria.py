@@ -1,4 +1,4 @@
-"""What a node selector may ask of a node: one class for each kind of question, one object for each key of a mapping."""
+"""The criteria of node selectors: one class per kind, one object per key of a mapping."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _origins(node: Node) -> tuple[str, ...]:
 
 
 WORDS: Mapping[str, tuple[Callable[[Node], tuple[str, ...]], str]] = {
-    "name": (_names, "no node is called {}"),
+    "name": (_names, "no node has the name {}"),
     "op": (_operators, "no node has the operator {}"),
     "domain": (_domains, "no node has an operator of the domain {}"),
     "made_by": (_makers, "no node was made by {}"),
@@ -141,7 +141,7 @@ class FitsPattern:
 
     def absence(self, nodes: Iterable[Node]) -> str:
         """See `Criterion`."""
-        return f"the pattern '{'; '.join(self.text.strip().splitlines())}' fits nowhere"
+        return f"the pattern '{'; '.join(self.text.strip().splitlines())}' does not match anywhere"
 
 
 @dataclass(frozen=True)

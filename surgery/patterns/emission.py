@@ -10,7 +10,7 @@
     y  = x                                  # no node at all
 
 Names are those of the match, and those that lines above made. Every output of the match is made by one line. What
-stands in expressions always speaks of the matched graph.
+is in expressions always speaks of the matched graph.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def parse_emission(text: str) -> tuple[tuple[Statement, ...], tuple[PatternError
         except PatternError as error:
             mistakes.append(error)
     if not found and not mistakes:
-        mistakes.append(PatternError("nothing is emitted; 'y = x' lets y be x"))
+        mistakes.append(PatternError("nothing is emitted; 'y = x' replaces y by x"))
     return tuple(found), tuple(mistakes)
 
 
@@ -78,7 +78,7 @@ class _EmissionLine(ExpressionLine):
         self.expect("=")
         if not self._is_call():
             if len(results) > 1:
-                self.fail("expected an operator: one line makes several values by one node")
+                self.fail("expected an operator: several values on one line come from one node")
             operand = self._operand()
             self.end()
             return Statement(tuple(results), None, (operand,), (), self.number)
@@ -110,7 +110,7 @@ class _EmissionLine(ExpressionLine):
             return Operator("", "", column, like)
         domain, name = self.op()
         if self.peek() == "|":
-            self.fail("emit names one operator; 'op(y)' is the one that the match found for y")
+            self.fail("emit needs a single operator; 'op(y)' is the operator that y matched")
         return Operator(domain, name, column)
 
     def _settings(self) -> tuple[Setting, ...]:

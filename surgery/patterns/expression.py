@@ -39,7 +39,7 @@ _WORDS = ("and", "or", "not", "in", "true", "false")
 
 @dataclass(frozen=True)
 class Expression:
-    """Anything that has a value in a match. `text` is how it stands in the rule, `column` where, from 1."""
+    """Anything that has a value in a match. `text` is how it is in the rule, `column` where, from 1."""
 
     text: str = field(kw_only=True)
     column: int = field(kw_only=True)
@@ -136,7 +136,7 @@ class ExpressionLine(Line):
     def _count(self) -> None:
         self._operations += 1
         if self._operations > _MOST_OPERATIONS:
-            self.fail(f"more than {_MOST_OPERATIONS} operators on one line; make several of it")
+            self.fail(f"more than {_MOST_OPERATIONS} operators on one line; split it")
 
     def condition(self) -> Expression:
         """Take a condition: comparisons and functions, joined by `and`, `or`, `not`."""
@@ -164,7 +164,7 @@ class ExpressionLine(Line):
         self.next += 1
         found = Binary(op, left, self.arithmetic(), **self.place(start))
         if self.peek() in COMPARISONS:
-            self.fail("a comparison has two sides; join two with 'and'")
+            self.fail("comparisons cannot be chained; join them with 'and'")
         return found
 
     def arithmetic(self) -> Expression:
@@ -212,7 +212,7 @@ class ExpressionLine(Line):
         if literal is not None:
             return Constant(literal, **self.place(start))
         if self.peek() in _WORDS:
-            self.fail(f"'{self.peek()}' cannot stand here")
+            self.fail(f"'{self.peek()}' is not allowed here")
         name = self.take("name", "a name, a number, a list or a function")
         if self.accept("("):
             return Call(name, self.listed(")", self._item), **self.place(start))
@@ -228,7 +228,7 @@ class ExpressionLine(Line):
         if self.kind == "number":
             text = self.take("number", "a number")
             if len(text) > LONGEST_NUMBER:
-                self.fail("too long a number", self.tokens[start][2])
+                self.fail("the number is too long", self.tokens[start][2])
             return int(text) if text.isdigit() else float(text)
         if self.kind == "string":
             return self.take("string", "a string")[1:-1]

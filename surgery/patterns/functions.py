@@ -39,9 +39,9 @@ def parse_functions(text: str) -> tuple[FunctionProto, ...]:
             raise _place_of(f"function {function.name} does nothing", function.name, text)
         missing = next(_missing(function), None)
         if missing is not None:
-            raise _place_of(f"in function {function.name} nothing makes '{missing}'", function.name, text)
+            raise _place_of(f"in function {function.name}, no node produces '{missing}'", function.name, text)
     if not found:
-        raise PatternError('no function found here; a function begins with <domain: "my.domain">')
+        raise PatternError('no function here; a function begins with <domain: "my.domain">')
     return found
 
 

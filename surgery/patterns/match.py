@@ -81,7 +81,7 @@ class Match:
         for index, pattern in enumerate(self._plan.nodes):
             if any(result.name == name for result in pattern.results):
                 return self._nodes[index]
-        raise AttributeError(f"no line of the pattern makes '{name}'")
+        raise AttributeError(f"no line of the pattern defines '{name}'")
 
     def require(self, condition: object, reason: str) -> None:
         """Refuse this match for `reason` unless the condition holds."""

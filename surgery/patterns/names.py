@@ -1,4 +1,4 @@
-"""The names of a match, and what expressions may ask of them."""
+"""The names of a match, and their use in expressions."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class NameChecker:
     def condition(self, expression: Expression) -> None:
         """Check a condition."""
         if isinstance(expression, Constant | Listed | Name) or getattr(expression, "op", "") in tuple("+-*/%"):
-            self.wrong("this is no condition; compare it with something", expression.column)
+            self.wrong("this is not a condition; compare it with a value", expression.column)
         self.expression(expression)
 
     def expression(self, expression: Expression) -> None:
@@ -93,9 +93,7 @@ class NameChecker:
             bound = self.bound(expression)
             if bound is not None and bound.kind != "attribute":
                 asked = "count(x...)" if bound.kind == "values" else f"dims({expression.name})"
-                self.wrong(
-                    f"'{expression.name}' is a value; ask for something of it, such as {asked}", expression.column
-                )
+                self.wrong(f"'{expression.name}' is a value; use a property of it, such as {asked}", expression.column)
             return
         if isinstance(expression, Call):
             self._call(expression)
@@ -119,13 +117,13 @@ class NameChecker:
         if found is None:
             near = difflib.get_close_matches(name.name, self.names, n=1)
             hint = f"did you mean '{near[0]}'?" if near else f"it has {', '.join(sorted(self.names))}"
-            hint = f"the type is called {_TYPES_OF_NUMPY[name.name]}" if name.name in _TYPES_OF_NUMPY else hint
+            hint = f"the name of this type is {_TYPES_OF_NUMPY[name.name]}" if name.name in _TYPES_OF_NUMPY else hint
             self.wrong(f"the match has no name '{name.name}'; {hint}", name.column)
         return found
 
     def _call(self, call: Call) -> None:
         if call.is_typed:
-            self.wrong(f"'{call.function}' makes a constant and stands alone, not in an expression", call.column)
+            self.wrong(f"'{call.function}' creates a constant and cannot be part of an expression", call.column)
             return
         if call.function == "opset" and not call.arguments:
             return

@@ -28,7 +28,7 @@ class RuleText(Rule):
 
     @classmethod
     def read(cls, value: Any) -> RuleText:
-        """Read what a recipe says; ValueError with one line says what is wrong."""
+        """Read what a recipe says; ValueError describes the mistake in one line."""
         if isinstance(value, RuleText):
             return value
         if not isinstance(value, Mapping) or not {"match", "emit"} <= {*value}:

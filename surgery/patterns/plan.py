@@ -1,4 +1,4 @@
-"""From the lines of a pattern to a plan for finding it: where to start, and how to get from node to node."""
+"""Compile the lines of a pattern to a search plan: where to start, and how to move between nodes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def compile_pattern(text: str) -> Plan:
     for index, node in enumerate(nodes):
         for result in node.results:
             if result.name in producer:
-                raise _mistake(f"'{result.name}' is made a second time", node, result.column, source)
+                raise _mistake(f"'{result.name}' is defined twice", node, result.column, source)
             producer[result.name] = index
     read = {name for node in nodes for name in _reads(node)}
     _check_order(nodes, producer, source)
@@ -78,7 +78,7 @@ def _check_order(nodes: tuple[NodePattern, ...], producer: dict[str, int], sourc
     for index, node in enumerate(nodes):
         for operand in node.operands:
             if operand.name is not None and producer.get(operand.name, -1) >= index:
-                raise _mistake(f"'{operand.name}' is read before it is made", node, operand.column, source)
+                raise _mistake(f"'{operand.name}' is read before it is defined", node, operand.column, source)
 
 
 def _mistake(what: str, node: NodePattern, column: int, source: list[str]) -> PatternError:

@@ -1,4 +1,4 @@
-"""Renames: the option of a pass that says what things are to be called from now on."""
+"""Renames: an option type of passes that maps old names to new ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Renames(dict[str, str]):
 
     @classmethod
     def read(cls, value: Any) -> Renames:
-        """Read what a recipe says; ValueError with one line says what is wrong."""
+        """Read what a recipe says; ValueError describes the mistake in one line."""
         if not isinstance(value, Mapping) or not all(isinstance(item, str) for pair in value.items() for item in pair):
             raise ValueError(
                 "expected a mapping of old names to new ones; put quotes around names that look like numbers"
@@ -59,7 +59,7 @@ class Renames(dict[str, str]):
                 raise UsageError(f"there is no {kind} '{pattern}'", todo=did_you_mean(pattern, names) or None)
             for old, made in fitting:
                 if found.setdefault(old, made) != made and old not in whole:
-                    raise UsageError(f"the {kind} '{old}' would be called '{found[old]}' and '{made}'")
+                    raise UsageError(f"the {kind} '{old}' would be renamed to both '{found[old]}' and '{made}'")
         return {old: new for old, new in found.items() if old != new}
 
     @classmethod
@@ -78,7 +78,7 @@ def _check(old: str, new: str) -> None:
     if not old.startswith(_REGEX):
         # Without wildcards of its own it is a name, and one that the new name has stands for itself.
         if _WILD.search(old) and len(_WILD.findall(new)) > len(_WILD.findall(old)):
-            raise ValueError(f"'{new}' has more wildcards than '{old}', which is to fill them")
+            raise ValueError(f"'{new}' has more wildcards than '{old}', which must fill them")
         return
     try:
         # An empty alternative lets the expression fit, so that the template is looked at.
@@ -109,7 +109,7 @@ def _fitting(text: str, new: str, names: Iterable[str]) -> Iterator[tuple[str, s
 
 
 def _filled(glob: str, letters: Iterable[str]) -> str:
-    """Put letters in the place of the wildcards of a glob."""
+    """Put letters in place of the wildcards of a glob."""
     parts = iter(letters)
     return _WILD.sub(lambda _: next(parts), glob)
 
@@ -120,10 +120,10 @@ def _check_clashes(kind: str, found: Mapping[str, str], names: Mapping[str, None
     for old, new in found.items():
         other = holders.setdefault(new, old)
         if other != old:
-            raise UsageError(f"the {kind}s '{other}' and '{old}' would both be called '{new}'")
+            raise UsageError(f"the {kind}s '{other}' and '{old}' would both be renamed to '{new}'")
         if not new:
             raise UsageError(f"the {kind} '{old}' would have an empty name")
         if new in names and new not in found:
             raise UsageError(
-                f"the {kind} '{old}' cannot be called '{new}': another one has that name", todo=f"rename '{new}' too"
+                f"the {kind} '{old}' cannot be renamed to '{new}', which exists already", todo=f"rename '{new}' too"
             )

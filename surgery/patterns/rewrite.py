@@ -1,4 +1,4 @@
-"""Apply a pattern pass wherever it fits, until it fits nowhere: a worklist of anchors, not rounds over the graph."""
+"""Apply a pattern pass at all matches, until none is left: a worklist of anchors, not rounds over the graph."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def rewrite(
         if graph.sites[-1].skipped:
             settled.add(anchor)
         if len(graph.sites) > limit:
-            raise PassError(f"pass '{graph.pass_name}' goes on without end", todo="its result matches its own pattern")
+            raise PassError(f"pass '{graph.pass_name}' does not terminate", todo="its result matches its own pattern")
         fresh = [Node(graph, node) for node in graph.changed_nodes[before:] if node.graph is not None]
         for candidate in _neighbours(fresh, near, len(plan.nodes), anchors):
             if candidate not in queued:
@@ -109,7 +109,7 @@ def _pairs(old: list[Value | None], new: tuple[Value | None, ...]) -> Iterator[t
         if value is None or (replacement is None and not value.is_used):
             continue
         if replacement is None:
-            raise Refusal(f"{value.name} is used, and nothing takes its place")
+            raise Refusal(f"{value.name} is used, but has no replacement")
         yield value, replacement
 
 

@@ -1,4 +1,4 @@
-"""Rules: what to find and what to put in its place, both as ONNX text. Data from end to end."""
+"""Rules: a pattern and its replacement, both as ONNX text. Rules are data, not code."""
 
 from __future__ import annotations
 

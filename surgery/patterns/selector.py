@@ -1,4 +1,4 @@
-"""NodeSelector: the option of a pass that says which nodes it is about.
+"""NodeSelector: an option type of passes that selects nodes.
 
 A node selector is written in one of three ways:
 
@@ -64,7 +64,7 @@ class NodeSelector:
 
     @classmethod
     def read(cls, value: Any) -> NodeSelector:
-        """Read what a recipe says, see `surgery.patterns.select`; ValueError with one line says what is wrong."""
+        """Read what a recipe says, see `surgery.patterns.select`; ValueError describes the mistake in one line."""
         if isinstance(value, NodeSelector):
             return value
         given = value if isinstance(value, list | tuple) else [value]
@@ -86,7 +86,7 @@ class NodeSelector:
         for criterion in (one for criteria in self.alternatives for one in criteria):
             if not any(map(criterion.predicate(graph), nodes)):
                 return criterion.absence(nodes)
-        return "no node meets all that the selector asks for, though some meet each part of it"
+        return "no node meets all conditions of the selector, although some nodes meet each of them"
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
@@ -101,7 +101,7 @@ class NodeSelector:
 
 def _criteria(value: Any) -> list[Criterion]:
     if isinstance(value, str) and (value[:1], value[-1:]) in (("{", "}"), ("[", "]")):
-        raise ValueError(f"'{value}' is a text and no name of a node; write it without quotes")
+        raise ValueError(f"'{value}' is a quoted text, not the name of a node; write it without quotes")
     if isinstance(value, str) and value:
         return [HasWord("name", Globs((value,)))]
     if not isinstance(value, Mapping) or not value:
@@ -138,7 +138,7 @@ def _pattern(value: Any) -> FitsPattern:
 
 def _between(value: Any) -> LiesBetween:
     if not isinstance(value, Mapping) or not value or set(value) - {"from", "to"}:
-        raise ValueError("between takes {from: [tensors], to: [tensors]}, one of them at least")
+        raise ValueError("between takes {from: [tensors], to: [tensors]}, at least one of them")
     start, end = (texts(key, value[key]) if key in value else () for key in ("from", "to"))
     return LiesBetween(start, end)
 
@@ -147,5 +147,5 @@ def texts(key: object, value: Any) -> tuple[str, ...]:
     """Read a text or a list of texts."""
     given = value if isinstance(value, list | tuple) else [value]
     if not given or not all(isinstance(item, str) for item in given):
-        raise ValueError(f"{key} takes a text or a list of texts; put quotes around what else would be a number")
+        raise ValueError(f"{key} takes a text or a list of texts; quote text that looks like a number")
     return tuple(given)

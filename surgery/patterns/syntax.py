@@ -173,7 +173,7 @@ class Line:
         return True
 
     def expect(self, mark: str) -> None:
-        """Take this token, which has to be next."""
+        """Take this token, which must be next."""
         if not self.accept(mark):
             self.fail(f"expected '{mark}'")
 
@@ -254,7 +254,7 @@ class _PatternLine(Line):
         position = self.position
         text = self.take("number", "a number, a string or a list")
         if len(text) > LONGEST_NUMBER:
-            self.fail("too long a number", position)
+            self.fail("the number is too long", position)
         return int(text) if re.fullmatch(r"[-+]?\d+", text) else float(text)
 
     def operand(self) -> Operand:
@@ -267,6 +267,6 @@ class _PatternLine(Line):
         name = self.take("name", "an input: a name, a number or {...}")
         if self.accept("..."):
             if self.peek() != ")":
-                self.fail("nothing may follow '...'")
+                self.fail("'...' must be the last input")
             return Operand(name, variadic=True, column=column)
         return Operand(name, optional=self.accept("?"), column=column)

@@ -1,4 +1,4 @@
-"""TensorNames: the option of a pass that names tensors."""
+"""TensorNames: an option type of passes that selects tensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class TensorNames(tuple[str, ...]):
 
     @classmethod
     def read(cls, value: Any) -> TensorNames:
-        """Read what a recipe says; ValueError with one line says what is wrong."""
+        """Read what a recipe says; ValueError describes the mistake in one line."""
         return cls(() if value in ([], ()) else texts("a list of tensors", value))
 
     @classmethod

@@ -30,7 +30,7 @@ class Symbol(str):
 
 
 class Word(str):
-    """The name of an element type, as it stands in a rule."""
+    """The name of an element type, as it is in a rule."""
 
 
 @dataclass(frozen=True)
@@ -112,14 +112,16 @@ FUNCTIONS: Mapping[str, Function] = {
     "size": Function("the number of elements of a value", ("value",), lambda value: value.size),
     "dtype": Function("the element type of a value: float, float16, int64, ...", ("value",), _dtype),
     "constant": Function("whether a value is the same in every run", ("value",), lambda value: value.is_constant),
-    "scalar": Function("the one element of a constant", ("value",), lambda value: value.scalar),
+    "scalar": Function("the single element of a constant", ("value",), lambda value: value.scalar),
     "value": Function(f"the elements of a constant, a list of at most {MOST_ELEMENTS}", ("value",), _elements),
     "present": Function("whether an optional value or attribute is there", ("present",), lambda item: item is not None),
-    "reads": Function("how many inputs of nodes a value is", ("value",), lambda value: value.reads),
-    "count": Function("how many values a variadic name stands for", ("values",), len),
-    "same_shape": Function("whether two values surely have the same dims", ("value", "value"), _same_shape),
+    "reads": Function("how many node inputs read a value", ("value",), lambda value: value.reads),
+    "count": Function("the number of values of a variadic name", ("values",), len),
+    "same_shape": Function("whether two values provably have the same dims", ("value", "value"), _same_shape),
     "broadcasts_to": Function(
-        "whether combining two values surely gives the shape of the second", ("value", "value"), Match.broadcasts_to
+        "whether broadcasting two values provably gives the shape of the second",
+        ("value", "value"),
+        Match.broadcasts_to,
     ),
     "len": Function("the length of a list", ("list",), len),
     "concat": Function("lists and numbers as one list", ("any",), _concat, more=True),
@@ -129,7 +131,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "sum": Function("the sum of numbers or of a list", ("any",), _fold(sum), more=True),
     "prod": Function("the product of numbers or of a list", ("any",), _fold(math.prod), more=True),
     "abs": Function("a number without its sign", ("number",), abs),
-    "floor": Function("the next whole number below", ("number",), math.floor),
+    "floor": Function("the value rounded down", ("number",), math.floor),
     "sqrt": Function("the square root", ("number",), lambda number: math.sqrt(number) if number >= 0 else None),
 }
 """The vocabulary. `opset()`, `op(y)` and the types are words of the language itself."""

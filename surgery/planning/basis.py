@@ -1,4 +1,4 @@
-"""What a plan rests on: the model, the recipe with all its files, the passes, the packages; and what changed of it."""
+"""The dependencies of a plan: the model, the recipe with all its files, the passes, the packages; and their changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan of a run as a document: every match site, and what the plan rests on."""
+"""The plan of a run as a document: every match site, and the dependencies of the plan."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def read(path: Path) -> Plan:
     except OSError as error:
         raise UsageError(f"cannot be read: {error.strerror or error}", where=where) from error
     except ValueError as error:
-        raise UsageError(f"this is no valid JSON: {error}", where=where, todo=todo) from error
+        raise UsageError(f"this is not valid JSON: {error}", where=where, todo=todo) from error
     version = found.get("format_version") if isinstance(found, dict) else None
     if version != FORMAT_VERSION:
         what = f"the plan has format version {version!r}, and this release reads {FORMAT_VERSION}"

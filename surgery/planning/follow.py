@@ -1,4 +1,4 @@
-"""A run that does what a plan says, and no more: it ends at the first step that comes out with other sites."""
+"""A run that applies exactly a plan: it ends at the first step with different sites."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ def require_unchanged(plan: Plan, stored: storage.StoredModel, recipe: Recipe, w
     now = basis(stored, recipe, plan.basis.recipe, where.parent, plan.basis.settings)
     found = changes(plan.basis, now)
     if found:
-        raise PlanError("what the plan rests on has changed", found, where=str(where), todo=_AGAIN)
+        raise PlanError("the dependencies of the plan have changed", found, where=str(where), todo=_AGAIN)
 
 
 class Follower:
     """Holds a run to a plan: it chooses the sites, observes the steps, and accepts the result.
 
-    Without skipped sites, the run has to come to the very steps and sites of the plan. Where sites are skipped, others
+    Without skipped sites, the run must come to the very steps and sites of the plan. Where sites are skipped, others
     may not arise that were built on them, and others may arise in their place: the latter are left out, so that nothing
     is done that the plan does not have. Raises PlanError where a step comes out otherwise.
 
@@ -131,7 +131,7 @@ class Follower:
             self._observer.done(record)
             return
         if refused:
-            self._refuse(f"the planned result does not verify: {record.message}", "make the plan with --verify each")
+            self._refuse(f"the planned result fails verification: {record.message}", "make the plan with --verify each")
         if record.status == "committed" and record.applied:
             self._compare(record)
         elif record.status == "rolled_back" and not self._plan.is_edited:
@@ -156,7 +156,7 @@ class Follower:
         if planned is None:
             self._refuse(f"step '{record.name}' at {self._place(record)} is not in the plan: {_first(record)}")
         if (planned.name, planned.where) != (record.name, self._place(record)):
-            self._refuse_step(planned, f"'{record.name}' at {self._place(record)} changes something before it")
+            self._refuse_step(planned, f"'{record.name}' at {self._place(record)} makes a change before it")
         difference = next(_differences(planned.sites, record.applied), None)
         if difference is not None:
             why = f" ({record.message})" if record.refused_sites or record.kept else ""
@@ -200,9 +200,9 @@ class Follower:
             return f"as planned: {_count(self._plan.sites, 'site')} in {_count(len(self._plan.steps), 'step')}"
         parts = [f"{_count(len(found['skipped']), 'site')} skipped"]
         if found["left_out"]:
-            parts.append(f"{len(found['left_out'])} left out that only arise without them")
+            parts.append(f"{len(found['left_out'])} left out because they only arise without them")
         if found["not_reached"]:
-            parts.append(f"{len(found['not_reached'])} not reached, as they need a skipped one")
+            parts.append(f"{len(found['not_reached'])} not reached, because they need a skipped one")
         return f"as planned: {', '.join(parts)}"
 
 
@@ -237,16 +237,16 @@ def _differences(planned: Sequence[PlannedSite], found: Sequence[Site]) -> Itera
     for one, other in zip(planned, found):
         at = f"site {one.site}{_at(one.anchor)}"
         if (one.site, one.anchor) != (other.number, other.anchor):
-            yield f"{at} is planned, and found is site {other.number}{_at(other.anchor)}"
+            yield f"{at} is planned, but the pass found site {other.number}{_at(other.anchor)}"
         for what, names, now in (("removes", one.removes, other.removed), ("adds", one.adds, other.added)):
             before = tuple(node.name for node in names)
             if before != now:
                 yield f"{at} {what} {_listed(now)} instead of {_listed(before)}"
     if len(planned) > len(found):
-        yield f"site {planned[len(found)].site}{_at(planned[len(found)].anchor)} is planned, and not found"
+        yield f"site {planned[len(found)].site}{_at(planned[len(found)].anchor)} is planned, but was not found"
     elif len(found) > len(planned):
         extra = found[len(planned)]
-        yield f"site {extra.number}{_at(extra.anchor)} is found, and not planned"
+        yield f"site {extra.number}{_at(extra.anchor)} was found, but is not planned"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Make a plan: run a recipe without writing its result, and note every match site."""
+"""Make a plan: run a recipe without writing its result, and record every match site."""
 
 from __future__ import annotations
 

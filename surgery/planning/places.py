@@ -1,4 +1,4 @@
-"""How a plan names the place of a step, so that it does not depend on where the recipe is."""
+"""The location of a step in a plan, independent of where the recipe file is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each site of a step takes, makes and saves, found by comparing the model before the step with that after it."""
+"""The removed and added nodes and the savings of each site of a step, by comparing the models before and after it."""
 
 from __future__ import annotations
 

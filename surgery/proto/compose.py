@@ -1,4 +1,4 @@
-"""Two models as one, at the level of messages: what a merge is compared with, whatever the pass that made it did."""
+"""Composition of two models as messages: the independent reference for a merge."""
 
 from __future__ import annotations
 

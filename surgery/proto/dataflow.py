@@ -1,4 +1,4 @@
-"""Who makes and who reads each value of a main graph; what lies above and below.
+"""Producers and consumers of each value of a main graph, and traversal upstream and downstream.
 
 A node with subgraphs reads what its subgraphs capture. Only values of the main graph have a place here: those of a
 subgraph exist once for each time that it runs.

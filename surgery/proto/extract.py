@@ -1,4 +1,4 @@
-"""Cutting: the values inside a model, recorded, and a model of its own made of a few of its nodes.
+"""Cutting: recorded inner values of a model, and a separate model with a few of its nodes.
 
     values = record(skeleton, feed, ["/layer.3/Add_output_0"])
     small = cut(onnx.load_model_from_string(skeleton), values, ["/layer.3/Relu_output_0"])

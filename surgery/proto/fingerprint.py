@@ -1,9 +1,9 @@
-"""Which nodes of a changed model compute something else than the original, told by structure alone.
+"""The nodes of a changed model that compute something new, found by structure alone.
 
 Values of both models get numbers so that equal numbers mean equal values: a number stands for an operator with its
 attributes and the numbers of its inputs, for an input of the model, or for the content of a constant. An Identity, or a
 Transpose that keeps the order, has the number of what it copies. Names of interior values do not matter; so two equal
-nodes are one, and a weight that lies elsewhere is the same weight.
+nodes are one, and a weight that is elsewhere is the same weight.
 
 A node of the changed model whose number the original does not have is *changed*, a node of the original whose number
 the changed model does not have is *removed*. Where a changed node makes a value with a name that the original has
@@ -242,7 +242,7 @@ def content(tensor: onnx.TensorProto) -> tuple[Hashable, ...]:
 
 
 def same_bytes(mine: onnx.TensorProto, theirs: onnx.TensorProto) -> bool:
-    """Return whether the bytes of two tensors that lie in files are equal; no where one cannot be read."""
+    """Return whether the bytes of two tensors that are in files are equal; no where one cannot be read."""
     with storage.Weights() as files:
         try:
             return storage.same_elements(mine, files, theirs, files)

@@ -59,7 +59,7 @@ def by_position(first: onnx.ModelProto, second: onnx.ModelProto) -> Match:
         if len(mine) != len(theirs):
             raise UsageError(
                 f"cannot match by position: A has {_counted(mine, kind)}, B has {_counted(theirs, kind)}",
-                todo="match by name, or make them alike",
+                todo="match by name, or give both the same number",
             )
         pairs.append(tuple((a.name, b.name) for a, b in zip(mine, theirs)))
     return Match(*pairs)
@@ -103,7 +103,7 @@ def narrowed(first: onnx.ModelProto, second: onnx.ModelProto, match: Match) -> l
     for port in mine.inputs:
         other = theirs.get(pairs.get(port.name, ""))
         if other is None:
-            found.append(f"input '{port.name}' is gone")
+            found.append(f"input '{port.name}' is missing")
         elif _pins(port, other) or _ties(port, other, known):
             name = f"input '{port.name}'" if port.name == other.name else f"input '{port.name}' (B's '{other.name}')"
             found.append(f"{name} is {other}, not {port}")

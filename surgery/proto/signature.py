@@ -30,7 +30,7 @@ class Port:
 
 @dataclass(frozen=True)
 class Deviation:
-    """One way in which two signatures differ: what a pass has to declare to make it, and in words."""
+    """One way in which two signatures differ: what a pass must declare to make it, and in words."""
 
     change: Change
     text: str
@@ -57,7 +57,7 @@ class Signature:
             *_port_differences("output", self.outputs, other.outputs, renamed or {}),
         ]
         mine, theirs = dict(self.metadata), dict(other.metadata)
-        texts = [f"metadata '{key}' is gone" for key in mine if key not in theirs]
+        texts = [f"metadata '{key}' is missing" for key in mine if key not in theirs]
         texts += [f"metadata '{key}' changed" for key in mine if key in theirs and mine[key] != theirs[key]]
         return [*found, *(Deviation("metadata", text) for text in texts)]
 
@@ -116,7 +116,7 @@ def _port_differences(
     mine = [replace(port, name=renamed.get(port.name, port.name)) for port in old]
     for before, now in zip(old, mine):
         if before.name != now.name:
-            yield Deviation("names", f"{kind} '{before.name}' is called '{now.name}'")
+            yield Deviation("names", f"{kind} '{before.name}' is now called '{now.name}'")
     left, right = {port.name: port for port in mine}, {port.name: port for port in theirs}
     yield from (Deviation(some, f"{kind} '{name}' is gone") for name in left if name not in right)
     yield from (Deviation(some, f"{kind} '{name}' is new") for name in right if name not in left)
@@ -128,4 +128,4 @@ def _port_differences(
         if left[name].dims != right[name].dims:
             yield Deviation("dims", text)
     if both != [name for name in right if name in left]:
-        yield Deviation("order", f"the {kind}s stand in another order")
+        yield Deviation("order", f"the {kind}s have another order")

@@ -1,1 +1,1 @@
-"""What a result depends on: digests of models, recipes, passes and packages; locks; statements of provenance."""
+"""What a result depends on: digests of models, recipes, passes and packages; locks; provenance statements."""

@@ -1,4 +1,4 @@
-"""Check a model against its statement of provenance: recompute each digest, and name what does not fit.
+"""Check a model against its provenance statement: recompute each digest, and list mismatches.
 
 Without a signature a statement shows only what was changed by accident, or by somebody who did not change the statement
 with it: anyone can seal a statement anew.
@@ -101,7 +101,7 @@ def read(path: Path) -> Document:
     except OSError as error:
         raise UsageError(f"the statement cannot be read: {error.strerror}", where=str(path)) from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"this is no statement of provenance: {error}", where=str(path)) from error
+        raise UsageError(f"this is not a provenance statement: {error}", where=str(path)) from error
     if not signing.is_envelope(value):
         return Document(_stated(value, str(path)))
     envelope = signing.opened(value, path)
@@ -124,7 +124,7 @@ def check(
     text = carried(stored.proto)
     if sidecar is None and text is None:
         raise UsageError(
-            "the model carries no statement of provenance", where=str(stored.path), todo="name one with --statement"
+            "the model carries no provenance statement", where=str(stored.path), todo="name one with --statement"
         )
     own = _stated(_parsed(text, f"metadata '{STATEMENT_KEY}'"), f"metadata '{STATEMENT_KEY}'") if text else None
     statement = sidecar.statement if sidecar is not None else own
@@ -151,12 +151,12 @@ def _parsed(text: str | bytes, where: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"the statement of provenance is no JSON: {error}", where=where) from error
+        raise UsageError(f"the provenance statement is not JSON: {error}", where=where) from error
 
 
 def _stated(value: Any, where: str) -> Mapping[str, Any]:
     """Return a statement whose fields are where they should be. Raises UsageError."""
-    wrong = UsageError("this is no statement of provenance by surgery", where=where)
+    wrong = UsageError("this is not a provenance statement by surgery", where=where)
     try:
         predicate = value["predicate"]
         definition, details = predicate["buildDefinition"], predicate["runDetails"]
@@ -203,13 +203,13 @@ def _seal(name: str, statement: Mapping[str, Any], result: Checked) -> None:
     try:
         old, new = entries(seal["fields"]), entries(expected["fields"])
     except (KeyError, TypeError, ValueError):
-        result.found(name, "its seal is missing or damaged")
+        result.found(name, "its checksum is missing or damaged")
         return
     found = [*_differing(old, new, places)]
     for place, problem in found:
         result.found(f"{name}, field '{place}'", problem)
     if not found:
-        result.found(name, "it does not fit its seal")
+        result.found(name, "it does not match its checksum")
 
 
 def _agreement(own: Mapping[str, Any], other: Mapping[str, Any], result: Checked) -> None:
@@ -219,7 +219,7 @@ def _agreement(own: Mapping[str, Any], other: Mapping[str, Any], result: Checked
         if SEAL in place or value in ({}, []):
             continue
         if theirs.get(place) != value:
-            result.found(f"statement, field '{place}'", "it is another one in the model")
+            result.found(f"statement, field '{place}'", "it differs in the model")
 
 
 def _differing(old: Sequence[str], new: Sequence[str], names: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -266,7 +266,7 @@ def _model(
     for place, problem in problems.items():
         result.found(place, problem)
     if not problems:
-        result.found("model", "it is not the one that the statement is about")
+        result.found("model", "it is not the model of the statement")
 
 
 def _of_content(described: Any, name: str) -> str | None:
@@ -308,7 +308,7 @@ def _files(statement: Mapping[str, Any], stored: storage.StoredModel, result: Ch
     if sorted(file_digest(path) for path in files) == sorted(wanted):
         result.checked.append(f"the bytes of {len(files)} {'file' if len(files) == 1 else 'files'}")
     else:
-        result.remarks.append("the same model is stored in other bytes than when it was written")
+        result.remarks.append("the model is the same, but its bytes differ from the written ones")
 
 
 def _input(statement: Mapping[str, Any], source: storage.StoredModel | None, result: Checked) -> None:
@@ -325,7 +325,7 @@ def _input(statement: Mapping[str, Any], source: storage.StoredModel | None, res
     for place, problem in changed:
         result.found(f"input, {place}", problem)
     if not changed:
-        result.found("input", f"{source.path} is not the model that this one was made of")
+        result.found("input", f"{source.path} is not the input of this model")
 
 
 def _recipe(statement: Mapping[str, Any], recipe: Recipe | None, result: Checked) -> None:
@@ -348,4 +348,4 @@ def _recipe(statement: Mapping[str, Any], recipe: Recipe | None, result: Checked
 
 
 def _place(was: bool) -> str:
-    return "the recipe has it no more" if was else "the statement does not have it"
+    return "it is no longer in the recipe" if was else "it is not in the statement"

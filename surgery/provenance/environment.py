@@ -1,4 +1,4 @@
-"""Where a run took place: versions, system and processor, as plain values for reports."""
+"""The environment of a run: versions, system and processor, as plain values for reports."""
 
 from __future__ import annotations
 

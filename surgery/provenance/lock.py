@@ -1,4 +1,4 @@
-"""Locks: what the result of a recipe depends on, pinned in a file, so that a later run refuses or repeats it.
+"""Locks: the dependencies of a result, pinned in a file, so that a later run repeats it or is refused.
 
     format_version: 1
     recipe: bert
@@ -36,7 +36,7 @@ SUFFIX: Final = ".lock"
 OPTIONAL: Final = ("processor", "python")
 """The pins that may be taken out of a lock."""
 
-_HEAD: Final = "Made by `surgery lock`. `surgery apply --locked` compares it with what is there."
+_HEAD: Final = "Made by `surgery lock`. `surgery apply --locked` checks it."
 _NOTHING: Final = "nothing"
 _SHORT: Final = 12
 
@@ -136,9 +136,9 @@ def read(path: Path, recipe: str = "RECIPE") -> dict[str, Any]:
         raise _damaged(path, "it has no 'format_version'")
     if found["format_version"] != FORMAT_VERSION:
         raise UsageError(
-            f"the lock has format version {found['format_version']}, and this surgery reads {FORMAT_VERSION}",
+            f"the lock has format version {found['format_version']}, but this release reads {FORMAT_VERSION}",
             where=str(path),
-            todo="use the surgery that made it, or lock again",
+            todo="use the release that wrote it, or lock again",
         )
     for name, kind in (("files", dict), ("passes", dict), ("packages", dict), ("engine", str)):
         if not isinstance(found.get(name), kind):
@@ -149,21 +149,21 @@ def read(path: Path, recipe: str = "RECIPE") -> dict[str, Any]:
 def require(recipe: Recipe, path: Path | None = None) -> None:
     """Raise UsageError unless everything is as the lock of a recipe has it; the message names each change."""
     if path is None and recipe.path is None:
-        raise UsageError("a single pass has no lock", todo="write its recipe with --save-recipe, and lock that")
+        raise UsageError("a single pass has no lock", todo="save its recipe with --save-recipe, and lock that")
     where = default_path(recipe) if path is None else path
     named = _shown(recipe)
     found = changes(read(where, named), pins(recipe))
     if found:
         lines = "".join(f"\n  {one}" for one in found)
         raise UsageError(
-            f"{len(found)} {'thing' if len(found) == 1 else 'things'} changed since the lock was made:{lines}",
+            f"{len(found)} {'change' if len(found) == 1 else 'changes'} since the lock was made:{lines}",
             where=str(where),
             todo=f"restore what changed, or accept it with 'surgery lock {named}'",
         )
 
 
 def _damaged(path: Path, why: str) -> UsageError:
-    return UsageError(f"this is no lock: {why}", where=str(path), todo="make one: surgery lock RECIPE")
+    return UsageError(f"this is not a lock: {why}", where=str(path), todo="make one: surgery lock RECIPE")
 
 
 def _source(one: sources.PassSource) -> Any:

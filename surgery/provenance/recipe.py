@@ -1,4 +1,4 @@
-"""The closure of a recipe: digests of all files that say what it does, and of its passes."""
+"""The closure of a recipe: digests of all files that define it, and of its passes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IN_MEMORY: Final = "<recipe>"
 class Closure:
     """The files that a recipe consists of, each with its digest.
 
-    The label of a file is its path from the folder of the recipe, its name if it lies elsewhere, `shipped:NAME` for a
+    The label of a file is its path from the folder of the recipe, its name if it is elsewhere, `shipped:NAME` for a
     shipped recipe, `target:NAME` for a shipped target, and `<recipe>` for a recipe in memory; so it does not depend on
     where the folder is.
     """

@@ -76,7 +76,7 @@ def read_private(path: Path) -> CryptoSigner:
         raise UsageError(f"the private key cannot be read: {error}", where=str(path), todo=todo) from error
     except Exception as error:
         raise UsageError(
-            "this is no private key that can be read",
+            "this is not a readable private key",
             where=str(path),
             todo="make one: openssl genpkey -algorithm ed25519",
         ) from error
@@ -94,7 +94,7 @@ def read_public(path: Path) -> SSlibKey:
         return SSlibKey.from_crypto(load(data))
     except Exception as error:
         raise UsageError(
-            "this is no public key", where=str(path), todo=f"make it: openssl pkey -in KEY -pubout -out {path.name}"
+            "this is not a public key", where=str(path), todo=f"make it: openssl pkey -in KEY -pubout -out {path.name}"
         ) from error
 
 

@@ -1,11 +1,11 @@
-"""Make a statement of provenance, and store it in a model.
+"""Create a provenance statement, and store it in a model.
 
 A statement has the form of in-toto (https://in-toto.io/Statement/v1) with the predicate of SLSA
 (https://slsa.dev/provenance/v1). It depends on the input, the recipe, surgery and the packages, and on nothing else: no
 paths, no times, no figures that were measured. So the same run makes the same bytes.
 
 The statement in a model is short. It has the digest of the whole, and for each part of the model two bytes of its
-digest, which say where a model was changed. The one in a file of its own begins with the same content, and adds the
+digest, which say where a model was changed. The one in a separate file begins with the same content, and adds the
 digests of files, of each tensor of the input and the output, and of the source of each pass.
 
 `surgery_...` are extension fields, as SLSA asks for.
@@ -99,7 +99,7 @@ def brief(origin: Origin, output: ModelIdentity) -> dict[str, Any]:
 
 
 def full(origin: Origin, output: ModelIdentity, files: Sequence[Path]) -> dict[str, Any]:
-    """Return the statement for a file of its own; `files` are those of the model as written. Raises OSError."""
+    """Return the statement for a separate file; `files` are those of the model as written. Raises OSError."""
     found = brief(origin, output)
     predicate = {name: value for name, value in found["predicate"].items() if name != SEAL}
     definition = dict(predicate["buildDefinition"])
@@ -121,7 +121,7 @@ def full(origin: Origin, output: ModelIdentity, files: Sequence[Path]) -> dict[s
 
 
 def embed(model: onnx.ModelProto, statement: Mapping[str, Any] | None) -> onnx.ModelProto:
-    """Return a copy of a model that carries a statement, in the place of the one that it carried; None for none."""
+    """Return a copy of a model that carries a statement, in place of the one that it carried; None for none."""
     copy = type(model)()
     copy.CopyFrom(model)
     for entry in [entry for entry in copy.metadata_props if entry.key == STATEMENT_KEY]:

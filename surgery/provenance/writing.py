@@ -1,4 +1,4 @@
-"""Save a model with its statement of provenance, in its metadata and in a file of its own."""
+"""Save a model with its provenance statement, in its metadata and in a separate file."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Sidecar:
         """
         if self.written:
             if output is None:
-                raise UsageError("there is no output to make a statement about", todo="name one with -o FILE")
+                raise UsageError("there is no output for a statement", todo="name one with -o FILE")
             target = storage.check_target(self.target(output), force=force)
             if target == output.resolve():
                 raise UsageError(f"'{target.name}' is the model itself", todo="name another file for the statement")

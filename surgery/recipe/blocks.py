@@ -1,4 +1,4 @@
-"""From a place in a text that stands in YAML to the place in the file."""
+"""Map positions in a YAML block text to positions in the file."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _MEANT = {"=": "==", "=<": "<=", "=>": ">=", "<>": "!=", "!": "!=", "===": "=="}
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a count has to be: an operator and a whole number of zero or more."""
+    """What a count must be: an operator and a whole number of zero or more."""
 
     op: Operator
     number: int
@@ -52,7 +52,7 @@ class Comparison:
         return cls(cast(Operator, sign or "=="), int(digits))
 
     def holds(self, count: int) -> bool:
-        """Say whether a count is as it has to be."""
+        """Say whether a count is as it must be."""
         return _HOLDS[self.op](count, self.number)
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
-"""YAML text -> a tree of nodes with places, and everything that is wrong with the text as YAML.
+"""YAML text -> a tree of nodes with positions, and all YAML mistakes.
 
-A parser stops at the first syntax error. Here that error is one mistake among others: what stood before it is kept
-and checked like the rest, and tabs in the indentation are replaced so that reading goes on.
+A parser stops at the first syntax error. Here that error is one mistake among others: what was before it is kept
+and checked like the rest, and tabs in the indentation are replaced so that reading continues.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class _Composer:
         styled = event.style is not None
         text = str(event.value)
         value = text if styled or event.tag is not None else resolve(text)
-        # The mark after a block text stands at the start of the next line.
+        # The mark after a block text is at the start of the next line.
         last = event.end_mark.line + (event.end_mark.column > 0)
         source = tuple(self._lines[event.start_mark.line : max(last, event.start_mark.line + 1)])
         scalar = Scalar(*self._here, value, text, styled, event.style, source)
@@ -185,7 +185,7 @@ class _Composer:
         if event.tag is None or event.tag == "!" or (is_text and event.tag == _TEXT_TAG):
             return
         hint = "quote the text" if is_text else "remove it"
-        self._mistake(f"{quoted(str(event.tag))} is read as a YAML tag, and recipes have none; {hint}")
+        self._mistake(f"{quoted(str(event.tag))} is read as a YAML tag, which recipes do not allow; {hint}")
 
     def _open(self, event: Any) -> bool:
         if len(self._stack) >= MAX_HEIGHT:
@@ -208,10 +208,10 @@ class _Composer:
     def _alias(self, name: str) -> bool:
         node = self._anchors.get(name)
         if node is None:
-            hint = "" if name.isidentifier() else "; a text that begins with * stands in quotes"
-            self._mistake(f"no anchor '&{name}' stands above this alias{hint}")
+            hint = "" if name.isidentifier() else "; put text that begins with * in quotes"
+            self._mistake(f"no anchor '&{name}' is defined above this alias{hint}")
         elif any(node is frame.node for frame in self._stack):
-            self._mistake(f"alias '*{name}' stands inside what it names")
+            self._mistake(f"alias '*{name}' is inside the node that it refers to")
         elif len(self._stack) + node.height > MAX_HEIGHT:
             return self._stop(_TOO_DEEP)
         else:

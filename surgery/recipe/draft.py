@@ -1,4 +1,4 @@
-"""A recipe between reading and checking: what is wrong with it, and what only the registry of passes can judge."""
+"""A recipe between reading and checking: its mistakes, and checks that need the pass registry."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Draft:
             self.problems.append(problem)
 
     def wrong(self, node: Node, name: str, wanted: str) -> None:
-        """Note that a value is not what it has to be; suggest removing the quotes of a number or a word."""
+        """Note that a value is not what it must be; suggest removing the quotes of a number or a word."""
         hint = ""
         if isinstance(node, Scalar) and node.styled and not isinstance(resolve(node.text), str) and node.text:
             hint = "; remove the quotes"
@@ -168,7 +168,7 @@ class Draft:
                 self.problem(node, str(error or mistake["msg"]))
 
     def key(self, key: Node) -> str | None:
-        """Give a key, which has to be text."""
+        """Give a key, which must be text."""
         name = key_text(key)
         if name is None:
             self.problem(key, f"a key is text, not {describe(key)}{'; quote it' if isinstance(key, Scalar) else ''}")

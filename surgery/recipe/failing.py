@@ -1,4 +1,4 @@
-"""What is done about a step that fails: said by the step, by the recipes that it stands in, or by the caller."""
+"""The `on_failure` of steps: set by the step, by the enclosing recipes, or by the caller."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f]")
 class Section(BaseModel):
     """A mapping with fixed keys. Reading one gives a `makes`, from the keys that have a value.
 
-    `wanted` says what has to stand there, `needs` what is missing where a required key is. With `checks_rest`, one is
+    `wanted` says what must be there, `needs` what is missing where a required key is. With `checks_rest`, one is
     made without the keys that are wrong too, for the mistakes that are found then.
     """
 
@@ -62,7 +62,7 @@ class Section(BaseModel):
     @classmethod
     def _read(cls, node: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
         draft = info.context
-        if isinstance(node, dict):  # pydantic calls a wrapping validator of a model that stands in itself twice
+        if isinstance(node, dict):  # pydantic calls a wrapping validator of a model that is in itself twice
             return handler(node)
         if not isinstance(node, Table):
             raise TakesError(cls.wanted)
@@ -96,7 +96,7 @@ class Section(BaseModel):
 
     @staticmethod
     def _correct(draft: Draft, node: Table, known: Mapping[str, str]) -> None:
-        """Note keys that do not exist; what stands under a misspelt one is read as what was meant."""
+        """Note keys that do not exist; what is under a misspelt one is read as what was meant."""
         given = {key_text(at) for at, _ in node.pairs}
         for number, (at, value) in enumerate(node.pairs):
             name = draft.key(at)
@@ -131,7 +131,7 @@ def needed(about: str, **more: Any) -> Any:
 
 
 def reads(read: Callable[[Node, Draft], Any]) -> WrapValidator:
-    """Read a value by a function; the type that it stands next to is the one of the JSON schema."""
+    """Read a value by a function; the type that it is next to is the one of the JSON schema."""
     return WrapValidator(lambda node, _, info: read(node, info.context))
 
 

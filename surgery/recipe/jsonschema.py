@@ -139,7 +139,7 @@ def _required(declared: Pass) -> list[str]:
 
 
 def _short(declared: Pass) -> Schema:
-    """Describe what stands after the name of a pass."""
+    """Describe what is after the name of a pass."""
     if not declared.options:
         return _NOTHING
     options = defined(f"pass:{declared.name}")
@@ -147,7 +147,7 @@ def _short(declared: Pass) -> Schema:
 
 
 def _withs(known: tuple[Pass, ...]) -> Iterable[dict[str, Any]]:
-    """Tie `with` to the pass that stands next to it."""
+    """Tie `with` to the pass that is next to it."""
     for declared in known:
         if declared.options:
             then = {"properties": {"with": defined(f"pass:{declared.name}")}}
@@ -211,7 +211,7 @@ def _options(known: Iterable[Pass]) -> dict[str, Any]:
 
 
 def option_schema(option: Option, prefix: str) -> dict[str, Any]:
-    """Describe what an option takes; what it defines next to stands under `$defs`, with a prefix to the names."""
+    """Describe what an option takes; what it defines next to is under `$defs`, with a prefix to the names."""
     try:
         made = TypeAdapter(option.annotation).json_schema(ref_template=f"#/$defs/{prefix}{{model}}")
     except (PydanticSchemaGenerationError, PydanticUserError):

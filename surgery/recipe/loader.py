@@ -234,7 +234,7 @@ def _unknown(use: PassUse, known: Mapping[str, object]) -> Problem:
     if use.name in shipped.names():
         hint = f"it is a recipe: write 'use: {use.name}'"
     elif " " in use.name:
-        hint = "a name has no blanks; check the indentation"
+        hint = "a name cannot contain blanks; check the indentation"
     else:
         hint = f"did you mean '{near}'?" if near else "'surgery passes' lists them"
     return Problem(

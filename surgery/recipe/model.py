@@ -81,7 +81,7 @@ _Target = Annotated[
 ]
 
 
-_FITS = "A runtime that has to run all of the model: the name of a shipped target or the path of a profile (.yaml)."
+_FITS = "A runtime that must run the whole model: the name of a shipped target or the path of a profile (.yaml)."
 
 
 class _Expected(When):
@@ -110,7 +110,7 @@ def _speed(node: Node) -> float:
         found = re.fullmatch(_AT_LEAST, value)
         value = float(found.group(1)) if found is not None else None
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
-        raise TakesError("the least that is accepted, such as 1.2")
+        raise TakesError("the minimum speed, such as 1.2")
     return value
 
 
@@ -123,7 +123,7 @@ class Expect(_Expected):
         BeforeValidator(_speed),
         WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": _AT_LEAST}]}),
     ] = key(
-        "The least speed: the measured time of the original divided by that of the result, on the inputs of the "
+        "The minimum speed: the measured time of the original divided by that of the result, on the inputs of the "
         "recipe and with one thread. The low end of its 95 % interval counts."
     )
     target: _Target = key(_FITS)
@@ -149,9 +149,9 @@ def _share(node: Node, upper: bool) -> schema.Share:
     operator, factor = found.groups()
     if (operator[0] == "<") != upper:
         what = (
-            "what may grow has an upper bound, such as '<= 1.1x'"
+            "this figure needs an upper bound, such as '<= 1.1x'"
             if upper
-            else "a speed has a lower bound, such as '>= 0.9x'"
+            else "a speed needs a lower bound, such as '>= 0.9x'"
         )
         raise ValueError(f"{quoted(value)}: {what}")
     return schema.Share(cast(schema.Bound, operator), float(factor))
@@ -181,12 +181,14 @@ class Baseline(Section):
         "How many nodes the result may have, as a multiple of the last: `<= 1x`. The default is `< 2x`."
     )
     bytes: _Share = key("The size of the written files, as a multiple of the last. The default is `< 2x`.")
-    tolerance: _Share = key("The largest share of the tolerance that a step needed, as a multiple of the last.")
+    tolerance: _Share = key("The largest share of the tolerance that any step needed, as a multiple of the last.")
     speed: Annotated[
         Any,
         reads(lambda node, _: _share(node, False)),
         WithJsonSchema({"type": "string", "pattern": _SHARE.replace("<=|<|", "")}),
-    ] = key("The least speed relative to the original, as a multiple of the last: `>= 0.9x`. Measured as for `expect`.")
+    ] = key(
+        "The minimum speed relative to the original, as a multiple of the last: `>= 0.9x`. Measured as for `expect`."
+    )
 
     def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> schema.Baseline:
         """Make a baseline that knows the places of its bounds."""
@@ -245,8 +247,8 @@ class PassLong(_Step):
     )
     when: When = key(_WHEN)
     on_failure: _ON_FAILURE = key(
-        "What to do when the step fails: abort the run, roll the step back, keep the sites that hold (or roll back if "
-        "none does), or keep the result. The default is the `on_failure` of the recipe."
+        "What to do when the step fails: abort the run, roll the step back, keep the correct sites (or roll back "
+        "if there are none), or keep the result. The default is the `on_failure` of the recipe."
     )
     expect: ExpectStep = key("Expectations of the model after this step; it fails if one is not met.")
 
@@ -284,7 +286,7 @@ class Repeat(_Step):
     makes = schema.RepeatStep
     needs: ClassVar = {
         "repeat": f"'steps' needs 'repeat' next to it: {schema.UNTIL_STABLE}, or a number of rounds",
-        "steps": "'repeat' needs 'steps', the list of what to repeat",
+        "steps": "'repeat' needs 'steps', the steps to repeat",
     }
 
     times: Annotated[
@@ -325,7 +327,7 @@ def _output(name: str) -> str:
         near = nearest(wrong[1:-1], schema.OUTPUT_FIELDS) or schema.OUTPUT_FIELDS[0]
         raise ValueError(f"'output' knows no {quoted(wrong)}; did you mean '{{{near}}}'?")
     if "{sha256" in name.replace("\\", "/").rpartition("/")[0]:
-        raise ValueError("'output' names a folder by content; '{sha256:12}' is for the name of the file")
+        raise ValueError("'output' has a digest in the folder; '{sha256:12}' is allowed in the file name only")
     return name
 
 
@@ -349,7 +351,7 @@ class Recipe(Section):
         pattern(rf"^(?!.*\{{(?!({schema.OUTPUT_FIELD})\}})[^{{}}]*\}}).*\S"),
     ] = key(
         "The output file, relative to the current folder; {stem} is the model's file name without its suffix, and "
-        "{sha256:12} so many digits of the digest of what is written, so that the same content has the same name."
+        "{sha256:12} the first 12 digits of the digest of the output, so that equal content has the same name."
     )
     plugins: Annotated[tuple[Annotated[Any, reads(read_plugin), pattern(PATTERN)], ...], OneOrMore()] = key(
         "Modules (by name) and .py files (by path) that declare passes. A file that is not installed needs trust."
@@ -357,24 +359,24 @@ class Recipe(Section):
     rules: Annotated[dict[str, Rule], reads(read_rules)] = key(
         "Rewrite rules, by name: passes that only this recipe has."
     )
-    inputs: Inputs = key("What to feed the model.")
+    inputs: Inputs = key("The inputs of the model.")
     verify: Verify = key("How strictly to verify.")
-    accuracy: Accuracy = key("What lossy passes may lose.")
-    calibration: Calibration = key("Inputs like those of the model's use, that passes calibrate with.")
+    accuracy: Accuracy = key("The accuracy budget of lossy passes.")
+    calibration: Calibration = key("Representative inputs for calibration.")
     on_failure: _ON_FAILURE = key(
-        "What to do about a step that fails, unless the step says so: `abort` (the default) ends the run and writes "
-        "nothing; the others keep what holds. A recipe that uses this one may override it."
+        "What to do if a step fails, unless the step overrides it: `abort` (the default) ends the run and writes "
+        "nothing; the others continue. A recipe that uses this one may override it."
     )
     target: _Target = key(
-        "The runtime that the model is made for: the name of a shipped target or the path of a profile (.yaml). Passes "
-        "produce only what it runs. The default is `standard`."
+        "The runtime to optimize for: the name of a shipped target or the path of a profile (.yaml). Passes "
+        "produce only nodes that it runs. The default is `standard`."
     )
     steps: Steps = needed("The steps, in order.")
     expect: Expect = key("Expectations of the resulting model.")
     baseline: Baseline = key(
-        "The figures of the last release, to which those of this run are held: nodes, bytes, tolerance, speed."
+        "The figures of the last release, with which this run is compared: nodes, bytes, tolerance, speed."
     )
-    provenance: Flag = key("Whether the output carries a statement of provenance in its metadata. The default is true.")
+    provenance: Flag = key("Whether the output carries a provenance statement in its metadata. The default is true.")
 
     def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> schema.Recipe:
         """Make the recipe, called after its file if it has no name."""

@@ -1,4 +1,4 @@
-"""The tree of a YAML text, in which every key and every value knows where it stands."""
+"""The tree of a YAML text, in which every key and every value has its position."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Scalar(Node):
     style: str | None = None
     """The mark of a text in quotes (' or ") or a block (| or >)."""
     source: tuple[str, ...] = ()
-    """The lines of the file that it stands in, from the one where it begins."""
+    """The lines of the file that it is in, from the one where it begins."""
 
 
 @dataclass(eq=False)

@@ -26,7 +26,7 @@ def below(folder: Path, name: str) -> Path:
 
 
 def mode(path: Path) -> int:
-    """Give the mode bits of what stands there, 0 for nothing; a name that no file can have is nothing."""
+    """Give the mode bits of what is there, 0 for nothing; a name that no file can have is nothing."""
     try:
         return path.stat().st_mode
     except (OSError, ValueError):
@@ -34,5 +34,5 @@ def mode(path: Path) -> int:
 
 
 def is_file(path: Path) -> bool:
-    """Say whether a regular file stands there."""
+    """Say whether a regular file is there."""
     return stat.S_ISREG(mode(path))

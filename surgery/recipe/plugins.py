@@ -1,7 +1,7 @@
-"""Plugins and other code that a recipe names: found, asked about, imported.
+"""Plugins and other code of a recipe: lookup, trust checks, import.
 
 A recipe is data until it names Python or a native library. A local file is run only if the caller trusts it; an
-installed package is trusted already, since somebody installed it. Trust is given for one call, or for good in the
+installed package is trusted already, since somebody installed it. Trust is given for one call, or permanently in the
 user's configuration.
 """
 

@@ -1,7 +1,7 @@
-"""A loaded recipe with all that it takes from elsewhere: nested recipes written out, defaults filled in.
+"""A resolved recipe: nested recipes inlined, defaults filled in.
 
 What comes out is a recipe that means the same. Its paths are absolute, so that it may be saved anywhere; where each
-pass comes from stands in comments.
+pass comes from is in comments.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def data(recipe: Recipe) -> dict[str, Any]:
 def text(recipe: Recipe) -> str:
     """Write a recipe as YAML."""
     source = f"From {recipe.path}. " if recipe.path is not None else ""
-    head = f"{source}Nested recipes are written out and defaults filled in; what is not surgery's own says its origin."
+    head = f"{source}Nested recipes are written out and defaults filled in; the origin of external passes is noted."
     return written(_recipe(recipe), head)
 
 

@@ -84,7 +84,7 @@ class RulePass(Pass):
 
     @property
     def origin(self) -> str:
-        """The recipe that the rule stands in."""
+        """The recipe that the rule is in."""
         return self.declared_at.rpartition(":")[0]
 
     @property
@@ -126,7 +126,7 @@ def _conditions(node: Node, draft: Draft) -> tuple[tuple[Scalar, str], ...]:
                 wanted = f"a condition such as 'rank(x) == 4', not {describe(condition)}"
                 draft.problem(condition, f"'where' takes {wanted}; quote what begins with '{{'")
             elif "\n" in condition.text.rstrip("\n"):
-                draft.problem(condition, "a condition stands on one line; write each as an item of a list")
+                draft.problem(condition, "a condition must be on one line; write each as an item of a list")
             else:
                 text = "" if reason is None else draft.read(_Reason, reason, "reason")
                 found += [(condition, text)] if text is not None else []
@@ -166,7 +166,7 @@ class Rule(Section):
     needs: ClassVar = {"match": "rule {} needs 'match'", "emit": "rule {} needs 'emit'"}
 
     match: Annotated[tuple[Annotated[Line, reads(_nodes)], ...], OneOrMore("{} lists no pattern")] = needed(
-        "The pattern to look for, in ONNX text; of several, each is a way to write the same thing."
+        "The pattern to look for, in ONNX text; if there are several, they are alternatives."
     )
     emit: Annotated[Line, reads(_nodes)] = needed("The replacement of a match, in ONNX text.")
     where: Annotated[tuple[_Condition, ...], OneOrMore(), reads(_conditions)] = key(
@@ -210,7 +210,7 @@ def _check_name(draft: Draft, key: Node, name: str) -> None:
         draft.problem(key, str(error))
         return
     if name in WORDS:
-        draft.problem(key, f"{quoted(name)} is a word of steps and no name for a rule")
+        draft.problem(key, f"{quoted(name)} is a keyword of steps and cannot name a rule")
 
 
 def _checked(

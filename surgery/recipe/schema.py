@@ -1,4 +1,4 @@
-"""What a recipe says, as immutable values. Light to import: no YAML, no validation, no pydantic.
+"""Recipes as immutable values. Light to import: no YAML, no validation, no pydantic.
 
 `surgery.recipe.load` builds these from YAML and guarantees what the fields say here; code that builds them itself
 (`surgery run`, tests) gives the same guarantees.
@@ -30,7 +30,7 @@ WORDS = (*KINDS, *STEP_KEYS, "steps")
 UNTIL_STABLE = "until-stable"
 
 OUTPUT_FIELDS = ("stem", "sha256:12")
-"""What may stand in braces in `output`: the model's file name without its suffix, and so many digits of its digest."""
+"""What may be in braces in `output`: the model's file name without its suffix, and so many digits of its digest."""
 OUTPUT_FIELD = r"stem|sha256(:(8|9|[1-5][0-9]|6[0-4]))?"
 
 
@@ -45,10 +45,10 @@ class When:
 
 @dataclass(frozen=True)
 class Expect:
-    """What has to hold of the model after a step, or after the recipe.
+    """What must hold of the model after a step, or after the recipe.
 
     `sites` is for a step only; `speed`, the least speed relative to the original, for a recipe only. `target` names a
-    runtime that has to run all of the model, as `Recipe.target` does.
+    runtime that must run all of the model, as `Recipe.target` does.
     """
 
     ops: Mapping[str, Comparison] = field(default_factory=FrozenDict)
@@ -112,7 +112,7 @@ class Baseline:
 
 @dataclass(frozen=True, kw_only=True)
 class _Placed:
-    """Where a step stands, for messages; two equal steps may stand in different places."""
+    """Where a step stands, for messages; two equal steps may be in different places."""
 
     when: When | None = None
     line: int = field(default=1, compare=False)

@@ -1,4 +1,4 @@
-"""Where recipes come from: the shipped ones and those of installed packages by name, files by path."""
+"""Recipe lookup: shipped ones and those of installed packages by name, files by path."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def _clean(text: str) -> tuple[str, list[tuple[int, int, str]]]:
     mistakes = []
     for found in list(_UNPRINTABLE.finditer(text))[:_SHOWN]:
         before = text[: found.start()]
-        words = f"character U+{ord(found.group()):04X} cannot stand in a recipe; remove it"
+        words = f"character U+{ord(found.group()):04X} is not allowed in a recipe; remove it"
         mistakes.append((before.count("\n") + 1, len(before) - before.rfind("\n"), words))
     return _UNPRINTABLE.sub("\ufffd", text), mistakes
 

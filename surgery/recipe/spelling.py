@@ -1,4 +1,4 @@
-"""Names that were meant."""
+"""Suggestions for misspelt names."""
 
 from __future__ import annotations
 

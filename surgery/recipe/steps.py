@@ -1,4 +1,4 @@
-"""The steps of a recipe in their short and long forms, brought to the long one."""
+"""Normalization of the short forms of steps to the long form."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _one_kind(node: Table, draft: Draft) -> Table:
     others = [(key, name) for key, _ in node.pairs if (name := key_text(key)) in KINDS and name != wanted]
     if others:
         key, other = others[0]
-        draft.problem(key, f"'{other}' cannot stand next to '{wanted}'; a step is one of them")
+        draft.problem(key, f"'{other}' cannot be combined with '{wanted}'; a step is one of them")
         node.pairs = [pair for pair in node.pairs if pair[0] not in [key for key, _ in others]]
     return node
 
@@ -90,18 +90,18 @@ def _from_short(node: Table, draft: Draft) -> Table:
             continue
         if text in STEP_KEYS:
             long = f"write 'pass: {name}' and put its options under 'with'"
-            draft.problem(key, f"'{text}' cannot stand next to {quoted(name)}; {long}")
+            draft.problem(key, f"'{text}' cannot be combined with {quoted(name)}; {long}")
             more.append((text, key, value))
         elif is_null(given):
-            draft.problem(key, f"{quoted(text)} stands next to {quoted(name)}, not in it; indent it further")
+            draft.problem(key, f"{quoted(text)} is at the same level as {quoted(name)}, not in it; indent it further")
             inner.pairs.append((key, value))
         else:
-            draft.problem(key, f"{quoted(text)} cannot stand next to {quoted(name)}; begin each step with '- '")
+            draft.problem(key, f"{quoted(text)} cannot be combined with {quoted(name)}; begin each step with '- '")
     return _table(node, [("pass", at, at), ("with", at, inner), *more])
 
 
 def _table(node: Node, pairs: list[tuple[str, Node, Node]]) -> Table:
-    """Make a mapping in the place of a node."""
+    """Make a mapping in place of a node."""
     table = Table(node.line, node.column, open=node.open)
     table.pairs += [(Scalar(key.line, key.column, name, name), value) for name, key, value in pairs]
     return table

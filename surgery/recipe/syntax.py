@@ -1,4 +1,4 @@
-"""Syntax errors of YAML in our words."""
+"""Messages for YAML syntax errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 # The parser's context and complaint (ruamel.yaml 0.19) -> what to say. The last column chooses the place: where the
 # thing begins that went wrong ("start"), or where the parser noticed ("here").
 _WORDS: tuple[tuple[str, str, str, str], ...] = (
-    (r"", r"character '\\t'", "a tab cannot stand here; use spaces", "here"),
+    (r"", r"character '\\t'", "tabs are not allowed here; use spaces", "here"),
     (r"", r"character '([>|@`%*&!,])'", r"a text that begins with '\1' needs quotes", "here"),
     (r"block scalar", r"", "a text that begins with '>' or '|' needs quotes: \"> 1\"", "start"),
     (r"quoted scalar", r"end of stream|document separator", "this quote is never closed", "start"),
@@ -18,9 +18,9 @@ _WORDS: tuple[tuple[str, str, str, str], ...] = (
     (r"flow sequence", r"", "a list in brackets needs ',' or ']' here", "here"),
     (r"flow mapping", r"", "a mapping in braces needs ',' or '}' here", "here"),
     (r"simple key", r"expected ':'", "a ':' is missing after this key", "start"),
-    (r"", r"mapping values", "a ':' cannot stand here; check the indentation, or quote the text", "here"),
-    (r"", r"sequence entries", "a '-' cannot stand here; put the list on its own lines, indented", "here"),
-    (r"", r"mapping keys", "a '?' cannot stand here; quote the text", "here"),
+    (r"", r"mapping values", "a ':' is not allowed here; check the indentation, or quote the text", "here"),
+    (r"", r"sequence entries", "a '-' is not allowed here; put the list on its own lines, indented", "here"),
+    (r"", r"mapping keys", "a '?' is not allowed here; quote the text", "here"),
     (r"block", r"found '<scalar>'", "the value before this has ended; check the quotes and the indentation", "here"),
     (r"block collection", r"", "this does not line up with the list above; check the indentation", "here"),
     (r"block mapping", r"", "this does not line up with the keys above; check the indentation", "here"),

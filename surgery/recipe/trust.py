@@ -1,4 +1,4 @@
-"""The user's configuration: which local code may be run without being asked about each time.
+"""The user's configuration: local code that may run without a flag.
 
     # ~/.config/surgery/config.yaml
     trust:
@@ -52,7 +52,7 @@ class Trusted:
     where: str
 
     def covers(self, path: Path) -> bool:
-        """Say whether a file or folder is this or stands below it, links followed."""
+        """Say whether a file or folder is this or is below it, links followed."""
         path = path.resolve()
         return path == self.path or self.path in path.parents
 
@@ -131,7 +131,7 @@ def _entry(node: Node, draft: Draft) -> Trusted:
     if not mode(expanded):
         raise ValueError(f"no file or folder {quoted(path)}")
     if sha256 is not None and not is_file(expanded):
-        raise ValueError(f"{quoted(path)} is a folder, and a sha256 is of a file")
+        raise ValueError(f"{quoted(path)} is a folder, but a sha256 needs a file")
     return Trusted(expanded.resolve(), sha256, f"{draft.path}:{node.line}:{node.column}")
 
 

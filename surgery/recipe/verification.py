@@ -149,7 +149,7 @@ _Extent = Annotated[int, Field(ge=1), takes("a whole number or a list of them", 
 
 
 class Inputs(Section):
-    """What to feed the model."""
+    """The inputs of the model."""
 
     makes = InputsSpec
     wanted = "a mapping such as {dims: {batch: 1}}"
@@ -191,7 +191,7 @@ def _library(node: Node, draft: Draft) -> Path:
 
 def _provider(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9]+ExecutionProvider", name):
-        raise ValueError(f"{quoted(name)} is no execution provider such as 'CUDAExecutionProvider'")
+        raise ValueError(f"{quoted(name)} is not an execution provider such as 'CUDAExecutionProvider'")
     return name
 
 
@@ -222,7 +222,7 @@ class Verify(Section):
         tuple[Annotated[str, AfterValidator(_provider), text("the name of a provider")], ...], OneOrMore()
     ] = key(
         "Execution providers of ONNX Runtime that run the original and the result, such as CUDAExecutionProvider, in "
-        "the order of preference; the CPU is last by itself. The tolerance follows the precision that they compute in."
+        "the order of preference; the CPU is always last. The tolerance follows the precision that they compute in."
     )
 
 
@@ -259,7 +259,7 @@ _SETS_OF_DATA = Annotated[tuple[Annotated[Any, reads(_data), pattern(r"\S")], ..
 
 
 class Calibration(Section):
-    """Inputs like those of the model's use, that passes calibrate with."""
+    """Representative inputs for calibration."""
 
     makes: ClassVar[Any] = SampleSpec
     wanted = "a mapping such as {data: calibration.npz}"
@@ -303,7 +303,7 @@ class Metric(Section):
             {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": r"^\s*[0-9.eE+-]+\s*%?\s*$"}]}
         ),
     ] = needed(
-        "How much worse than that of the model before the first lossy pass it may be: a share of it such as `0.5 %`, "
+        "How much worse it may be than that of the model before the first lossy pass: a share such as `0.5 %`, "
         "or a number."
     )
     better: Annotated[Better, Word] = key("Whether a `higher` (the default) or a `lower` value is better.")
@@ -326,12 +326,13 @@ class Accuracy(Calibration):
         reads(_limits),
         WithJsonSchema({"anyOf": [*_ONE_OR_MORE, {"type": "object", "additionalProperties": {"anyOf": _ONE_OR_MORE}}]}),
     ] = key(
-        "The limits that all outputs, or outputs by name, keep against the model before the first lossy pass: "
+        "The limits that all outputs, or outputs by name, must meet, relative to the model before the first lossy "
+        "pass: "
         "`snr >= 30 dB`, `cosine >= 0.999`, `max_rel <= 0.05` (the largest error as a share of the largest magnitude), "
         "`top1 >= 99 %` (the share of places with the same largest element)."
     )
 
-    metric: Metric = key("A metric of your own over all sets under `data`, and how much worse it may become.")
+    metric: Metric = key("A custom metric over all sets under `data`, and its allowed drop.")
 
     def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> AccuracySpec:
         """Make the budget with the inputs that it is measured on."""

@@ -1,4 +1,4 @@
-"""Values -> YAML as a person would write it: mappings on one line where they fit, texts of several lines as blocks."""
+"""Values -> readable YAML: mappings on one line where they fit, texts of several lines as blocks."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _indented(lines: list[str]) -> list[str]:
 
 
 def _needs_lines(value: Any) -> bool:
-    """Return whether something in a value cannot stand between braces and brackets, or should not."""
+    """Return whether something in a value cannot be between braces and brackets, or should not."""
     if isinstance(value, Mapping):
         return STEPS in value or _needs_lines([*value.values()])
     if isinstance(value, list | tuple):

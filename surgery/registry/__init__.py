@@ -1,1 +1,1 @@
-"""Passes: how they are declared, and where they are found."""
+"""Passes: declaring and finding them."""

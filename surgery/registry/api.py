@@ -1,4 +1,4 @@
-"""The APIs that a pass can be written in, told by the annotation of the first parameter of its function."""
+"""The APIs for passes, selected by the annotation of the first parameter of the function."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def api_of(name: str, function: Callable[..., Any]) -> Api:
     found = _APIS.get(_text(annotation, function) if isinstance(annotation, str) else _home(annotation))
     if found is None:
         shown = annotation if isinstance(annotation, str) else getattr(annotation, "__qualname__", annotation)
-        raise UsageError(f"pass '{name}' works on '{shown}', which is no API of a pass", todo=_CHOICES)
+        raise UsageError(f"pass '{name}' works on '{shown}', which is not an API for passes", todo=_CHOICES)
     return found
 
 

@@ -1,4 +1,4 @@
-"""The passes that are known by name: the standard ones, those of installed packages and those of plugins."""
+"""The catalog of passes: the standard ones, those of installed packages and those of plugins."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from surgery.registry.passes import Pass, require_name, suggestion
 
 
 class Catalog:
-    """Passes by name. They are imported when they are first asked for, which declares them.
+    """Passes by name, imported on first use.
 
-    As long as only standard passes can be known, a pass is found by the name of its file, and the others are not
-    imported.
+    While only standard passes are registered, a pass is found by the name of its file, and the others are not imported.
     """
 
     def __init__(self) -> None:
@@ -27,7 +26,7 @@ class Catalog:
         self._is_standard = False  # only standard passes are known, and none is installed
 
     def register(self, new: Pass) -> None:
-        """Make a pass known by its name. UsageError when it is not declared as it must be, or the name is taken."""
+        """Register a pass by its name. UsageError if its declaration is invalid or the name is taken."""
         require_name(new.name)
         unknown = unknown_changes(new.changes)
         if unknown:
@@ -53,7 +52,7 @@ class Catalog:
         return dict(sorted(self._passes.items()))
 
     def find(self, name: str) -> Pass:
-        """Return the pass of that name; UsageError suggests a near one, or says why it cannot be had."""
+        """Return the pass of that name; UsageError suggests a similar one, or explains why it is unavailable."""
         found = self.get(name)
         if found is None:
             near = suggestion(name, self.passes())
@@ -81,7 +80,7 @@ class Catalog:
         return "".join(f"; {broken}" for broken in self._broken)
 
     def warnings(self) -> list[str]:
-        """List, in a line each, what is wrong with installed packages; using one of their passes raises."""
+        """List the problems of installed packages, one per line; using one of their passes raises."""
         return [*map(str, self._broken), *self._clashes.values()]
 
     def load_plugin(self, name: str) -> None:

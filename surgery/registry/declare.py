@@ -1,7 +1,7 @@
 """Decorators that declare passes.
 
-A pass is a function with a decorator. Its keyword-only parameters are its options: at once the keys in a recipe,
-the flags of the command line and the table in the docs.
+A pass is a function with a decorator. Its keyword-only parameters are its options: the keys in recipes, the flags of
+the command line and the table in the docs.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ def graph_pass(
     """Declare a pass that walks the graph itself: `def f(graph: Graph, *, option: int = 1) -> None`.
 
     The annotation of the first parameter picks the API. With `onnx_ir.Model`, `gs.Graph` (onnx-graphsurgeon) or
-    `onnx.ModelProto` in the place of `Graph`, the function gets the whole model, and returns the new one, or None when
-    it changed what it was given.
+    `onnx.ModelProto` instead of `Graph`, the function gets the whole model, and returns a new one, or None if it
+    changed the given one.
 
-    `changes` says what the pass means to change of the signature, see `surgery.promises.Change`; all else must stay.
-    `requires` names the distribution of the tool that it hands the model to, see `surgery.run_tool`.
+    `changes` lists the parts of the signature that the pass changes, see `surgery.promises.Change`; the rest must stay.
+    `requires` names the distribution of the tool that it runs, see `surgery.run_tool`.
     """
 
     def declare(function: F) -> F:
@@ -40,10 +40,10 @@ def pattern_pass(name: str, *, match: str | Iterable[str], parity: Parity = Pari
     """Declare a pass by a pattern: `def f(m: Match, new: Builder, *, option: int = 1) -> Value`.
 
     The function is called once for each match. It checks its conditions with `m.require`, builds with `new`, and
-    returns the value that takes the place of the pattern's output (a tuple when there are several).
+    returns the replacement of the pattern's output (a tuple if there are several).
 
-    `match` may be several patterns, ways to write the same thing. They are tried one after the other over the whole
-    graph, so a longer one goes before a shorter one that it contains.
+    `match` may be several alternative patterns. They are tried in order over the whole graph, so a longer one must come
+    before a shorter one that it contains.
     """
     patterns = (match,) if isinstance(match, str) else tuple(match)
 

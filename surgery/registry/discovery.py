@@ -1,8 +1,8 @@
-"""Where passes come from: the standard ones, installed packages, modules and files that somebody names.
+"""Discovery of passes: the standard ones, installed packages, and named modules and files.
 
-Importing a module is what registers its passes. What an installed package does wrong is noted and never raised: it
-must not keep anybody from using the passes of others. Code of others may crash, hang or leave while it is imported, so
-another process imports it first, within limits, and this one only what has come back there.
+Importing a module registers its passes. Problems of an installed package are recorded and not raised, so that other
+passes remain usable. Third-party code may crash, hang or exit during import, so another process imports it first,
+within limits, and this process only if that succeeded.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ contained: ContextVar[bool] = ContextVar("contained", default=True)
 
 @dataclass(frozen=True)
 class Broken:
-    """An entry point that cannot be loaded: its name, its distribution with version, and what went wrong."""
+    """An entry point that cannot be loaded: its name, its distribution with version, and the problem."""
 
     entry: str
     origin: str

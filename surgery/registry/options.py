@@ -1,4 +1,4 @@
-"""Options of passes: their types, and how values from YAML or the command line become theirs."""
+"""Options of passes: their types, and the conversion of values from YAML or the command line."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ FilePath = Annotated[Path, FileOption()]
 
 
 class Keeping:
-    """Marks the option by which the user of an edit says what it keeps of the results."""
+    """Marks the option by which the user declares that an edit keeps the results."""
 
     type_name = "exact | close | nothing"
 
@@ -60,7 +60,7 @@ class Keeping:
 Keeps = Annotated[Literal["exact", "close", "nothing"], Keeping()]
 """What an edit keeps of the results, which only its user can know: all bits, all but rounding, or nothing.
 
-Verification holds the pass to this in the place of the promise that it declares.
+Verification holds the pass to this in place of the promise that it declares.
 """
 
 
@@ -88,17 +88,17 @@ class Option:
 
     @property
     def required(self) -> bool:
-        """Whether the caller has to give it."""
+        """Whether it is required."""
         return self.default is inspect.Parameter.empty
 
     @property
     def plain_default(self) -> Any:
-        """The default as JSON and YAML can write it: what they have no form for as text, None for a required option."""
+        """The default as a JSON or YAML value: as text if they cannot represent it, None for a required option."""
         return None if self.required else json.loads(json.dumps(self.default, default=str), parse_constant=str)
 
     @property
     def type_name(self) -> str:
-        """How to speak of the type in docs and messages."""
+        """The name of the type in docs and messages."""
         return _type_name(self.annotation)
 
     @property
@@ -113,7 +113,7 @@ class Option:
         return self.validate(self.default)
 
     def validate(self, value: Any) -> Any:
-        """Convert a value from YAML or the command line; ValueError with one line says what is wrong."""
+        """Convert a value from YAML or the command line; ValueError describes the problem in one line."""
         from pydantic import TypeAdapter, ValidationError
 
         # Text comes from the command line and is converted; a number for a bool, from YAML, is a mistake.
@@ -148,7 +148,7 @@ def _type_name(annotation: Any) -> str:
 
 
 def _parts(annotation: Any) -> Iterator[Any]:
-    """Yield a type and, at any depth, what it is made of."""
+    """Yield a type and its nested types."""
     yield annotation
     for part in typing.get_args(annotation):
         yield from _parts(part)

@@ -1,4 +1,4 @@
-"""A pass as it is declared: a function, what it promises, and its options."""
+"""A declared pass: a function, its promise, and its options."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Pass:
     def origin(self) -> str:
         """Where the pass comes from: "surgery", an installed distribution with its version, or the path of a file.
 
-        One that hands the model to a tool comes from that, which may not be installed.
+        A pass that runs a tool comes from that tool, which may not be installed.
         """
         if self.requires:
             return discovery.version(self.requires)
@@ -83,7 +83,7 @@ class Pass:
 
     @cached_property
     def options(self) -> tuple[Option, ...]:
-        """The keyword-only parameters of the function; their text stands in the docstring under "Options:"."""
+        """The keyword-only parameters of the function; their text is in the docstring under "Options:"."""
         hints = _option_types(self.function)
         about = _option_texts(self.function.__doc__ or "")
         return tuple(
@@ -98,7 +98,7 @@ class Pass:
         )
 
     def option_errors(self, given: Mapping[str, Any]) -> dict[str, str]:
-        """Return what is wrong with each given option, by its name; a missing one is listed too."""
+        """Return the problem of each given option, by name, including missing ones."""
         if self.requires and not discovery.is_installed(self.requires):
             what = f"pass '{self.name}' needs {self.requires}, which is not installed; pip install {self.requires}"
             return {"": what}
@@ -132,19 +132,19 @@ class Pass:
         return {name: folder / value if isinstance(value, Path) else value for name, value in bound.items()}
 
     def promise(self, given: Mapping[str, Any]) -> Parity:
-        """What it promises with these options: what the user says by one of the type `Keeps`, else what it declares."""
+        """The promise with these options: that of an option of the type `Keeps`, else the declared one."""
         chosen = (given.get(option.name, option.default) for option in self.options if option.annotation == Keeps)
         promises = (Parity.INTENDED if kept == "nothing" else Parity(kept) for kept in chosen)
         return next(promises, self.parity)
 
     @property
     def is_standard(self) -> bool:
-        """Whether it is made and tested with the engine, and needs no containment."""
+        """Whether it is part of surgery and needs no containment."""
         return self.module.startswith(f"{discovery.STANDARD}.")
 
     @cached_property
     def api(self) -> Api:
-        """What the function works on, by the annotation of its first parameter; UsageError when that is no API."""
+        """The API of the function, by the annotation of its first parameter; UsageError if that is not an API."""
         return "Graph" if self.match else api_of(self.name, self.function)
 
 
@@ -175,7 +175,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def _sections(doc: str) -> dict[str, str]:
-    """Split a docstring at its sections; what stands before them has the empty name."""
+    """Split a docstring at its sections; what is before them has the empty name."""
     parts = re.split(r"^(Options|Example):\n", inspect.cleandoc(doc), flags=re.MULTILINE)
     bodies = [parts[0].strip(), *(inspect.cleandoc("\n" + body) for body in parts[2::2])]
     return dict(zip(["", *parts[1::2]], bodies))

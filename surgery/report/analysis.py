@@ -41,7 +41,7 @@ def _costs(found: Analysis) -> Iterator[tuple[str, str]]:
     if costs.uncounted:
         yield "not counted", ", ".join(f"{count} {op}" for op, count in costs.uncounted.most_common(8))
     if costs.turns:
-        yield "counted once", f"{', '.join(costs.turns[:_MOST])}: how often they run depends on data"
+        yield "counted once", f"{', '.join(costs.turns[:_MOST])}: the number of iterations depends on data"
     unknown = f"; {activations.unknown} values unknown" if activations.unknown else ""
     yield "activations", f"{_amount(activations.peak, 'B')} at most, at {activations.at}{unknown}"
 
@@ -82,7 +82,7 @@ def _dynamic(dims: tuple[Dynamic, ...]) -> Iterator[tuple[str, str]]:
 
 def _gaps(found: Analysis) -> Iterator[tuple[str, str]]:
     if found.gaps is None:
-        yield "ONNX Runtime", "does not tell which operators it runs"
+        yield "ONNX Runtime", "does not list the operators it runs"
     elif not found.gaps:
         yield "ONNX Runtime", "runs every operator on the CPU"
 

@@ -1,4 +1,4 @@
-"""A batch on the terminal: how it gets on, and what came of it."""
+"""A batch on the terminal: progress and results."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class BatchProgress:
         """Say that a model is started again."""
         self._running.pop(name, None)
         self._console.print(
-            f"{name}: the worker was lost: {why}; it is started again in {again:g} s", style="yellow", soft_wrap=True
+            f"{name}: the worker was lost: {why}; retrying in {again:g} s", style="yellow", soft_wrap=True
         )
 
     def account(self) -> str:

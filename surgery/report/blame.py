@@ -1,4 +1,4 @@
-"""What `bisect` found, for the terminal."""
+"""The results of `bisect` on the terminal."""
 
 from __future__ import annotations
 

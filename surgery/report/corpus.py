@@ -54,7 +54,7 @@ def headline(found: CorpusComparison) -> str:
     )
     if not changed:
         return f"no change in {found.after} models; {sums}"
-    return f"{changed} models changed, {worse} of them for the worse, {found.same} are the same; {sums}"
+    return f"{changed} models changed, {worse} of them got worse, {found.same} are the same; {sums}"
 
 
 def value(change: ModelChange, given: Any) -> str:

@@ -1,4 +1,4 @@
-"""What `surgery export` did, stage by stage, as text."""
+"""The stages of `surgery export` as text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ def report(made: Exported, *, every: bool = False) -> RenderableType:
     found = made.final
     if found is not None:
         parts += _decisions(found)
-        parts += [Text(f"left out, as the module refuses it: {one}", style="yellow") for one in found.left_out[:most]]
+        parts += [
+            Text(f"left out, because the module rejects it: {one}", style="yellow") for one in found.left_out[:most]
+        ]
     parts += [Text(f"warning of the exporter: {one}", style="yellow") for one in made.warnings[:most]]
     if most is not None and len(made.warnings) > most:
         parts.append(Text(f"and {len(made.warnings) - most} more warnings (-v lists them)", style="yellow"))
@@ -35,7 +37,7 @@ def _decisions(found: Compared) -> list[RenderableType]:
     shown = [one for one in found.turned if isinstance(one.before, bool) or found.verdict.is_different]
     turned: list[RenderableType] = [Text(f"value-dependent: {one}", style="yellow") for one in shown]
     for one in found.unturned:
-        text = f"value-dependent: {one.place} was {one.value} on all inputs; the other way is not verified"
+        text = f"value-dependent: {one.place} was {one.value} on all inputs; the other branch is not verified"
         turned.append(Text(text, style="yellow"))
     return turned
 
@@ -45,7 +47,7 @@ def conclusion(made: Exported) -> RenderableType:
     found = made.final
     assert found is not None
     if made.cleanup is not None and not made.cleanup.ok:
-        return Text("failed: the recipe that cleans up has failed; --raw leaves it out", style="red")
+        return Text("failed: the cleanup recipe failed; --raw skips it", style="red")
     if found.verdict.is_different:
         return Text(f"different: {found.verdict.message}", style="red")
     if found.verdict.is_unverified:

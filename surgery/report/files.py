@@ -1,4 +1,4 @@
-"""What commands that write several files have to show."""
+"""Reports of commands that write several files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a target does not run of a model, for the terminal."""
+"""The nodes that a target does not run, on the terminal."""
 
 from __future__ import annotations
 

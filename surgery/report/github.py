@@ -22,7 +22,7 @@ def github(outcome: Outcome, root: Root | None = None) -> str:
 
 
 def _annotation(check: Check, root: Root) -> str:
-    """Write one finding; a file that is not in the repository stands in the message instead."""
+    """Write one finding; a file that is not in the repository is in the message instead."""
     properties: dict[str, str] = {}
     message = check.message or check.name
     inside = root.relative(check.path) if check.path else None

@@ -29,11 +29,12 @@ def descent(found: Descent, origin: str | None = None, *, most: int = _FEW) -> R
 def _nothing(found: Descent, origin: str | None) -> str:
     if origin is None:
         return "no node of this model has a lineage: no pass made any, or it was stripped"
-    text = f"nothing here is known to come from '{origin}'"
+    text = f"no node is known to come from '{origin}'"
     if found.cut:
         text += f" ({found.cut} lists of origins are cut short)"
     return (
-        f"{text}: it was dropped, it only computed an operand, or it never was; 'surgery diff' with the original tells"
+        f"{text}: it was removed, it only computed an operand, or it never existed; run 'surgery diff' with the "
+        f"original"
     )
 
 
@@ -62,7 +63,7 @@ def _entries(entries: tuple[Entry, ...], most: int) -> Table:
 
 def _cells(known: Lineage | None, most: int) -> tuple[Text, Text]:
     if known is None:
-        return Text(""), Text("is of the original", style="dim")
+        return Text(""), Text("from the original", style="dim")
     return Text(", ".join(known.passes)), Text(origins(known, most))
 
 

@@ -1,6 +1,6 @@
 """A short summary in Markdown, for pull requests and the job summary of GitHub Actions.
 
-Whatever comes from a model or a message stands in code spans, where neither Markdown nor HTML, links, mentions or
+Whatever comes from a model or a message is in code spans, where neither Markdown nor HTML, links, mentions or
 references to issues mean anything.
 """
 

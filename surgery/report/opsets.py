@@ -31,7 +31,7 @@ def study(found: Study, *, verbose: bool = False) -> RenderableType:
 
 
 def _head(found: Study) -> str:
-    reader = f"ONNX Runtime {found.reader} or newer" if found.reader else "no ONNX Runtime known here reads it"
+    reader = f"ONNX Runtime {found.reader} or newer" if found.reader else "no known release of ONNX Runtime reads it"
     file = f"{found.path.name}: " if found.path is not None else ""
     if found.lowest is None:
         return f"{file}no operator of the default domain; IR version {found.ir_version} ({reader})"

@@ -1,4 +1,4 @@
-"""What a command found, in the form that all formats for other tools are written from.
+"""The outcome of a command, from which all formats for other tools are written.
 
 `surgery.report.outcomes` makes it of the records of a command, and the modules `github`, `junit`, `sarif` and
 `markdown` write it.
@@ -57,7 +57,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a summary; `title` stands above it, and `is_folded` hides it until it is opened."""
+    """A table of a summary; `title` is above it, and `is_folded` hides it until it is opened."""
 
     title: str
     columns: tuple[str, ...]

@@ -138,7 +138,7 @@ def _log_step(record: StepRecord, line: str) -> None:
     for site in record.refused_sites:
         _LOG.warning("%s: %s", record.name, site, extra={"fields": {"step": record.name, **site.to_json()}})
     for declined in facts["declined"]:
-        text = f"left {declined['count']} places alone: {declined['reason']}"
+        text = f"refused {declined['count']} matches: {declined['reason']}"
         _LOG.debug("%s: %s", record.name, text, extra={"fields": {"step": record.name, **declined}})
 
 

@@ -22,7 +22,7 @@ _BASE = "%SRCROOT%"
 def sarif(outcome: Outcome, version: str, root: Root | None = None) -> dict[str, Any]:
     """Return a log with one run, as plain values; `version` is that of this tool."""
     root = root or Root()
-    # An error without a place, which no service can show in a file, stands in the invocation alone.
+    # An error without a place, which no service can show in a file, is in the invocation alone.
     found = [check for check in outcome.notable() if outcome.is_complete or check.path]
     rules = {check.rule: check for check in reversed(found)}
     ids = sorted(rules)

@@ -136,7 +136,8 @@ def _conclusion(account: Result) -> Text:
         return Text("an expectation is not met; no file was written", style="bold red")
     if account.unverifiable:
         advice = (
-            "pass --inputs, --dims or --custom-op-library to make it run, or --unverified accept to take it unverified"
+            "pass --inputs, --dims or --custom-op-library to make it run, or --unverified accept to accept it "
+            "unverified"
         )
         return Text(f"nothing can be verified: {account.unverifiable}; no file was written\n{advice}", style="bold red")
     if not account.ok:
@@ -161,7 +162,7 @@ def _advice(step: StepRecord) -> str:
     """Suggest what to do about a step that ended the run."""
     advice = "--on-failure bisect keeps the correct sites; 'surgery bisect' finds the wrong ones"
     if step.verdict is not None and step.verdict.is_unverified:
-        advice = f"or --unverified accept to take it unverified; {advice}"
+        advice = f"or --unverified accept to accept it unverified; {advice}"
         return f"pass --inputs or --dims to make the change visible, {advice}"
     return advice
 
@@ -184,7 +185,7 @@ def _proof(committed: Sequence[StepRecord], account: Result) -> str:
     if any(step.verdict.details.beyond for step in committed if step.verdict is not None and step.verdict.details):
         beyond = ", or as close to float64 as the original is,"
     if all(step.verdict.message.startswith("the same bytes") for step in committed if step.verdict is not None):
-        return "the same model except for the declared changes; nothing had to run"
+        return "the same model except for the declared changes; nothing was run"
     reference = "the original, or the model after the last of these," if moves else "the original"
     proof = f"{worst} {reference}{beyond} on {runs} input sets after each of {len(compared)} steps"
     regional = sum(1 for step in committed if step.verdict is not None and step.verdict.region is not None)

@@ -58,9 +58,9 @@ def _conclusion(found: Tuned) -> Iterator[Text]:
         yield Text(f"{found.complaint}; no file was written", style="bold red")
         return
     if not found.kept:
-        yield Text("no optional step is shown to be faster; the recipe is left without any", style="bold yellow")
+        yield Text("no optional step is measurably faster; the recipe has none", style="bold yellow")
     if found.result is None:
-        yield Text("no step is left, so that there is no recipe to write", style="bold yellow")
+        yield Text("no step is left, so there is no recipe to write", style="bold yellow")
     elif found.speed is None:
         yield Text("the recipe does not change the model", style="bold yellow")
     else:

@@ -1,4 +1,4 @@
-"""Text of models as every report shows it: what a terminal or a viewer would obey becomes visible.
+"""Text from models in reports: control characters of terminals and viewers are escaped.
 
 Names, metadata, doc strings and what native code says of them may hold escape sequences, or marks that reverse the
 order of letters.

@@ -1,4 +1,4 @@
-"""What `import-weights` found, as text."""
+"""The results of `import-weights` as text."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def report(found: Imported, *, every: bool = False) -> RenderableType:
 def _changes(found: Imported) -> RenderableType:
     plan = found.plan
     table = Table.grid(padding=(0, 2))
-    table.add_row("imported", str(len(plan.assignments)), f"{found.unchanged} of them had these elements already")
+    table.add_row("imported", str(len(plan.assignments)), f"{found.unchanged} of them already had these elements")
     for what, count in sorted(amounts(plan).items()):
         table.add_row(what, str(count), _reasons(found) if what == "transposed" else "")
     for what, names in (("kept", plan.kept), ("ignored", plan.ignored)):
@@ -84,7 +84,7 @@ def _every(found: Imported) -> list[RenderableType]:
 
 def _suggestions(found: Imported) -> RenderableType:
     made = found.suggestions
-    lines = [f"--name '{new}={old}' would bring {count} together" for new, (old, count) in made.prefixes.items()]
+    lines = [f"--name '{new}={old}' would match {count}" for new, (old, count) in made.prefixes.items()]
     if made.single:
         some = _some((f"{new} = {old}" for new, (old, _) in made.single.items()), 3)
         lines.append(f"{len(made.single)} may belong together: {some}; --suggest FILE writes them to a mapping file")
@@ -96,11 +96,11 @@ def conclusion(found: Imported) -> RenderableType:
     plan = found.plan
     count = len(plan.assignments)
     if not count:
-        return Text("nothing imported: no tensor has the name of an initializer", style="red")
+        return Text("nothing imported: no tensor has the same name as an initializer", style="red")
     counts = Counter(one.kind for one in plan.misfits)
     lack = ", ".join(f"{number} {kind}" for kind, number in counts.items())
     if not plan.misfits:
-        return Text(f"ok: {count} initializers imported, nothing is left over", style="green")
+        return Text(f"ok: {count} initializers imported, all tensors used", style="green")
     if found.partial:
         return Text(f"ok: {count} initializers imported; left out, as --partial allows: {lack}", style="green")
     return Text(f"not imported: {lack}; --partial imports the {count} that fit", style="red")

@@ -139,7 +139,7 @@ def _remarks(found: Why) -> Iterator[str]:
     if found.sites or found.near_misses or found.refusals or found.silent or found.remark or found.absent:
         yield ""
     if found.absent:
-        yield f"no pattern can fit whole: the model has no {', no '.join(found.absent)}"
+        yield f"no pattern can match completely: the model has no {', no '.join(found.absent)}"
     if found.looked is not None and not found.at:
         looked = ", ".join(f"{count} {op or 'nodes'}" for op, count in found.looked.items())
         yield f"looked at: {looked or 'no node'}"

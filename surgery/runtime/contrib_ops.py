@@ -1,5 +1,5 @@
 """Operators of ONNX Runtime in numpy, for onnx's reference evaluator: those without a kernel for the CPU, and others
-that stand next to them.
+that are next to them.
 
 Written from docs/ContribOperators.md of ONNX Runtime, in float32 or wider where an input is narrower. Those that have a
 kernel are compared with it in the tests; of the others a verdict says that this evaluator computed them.

@@ -1,4 +1,4 @@
-"""Runs of a model in a worker, as results or as reasons why there are none."""
+"""Runs of a model in a worker, as results or failures."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class Engine:
             what = f"not a library of custom operators that ONNX Runtime can load: {reason}"
             raise UsageError(what, where=self._libraries[path])
         if "provider" in answer:
-            raise UsageError(f"no {answer['provider']}: {answer['reason']}", todo="install the build that has it")
+            raise UsageError(f"no {answer['provider']}: {answer['reason']}", todo="install a build with this provider")
         return Outcome(
             runs=[shorten_native(run) if isinstance(run, str) else run for run in answer.get("runs", [])],
             seconds=answer.get("seconds", []),

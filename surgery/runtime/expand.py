@@ -32,7 +32,7 @@ class Scope(Protocol):
         ...
 
     def dims(self, name: str) -> list[int | None] | None:
-        """Return what is known of the shape of a value."""
+        """Return the known facts about the shape of a value."""
         ...
 
     def read(self, name: str) -> str:

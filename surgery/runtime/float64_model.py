@@ -144,7 +144,7 @@ class _Widening:
     def keep_large(self, name: str, tensor: onnx.TensorProto) -> None:
         """Keep a large tensor of any graph, to stand among those of the main one under another name."""
         if name in self._large:
-            raise UnavailableError(f"two large tensors by the name of '{name}'")
+            raise UnavailableError(f"two large tensors with the name '{name}'")
         kept = deepcopy(tensor)
         kept.name = self._large[name] = self.fresh(name)
         self.stored.append(kept)
@@ -213,7 +213,7 @@ class Scope:
         return self.add(op_type, [source], axes=list(axes))
 
     def dims(self, name: str) -> list[int | None] | None:
-        """Return what is known of the shape of a value."""
+        """Return the known facts about the shape of a value."""
         return self._kind(name).dims
 
     def read(self, name: str) -> str:

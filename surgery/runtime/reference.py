@@ -35,7 +35,7 @@ def run(skeleton: bytes, feeds: list[dict[str, Any]]) -> dict[str, Any]:
     model = onnx.load_model_from_string(skeleton)
     mistaken = next(_mistaken(model), None)
     if mistaken is not None:
-        return {"unsupported": f"the reference evaluator gets {mistaken} wrong"}
+        return {"unsupported": f"the reference evaluator computes {mistaken} incorrectly"}
     if external_bytes(model) > WEIGHTS_LIMIT:
         return {"unsupported": "the weights are too large for the reference evaluator"}
     for tensor in external_tensors(model):
@@ -88,7 +88,7 @@ def _plain(value: Any) -> Any:
 
 
 def external_tensors(message: Any) -> Iterator[onnx.TensorProto]:
-    """Yield each tensor of a model that lies outside it."""
+    """Yield each tensor of a model that is outside it."""
     import onnx
 
     pending = [message]

@@ -79,7 +79,7 @@ def _add_barriers(graph: onnx.GraphProto, narrow: set[str]) -> None:
 def reround(model: onnx.ModelProto, factor: float) -> onnx.ModelProto | None:
     """Round each 16-bit weight of the main graph once more, in place; None for a model that has none.
 
-    What folds a constant into such a weight has to round it too. That moves a result by more than the roundings
+    What folds a constant into such a weight must round it too. That moves a result by more than the roundings
     after the weight do, for it is the same error at each place where the weight is used.
     """
     import onnx.helper

@@ -35,7 +35,7 @@ _UNSUPPORTED = (
     (re.compile(r"Failed to find kernel for ([\w.:]+)\((\d+)\)"), "ONNX Runtime has no kernel for {0}({1})"),
     (
         re.compile(r"([\w.]+:\w+)\(-?\d+\) is not a registered function/op"),
-        "{0} is a custom operator, and no --custom-op-library has it",
+        "{0} is a custom operator that is in no --custom-op-library",
     ),
     (re.compile(r"No Op registered for (\w+) with domain_version of (\d+)"), "ONNX Runtime does not know {0}({1})"),
     (re.compile(r"MLDataType for: (\S+) is not currently registered"), "ONNX Runtime does not support {0}"),
@@ -95,7 +95,7 @@ def run(
     _cached = (skeleton, session) if keep else None
     _spent = None if late else session  # it holds weights
     if _exotic_outputs(session) and any(not _is_numeric(value) for feed in feeds for value in feed.values()):
-        return {"unsupported": "ONNX Runtime does not return such element types when fed strings or sequences"}
+        return {"unsupported": "ONNX Runtime does not return such element types for string or sequence inputs"}
     results: list[dict[str, Value] | str] = []
     seconds: list[float] = []
     for number, feed in enumerate(feeds, 1):
@@ -193,7 +193,7 @@ def _share_arena() -> None:
 def _shrinking() -> onnxruntime.RunOptions:
     """Give the options of a run after which the arena lets go of what is free, for the other workers.
 
-    What it had asked for at once goes at once, and stays while an output of the run lies in it.
+    What it had asked for at once goes at once, and stays while an output of the run is in it.
     """
     import onnxruntime
 

@@ -1,4 +1,4 @@
-"""What a session of ONNX Runtime is made with: libraries of custom operators, and execution providers."""
+"""The setup of ONNX Runtime sessions: libraries of custom operators, and execution providers."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def require_known(providers: Sequence[str]) -> None:
 
 
 def require_started(providers: Sequence[str], session: Any) -> None:
-    """Raise `ProviderError` for a provider that a session was to have and does not: the runtime goes on without it."""
+    """Raise `ProviderError` for a requested provider that a session lacks: the runtime continues without it."""
     started = session.get_providers()
     for name in providers:
         if name not in started:
-            raise ProviderError(name, "it does not start, and ONNX Runtime would go on without it")
+            raise ProviderError(name, "it does not start, and ONNX Runtime would continue without it")

@@ -152,7 +152,7 @@ def _as_standard(op: str, context: Context, node: ir.Node) -> None:
 
 def _quantized_pool(context: Context, node: ir.Node) -> None:
     if _integer(node, "channels_last"):
-        raise ValueError("the rule of AveragePool wants channels first")
+        raise ValueError("the rule of AveragePool requires channels first")
     _as_standard("AveragePool", context, node)
 
 

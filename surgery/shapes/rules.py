@@ -183,7 +183,7 @@ def _constant_of_shape(context: Context, node: ir.Node) -> None:
 
 
 def _if(context: Context, node: ir.Node) -> None:
-    """When nothing is known of one branch, nothing is known of the result."""
+    """When nothing is known of one branch, nothing is known about the result."""
     branches = [node.attributes[name].as_graph() for name in ("then_branch", "else_branch")]
     for index, value in enumerate(node.outputs):
         if any(branch.outputs[index].shape is None for branch in branches):

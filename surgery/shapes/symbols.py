@@ -68,7 +68,7 @@ def parse(text: str) -> Any:
     if "**" in text:
         powers = [found[1] for found in _POWER.finditer(text)]
         if not all(power.isdigit() for power in powers) or math.prod(map(int, powers)) > _MOST_POWERS:
-            raise ValueError(f"the powers in '{text}' are too much")
+            raise ValueError(f"the powers in '{text}' are too large")
     return ir.SymbolicDim(_LEADING_MINUS.sub(r"\g<1>0-", text))._expr
 
 

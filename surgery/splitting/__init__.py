@@ -1,1 +1,1 @@
-"""Split a model into files that run one after the other, verified against the whole before anything is written."""
+"""Split a model into files that run in sequence, verified against the whole before anything is written."""

@@ -1,4 +1,4 @@
-"""Pieces of a model: which node goes into which, what each takes and gives, each as a model of its own.
+"""The pieces of a model: their nodes, inputs and outputs, each as a separate model.
 
 A cut is a set of tensors of the main graph. What the tensors of the first cut are computed by is the first piece, what
 those of the second are computed by besides is the second, and what is left of the way to the outputs is the last. So
@@ -53,7 +53,7 @@ class Source:
         return [name for number in sorted(numbers) for name in self.flow.makes(number)]
 
     def groups(self, cuts: Iterable[Cut]) -> list[set[int]]:
-        """Return which nodes, by number, go into which piece; cuts are ordered by what lies above them."""
+        """Return which nodes, by number, go into which piece; cuts are ordered by what is above them."""
         flow, taken, found = self.flow, set(self.constants), []
         above = sorted((flow.above(cut) for cut in cuts), key=len)
         for numbers in (*above, flow.above(flow.outputs)):
@@ -76,7 +76,7 @@ def pieces(source: Source, cuts: Sequence[Cut], types: Types) -> list[Piece]:
         made, last = source.made(group), group is groups[-1]
         inner = set(made)
         elsewhere = asked.union(*(names for index, names in enumerate(reads) if index != place))
-        # What is an output of the model as it stands, an input or a constant, is one of the last piece.
+        # What is an output of the model as is, an input or a constant, is one of the last piece.
         of_model = [name for name in outputs if name in inner or (last and name not in source.flow.producers)]
         of_model += [name for name in outputs if last and name in source.fixed and name not in of_model]
         crossing = [name for name in made if name in elsewhere and name not in outputs]

@@ -1,4 +1,4 @@
-"""Where to cut: at tensors that the user names, or where the parts are alike and little crosses."""
+"""Where to cut: at given tensors, or where the parts are balanced and few bytes cross."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def _fitting(source: Source, text: str, known: Sequence[str]) -> list[str]:
     if text in source.flow:
         kind = "a constant" if text in source.fixed else "an input of the model"
         raise UsageError(
-            f"'{text}' is {kind}: nothing is computed before it", todo="name a tensor that a node produces"
+            f"'{text}' is {kind}: no node is computed before it", todo="name a tensor that a node produces"
         )
     raise UsageError(
-        f"no node of the main graph makes a tensor '{text}'",
+        f"no node of the main graph produces a tensor '{text}'",
         todo=did_you_mean(text, known) or "see 'surgery inspect'",
     )
 
@@ -62,7 +62,7 @@ def balanced_cuts(
     sizes = _sizes(source, balance)
     total, places = sizes[-1], [place for place, names in enumerate(crossings) if names]
     if len(places) < parts - 1:
-        raise UsageError(f"the model cannot be cut into {parts} parts: there are {len(places)} places to cut at")
+        raise UsageError(f"the model cannot be cut into {parts} parts: there are only {len(places)} places to cut at")
     cuts: list[Cut] = []
     slack = _SLACK * total / parts
     for part in range(1, parts):

@@ -1,4 +1,4 @@
-"""Pieces verified: run one after the other, each in sessions of its own, they give what the whole model gives."""
+"""Verification of pieces: run in sequence, in separate sessions, they must give the results of the whole model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Split a model into files that run one after the other, verified against the whole before anything is written."""
+"""Split a model into files that run in sequence, verified against the whole before anything is written."""
 
 from __future__ import annotations
 

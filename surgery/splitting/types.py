@@ -1,4 +1,4 @@
-"""What is known of tensors that cross a cut, to be declared as inputs and outputs of pieces."""
+"""Types and shapes of tensors that cross a cut, to be declared as inputs and outputs of pieces."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Types:
         kind, dims = value.type, self._dims(value)
         if kind is None:
             raise UsageError(
-                f"tensor '{name}' would cross from one piece to the next, and its type is not known",
+                f"tensor '{name}' would cross from one piece to the next, but its type is unknown",
                 todo="cut elsewhere, or declare it in the model",
             )
         declared = ir.Value(name=name, type=kind, shape=None if dims is None else ir.Shape(dims))

@@ -1,4 +1,4 @@
-"""Write pieces: all of them complete next to their places first, then put in place, and the plan last."""
+"""Write pieces: first all complete under temporary names, then renamed into place, the list of pieces last."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_folder(
 ) -> None:
     """Raise OutputError when pieces cannot be written there, before there is anything to write.
 
-    The folder may be missing, its parent may not. Files that the input itself lies in are never replaced.
+    The folder may be missing, its parent may not. Files that the input itself is in are never replaced.
     """
     if not os.path.lexists(folder):
         storage.check_target(folder)

@@ -1,4 +1,4 @@
-"""Make a model importable for onnx_ir, whatever it holds.
+"""Make any model importable for onnx_ir.
 
 `onnx_ir.serde` raises on maps, sparse tensors and strings that are not UTF-8, reads attributes without a type
 as nothing, and does not know sparse initializers. Such parts are replaced before the import, in a copy, and

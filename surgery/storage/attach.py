@@ -1,4 +1,4 @@
-"""Attach residue: find what the IR lost of a model, and keep it with the objects that it belongs to."""
+"""Attach residue: find the parts of a model that the IR lost, and keep them with their objects."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a model may be: the sizes that the rest can cope with, and tensors that are what they say.
+"""Bounds on models: sizes that the rest can handle, and consistent tensors.
 
-A file of a few hundred bytes can ask for gigabytes or for hours. Whoever reads one hears so in one line.
+A file of a few hundred bytes can ask for gigabytes or for hours. Such files are refused with one line.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ def fault(model: ModelProto, size: int) -> tuple[str, str] | None:
         count = _called(model)
     if count > MOST_NODES:
         where = ", with each function where it is called" if model.functions else ""
-        return f"it has {_many(count)} nodes{where}, and {MOST_NODES:,} are the most", "take it apart first"
+        return f"it has {_many(count)} nodes{where}, but at most {MOST_NODES:,} are allowed", "split it first"
     if size > _UNHURRIED:
         for kind, name in _names(model.graph.node):
             if len(name) > LONGEST_NAME:
-                return f"the name of a {kind} has {len(name):,} characters: '{name[:20]}...'", "give it a short one"
+                return f"the name of a {kind} has {len(name):,} characters: '{name[:20]}...'", "give it a shorter name"
     for value in (*model.graph.input, *model.graph.output):
         kind = value.type.tensor_type.elem_type
         if kind and kind not in _TYPES:
-            return f"'{value.name}' has the element type {kind}, which ONNX does not have", "write it with a known type"
+            return f"'{value.name}' has the unknown element type {kind}", "write it with a known type"
     for tensor in all_tensors(model):
         problem = _of_tensor(tensor)
         if problem:
@@ -103,7 +103,7 @@ def _of_tensor(tensor: TensorProto) -> str:
     """Return why a tensor is not what its type and dims say; empty when it is. Data elsewhere was looked at already."""
     kind = tensor.data_type
     if kind not in _TYPES:
-        return f"has the element type {kind}, which ONNX does not have"
+        return f"has the unknown element type {kind}"
     if any(dim < 0 for dim in tensor.dims):
         return f"has the dims {list(tensor.dims)}"
     if is_external(tensor):
@@ -111,12 +111,12 @@ def _of_tensor(tensor: TensorProto) -> str:
     if tensor.HasField("raw_data"):
         size = payload_size(kind, tensor.dims)
         if size is not None and kind != STRING and len(tensor.raw_data) != size:
-            return f"has {len(tensor.raw_data):,} bytes, and its type and dims need {_many(size)}"
+            return f"has {len(tensor.raw_data):,} bytes, but its type and dims need {_many(size)}"
         return ""
     held = tensor.string_data if kind == STRING else getattr(tensor, _field(kind), None)
     elements = math.prod(tensor.dims)
     if held is not None and len(held) != elements:
-        return f"has {len(held):,} elements, and its dims need {_many(elements)}"
+        return f"has {len(held):,} elements, but its dims need {_many(elements)}"
     return ""
 
 

@@ -44,7 +44,7 @@ def _read_one(path: Path, weights: Weights, key: str | None) -> Checkpoint:
     if path.suffix in torch_files.SUFFIXES:
         return torch_files.read(path, weights, key)
     if key is not None:
-        raise UsageError(f"'{path.name}' is no PyTorch checkpoint, and has no key '{key}'", todo="leave out the key")
+        raise UsageError(f"'{path.name}' is not a PyTorch checkpoint and has no key '{key}'", todo="omit the key")
     for suffix, read in _READERS.items():
         if path.suffix == suffix:
             return read(path, weights)
@@ -71,7 +71,7 @@ def write_checkpoint(
     if path.suffix == ".safetensors":
         return safetensors.write(path, tensors, weights, shard_size=shard_size, force=force)
     if path.suffix != ".npz":
-        raise UsageError(f"'{path.name}' names no format", todo=f"use the suffix {' or '.join(FORMATS)}")
+        raise UsageError(f"'{path.name}' does not determine a format", todo=f"use the suffix {' or '.join(FORMATS)}")
     if shard_size is not None:
-        raise UsageError("npz files have no shards", todo="use .safetensors")
+        raise UsageError("npz files cannot be sharded", todo="use .safetensors")
     return npz.write(path, tensors, weights, force=force)

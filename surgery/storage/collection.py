@@ -1,4 +1,4 @@
-"""A pause of Python's garbage collection, for what makes many objects that stay."""
+"""A pause of Python's garbage collection, for code that creates many long-lived objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The constants that nodes hold."""
+"""The constants of nodes."""
 
 from __future__ import annotations
 

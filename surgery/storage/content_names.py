@@ -1,6 +1,6 @@
 """Files named by their content: `{sha256:12}` in a name stands for so many digits of the digest of what is written.
 
-The digest of a model in one file is that of the file, as `sha256sum` has it. Where weights lie in other files, whose
+The digest of a model in one file is that of the file, as `sha256sum` has it. Where weights are in other files, whose
 names the model holds, it is that of the model as it is with the data called `data`, `data_1`, ..., and of these files
 after it. So the same content has the same name, wherever it is written.
 """
@@ -36,13 +36,13 @@ def is_by_content(path: Path) -> bool:
     """Return whether a file is to be named by its content. Raises UsageError for a field that is wrong."""
     if _FIELD.search(str(path.parent)):
         raise UsageError(
-            f"'{path}': a folder cannot be named by content", todo="use {sha256:12} in the name of the file"
+            f"'{path}': a folder name cannot contain a digest", todo="use {sha256:12} in the name of the file"
         )
     found = list(_FIELD.finditer(path.name))
     for field in found:
         if not FEWEST_DIGITS <= _digits(field) <= MOST_DIGITS:
             raise UsageError(
-                f"'{field[0]}' in '{path.name}' is not of {FEWEST_DIGITS} to {MOST_DIGITS} digits",
+                f"'{field[0]}' in '{path.name}' does not have {FEWEST_DIGITS} to {MOST_DIGITS} digits",
                 todo="use {sha256:12}",
             )
     return bool(found)

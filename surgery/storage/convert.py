@@ -1,4 +1,4 @@
-"""From skeletons to `onnx_ir.Model` and back, without loss and without touching a weight."""
+"""Lossless conversion between skeletons and `onnx_ir.Model`, without reading weights."""
 
 from __future__ import annotations
 

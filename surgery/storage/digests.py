@@ -65,7 +65,7 @@ def _digest(view: memoryview) -> str:
 
 
 def _raw(tensor: onnx.TensorProto) -> bytes:
-    """Return the elements of a tensor that lies in its message."""
+    """Return the elements of a tensor that is in its message."""
     if tensor.data_type == STRING or tensor.HasField("raw_data"):
         return bytes_of(tensor)
     from onnx_ir import serde

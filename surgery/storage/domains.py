@@ -1,4 +1,4 @@
-"""`ai.onnx` as what it is: the other name of the default domain, which has none.
+"""`ai.onnx` as an alias of the default domain.
 
 The specification knows both, and so does ONNX Runtime; onnx's checker, its inference and onnx-ir know the empty one.
 """

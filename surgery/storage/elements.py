@@ -1,4 +1,4 @@
-"""The elements of tensors, compared without reading a large one as a whole: what lies in a file stays mapped."""
+"""Comparison of tensor elements without loading large tensors: files stay mapped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PIECE: Final = 1 << 20
 
 
 def bytes_of(tensor: onnx.TensorProto) -> bytes:
-    """Return the elements of a tensor that lies in its message, as bytes that only equal elements have."""
+    """Return the elements of a tensor that is in its message, as bytes that only equal elements have."""
     if tensor.data_type == STRING:
         return b"".join(b"%d:%b" % (len(text), text) for text in tensor.string_data)
     if tensor.HasField("raw_data"):

@@ -1,4 +1,4 @@
-"""Turn an `onnx_ir.Model` into a skeleton, with everything put back that the IR could not hold.
+"""Turn an `onnx_ir.Model` into a skeleton, and restore everything that the IR could not represent.
 
 `onnx_ir.serde` is not used for the structure: it gives every initializer a value info, sorts metadata, drops
 trailing outputs without a name, doubles the metadata of tensors, logs to stderr, and raises on sparse

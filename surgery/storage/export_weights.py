@@ -1,4 +1,4 @@
-"""The weights of a model as a file of tensors: safetensors, in shards if they are many, or npz; none is in memory."""
+"""The weights of a model as a file of tensors: safetensors, optionally sharded, or npz, without loading them."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def export_weights(
     for tensor in tensors:
         if tensor.name in found:
             raise UsageError(
-                f"two initializers, of different subgraphs, are called '{tensor.name}'",
-                todo="leave them out with --names",
+                f"two initializers of different subgraphs have the name '{tensor.name}'",
+                todo="exclude them with --names",
             )
         found[tensor.name] = _named(tensor)
     files = storage.write_checkpoint(
@@ -72,7 +72,7 @@ def _picked(tensors: list[onnx.TensorProto], names: Sequence[str]) -> list[onnx.
     for text in names:
         if not any(Globs((text,)).fit(tensor.name) for tensor in tensors):
             hint = did_you_mean(text, (tensor.name for tensor in tensors))
-            raise UsageError(f"no initializer is called '{text}'", todo=hint or None)
+            raise UsageError(f"no initializer has the name '{text}'", todo=hint or None)
     globs = Globs(tuple(names))
     return [tensor for tensor in tensors if not names or globs.fit(tensor.name)]
 

@@ -1,4 +1,4 @@
-"""Write files so that a reader finds the old one or the new one, and never half of one."""
+"""Atomic writing of files: a reader finds the old one or the new one, never a partial one."""
 
 from __future__ import annotations
 

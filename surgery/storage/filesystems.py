@@ -24,13 +24,13 @@ def opened(url: str, doing: str = "read", *, output: bool = False) -> tuple[Abst
     if name not in available_protocols():
         known = ", ".join(sorted({"s3", "gs", "az", "http", "https", "hf", "zip", "memory", "file"}))
         raise UsageError(
-            f"there is no protocol '{name}'", where=shown(url), todo=f"use one that fsspec has, such as {known}"
+            f"unknown protocol '{name}'", where=shown(url), todo=f"use one that fsspec has, such as {known}"
         )
     with reported(url, doing, output=output):
         try:
             found: tuple[Any, str] = url_to_fs(url)
         except ValueError as error:
-            raise UsageError(f"this is no valid URL: {scrubbed(str(error))}", where=shown(url)) from error
+            raise UsageError(f"this is not a valid URL: {scrubbed(str(error))}", where=shown(url)) from error
         _require_package(name, url)
         return found
 

@@ -1,4 +1,4 @@
-"""What a file is that is not an ONNX model: by its first bytes, then by its name, with what to do about it."""
+"""Recognize files that are not ONNX models, by their first bytes, then by name, with a remedy."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ _KERAS: Final = Foreign("a Keras model", "load it in Keras 3 and call model.expo
 _HDF5: Final = Foreign(
     "an HDF5 file, perhaps a Keras model", "load it in Keras 3 and call model.export('model.onnx', format='onnx')"
 )
-_CHECKPOINT: Final = Foreign("a PyTorch checkpoint, which holds weights and no graph", _TORCH)
+_CHECKPOINT: Final = Foreign("a PyTorch checkpoint, which contains weights, not a graph", _TORCH)
 _SCRIPT: Final = Foreign("a TorchScript program", _TORCH)
 _EXPORTED: Final = Foreign(
     "an exported program of PyTorch", "export torch.export.load(FILE) with torch.onnx.export(program, dynamo=True)"
 )
 _PICKLE: Final = Foreign("a Python pickle, perhaps a PyTorch checkpoint or a scikit-learn model", "export it to ONNX")
-_WEIGHTS: Final = "export the model that it belongs to; 'surgery passes import-weights' shows how to put them into one"
-_SAFETENSORS: Final = Foreign("a safetensors file, which holds weights and no graph", _WEIGHTS)
-_GGUF: Final = Foreign("a GGUF file, which holds weights and no graph", "export the original model to ONNX")
+_WEIGHTS: Final = "export the model that it belongs to; 'surgery passes import-weights' shows how to import them"
+_SAFETENSORS: Final = Foreign("a safetensors file, which contains weights, not a graph", _WEIGHTS)
+_GGUF: Final = Foreign("a GGUF file, which contains weights, not a graph", "export the original model to ONNX")
 _OPENVINO: Final = Foreign("an OpenVINO model", "export the model it was converted from to ONNX")
 _TENSORRT: Final = Foreign("a TensorRT engine, which is compiled for one GPU", "give the .onnx file it was built from")
 _PMML: Final = Foreign("a PMML model", "export the model it was made from, with skl2onnx or onnxmltools")
 _POINTER: Final = Foreign("a git-lfs pointer, not the model itself", "run 'git lfs pull'")
 _PAGE: Final = Foreign(
-    "an HTML page, not a model", "use the link that downloads the file: with /resolve/ or /raw/ in place of /blob/"
+    "an HTML page, not a model", "use the link that downloads the file: with /resolve/ or /raw/ instead of /blob/"
 )
 _NUMPY: Final = Foreign("a file of NumPy arrays", "name a .onnx file")
 _ORT_OUTPUT: Final = (
@@ -107,7 +107,7 @@ def _archive(path: Path, head: bytes) -> Foreign | None:
     for mark, (name, unpack) in _PACKED.items():
         if head.startswith(mark):
             todo = f"unpack it first, with '{unpack} {path.name}', or 'tar -xf {path.name}' if it is a tar"
-            return Foreign(f"a file that {name} has packed", todo)
+            return Foreign(f"a file compressed by {name}", todo)
     if head[257:262] == b"ustar":
         return Foreign(f"a tar archive{_inside(_tar_names(path))}", f"unpack it first, with 'tar -xf {path.name}'")
     return None
@@ -118,7 +118,7 @@ def _zipped(path: Path) -> Foreign:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
     except (OSError, zipfile.BadZipFile):
-        return Foreign("a zip archive that is cut short or damaged", _AGAIN)
+        return Foreign("a zip archive that is truncated or damaged", _AGAIN)
     inner = {name.partition("/")[2] or name for name in names}
     tests: tuple[tuple[Callable[[str], bool], Foreign], ...] = (
         (lambda name: name == "config.json" and "model.weights.h5" in inner, _KERAS),
@@ -196,7 +196,7 @@ def _braces(path: Path, start: str) -> Foreign:
     if '"irVersion"' in start or '"ir_version"' in start:
         return Foreign("an ONNX model as JSON, not a binary one", "give the file the extension .json or .onnxjson")
     if '"weight_map"' in start:
-        return Foreign("the index of a sharded checkpoint, which holds no graph", "export its model to ONNX")
+        return Foreign("the index of a sharded checkpoint, which contains no graph", "export its model to ONNX")
     if '"modelTopology"' in start:
         return Foreign("a TensorFlow.js model", "export the model it was converted from to ONNX")
     try:
@@ -204,7 +204,7 @@ def _braces(path: Path, start: str) -> Foreign:
         whole = True
     except ValueError:
         whole = len(start) >= HEAD // 2
-    return Foreign(f"a JSON file{'' if whole else ' that is cut short'}, not an ONNX model", "name a .onnx file")
+    return Foreign(f"a JSON file{'' if whole else ' that is truncated'}, not an ONNX model", "name a .onnx file")
 
 
 _EXTENSIONS: Final = {
@@ -222,11 +222,11 @@ _EXTENSIONS: Final = {
     ".pdmodel": messages.PADDLE,
     ".pdiparams": messages.PADDLE,
     ".bin": Foreign("a binary file, perhaps weights of OpenVINO or PyTorch", "name a .onnx file"),
-    ".pb": Foreign("a protobuf message, and no ONNX model; perhaps of TensorFlow", messages.FROZEN.todo),
+    ".pb": Foreign("a protobuf message, but not an ONNX model; perhaps of TensorFlow", messages.FROZEN.todo),
 }
 
 
 def _by_name(path: Path) -> Foreign | None:
     """Go by the extension, where the content says nothing."""
     found = _EXTENSIONS.get(path.suffix.lower())
-    return None if found is None else Foreign(f"not an ONNX model, but by its name {found.what}", found.todo)
+    return None if found is None else Foreign(f"not an ONNX model, but, judging by its name, {found.what}", found.todo)

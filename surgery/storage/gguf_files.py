@@ -1,6 +1,6 @@
 """The GGUF format of llama.cpp, read with its own package. Quantized tensors become float32 as that package does it.
 
-https://github.com/ggml-org/ggml/blob/master/docs/gguf.md: dims stand there from the innermost one outwards, so that
+https://github.com/ggml-org/ggml/blob/master/docs/gguf.md: dims are there from the innermost one outwards, so that
 they are turned round here; the elements lie as in ONNX.
 """
 
@@ -46,12 +46,12 @@ def read(path: Path, weights: Weights) -> Checkpoint:
     try:
         source = weights.referable(weights.open(path))
         if bytes(source.view(0, min(4, source.size))) != b"GGUF":
-            raise broken(path, "this is no GGUF file")
+            raise broken(path, "this is not a GGUF file")
         reader = GGUFReader(path)
     except OSError as error:
         raise ModelFileError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
     except (ValueError, LookupError, TypeError, OverflowError, MemoryError) as error:
-        raise broken(path, f"it is cut short or damaged ({' '.join(str(error).split())[:120]})") from error
+        raise broken(path, f"it is truncated or damaged ({' '.join(str(error).split())[:120]})") from error
     entries = {}
     for tensor in reader.tensors:
         if tensor.name in entries:
@@ -65,12 +65,12 @@ def _entry(path: Path, tensor: ReaderTensor, source: Source, weights: Weights) -
     kind = tensor.tensor_type.name
     there = Reference(source.location, int(tensor.data_offset), int(tensor.n_bytes))
     if there.offset + there.length > source.size:
-        raise broken(path, f"'{tensor.name}' lies outside of the file")
+        raise broken(path, f"'{tensor.name}' is outside of the file")
     dtype = _PLAIN.get(kind)
     if dtype is None:
         return Entry(_Type.FLOAT, dims, _dequantized(path, tensor, dims, weights))
     if there.length != math.prod(dims) * (dtype.bitwidth // 8):
-        raise broken(path, f"'{tensor.name}' has {there.length:,} bytes, which its type and dims do not need")
+        raise broken(path, f"'{tensor.name}' has {there.length:,} bytes, which does not fit its type and dims")
     if there.offset % (dtype.bitwidth // 8):
         return Entry(dtype, dims, lambda: weights.spill(weights.view(there)))
     return Entry(dtype, dims, lambda: there)
@@ -82,7 +82,9 @@ def _dequantized(path: Path, tensor: ReaderTensor, dims: tuple[int, ...], weight
     def place() -> Reference:
         reference = weights.spill(_rows(path, tensor))
         if reference.length != math.prod(dims) * 4:
-            raise broken(path, f"'{tensor.name}' has {reference.length:,} bytes of elements, not what its dims need")
+            raise broken(
+                path, f"'{tensor.name}' has {reference.length:,} bytes of elements, which does not fit its dims"
+            )
         return reference
 
     return place
@@ -102,5 +104,5 @@ def _rows(path: Path, tensor: ReaderTensor) -> Iterator[np.ndarray[Any, Any]]:
             raise ModelFileError(
                 f"'{tensor.name}' is {kind}, which the package gguf does not convert",
                 where=str(path),
-                todo="quantize it in another way, or to F16",
+                todo="use another quantization, or F16",
             ) from error

@@ -1,4 +1,4 @@
-"""Names as users give them: whole, or as globs; and the nearest known ones where nothing has such a name.
+"""Names given by users: exact or as globs, with suggestions for unknown ones.
 
 In a glob `*` stands for any letters, slashes too, and `?` for one. Brackets stand for themselves, for names such as
 `model[0]/Relu` are common.

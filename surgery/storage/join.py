@@ -1,4 +1,4 @@
-"""Join a skeleton and its weights on the wire: plan what the bytes of the model file are, without reading them."""
+"""Join a skeleton and its weights on the wire: plan the bytes of the model file without reading them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class DataFile:
         return Reference(self.name, self.parts[reference], reference.length)
 
     def lies_in(self, path: Path, weights: Weights) -> bool:
-        """Return whether the file at this path is the planned one already: each range lies where it should."""
+        """Return whether the file at this path is the planned one already: each range is where it should."""
         location = str(path).lstrip("/")
         if not weights.uses(path) or path.stat().st_size != self.end or weights.source(location).changed():
             return False
@@ -49,7 +49,7 @@ class DataFile:
 class DataFiles:
     """The plan of all external data: one file, or several of `shard_size` bytes at most, named by their number from 0.
 
-    A tensor above that has a file of its own.
+    A tensor above that has a separate file.
     """
 
     def __init__(self, names: Callable[[int], str], shard_size: int | None = None, alignment: int = 1) -> None:
@@ -74,7 +74,7 @@ class DataFiles:
 class Joiner(Rewriter):
     """Put the data of external tensors back, into their message or into data files.
 
-    `outside` decides for each tensor that may lie outside the model file whether it does.
+    `outside` decides for each tensor that may be outside the model file whether it does.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""What a killed process left is recognized, and removed by whoever writes there next.
+"""Recognize temporary files of killed processes, and remove them on the next write.
 
-Whatever stands under a passing name is locked by the process that writes it. The kernel lets go of a lock when the
+Whatever is under a passing name is locked by the process that writes it. The kernel lets go of a lock when the
 process ends, however it ends. So a passing name whose lock is free is a leftover, and one whose lock is held belongs
 to somebody at work. A lock is taken right after the file is made: who finds the file in between takes the lock first,
 removes the file, and its maker sees that and makes another one. Where a file system has no locks, nothing is removed.
@@ -38,7 +38,7 @@ Stamp = list[int]
 
 
 _begun: Final[dict[Path, int]] = {}
-"""What may stand under a passing name, with the process that began it."""
+"""What may be under a passing name, with the process that began it."""
 
 
 def begin(path: Path) -> Path:
@@ -63,7 +63,7 @@ def _remove_begun() -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove what stands under a passing name, of what kind it may be."""
+    """Remove what is under a passing name, of what kind it may be."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
         return

@@ -1,4 +1,4 @@
-"""Read a model, whatever its file is: protobuf, text, JSON or the ORT format, on disk or at a URL."""
+"""Read a model in any supported format: protobuf, text, JSON or the ORT format, on disk or at a URL."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def fetched(url: str, copies: staging.Staging) -> Path:
 
 
 def _fetch_data(path: Path, url: str) -> None:
-    """Copy the external data of a model next to it, as far as it is to lie there; whoever loads it names the rest."""
+    """Copy the external data of a model next to it, as far as it is to be there; whoever loads it names the rest."""
     for location in external_locations(path):
         parts = Path(location).parts
         if parts and not Path(location).is_absolute() and ".." not in parts and "\0" not in location:
@@ -113,7 +113,7 @@ def require_whole(path: Path, what: str) -> None:
     found = external_locations(path)
     if found:
         raise ModelFileError(
-            f"its weights are external, in '{found[0]}', which {what} does not bring",
+            f"its weights are external, in '{found[0]}', which {what} does not include",
             where=what,
             todo="name the file instead, or make it one file with 'surgery embed'",
         )

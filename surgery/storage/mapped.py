@@ -1,4 +1,4 @@
-"""Tensors of the IR whose data lies in files or in sparse form."""
+"""Tensors of the IR whose data is in files or in sparse form."""
 
 from __future__ import annotations
 

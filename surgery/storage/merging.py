@@ -1,4 +1,4 @@
-"""A three-way merge of messages: what somebody changed goes into the original, whatever they cannot hold stays.
+"""A three-way merge of messages: apply the changes of another form, and keep fields that it cannot represent.
 
 Whoever edits a model in a form of their own (onnx-ir, onnx-graphsurgeon, a tool) loses what that form has no place
 for. The *plain* message is what their form makes of the original when nothing was changed. A field that differs
@@ -46,7 +46,7 @@ def assign(field: Any, items: Iterable[Any]) -> None:
 
 
 def ordered(entries: Sequence[M], order: Mapping[str, int], name: str) -> Iterable[M]:
-    """Sort entries as they stood in the original; new ones come last."""
+    """Sort entries as they were in the original; new ones come last."""
     if not order:
         return entries
     last = len(order)

@@ -24,9 +24,7 @@ FROZEN: Final = Foreign(
     "a TensorFlow GraphDef",
     f"convert it with '{TF2ONNX} --graphdef MODEL --inputs x:0 --outputs y:0 --output model.onnx'",
 )
-COREML: Final = Foreign(
-    "a Core ML model", "there is no converter back that keeps all; export the original model to ONNX"
-)
+COREML: Final = Foreign("a Core ML model", "no converter back is lossless; export the original model to ONNX")
 PADDLE: Final = Foreign("a PaddlePaddle model", "convert its folder with 'paddle2onnx --model_dir FOLDER'")
 TENSOR: Final = Foreign("an ONNX tensor, not an ONNX model", "name the model; pass test inputs with --inputs")
 

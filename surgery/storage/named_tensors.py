@@ -1,4 +1,4 @@
-"""What all files of tensors have in common: tensors by name, and where their bytes lie."""
+"""The common interface of tensor files: tensors by name, and the location of their bytes."""
 
 from __future__ import annotations
 

@@ -27,10 +27,10 @@ def read(path: Path, weights: Weights) -> Checkpoint:
         raise ModelFileError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
     plain = dtype.newbyteorder("=")
     if plain not in TYPES:
-        raise ModelFileError(f"it is of the type {dtype}, which no tensor has", where=str(path))
+        raise ModelFileError(f"it has the type {dtype}, which is not a tensor type", where=str(path))
     length = int(np.prod(dims, dtype=np.int64)) * dtype.itemsize
     if start + length != source.size:
-        what = f"it has {source.size - start:,} bytes of elements, and its type and dims need {length:,}"
+        what = f"it has {source.size - start:,} bytes of elements, but its type and dims need {length:,}"
         raise broken(path, what)
     there = Reference(source.location, start, length)
     as_stored = dtype.newbyteorder("<") == dtype and not (fortran and len(dims) > 1)

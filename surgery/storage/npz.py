@@ -44,7 +44,7 @@ def read(path: Path, weights: Weights) -> Checkpoint:
                 raise broken(path, f"it lists '{name.removesuffix(_SUFFIX)}' twice")
             entries = {name.removesuffix(_SUFFIX): _entry(path, archive, name, weights) for name in names}
     except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
-        raise broken(path, f"it is cut short or damaged, or no npz file ({error})") from error
+        raise broken(path, f"it is truncated, damaged, or not an npz file ({error})") from error
     except OSError as error:
         raise ModelFileError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
     return Checkpoint(path, entries, weights)
@@ -55,7 +55,7 @@ def _entry(path: Path, archive: zipfile.ZipFile, name: str, weights: Weights) ->
         dims, _, dtype = head(path, name, file)
     if dtype.newbyteorder("=") not in TYPES:
         label = name.removesuffix(_SUFFIX)
-        raise ModelFileError(f"'{label}' is of the type {dtype}, which no tensor has", where=str(path))
+        raise ModelFileError(f"'{label}' has the type {dtype}, which is not a tensor type", where=str(path))
     return Entry(TYPES[dtype.newbyteorder("=")], dims, _unpacking(path, name, weights))
 
 
@@ -67,7 +67,7 @@ def head(path: Path, name: str, file: Any) -> tuple[tuple[int, ...], bool, np.dt
         dims, fortran, dtype = reader(file)
     except ValueError as error:
         reason = " ".join(str(error).split())
-        raise ModelFileError(f"'{name}' is no array: {reason}", where=str(path), todo=DAMAGED) from error
+        raise ModelFileError(f"'{name}' is not an array: {reason}", where=str(path), todo=DAMAGED) from error
     return tuple(dims), bool(fortran), dtype
 
 
@@ -85,7 +85,9 @@ def _unpacking(path: Path, name: str, weights: Weights) -> Callable[[], Referenc
         except (OSError, EOFError, zipfile.BadZipFile, ValueError) as error:
             raise broken(path, f"'{name.removesuffix(_SUFFIX)}' cannot be read ({error})") from error
         if reference.length != int(np.prod(dims, dtype=np.int64)) * dtype.itemsize:
-            raise broken(path, f"'{name.removesuffix(_SUFFIX)}' has {reference.length:,} bytes, not what its dims need")
+            raise broken(
+                path, f"'{name.removesuffix(_SUFFIX)}' has {reference.length:,} bytes, which does not fit its dims"
+            )
         return reference
 
     return place
@@ -99,7 +101,7 @@ def _chunks(file: Any, dtype: np.dtype[Any]) -> Iterator[np.ndarray[Any, Any]]:
 
 def write(path: Path, tensors: Sequence[Named], weights: Weights, *, force: bool = False) -> list[Path]:
     """Write tensors, not compressed; equal tensors make equal bytes."""
-    require_types("npz", tensors, DTYPES, "use .safetensors, or leave it out with --names")
+    require_types("npz", tensors, DTYPES, "use .safetensors, or exclude it with --names")
     target = check_target(path, force=force)
     spare_input(target, weights)
     with output_errors(target), NewFile(target) as file:

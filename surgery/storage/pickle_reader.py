@@ -126,7 +126,7 @@ def read_pickle(file: BinaryIO) -> Any:
                 raise PickleError(f"it has more than {_MOST_OPCODES:,} opcodes")
             handler = _HANDLERS.get(opcode.name)
             if handler is None:
-                raise UnsafePickleError(f"it uses the opcode {opcode.name}, which files of weights have no need of")
+                raise UnsafePickleError(f"it uses the opcode {opcode.name}, which weight files do not need")
             handler(machine, argument)
             if opcode.name == "STOP":
                 return machine.finish()
@@ -134,7 +134,7 @@ def read_pickle(file: BinaryIO) -> Any:
         raise
     except (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, EOFError) as error:
         raise PickleError(f"its pickle is damaged: {' '.join(str(error).split())[:200]}") from error
-    raise PickleError("its pickle ends early")
+    raise PickleError("its pickle is truncated")
 
 
 class _Machine:
@@ -158,7 +158,7 @@ class _Machine:
     def pop(self) -> Any:
         value = self.stack.pop()
         if isinstance(value, _Mark):
-            raise PickleError("its pickle is damaged: a mark stands where a value is expected")
+            raise PickleError("its pickle is damaged: a mark instead of a value")
         return value
 
     def pop_to_mark(self) -> list[Any]:
@@ -171,7 +171,7 @@ class _Machine:
 
     def name(self, module: Any, name: Any) -> Global:
         if not isinstance(module, str) or not isinstance(name, str):
-            raise UnsafePickleError(f"it would import {_short(module)}.{_short(name)}, which is no name")
+            raise UnsafePickleError(f"it would import {_short(module)}.{_short(name)}, which is not a name")
         found = Global(module, name)
         if not _is_known(found):
             self.unknown.append(found)
@@ -184,7 +184,7 @@ class _Machine:
         if str(function) not in _CALLABLE and not (function.module == "torch.serialization" and _is_known(function)):
             raise UnsafePickleError(f"it would {how} {function}{_listed(arguments)}")
         if not isinstance(arguments, tuple):
-            raise PickleError(f"its pickle is damaged: {function} is called with no tuple")
+            raise PickleError(f"its pickle is damaged: {function} is called without a tuple")
         if str(function) in MAPPINGS:
             return _mapping(function, arguments)
         return Called(function, arguments)

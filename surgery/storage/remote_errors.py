@@ -1,4 +1,4 @@
-"""What can go wrong with a URL, as one line with what to do about it; never with credentials in it."""
+"""Errors of URLs, as one line with a remedy and without credentials."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def explained(error: Exception, url: str, doing: str, *, output: bool = False) -
     status = getattr(error, "status", None) or getattr(getattr(error, "response", None), "status_code", None)
     if names.intersection(_CREDENTIALS):
         package = PACKAGES.get(protocol(url), "fsspec")
-        return kind("there are no credentials for it", where=where, todo=f"configure them as {package} reads them")
+        return kind("there are no credentials for it", where=where, todo=f"configure them as for {package}")
     if isinstance(error, PermissionError) or names.intersection(_REFUSED) or status in (401, 403):
         return kind("access is denied", where=where, todo="check the credentials and their permissions")
     if isinstance(error, FileNotFoundError) or names.intersection(_ABSENT) or status in (404, 410):
@@ -81,7 +81,7 @@ def explained(error: Exception, url: str, doing: str, *, output: bool = False) -
     if isinstance(error, NotImplementedError):
         return kind(f"objects of the protocol '{protocol(url)}' cannot be {doing}", where=where)
     if isinstance(error, OSError) and error.errno in _FULL:
-        return OutputError(f"no room for a copy: {os.strerror(error.errno)}", where=where, todo="set TMPDIR")
+        return OutputError(f"no space for a copy: {os.strerror(error.errno)}", where=where, todo="set TMPDIR")
     return TransferError(f"cannot be {doing}: {_reason(error)}", where=where, todo="try again")
 
 

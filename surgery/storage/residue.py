@@ -1,9 +1,9 @@
-"""What the IR cannot hold, kept next to it, so that a model comes back as it was.
+"""Parts of a model that the IR cannot represent, kept next to it for a lossless round trip.
 
 When a model is imported, it is exported again at once. Wherever that *plain* export differs from the
 original, both messages are attached to the IR object, in its `meta`: they live and die with the object. A
 later export is a three-way merge, see `merging`. So unknown fields, fields that are present but empty, the order
-of metadata and the like survive, and no list of such things has to be complete.
+of metadata and the like survive, and no list of such things must be complete.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class GraphResidue:
     """What belongs to a graph or a function as a whole.
 
     `shell` is the message without its lists, `model` that of the model around it, because onnx_ir forgets the
-    `meta` of a model when it clones one; the orders name the entries of a list as they stood; the loose
+    `meta` of a model when it clones one; the orders name the entries of a list as they were; the loose
     entries name values that the graph does not have.
     """
 

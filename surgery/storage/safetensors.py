@@ -67,7 +67,7 @@ def _entries(path: Path, source: Source, weights: Weights) -> Iterator[tuple[str
     expected = 0
     for name, (dtype, dims, begin, end) in sorted(header.items(), key=lambda item: item[1][2:]):
         if begin != expected:
-            what = "overlaps the one before it" if begin < expected else "leaves a hole before it"
+            what = "overlaps the previous tensor" if begin < expected else "has a gap before it"
             raise broken(path, f"the data of '{name}' {what}")
         if end - begin != math.prod(dims) * dtype.bitwidth // 8:
             raise broken(path, f"'{name}' has {end - begin:,} bytes, which its type and dims {list(dims)} do not need")
@@ -75,9 +75,9 @@ def _entries(path: Path, source: Source, weights: Weights) -> Iterator[tuple[str
         reference = Reference(source.location, start + begin, end - begin)
         yield name, Entry(dtype, dims, _aligned(reference, dtype, weights))
     if start + expected > source.size:
-        raise broken(path, f"the file is cut short: it has {source.size:,} of {start + expected:,} bytes")
+        raise broken(path, f"the file is truncated: it has {source.size:,} of {start + expected:,} bytes")
     if start + expected < source.size:
-        raise broken(path, f"{source.size - start - expected:,} bytes follow that belong to no tensor")
+        raise broken(path, f"{source.size - start - expected:,} bytes at the end belong to no tensor")
 
 
 def _aligned(reference: Reference, dtype: ir.DataType, weights: Weights) -> Callable[[], Reference]:
@@ -91,20 +91,20 @@ def _header(path: Path, source: Source) -> tuple[dict[str, tuple[ir.DataType, tu
     """Return what the header says of each tensor, and where the data starts."""
     length = int.from_bytes(source.view(0, min(_LENGTH, source.size)), "little")
     if source.size < _LENGTH or length > min(_LONGEST, source.size - _LENGTH):
-        raise broken(path, "it is cut short, or no safetensors file")
+        raise broken(path, "it is truncated, or not a safetensors file")
     text = bytes(source.view(_LENGTH, length))
     try:
         found = json.loads(text, object_pairs_hook=lambda pairs: unique(path, pairs))
     except (ValueError, RecursionError) as error:
-        raise broken(path, f"its header is no JSON: {error}") from error
+        raise broken(path, f"its header is not JSON: {error}") from error
     if not isinstance(found, dict):
-        raise broken(path, "its header is no JSON object")
+        raise broken(path, "its header is not a JSON object")
     found.pop(_METADATA, None)
     return {name: _described(path, name, entry) for name, entry in found.items()}, _LENGTH + length
 
 
 def unique(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make a dict of the pairs of a JSON object. Raises ModelFileError when a key stands there twice."""
+    """Make a dict of the pairs of a JSON object. Raises ModelFileError when a key is there twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         seen: set[str] = set()
@@ -122,9 +122,9 @@ def _described(path: Path, name: str, entry: Any) -> tuple[ir.DataType, tuple[in
     except (LookupError, TypeError, ValueError):
         sound = False
     if not sound or begin > end:
-        raise broken(path, f"its entry of '{name}' is not understood")
+        raise broken(path, f"its entry '{name}' is not recognized")
     if text not in _TYPES:
-        raise ModelFileError(f"'{name}' is of the type {text}, which ONNX does not have so", where=str(path))
+        raise ModelFileError(f"'{name}' has the type {text}, which ONNX does not support", where=str(path))
     return _TYPES[text], dims, begin, end
 
 
@@ -132,7 +132,7 @@ def write(
     path: Path, tensors: Sequence[Named], weights: Weights, *, shard_size: int | None = None, force: bool = False
 ) -> list[Path]:
     """Write tensors, largest elements first so that all are aligned; all files are complete before one is in place."""
-    require_types("safetensors", tensors, NAMES, "leave it out with --names")
+    require_types("safetensors", tensors, NAMES, "exclude it with --names")
     ordered = sorted(tensors, key=lambda tensor: (-tensor.dtype.bitwidth, tensor.name))
     shards = _shards(ordered, shard_size)
     if len(shards) == 1:
@@ -155,7 +155,7 @@ def write(
 
 
 def _shards(tensors: Sequence[Named], limit: int | None) -> list[list[Named]]:
-    """Divide tensors, in their order; a tensor above the limit has a file of its own."""
+    """Divide tensors, in their order; a tensor above the limit has a separate file."""
     shards: list[list[Named]] = [[]]
     size = 0
     for tensor in tensors:

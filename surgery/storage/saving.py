@@ -35,7 +35,7 @@ EXTERNAL_FROM: Final = 1024
 class External:
     """The layout `external` in detail.
 
-    Tensors of `threshold` bytes and more lie in the file `data` beside the model, or in several of `shard_size` bytes
+    Tensors of `threshold` bytes and more are in the file `data` beside the model, or in several of `shard_size` bytes
     at most, of which the further ones are called `data_1`, `data_2`. Each tensor starts at a multiple of `alignment`
     bytes, or of 64 if that is more, large ones at a page.
     """
@@ -47,17 +47,17 @@ class External:
 
     def __post_init__(self) -> None:
         if self.data is not None and (self.data in ("", ".", "..") or Path(self.data).name != self.data):
-            raise UsageError(f"'{self.data}' is no plain file name", todo="name a file next to the model")
+            raise UsageError(f"'{self.data}' is not a plain file name", todo="name a file next to the model")
         if self.alignment < 1 or self.alignment & (self.alignment - 1):
-            raise UsageError(f"an alignment of {self.alignment} bytes is no power of two", todo="use 4096, or 65536")
+            raise UsageError(f"an alignment of {self.alignment} bytes is not a power of two", todo="use 4096, or 65536")
         if self.shard_size is not None and self.shard_size < 1:
-            raise UsageError("a file of external data has a byte at least")
+            raise UsageError("an external data file needs at least one byte")
 
     def names(self, target: Path) -> Names:
         """Return what the data files of a model are called, by their number from 0."""
         first = self.data or f"{target.name}.data"
         if first == target.name:
-            raise UsageError(f"the model itself is called '{first}'", todo="name another file for the weights")
+            raise UsageError(f"'{first}' is the model itself", todo="name another file for the weights")
         return lambda number: first if number == 0 else f"{first}_{number}"
 
 
@@ -148,7 +148,7 @@ def resolve(proto: onnx.ModelProto, weights: Weights | None = None) -> onnx.Mode
     skeleton = _serialize(proto, None)
     pieces = Joiner(skeleton, weights, DataFiles(str), lambda _: False).rewrite()
     if pieces.size > PROTOBUF_LIMIT:
-        raise OutputError(f"the model has {pieces.size:,} bytes, more than fit into one protobuf message")
+        raise OutputError(f"the model has {pieces.size:,} bytes, which is too large for one protobuf message")
     parts = [weights.view(part) if isinstance(part, Reference) else part for part in pieces.parts]
     whole: onnx.ModelProto = onnx.ModelProto.FromString(b"".join(parts))
     return whole
@@ -166,7 +166,7 @@ class _Plan:
         size = self._join(str, "single")[0].size
         if layout == "single" and size > PROTOBUF_LIMIT:
             raise OutputError(
-                f"the model has {size:,} bytes, and protobuf reads files below 2 GiB only",
+                f"the model has {size:,} bytes, but protobuf only reads files below 2 GiB",
                 where=str(target),
                 todo="use the layout 'external'",
             )
@@ -178,8 +178,8 @@ class _Plan:
         pieces, data = self._join(names, self._layout)
         if pieces.size > PROTOBUF_LIMIT:
             raise OutputError(
-                f"the model has {pieces.size:,} bytes that cannot be external, and protobuf reads files below "
-                "2 GiB only",
+                f"the model has {pieces.size:,} bytes that cannot be external, but protobuf only reads files "
+                f"below 2 GiB",
                 where=str(self._target),
             )
         return pieces, data.files
@@ -196,7 +196,7 @@ class _Plan:
 
         def outside(reference: Reference) -> bool:
             if layout == "keep":
-                # What stood inside the model file stays there, what is new follows the others.
+                # What was inside the model file stays there, what is new follows the others.
                 return external and reference not in encodings and reference.length >= how.threshold
             return layout == "external" and reference.length >= how.threshold
 
@@ -223,7 +223,7 @@ def check_target(path: str | os.PathLike[str], *, force: bool = False) -> Path:
     try:
         target = Path(os.path.realpath(path))
         if not target.parent.is_dir():
-            raise OutputError(f"there is no folder {target.parent}", where=str(path), todo="create it first")
+            raise OutputError(f"the folder {target.parent} does not exist", where=str(path), todo="create it first")
         if not os.access(target.parent, os.W_OK | os.X_OK):
             raise OutputError(
                 f"no permission to write into {target.parent}", where=str(path), todo="name another output"

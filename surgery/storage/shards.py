@@ -21,11 +21,13 @@ def read(path: Path, read_shard: Callable[[Path], Checkpoint]) -> Checkpoint:
         places = json.loads(path.read_bytes(), object_pairs_hook=lambda pairs: unique(path, pairs))["weight_map"]
         names = dict.fromkeys(places.values())
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise ModelFileError("this is no index of safetensors or PyTorch files", where=str(path)) from error
+        raise ModelFileError("this is not an index of safetensors or PyTorch files", where=str(path)) from error
     shards = {name: read_shard(_next_to(path, name)) for name in names}
     for name, shard in places.items():
         if name not in shards[shard].entries:
-            raise ModelFileError(f"'{name}' is not in {shard}, where the index has it", where=str(path), todo=DAMAGED)
+            raise ModelFileError(
+                f"'{name}' is not in {shard}, although the index lists it there", where=str(path), todo=DAMAGED
+            )
     aliases = {
         name: shards[shard].aliases[name]
         for name, shard in places.items()

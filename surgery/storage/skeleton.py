@@ -34,7 +34,7 @@ _AGAIN: Final = "fetch or export it again"
 
 @dataclass
 class StoredModel:
-    """A model as it lies in storage: the skeleton, and the weights it refers to.
+    """A model as it is in storage: the skeleton, and the weights it refers to.
 
     `path` is None for a model that was in memory. `external` tells that its file used external data.
     """
@@ -139,7 +139,7 @@ def locations(path: Path) -> list[str]:
 class _Folders:
     """Where external data may lie: in the folder of the model, also when the model is reached by a link.
 
-    As in ONNX Runtime, that folder is the one the link points to, and the one the link stands in.
+    As in ONNX Runtime, that folder is the one the link points to, and the one the link is in.
     """
 
     def __init__(self, model: str, folders: list[Path], *, is_file: bool = True) -> None:
@@ -168,7 +168,7 @@ class _Folders:
         except (OSError, RuntimeError) as error:
             raise self.error(f"{subject} cannot be read: {error}") from error
         if not any(real.is_relative_to(folder) for folder in self._real):
-            raise self.error(f"{subject} leads out of the folder of the model", "put the file itself there")
+            raise self.error(f"{subject} points outside of the folder of the model", "put the file itself there")
         if not stat.S_ISREG(mode):
             raise self.error(f"{subject} is not a regular file")
         return real
@@ -233,7 +233,7 @@ def _parsed(
     except (WireError, DecodeError, RecursionError) as error:
         if isinstance(error, RecursionError) or "MaxDepth" in str(error):
             raise folders.error("it nests deeper than protobuf reads", "If within If ends at about 33") from error
-        raise _not_a_model(data, folders, f"the file is cut short or damaged ({error})") from error
+        raise _not_a_model(data, folders, f"the file is truncated or damaged ({error})") from error
     fault = _implausible(proto)
     if fault:
         raise _not_a_model(data, folders, fault)
@@ -248,11 +248,11 @@ def _implausible(proto: onnx.ModelProto) -> str | None:
     """Return why a message that protobuf could parse is still no model: it accepts much rubbish."""
     graph = proto.graph
     if not proto.HasField("graph") or not (graph.node or graph.output or graph.input or graph.initializer):
-        return "the file holds no graph, so it is not an ONNX model, or it is cut short"
+        return "the file contains no graph, so it is not an ONNX model, or it is truncated"
     if not 1 <= proto.ir_version <= _LAST_IR_VERSION:
         return f"the file has IR version {proto.ir_version}, so it is not an ONNX model"
     if proto.ir_version >= _FIRST_WITH_OPSETS and not proto.opset_import:
-        return "the file imports no opset: it is cut short or was written wrongly"
+        return "the file imports no opset: it is truncated or was written incorrectly"
     return None
 
 

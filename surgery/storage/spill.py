@@ -35,7 +35,7 @@ def rewrite_tensors(
     tensor: Callable[[ir.TensorProtocol], ir.TensorProtocol | None],
     attribute: Callable[[ir.Attr], ir.Attr | None] | None = None,
 ) -> None:
-    """Visit all of a model once, and put what the callbacks return in the place of what they were given.
+    """Visit all of a model once, and put what the callbacks return in place of what they were given.
 
     None keeps the thing. Every initializer and every tensor in an attribute is shown to `tensor`, every
     attribute that holds text to `attribute`.
@@ -124,7 +124,7 @@ def _is_large_proto(proto: onnx.TensorProto, limit: int) -> bool:
 
 
 def _spilled(tensor: ir.TensorProtocol, weights: Weights) -> StoredTensor | None:
-    """Write a tensor to scratch, once: it may stand in several places. None when its size is wrong."""
+    """Write a tensor to scratch, once: it may be in several places. None when its size is wrong."""
     meta: dict[str, Any] = getattr(tensor, "meta", {})
     known = meta.get(_SPILLED)
     if known is not None and known[0] is weights:

@@ -258,17 +258,17 @@ def _single_elements(data: memoryview, run: Run, element: str) -> Iterator[np.nd
     if wire in _FIXED_SIZE:
         stride = 1 + _FIXED_SIZE[wire]
         if (run.stop - run.start) % stride:
-            raise WireError("a tag is longer than it need be", run.start)
+            raise WireError("a tag is longer than necessary", run.start)
         rows = np.frombuffer(data[run.start : run.stop], np.uint8).reshape(-1, stride)
         if (rows[:, 0] != tag).any():
-            raise WireError("a tag is longer than it need be", run.start)
+            raise WireError("a tag is longer than necessary", run.start)
         yield rows[:, 1:]
         return
     first = 0
     for numbers in _numbers(data, run.start, run.stop):
         # A chunk may begin with a tag or with an element.
         if (numbers[first::2] != tag).any():
-            raise WireError("a tag is longer than it need be", run.start)
+            raise WireError("a tag is longer than necessary", run.start)
         yield numbers[1 - first :: 2].astype(element)
         first = (first + len(numbers)) % 2
 

@@ -64,7 +64,7 @@ class Stream:
     def send(self, files: Sequence[Path]) -> None:
         """Write the one file there is. Raises OutputError if there is external data."""
         if len(files) > 1:
-            what = f"standard output takes one file, and the model has external data in '{files[1].name}'"
+            what = f"standard output takes one file, but the model has external data in '{files[1].name}'"
             raise OutputError(what, todo="write the weights into the model with --layout single, or name a file")
         try:
             with files[0].open("rb") as file:
@@ -77,7 +77,7 @@ class Stream:
 
     def sibling(self, name: str) -> Destination:
         """Raise OutputError: there is no other stream."""
-        raise OutputError(f"standard output takes the model alone, and '{name}' goes next to it", todo="name a file")
+        raise OutputError(f"standard output takes only the model, but '{name}' belongs next to it", todo="name a file")
 
 
 _names: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Facts about TensorProto: where tensors stand in a model, how large they are, where their data lies."""
+"""Facts about TensorProto: where tensors are in a model, how large they are, where their data lies."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def payload_bytes(tensor: TensorProto) -> int:
 
 
 def is_external(tensor: TensorProto) -> bool:
-    """Return whether the data of a tensor lies outside its message."""
+    """Return whether the data of a tensor is outside its message."""
     return tensor.data_location == EXTERNAL
 
 
@@ -75,8 +75,8 @@ def external_reference(tensor: TensorProto) -> Reference:
             numbers[key] = int(text)
     if numbers["length"] != size:
         raise ModelFileError(
-            f"tensor '{tensor.name}' has {numbers['length']:,} bytes of external data, and its type and dims "
-            f"need {size:,}"
+            f"tensor '{tensor.name}' has {numbers['length']:,} bytes of external data, but its type and dims need "
+            f"{size:,}"
         )
     return Reference(location, numbers["offset"], numbers["length"])
 

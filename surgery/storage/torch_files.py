@@ -49,7 +49,7 @@ def read(path: Path, weights: Weights, key: str | None = None) -> Checkpoint:
 
 
 class _Archive:
-    """A zip archive, of which the members lie in the file as they are."""
+    """A zip archive, of which the members are in the file as they are."""
 
     def __init__(self, path: Path, source: Source) -> None:
         self.path = path
@@ -58,13 +58,13 @@ class _Archive:
             with source.path.open("rb") as file, zipfile.ZipFile(file) as archive:
                 members = archive.infolist()
         except (zipfile.BadZipFile, EOFError, NotImplementedError, ValueError, OSError) as error:
-            raise broken(path, f"it is cut short or damaged, or no PyTorch checkpoint ({error})") from error
+            raise broken(path, f"it is truncated, damaged, or not a PyTorch checkpoint ({error})") from error
         for name, count in Counter(info.filename for info in members).items():
             if count > 1:
                 raise broken(path, f"it lists '{name}' twice")
             if name.startswith(("/", "\\")) or ".." in name.replace("\\", "/").split("/"):
                 raise ModelFileError(
-                    f"its member '{name}' leads out of the archive", where=str(path), todo="do not trust it"
+                    f"its member '{name}' points outside of the archive", where=str(path), todo="do not trust it"
                 )
         self.members = {info.filename: info for info in members}
         self.root = self._root()
@@ -73,7 +73,7 @@ class _Archive:
         """Return the folder of the archive, with its slash."""
         pickles = [name for name in self.members if name == "data.pkl" or name.endswith("/data.pkl")]
         if not pickles:
-            what = "it is a zip archive without data.pkl, so it is no PyTorch checkpoint"
+            what = "it is a zip archive without data.pkl, so it is not a PyTorch checkpoint"
             todo = "surgery export reads .pt2 programs" if self._is_program else None
             raise ModelFileError(what, where=str(self.path), todo=todo)
         if len(pickles) > 1:
@@ -82,7 +82,7 @@ class _Archive:
         root = pickles[0].removesuffix("data.pkl")
         if f"{root}constants.pkl" in self.members:
             todo = "save the state_dict() of torch.jit.load(...)"
-            raise ModelFileError("this is a TorchScript program, no checkpoint", where=str(self.path), todo=todo)
+            raise ModelFileError("this is a TorchScript program, not a checkpoint", where=str(self.path), todo=todo)
         return root
 
     @property
@@ -93,7 +93,7 @@ class _Archive:
         """Read the pickle, and list the tensors."""
         place = self.place(f"{self.root}data.pkl")
         if place.length > _LARGEST_PICKLE:
-            raise broken(self.path, f"its pickle has {place.length:,} bytes, more than names and dims of tensors need")
+            raise broken(self.path, f"its pickle has {place.length:,} bytes, too many for names and dims of tensors")
         value = read_pickle(io.BytesIO(self.source.view(place.offset, place.length)))
         big = self._text("byteorder") == b"big"
 
@@ -121,16 +121,16 @@ class _Archive:
             raise ModelFileError(what, where=str(self.path), todo="save it again with torch.save")
         start = info.header_offset
         if not 0 <= start <= self.source.size - _LOCAL_HEADER:
-            raise broken(self.path, f"'{name}' lies outside of the file")
+            raise broken(self.path, f"'{name}' is outside of the file")
         head = bytes(self.source.view(start, _LOCAL_HEADER))
         named, extra = struct.unpack("<HH", head[26:])
         begin = start + _LOCAL_HEADER + named + extra
         if head[:4] != _LOCAL_SIGNATURE or begin + info.file_size > self.source.size:
-            raise broken(self.path, f"'{name}' lies outside of the file")
+            raise broken(self.path, f"'{name}' is outside of the file")
         inside = bytes(self.source.view(start + _LOCAL_HEADER, named)).decode("utf-8", "replace")
         if inside != info.orig_filename:
             raise ModelFileError(
-                f"its list calls a member '{name}' that calls itself '{inside}'",
+                f"its directory lists '{name}', but the member has the name '{inside}'",
                 where=str(self.path),
                 todo="do not trust it",
             )
@@ -156,7 +156,7 @@ def _read_old(path: Path, source: Source, weights: Weights, key: str | None) -> 
 
 
 def _no_checkpoint(path: Path) -> ModelFileError:
-    return ModelFileError("this is no file of torch.save", where=str(path), todo=DAMAGED)
+    return ModelFileError("this file was not written by torch.save", where=str(path), todo=DAMAGED)
 
 
 class _OldStorages:
@@ -170,14 +170,14 @@ class _OldStorages:
         self._places: dict[str, Reference] = {}
         sizes = _element_sizes(value)
         if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-            raise PickleError("its keys of storages are not understood")
+            raise PickleError("its storage keys are not recognized")
         for key in keys:
             if start + 8 > source.size:
-                raise broken(path, "the file is cut short")
+                raise broken(path, "the file is truncated")
             (count,) = struct.unpack("<q", source.view(start, 8))
             length = count * sizes.get(key, 1)
             if count < 0 or start + 8 + length > source.size:
-                raise broken(path, f"the file is cut short: storage '{key}' needs {length:,} bytes")
+                raise broken(path, f"the file is truncated: storage '{key}' needs {length:,} bytes")
             self._places[key] = Reference(source.location, start + 8, length)
             start += 8 + length
 

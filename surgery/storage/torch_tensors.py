@@ -1,7 +1,7 @@
 """Tensors of PyTorch checkpoints: from what a pickle says of them to ranges of a file.
 
 A tensor is a view of a storage: element type, an offset, dims and strides, in elements. One that is contiguous, aligned
-and little-endian lies in the file as ONNX wants it; any other is copied to the scratch file when it is asked for.
+and little-endian is in the file as ONNX wants it; any other is copied to the scratch file when it is asked for.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _MOST_RANK: Final = 64
 
 @dataclass(frozen=True)
 class StorageData:
-    """Where a storage lies in a file, in bytes."""
+    """Where a storage is in a file, in bytes."""
 
     reference: Reference
     big: bool = False
@@ -155,7 +155,7 @@ def _chosen(path: Path, value: Any, key: str | None) -> Any:
     if usual or len(inner) == 1:
         return _chosen(path, inner[usual[0] if usual else next(iter(inner))], None)
     names = ", ".join(f"'{name}'" for name in inner)
-    raise UsageError(f"'{path.name}' has tensors under {names}", todo="say which with --key")
+    raise UsageError(f"'{path.name}' has tensors under {names}", todo="choose one with --key")
 
 
 def _holds_tensors(value: Any) -> bool:
@@ -211,9 +211,11 @@ def _view(path: Path, name: str, called: Called) -> _View | None:
     except PickleError as error:
         raise broken(path, f"'{name}': {error}") from error
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise broken(path, f"what it says of '{name}' is not understood") from error
+        raise broken(path, f"its entry for '{name}' is not recognized") from error
     kind = function.removeprefix("_rebuild_").replace("_", " ")
-    raise ModelFileError(f"'{name}' is a {kind}, which has no place in a model", where=str(path), todo="save it dense")
+    raise ModelFileError(
+        f"'{name}' is a {kind}, which a model cannot contain", where=str(path), todo="save it as a dense tensor"
+    )
 
 
 def _strided(arguments: tuple[Any, ...], typed: bool) -> _View:
@@ -233,10 +235,10 @@ def _strided(arguments: tuple[Any, ...], typed: bool) -> _View:
 def _storage(found: Any) -> tuple[str, ir.DataType, int]:
     """Read ("storage", torch.FloatStorage, key, device, elements), to which old files add the part of a storage."""
     if not isinstance(found, Persistent) or not isinstance(found.value, tuple) or found.value[0] != "storage":
-        raise PickleError("its elements are no storage of the file")
+        raise PickleError("its elements are not in a storage of the file")
     _, kind, key, _, elements, *_ = found.value
     if not isinstance(kind, Global) or kind.name not in STORAGES or not isinstance(key, str):
-        raise PickleError(f"its storage is of the type {kind}, which ONNX does not have")
+        raise PickleError(f"its storage has the type {kind}, which ONNX does not support")
     return key, STORAGES[kind.name], elements
 
 

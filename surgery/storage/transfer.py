@@ -1,4 +1,4 @@
-"""Objects to local files and back: each one is there whole, or not at all."""
+"""Copy objects to local files and back, atomically."""
 
 from __future__ import annotations
 

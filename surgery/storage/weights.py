@@ -11,7 +11,7 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, Protocol
 
@@ -43,7 +43,7 @@ Data = Chunk | Writes | Iterable[Chunk]
 
 
 class Encoding(NamedTuple):
-    """How a tensor stood inside its model file.
+    """How a tensor was inside its model file.
 
     `field` is the field of TensorProto that held the payload. `wire` are the ranges of that field with tag
     and length; without any, the field is one tag and length around the tensor's own reference.
@@ -100,7 +100,7 @@ class Source:
             self._mapped = memoryview(self._map)
         if offset < 0 or length < 0 or stop > len(self._mapped):
             raise ModelFileError(
-                f"bytes {offset:,} to {stop:,} are wanted and the file has {len(self._mapped):,}",
+                f"bytes {offset:,} to {stop:,} are needed, but the file has {len(self._mapped):,}",
                 where=str(self.path),
             )
         return self._mapped[offset:stop]
@@ -214,7 +214,7 @@ class Scratch:
 class Weights:
     """The tensor data of one model: its own files, mapped, and a scratch file created on first use.
 
-    `external` tells that the model came with external data; `encodings` how each tensor that stood inside
+    `external` tells that the model came with external data; `encodings` how each tensor that was inside
     the model file was encoded there, so that saving reproduces it.
     """
 
@@ -265,6 +265,14 @@ class Weights:
             source = self._sources[location] = source_at(location)
         return source
 
+    @contextmanager
+    def in_small_bites(self) -> Iterator[None]:
+        """Keep the kernel from reading ahead in any file, see `Source.in_small_bites`."""
+        with ExitStack() as files:
+            for source in self._sources.values():
+                files.enter_context(source.in_small_bites())
+            yield
+
     def files(self) -> list[Source]:
         """Return the files of the model, in the order in which they were opened."""
         return [source for source in self._sources.values() if not self.is_scratch(source.location)]
@@ -275,7 +283,7 @@ class Weights:
         return any(one._scratch is not None and one._scratch.source.location == location for one in owners)
 
     def uses(self, path: Path) -> bool:
-        """Return whether tensor data lies in the file at this path."""
+        """Return whether tensor data is in the file at this path."""
         return str(path.resolve()).lstrip("/") in self._sources
 
     def view(self, reference: Reference) -> memoryview:
@@ -292,9 +300,9 @@ class Weights:
             return self.open_scratch().append(data)
 
     def spill_moved(self, view: np.ndarray[Any, Any]) -> Reference:
-        """Write an array whose elements lie in another order, as `spill` does; perhaps not at once.
+        """Write an array whose elements are in another order, as `spill` does; perhaps not at once.
 
-        One that is a view over a file of the model is written while this process goes on: who reads it, waits for it.
+        One that is a view over a file of the model is written while this process continues: who reads it, waits for it.
         """
         moved = Moved.of(view, [source.mapped for source in self._sources.values()])
         with _scratch_errors():

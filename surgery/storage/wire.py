@@ -139,7 +139,7 @@ def decode_varint(data: memoryview | bytes, position: int, stop: int) -> tuple[i
         if byte < 0x80:
             return value, index + 1
     if stop < position + _MAX_VARINT:
-        raise WireError("the data ends inside a number", stop)
+        raise WireError("the data ends within a number", stop)
     raise WireError("a number is longer than ten bytes", position)
 
 
@@ -163,7 +163,7 @@ def fields(data: memoryview | bytes, start: int, stop: int) -> Iterator[Field]:
                 length, payload = decode_varint(data, payload, stop)
             end = payload + length
             if end > stop:
-                raise WireError(f"field {number} needs {length:,} bytes and {stop - payload:,} are left", payload)
+                raise WireError(f"field {number} needs {length:,} bytes, but {stop - payload:,} are left", payload)
         else:
             end = _skip(data, number, wire, payload, stop)
         yield number, wire, position, payload, end
@@ -214,7 +214,7 @@ class Rewriter(ABC):
     def tensor(self, start: int, stop: int, attached: bool) -> Pieces | None:
         """Return what takes the place of the TensorProto in this range, None to keep it.
 
-        `attached` tells that the tensor stands where readers expect its data inside the model file.
+        `attached` tells that the tensor is where readers expect its data inside the model file.
         """
 
     def rewrite(self) -> Pieces:

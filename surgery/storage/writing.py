@@ -1,4 +1,4 @@
-"""Weights in another order, written to the scratch file by a worker process while this one goes on.
+"""Weights in another order, written to the scratch file by a worker process while this one continues.
 
 A transposed weight is a view over a mapped file. To turn it takes as long as to copy it, in which a pass can do
 something else: only who reads it has to wait. That is whoever looks at that part of the scratch file (`Source`), each
@@ -45,7 +45,7 @@ def _in_rows(view: Array) -> Iterator[Array]:
 
 
 def _turned(view: Array) -> Iterator[Array]:
-    """Yield some rows at a time of an array whose columns lie in memory one after the other.
+    """Yield some rows at a time of an array whose columns are in memory one after the other.
 
     They are copied as they lie, and turned where the cache holds them: that takes a third of the time.
     """

@@ -27,7 +27,7 @@ Wrong = tuple[Place, str]
 
 @dataclass
 class Document:
-    """A YAML file: its plain value, and where things stand in it."""
+    """A YAML file: its plain value, and where things are in it."""
 
     path: Path
     value: Any

@@ -1,4 +1,4 @@
-"""Names in a profile that have to exist: element types, operators, their inputs and attributes."""
+"""Names in a profile that must exist: element types, operators, their inputs and attributes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TYPES = {dtype.name.lower() for dtype in ir.DataType} - {"undefined"}
 _NEWEST = 1 << 16
 
 _OF_RUNTIME = frozenset({"SimplifiedLayerNormalization"})
-"""Operators that ONNX Runtime keeps in the default domain, although ONNX does not have them."""
+"""Operators of ONNX Runtime in the default domain that ONNX does not define."""
 
 
 def element_type(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -26,24 +26,24 @@ def element_type(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def operator(domain: str, op: str, newest: int) -> str:
-    """Return what is wrong with the name of an operator; of domains that ONNX does not define nothing is known."""
+    """Return the problem with the name of an operator; of domains that ONNX does not define nothing is known."""
     if not is_defined(domain) or (not domain and op in _OF_RUNTIME):
         return ""
     if _schema_of(domain, op, _NEWEST) is None:
         return unknown_operator(domain, op, "known here")
     if not domain and _schema_of(domain, op, min(newest, _NEWEST)) is None:
-        return f"{op} is an operator since opset {history(domain, op, _NEWEST)[0].since_version}, after `opset`"
+        return f"{op} exists since opset {history(domain, op, _NEWEST)[0].since_version}, after `opset`"
     return ""
 
 
 def parameters(domain: str, op: str, name: str) -> str:
-    """Return what is wrong with the name of an input of an operator."""
+    """Return the problem with the name of an input of an operator."""
     known = {one.name for schema in history(domain, op, _NEWEST) for one in schema.inputs}
     return _unknown(op, "input", name, known) if is_defined(domain) else ""
 
 
 def attribute(domain: str, op: str, name: str) -> str:
-    """Return what is wrong with the name of an attribute of an operator."""
+    """Return the problem with the name of an attribute of an operator."""
     known = {one for schema in history(domain, op, _NEWEST) for one in schema.attributes}
     return _unknown(op, "attribute", name, known) if is_defined(domain) else ""
 

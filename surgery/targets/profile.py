@@ -30,7 +30,7 @@ def _bounds(given: Any) -> Any:
 
 def _ordered(given: tuple[int, int]) -> tuple[int, int]:
     if not 0 <= given[0] <= given[1]:
-        raise ValueError(f"{given[0]} to {given[1]} is no range")
+        raise ValueError(f"{given[0]} to {given[1]} is not a range")
     return given
 
 
@@ -61,7 +61,7 @@ def _texts(given: Any) -> Any:
 
 
 class Operator(_Section):
-    """What is run of an operator."""
+    """The supported part of an operator."""
 
     versions: Range = Field(ANY_VERSION, description="The first and the last version of the operator.")
     types: Annotated[
@@ -71,7 +71,7 @@ class Operator(_Section):
         description="The element types of the first input, as a list, or those of each type variable of the operator.",
     )
     rank: Range = Field(ANY_RANK, description="The number of dims of the first input.")
-    constant: Texts = Field((), description="Inputs, by name, that have to be constants.")
+    constant: Texts = Field((), description="Inputs, by name, that must be constants.")
     attributes: Annotated[
         dict[str, Annotated[tuple[Any, ...], BeforeValidator(_texts, json_schema_input_type=Any)]], Field()
     ] = Field({}, description="Values that are run, by attribute. An attribute that is absent has its default.")
@@ -84,17 +84,17 @@ class Operator(_Section):
 
 
 class Limit(_Section):
-    """What is taken of a model as a whole."""
+    """Limits on the model as a whole."""
 
     rank: int = Field(MANY, description="The largest number of dims of a value.", ge=1)
     dynamic_dims: bool = Field(True, description="Whether a dim may be a name, or depend on data.")
     subgraphs: bool = Field(True, description="Whether If, Loop and Scan are run.")
-    functions: bool = Field(True, description="Whether a model may have functions of its own.")
-    bytes: int = Field(0, description="The most bytes of the constants together; 0 is any number.", ge=0)
+    functions: bool = Field(True, description="Whether a model may have local functions.")
+    bytes: int = Field(0, description="The maximum size of all constants in bytes; 0 means no limit.", ge=0)
 
 
 class Preferred(_Section):
-    """The form in which something is best, where several can be run. The passes that make it ask for it."""
+    """The preferred form, if several can be run. Passes query it."""
 
     skip_normalization: Literal["fused", "separate", ""] = Field("", description="A sum and the norm over it.")
 
@@ -115,12 +115,12 @@ class Profile(_Section):
 
     target: str = Field(description="The name.", pattern=r"^\S+$")
     about: str = Field("", description="What it is.")
-    source: str = Field("", description="Where the facts come from.")
-    date: Annotated[str, BeforeValidator(str)] = Field("", description="When they held there.")
+    source: str = Field("", description="The source of the facts.")
+    date: Annotated[str, BeforeValidator(str)] = Field("", description="The date of these facts.")
     provider: str = Field(
         "",
-        description="The execution provider of ONNX Runtime. Where the installed ONNX Runtime has it, its kernels are "
-        "what is run, and `operators` is not read.",
+        description="The execution provider of ONNX Runtime. Where the installed ONNX Runtime has it, its kernels "
+        "are used, and `operators` is ignored.",
     )
     domains: Texts = Field((ONNX,), description="The domains of operators that are run.")
     opset: Range = Field(ANY_VERSION, description="The first and the last opset of the default domain.")
@@ -128,18 +128,16 @@ class Profile(_Section):
     types: Types = Field((), description="The element types of values that are computed. Constants may have others.")
     operators: dict[str, _Rows] = Field(
         {},
-        description="What is run of each operator, by its name, with a domain as `domain::name`. Nothing stands for "
-        "all of it, a list for several ranges of versions. Without this key everything in `domains` is run.",
+        description="The supported part of each operator, by its name, with a domain as `domain::name`. Nothing means "
+        "all of it, a list means several ranges of versions. Without this key, all operators in `domains` are run.",
     )
     excluded: dict[str, str] = Field({}, description="Operators that are not run, with the reason.")
-    limits: Limit = Field(Limit.model_validate({}), description="What is taken of a model as a whole.")
+    limits: Limit = Field(Limit.model_validate({}), description="Limits on the model as a whole.")
     expands: bool = Field(
-        False, description="Whether an operator that the standard defines by others is run as those, without a kernel."
+        False, description="Whether an operator without a kernel is run through its function body in the standard."
     )
-    widens: dict[str, str] = Field({}, description="Element types that are computed in a wider one, such as float16.")
-    prefers: Preferred = Field(
-        Preferred.model_validate({}), description="The form in which something is best, where several can be run."
-    )
+    widens: dict[str, str] = Field({}, description="Element types that are computed in a wider type, such as float16.")
+    prefers: Preferred = Field(Preferred.model_validate({}), description="The preferred form, if several can be run.")
 
     def made(self) -> Target:
         """Return the target."""

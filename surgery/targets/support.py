@@ -22,7 +22,7 @@ class Support:
     """What a runtime runs of one operator: versions from the first to the last, and the types of each type variable.
 
     No types means that nothing is known of them, and all are taken. `rank` bounds the first input, `constant` names
-    the inputs that have to be constants, `attributes` has the values that are run, `outputs` is the largest number.
+    the inputs that must be constants, `attributes` has the values that are run, `outputs` is the largest number.
     """
 
     versions: tuple[int, int] = ANY_VERSION

@@ -29,7 +29,7 @@ class Limits:
     subgraphs: bool = True
     functions: bool = True
     bytes: int = 0
-    """The most bytes of the constants together; 0 is any number."""
+    """The maximum size of all constants in bytes; 0 means no limit."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Target:
         return self.opset != ANY_VERSION or self.ir_version != ANY_VERSION
 
     def computes(self, op: str, dtype: ir.DataType | None, opset: int = 0) -> bool:
-        """Return whether the element type of a value, which has to be known, lets a pass produce an operator.
+        """Return whether the element type of a value, which must be known, lets a pass produce an operator.
 
         It does for an operator that the target lacks altogether: `Builder.node` refuses that, and says so.
         """

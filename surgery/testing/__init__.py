@@ -7,14 +7,14 @@ comments in front of it say what the pass must do:
     # refused: c is used outside the pattern    the pass declines for this reason (may be repeated)
     # unchanged: why                    the pass does not even look
     # error: there is no tensor 'x'    what is asked for cannot be done, and the step fails with this message
-    # repeats: why                      a second run changes more, as one does that inserts something
+    # repeats: why                      a second run changes the model again, as one does that inserts something
     # unverified: ONNX Runtime has no kernel for Dropout(1)    what keeps parity from being tried
     # declared: yes    the order of the nodes and what is declared of intermediate values are compared too
 
 A line `# after` begins the expected result. For each case the harness asserts that the graph is valid, that the
 result equals the expected one up to the names of interior values, that inputs and outputs are as before, that
 ONNX Runtime computes the same, and that a second run changes nothing. A pass that is not one of surgery's own runs in
-a process of its own: what crashes or hangs is a finding.
+a separate process: what crashes or hangs is a finding.
 
 `surgery test` runs the case files of a project. These lines do the same in a project's own pytest:
 

@@ -43,10 +43,11 @@ class CaseError(SurgeryError):
 class Case:
     """One case file. It says nothing of what is expected where that half is still to be written.
 
-    `error` is what the pass says of an edit that cannot be done. `repeats` tells that a second run changes more, as
-    one does that inserts something. `snr` is the least ratio of signal to noise of each output, in dB, which bounds
-    what a LOSSY pass loses in the place of the default tolerance. `calibration` holds one set of inputs for a pass that
-    calibrates, as lists of numbers by the names of the inputs. `target` is the runtime that the model is made for.
+    `error` is what the pass says of an edit that cannot be done. `repeats` tells that a second run changes the model
+    again, as one does that inserts something. `snr` is the least ratio of signal to noise of each output, in dB, which
+    bounds what a LOSSY pass loses in place of the default tolerance. `calibration` holds one set of inputs for a
+    pass that calibrates, as lists of numbers by the names of the inputs. `target` is the runtime that the model is made
+    for.
     """
 
     path: Path
@@ -108,7 +109,7 @@ def case_files(folder: Path) -> list[Path]:
 
 
 def read_case(path: Path, *, finished: bool = True) -> Case:
-    """Read one case file; CaseError when it does not say what is expected and has to be `finished`."""
+    """Read one case file; CaseError when it has no expected result and must be `finished`."""
     lines = _read(path).splitlines()
     split = next((number for number, line in enumerate(lines) if line.strip() == AFTER), len(lines))
     head = lines[:split]
@@ -133,7 +134,7 @@ def read_case(path: Path, *, finished: bool = True) -> Case:
     )
     if finished and not case.is_finished:
         hint = _misspelt(head) or "add one, or let 'surgery test --bless' write it"
-        what = f"says neither '{AFTER}', '# refused: reason', '# error: message' nor '# unchanged: why'"
+        what = f"has neither '{AFTER}', '# refused: reason', '# error: message' nor '# unchanged: why'"
         raise CaseError(what, where=str(path), todo=hint)
     return case
 
@@ -142,7 +143,7 @@ def _decibels(given: str | None, where: str) -> float | None:
     try:
         return None if given is None else float(given)
     except ValueError as error:
-        raise CaseError("the ratio of signal to noise is no number", where=where, todo="write '# snr: 30'") from error
+        raise CaseError("the signal-to-noise ratio is not a number", where=where, todo="write '# snr: 30'") from error
 
 
 def _read(path: Path) -> str:

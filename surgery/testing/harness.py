@@ -82,7 +82,7 @@ def run(
 ) -> Outcome:
     """Run one pass over a model in memory; `calibration` holds inputs to calibrate with, as lists of numbers.
 
-    A pass that is not a standard one runs in a process of its own, for `timeout` seconds at most. Raises SurgeryError
+    A pass that is not a standard one runs in a separate process, for `timeout` seconds at most. Raises SurgeryError
     when the pass could not do its work.
     """
     stored = storage.from_proto(model)
@@ -114,7 +114,7 @@ def check(case: Case) -> None:
 
 
 def findings(case: Case, *, timeout: float = TIMEOUT) -> list[Finding]:
-    """List what is wrong with the outcome of a case; nothing when it is as it should be.
+    """List the problems of the outcome of a case; nothing when it is as it should be.
 
     Raises CaseError or UsageError for a case that asks for something that does not exist, PassError or WorkerError
     when the pass raises, crashes or takes more than `timeout` seconds.
@@ -138,9 +138,9 @@ def _failure(case: Case, declared: Pass, timeout: float) -> Iterator[Finding]:
         _run(case, case.model(), timeout)
     except SurgeryError as error:
         if str(error) != case.error:
-            yield Finding(f"the error is another one: {error}")
+            yield Finding(f"the error is different: {error}")
     else:
-        yield Finding(f"no error, but the case says: {case.error}")
+        yield Finding(f"no error, but the case expects: {case.error}")
 
 
 def _changes(case: Case, before: ir.Model, after: ir.Model, expected: onnx.ModelProto | None) -> Iterator[Finding]:
@@ -155,15 +155,15 @@ def _changes(case: Case, before: ir.Model, after: ir.Model, expected: onnx.Model
     wanted = storage.ir_from_proto(stored.proto, stored.weights)
     difference = text.structural_diff(wanted, after, names=("expected", "got"), declared=case.declared)
     if difference:
-        yield Finding("the result is another one", difference)
+        yield Finding("the result is different", difference)
 
 
 def _reasons(case: Case, given: tuple[str, ...]) -> Iterator[Finding]:
     for reason in case.refused:
         if reason not in given:
-            yield Finding(f"not refused because '{reason}'; the reasons given: {list(given)}")
+            yield Finding(f"not refused because '{reason}'; the given reasons: {list(given)}")
     if case.unchanged and given:
-        yield Finding(f"refused ({list(given)}), which a '# refused:' line should say")
+        yield Finding(f"refused ({list(given)}), which needs a '# refused:' line")
 
 
 def _repeated(case: Case, declared: Pass, outcome: Outcome, after: ir.Model, timeout: float) -> Iterator[Finding]:
@@ -175,7 +175,7 @@ def _repeated(case: Case, declared: Pass, outcome: Outcome, after: ir.Model, tim
         return  # what was asked for by name is there no more
     repeated = text.structural_diff(after, storage.ir_from_proto(again.after), declared=case.declared)
     if repeated:
-        yield Finding("a second run changes more", repeated)
+        yield Finding("a second run changes the model again", repeated)
 
 
 def _verified(outcome: Outcome, declared: Pass, case: Case) -> Iterator[Finding]:
@@ -199,7 +199,7 @@ def _verified(outcome: Outcome, declared: Pass, case: Case) -> Iterator[Finding]
         verdict = contract.verify(outcome.after, after, declared.promise(case.options), renamed, outcome.accounts)
     if case.unverified is not None:
         if not verdict.is_unverified or case.unverified != (verdict.message or verdict.reason):
-            yield Finding(f"parity: {verdict.status}, not as the case says: {verdict.message or verdict.reason}")
+            yield Finding(f"parity: {verdict.status}, not as the case expects: {verdict.message or verdict.reason}")
     elif not verdict.status.accepted:
         yield Finding(f"parity: {verdict.status}: {verdict.message or verdict.reason}")
 

@@ -39,7 +39,7 @@ _FEW = 8
 
 @dataclass(frozen=True)
 class Project:
-    """Case files, and the passes that they have to be complete for."""
+    """Case files, and the passes that they must be complete for."""
 
     files: tuple[Path, ...]
     passes: tuple[Pass, ...]
@@ -294,7 +294,7 @@ def _test(file: Path, rewrite: bool, timeout: float) -> Result:
     try:
         case = read_case(file, finished=not rewrite)
         _require_pass(case)
-        found = findings(case, timeout=timeout) if case.is_finished else [Finding("it does not say what is expected")]
+        found = findings(case, timeout=timeout) if case.is_finished else [Finding("it has no expected result")]
         if found and rewrite:
             case = bless(case)
             found = findings(case, timeout=timeout)

@@ -21,7 +21,7 @@ Reason = re.Pattern[str]
 """A reason to refuse; where its text has a hole, anything may stand."""
 
 _PARTS_OF_AN_ERROR = re.compile(r"[:;] ")
-"""What stands between the place of an error, what is wrong and what to do."""
+"""What is between the place of an error, what is wrong and what to do."""
 
 
 def reason_texts(declared: Pass) -> list[str]:
@@ -43,7 +43,7 @@ def without_firing(cases: Iterable[Case], passes: Iterable[Pass]) -> list[str]:
 def unshown(cases: Iterable[Case], passes: Collection[Pass]) -> list[tuple[str, str]]:
     """List the reasons to refuse that no case shows, each after its pass.
 
-    A reason is shown by a case of any pass of its module; one that stands in a helper, by any pass of that folder.
+    A reason is shown by a case of any pass of its module; one that is in a helper, by any pass of that folder.
     Where a pass makes an error of a refusal, as it does for an edit that was asked for, the error tells the reason.
     """
     modules = {declared.name: declared.module for declared in passes}
@@ -104,7 +104,7 @@ def _used(item: FunctionType | type) -> Iterator[Any]:
 
 
 def _is_helper(module: ModuleType) -> bool:
-    """Return whether a module stands next to passes, and is none."""
+    """Return whether a module is next to passes, and is none."""
     return module.__name__.rpartition(".")[2].startswith("_")
 
 

@@ -1,1 +1,1 @@
-"""Why a pass does what it does with a model, or does nothing: sites, near misses, refusals."""
+"""Why a pass fires or does not fire on a model: sites, near misses, refusals."""

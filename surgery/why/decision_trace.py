@@ -1,7 +1,7 @@
-"""Where a pass leaves a node without a word: the line of its code that decided so.
+"""The line of code by which a pass skips a node without a reason.
 
-A pass that walks the graph says why it declines where that may be of interest, and passes over in silence what is
-plainly something else. For whoever asks all the same, the run is traced, and the last decision about each node is kept.
+A graph pass gives a reason for refusals that may be of interest, and silently skips unrelated nodes. To explain these
+too, the run is traced, and the last decision about each node is recorded.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NEAR = 3
 
 @dataclass(frozen=True)
 class Decision:
-    """A line of code that let a node be, and the values of what stands in it, for one of the nodes."""
+    """A line of code that let a node be, and the values of what is in it, for one of the nodes."""
 
     where: str
     values: str
@@ -54,7 +54,7 @@ def is_of(package: str, frame: FrameType) -> bool:
 
 
 class Tracer:
-    """Follows the code of a pass, which stands in `package`, from node to node."""
+    """Follows the code of a pass, which is in `package`, from node to node."""
 
     def __init__(self, package: str) -> None:
         self._package = package

@@ -1,7 +1,7 @@
-"""Why a pass does what it does with a model, or does nothing: sites, near misses, refusals.
+"""Why a pass fires or does not fire on a model: sites, near misses, refusals.
 
-The pass runs over the model as it is. What it leaves is looked at again: places where its pattern fits and a guard
-refuses, and places where the pattern fits in part. Nothing is verified and nothing is kept.
+The pass runs over the model. The remaining nodes are examined: places where its pattern matches but a guard refuses,
+and partial matches. Nothing is verified or kept.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class NearMiss:
 
     Either the pattern (`pattern` counts from 1) fits but for `flaws`, the first of them being what the matcher meets
     first; or it fits whole and `reason` says what was refused, `escapes` who else sees its inside, `where` which line
-    of code refused, `values` what stands in that line, `unknown` what it asked for and is not known. `alike` has
+    of code refused, `values` what is in that line, `unknown` what it asked for and is not known. `alike` has
     the anchors of places like it.
     """
 
@@ -139,7 +139,7 @@ class Refusals:
 class Silence:
     """Nodes that a pass looked at and left without a word; `where` is the line of its code that decided so.
 
-    `values` has what stood in that line for the first of them.
+    `values` has what was in that line for the first of them.
     """
 
     where: str
@@ -175,11 +175,11 @@ class Why:
         lines = [f"near miss {miss.summary}{_and(miss.alike)}" for miss in self.near_misses]
         lines += [f"refused {one.count} times: {one.reason}{_first(one)}" for one in self.refusals]
         if not lines and self.absent:
-            lines = [f"no pattern can fit whole: the model has no {', no '.join(self.absent)}"]
+            lines = [f"no pattern can match completely: the model has no {', no '.join(self.absent)}"]
         lines += [f"passed over {one.count} times without a reason: {one.where} ({one.values})" for one in self.silent]
         if not lines and self.looked is not None:
             lines = [f"the pass refused nothing; it looked at {_counts(self.looked)}"]
-        return lines[:most] or [self.remark or "nothing in the model comes near the pattern"]
+        return lines[:most] or [self.remark or "no part of the model resembles the pattern"]
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields of the JSON report."""
@@ -337,7 +337,7 @@ def _of_other_api(why: Why, before: onnx.ModelProto, made: PassResult) -> Why:
         if why.at in ("", refused.anchor):
             groups[refused.reason].append(Place(refused.anchor, "", (), (), "", ()))
     refusals = tuple(Refusals(text, "", len(all_), tuple(all_[:_MOST_PLACES])) for text, all_ in groups.items())
-    remark = f"a pass in the API {why.kind} does not say why it leaves a node alone; see what it changed"
+    remark = f"a pass in the API {why.kind} does not give reasons for the nodes that it keeps; see its changes"
     return replace(why, refusals=refusals, operators=changed, remark="" if refusals else remark)
 
 
@@ -356,7 +356,7 @@ def _of_pattern(
     absent = set() if fitted else min((absent_ops(graph, compile_pattern(text)) for text in declared.match), key=len)
     remark = ""
     if node is not None and not misses and not why.sites:
-        remark = f"no part of the pattern fits around this {node.op}"
+        remark = f"no part of the pattern matches at this {node.op}"
     return replace(
         why,
         near_misses=tuple(misses[:limit]),
@@ -456,6 +456,6 @@ def _place(declined: Declined) -> Place:
 
 def _unseen(looked: Mapping[str, int], node: Node) -> str:
     if node.op in looked or "" in looked:
-        return f"the pass looks at nodes of this operator, and says nothing of this {node.op}"
+        return f"the pass looks at nodes of this operator, but gives no reason for this {node.op}"
     asked = ", ".join(looked) or "none"
-    return f"the pass does not look at this {node.op}; the operators that it asks for: {asked}"
+    return f"the pass does not look at this {node.op}; the operators that it looks at: {asked}"

@@ -1,8 +1,8 @@
-"""Near misses: places where most of a pattern fits, and what keeps the rest from fitting.
+"""Near misses: places where most of a pattern matches, and the mismatches.
 
-The matcher gives up at the first thing that is wrong, as it must to be quick. Here a match grows from any line, over
-faults, and those are collected: a wrong operator stands in for the right one, a wrong constant is noted. A few of the
-best ways to go on are kept at each step, so the cost of one place is bounded by the size of the pattern.
+The matcher stops at the first mismatch, to be fast. Here a match grows from any line, across mismatches, which are
+collected: a wrong operator is accepted in place of the right one, a wrong constant is recorded. Only the best few
+continuations are kept at each step, so the cost per place is bounded by the size of the pattern.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ def _blame(state: Partial, route: Route, value: Value) -> Fault:
 
 
 def _stepped_over(state: Partial, route: Route, node: Node) -> Iterator[Partial]:
-    """Go on after a node that stands between two nodes of the pattern, a Cast for one."""
+    """Go on after a node that is between two nodes of the pattern, a Cast for one."""
     pattern = state.plan.nodes[route.line]
     fault = Fault(route.line, "between", node, _op_names(pattern), node)
     for value in node.outputs if route.consumer_of else node.inputs:
@@ -270,7 +270,7 @@ def _placed(state: Partial, line: int, node: Node) -> Iterator[Partial]:
     if len(ways) == 1 and len(inputs) == len(pattern.operands) == 2 and inputs[0] != inputs[1]:
         attempt = dict(bound)
         if not any(_operand_faults(pattern, line, node, inputs[::-1], attempt)):
-            fault = Fault(line, "order", node, _line_text(pattern), "its inputs the other way round")
+            fault = Fault(line, "order", node, _line_text(pattern), "its inputs in the reverse order")
             yield state.placed(line, node, attempt, [*common, fault])
     for order in ways:
         attempt = dict(bound)

@@ -1,4 +1,4 @@
-"""What keeps a pattern pass from firing: matches that a guard refuses, and the best partial matches of what is left."""
+"""Why a pattern pass does not fire: matches that a guard refuses, and the best partial matches elsewhere."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _FAR = 200
 class Declined:
     """One refusal: at which node, why, by which line of code, and what that asked for and is not known.
 
-    `values` has what stands in that line, and the nodes that it is about.
+    `values` has what is in that line, and the nodes that it is about.
     `depth` is the line of the pass itself; of two refusals by one function, the deeper one got further.
     """
 
@@ -51,7 +51,7 @@ class WatchedFacts(ShapeTable):
         self.asked: dict[ir.Value, Fact] = {}
 
     def of(self, value: ir.Value) -> Fact:
-        """Return what is known of a value, and remember that it was asked for."""
+        """Return the known facts about a value, and remember that it was asked for."""
         fact = super().of(value)
         self.asked[value] = fact
         return fact
@@ -72,7 +72,7 @@ class TracingGraph(Graph):
         self.facts = WatchedFacts(model)
 
     def adopt(self, model: ir.Model) -> None:
-        """Take another model in the place of this one."""
+        """Take another model in place of this one."""
         super().adopt(model)
         self.facts = WatchedFacts(model)
 

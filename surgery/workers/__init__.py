@@ -1,8 +1,8 @@
 """Native code in bounded worker processes.
 
-ONNX Runtime, onnx's C++ checker and inference, and other people's optimizers can crash, hang or eat all memory
-on a model of 200 bytes. They run in processes forked from a preloaded server, with limits on time and memory;
-whatever ends such a process becomes a `WorkerError` that names the stage that was running and the signal.
+ONNX Runtime, onnx's C++ checker and inference, and third-party optimizers can crash, hang or exhaust memory on a model
+of 200 bytes. They run in processes forked from a preloaded server, with limits on time and memory; the end of such a
+process becomes a `WorkerError` that names the stage that was running and the signal.
 
     with Worker(timeout=60) as worker:
         findings = worker.call("surgery.verification.verdict.checks:run_checker", skeleton=data)

@@ -56,8 +56,8 @@ class ForkServer:
         request = json.dumps({"op": "fork", "memory": memory, "preload": preload}).encode()
         answer = self._ask(request, [channel.fileno(), log.fileno()])
         if "pid" not in answer:
-            problem = answer.get("error", "the fork server is gone")
-            raise WorkerError(f"no worker process could be started: {problem}", stage="start")
+            problem = answer.get("error", "the fork server has ended")
+            raise WorkerError(f"no worker process can be started: {problem}", stage="start")
         pid = int(answer["pid"])
         self._workers.add(pid)
         return pid

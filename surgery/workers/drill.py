@@ -1,4 +1,4 @@
-"""Ways for a worker to die, to see that each is contained: `worker.call("surgery.workers.drill:abort")`."""
+"""Ways to crash a worker, to test that each is contained: `worker.call("surgery.workers.drill:abort")`."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def nested(memory: int) -> object:
 
 
 def spawn() -> int:
-    """Start a process of its own and leave it behind; return its process id."""
+    """Start a separate process and leave it behind; return its process id."""
     return subprocess.Popen(["sleep", "1000"]).pid
 
 

@@ -1,4 +1,4 @@
-"""What the end of a process says about the call that ran in it."""
+"""Interpretation of the end of a worker process."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A call in a fork of this process: it sees all that its caller sees, and can harm none of it.
+"""A call in a fork of this process: it sees the state of its caller, and cannot change it.
 
-For code of other people that works on objects of this process, a pass for one. Native code that needs nothing of
-them runs in a `Worker`, which has no threads and locks to inherit.
+For third-party code that works on objects of this process, such as passes. Native code that does not need them runs in
+a `Worker`, which inherits no threads and locks.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _serve(
 
 
 def _confine(log: IO[bytes], timeout: float | None, memory: int | None) -> None:
-    """Put this process in a group and a session of its own, with limits; what it prints goes to the log."""
+    """Put this process in a group and a separate session, with limits; what it prints goes to the log."""
     os.setsid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)

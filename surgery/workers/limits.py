@@ -1,4 +1,4 @@
-"""The limit of memory of a process."""
+"""The memory limit of a process."""
 
 from __future__ import annotations
 

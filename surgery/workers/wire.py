@@ -1,7 +1,6 @@
 """Messages between a process and its workers: a JSON header, then the raw bytes of its buffers.
 
-Plain data only, never pickle: what a worker sends back was made next to native code that may have gone wild, and
-reading it must not be able to run anything.
+Plain data only, never pickle: native code may have corrupted the worker, and reading its messages must not run code.
 """
 
 from __future__ import annotations

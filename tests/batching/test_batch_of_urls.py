@@ -86,4 +86,4 @@ def test_a_ledger_needs_a_folder(tmp_path: Path) -> None:
     batches.write(tmp_path, "a.onnx")
     done = batch(tmp_path, 9, batches.recipe(tmp_path), "a.onnx", "--out", "s3://done/v1")
     assert done.returncode == 2
-    assert "the ledger is a local file, and --out is a URL; name a folder for it: --ledger DIR" in done.stderr
+    assert "the ledger must be a local file, but --out is a URL; name a folder for it: --ledger DIR" in done.stderr

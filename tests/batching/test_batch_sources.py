@@ -48,11 +48,11 @@ def test_a_file_whose_name_has_wildcards_is_a_file(tmp_path: Path) -> None:
 
 def test_some_of_a_folder(zoo: Path, tmp_path: Path) -> None:
     assert names(zoo, output=tmp_path, include=("*/model.onnx",), exclude=("a/*",)) == ["b/model.onnx"]
-    with pytest.raises(UsageError, match=r"no \.onnx file that --include and --exclude leave"):
+    with pytest.raises(UsageError, match=r"no \.onnx file after --include and --exclude"):
         names(zoo, output=tmp_path, include=("*.pb",))
 
 
-def test_results_are_no_sources(zoo: Path) -> None:
+def test_results_are_not_sources(zoo: Path) -> None:
     write(zoo / "out", "a/model.onnx")
     assert names(zoo, output=zoo / "out") == ["a/model.onnx", "b/deep/other.onnx", "b/model.onnx"]
 
@@ -82,7 +82,7 @@ def test_two_models_with_one_output_are_refused(zoo: Path, tmp_path: Path) -> No
         names(zoo / "a", zoo / "b", output=tmp_path)
     assert str(error.value) == (
         f"'{zoo}/a/model.onnx' and '{zoo}/b/model.onnx' would both be written to 'model.onnx'; "
-        "name the folder that they share, or name the outputs in a manifest"
+        "name their common folder, or name the outputs in a manifest"
     )
 
 

@@ -67,18 +67,18 @@ def test_a_ledger_is_read_while_a_run_writes(tmp_path: Path) -> None:
         assert [one.name for one in ledger.read(found.path)] == ["a"]
 
 
-def test_files_that_are_no_ledgers(tmp_path: Path) -> None:
+def test_files_that_are_not_ledgers(tmp_path: Path) -> None:
     path = tmp_path / ledger.NAME
     path.write_bytes(b"not a database, but long enough to be taken for one" * 9)
-    with pytest.raises(UsageError, match="this is no ledger of surgery batch: file is not a database"):
+    with pytest.raises(UsageError, match="this is not a ledger of surgery batch: file is not a database"):
         Ledger(tmp_path)
-    with pytest.raises(UsageError, match="this is no ledger of surgery batch"):
+    with pytest.raises(UsageError, match="this is not a ledger of surgery batch"):
         ledger.read(path)
     path.unlink()
     base = sqlite3.connect(path)
     base.executescript("CREATE TABLE other (a); PRAGMA user_version = 1;")
     base.close()
-    with pytest.raises(UsageError, match="this is no ledger of surgery batch; name another folder with --out"):
+    with pytest.raises(UsageError, match="this is not a ledger of surgery batch; name another folder with --out"):
         Ledger(tmp_path)
 
 
@@ -87,7 +87,7 @@ def test_a_ledger_of_another_version(tmp_path: Path) -> None:
     base = sqlite3.connect(tmp_path / ledger.NAME)
     base.execute("PRAGMA user_version = 99")
     base.close()
-    with pytest.raises(UsageError, match="the ledger has format version 99, and this surgery reads 1"):
+    with pytest.raises(UsageError, match="the ledger has format version 99, but this release reads 1"):
         Ledger(tmp_path)
 
 

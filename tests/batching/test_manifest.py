@@ -62,11 +62,11 @@ def test_keys_of_a_model(folder: Path, name: str, text: str) -> None:
     [
         ("l.txt", "a.onnx\ngone.onnx\n", "l.txt:2: there is no file '{folder}/gone.onnx'"),
         ("l.jsonl", '{"model": "a.onnx", "recipes": "x"}', "a manifest has no key 'recipes'; did you mean 'recipe'?"),
-        ("l.jsonl", "\n[1]", 'l.jsonl:2: a line is an object such as {"model": "a.onnx"}'),
-        ("l.jsonl", "{", "l.jsonl:1: this line is no JSON"),
-        ("l.jsonl", '{"model": 1}', "l.jsonl:1: values are texts"),
+        ("l.jsonl", "\n[1]", 'l.jsonl:2: a line must be an object such as {"model": "a.onnx"}'),
+        ("l.jsonl", "{", "l.jsonl:1: this line is not JSON"),
+        ("l.jsonl", '{"model": 1}', "l.jsonl:1: values are strings"),
         ("l.jsonl", '{"output": "a.onnx"}', "l.jsonl:1: the key 'model' is missing"),
-        ("l.csv", "model,recipe\na.onnx,default,x", "l.csv:2: the line has more values than the head has names"),
+        ("l.csv", "model,recipe\na.onnx,default,x", "l.csv:2: the line has more values than the header has columns"),
         ("deep/l.txt", "../a.onnx", "'{folder}/a.onnx' is not below the folder of the manifest; name an 'output'"),
         ("l.jsonl", '{"model": "a.onnx", "output": "../b.onnx"}', "the output '../b.onnx' is not inside of the output"),
         (

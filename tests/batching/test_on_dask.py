@@ -34,7 +34,7 @@ if __name__ == "__main__":
 
 
 class Cluster:
-    """A cluster of two workers in processes of their own; dask replaces those that end."""
+    """A cluster of two workers in separate processes; dask replaces those that end."""
 
     def __init__(self, folder: Path) -> None:
         (folder / "cluster.py").write_text(CLUSTER)
@@ -128,7 +128,7 @@ def test_no_scheduler(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkey
     recipe, zoo = batches.recipe(tmp_path), batches.write(tmp_path / "zoo", "a.onnx")
     arguments = ["batch", str(recipe), str(zoo), "--out", str(tmp_path / "out"), "--executor"]
     assert cli.main([*arguments, "dask:tcp://127.0.0.1:9"]) == 2
-    assert "there is no scheduler of dask at 'tcp://127.0.0.1:9'" in capsys.readouterr().err
+    assert "no dask scheduler answers at 'tcp://127.0.0.1:9'" in capsys.readouterr().err
     assert cli.main([*arguments, "dask:tcp://127.0.0.1:9", "--total-memory", "1GB"]) == 2
     assert "--total-memory is for the executor local; use --memory" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "distributed", None)

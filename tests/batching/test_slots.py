@@ -20,7 +20,7 @@ from surgery.workers.memory import private_bytes_below
 
 @pytest.fixture(autouse=True)
 def drills(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Jobs name a way to end, in the place of a model."""
+    """Jobs name a way to end, in place of a model."""
     monkeypatch.setattr(slots, "FUNCTION", "surgery.workers.drill:perform")
 
 

@@ -95,7 +95,7 @@ def test_a_sparse_constant_is_left_as_it_is(attribute: str) -> None:
     assert surgery.inspect(proto).nodes == 6
 
 
-def test_a_sparse_constant_is_no_graph_output() -> None:
+def test_a_sparse_constant_is_not_a_graph_output() -> None:
     nodes = [
         helper.make_node("Constant", [], ["c"], sparse_value=sparse("c")),
         helper.make_node("Identity", ["c"], ["y"]),
@@ -105,7 +105,7 @@ def test_a_sparse_constant_is_no_graph_output() -> None:
     proto = model(nodes, [info("x", shape=(4,))], [info("y", shape=(4,)), info("z", shape=(4,))])
     result = surgery.apply(proto, parse("recipe: r\nsteps: [drop-identity]"))
     assert result.ok and [node.op_type for node in result.proto.graph.node] == ["Constant", "Identity", "Relu"]
-    why = "the graph output is a tensor, and a runtime gives a sparse constant as it is stored"
+    why = "the graph output is a tensor, but a runtime returns a sparse constant as it is stored"
     assert [refusal.reason for refusal in result.steps[0].refusals] == [why]
 
 
@@ -179,7 +179,7 @@ def test_a_dim_may_have_any_name(name: str) -> None:
     assert not any("dim_x" in item for item in declared)
 
 
-def test_the_name_of_a_dim_is_no_arithmetic() -> None:
+def test_the_name_of_a_dim_is_not_arithmetic() -> None:
     proto = text.parse("g (float[N] x, float[N] z) => (float[N] y) { y = Add(x, z) }")
     proto.graph.input[1].type.tensor_type.shape.dim[0].dim_param = "2*N"
     graph = Graph(storage.ir_from_proto(proto))

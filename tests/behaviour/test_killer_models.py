@@ -54,7 +54,7 @@ def small_stack() -> Iterator[None]:
 
 @pytest.mark.parametrize(("make", "message"), FATES.items(), ids=lambda item: getattr(item, "__name__", None))
 def test_the_original_is_blamed_and_the_run_goes_on(make: Callable[[], onnx.ModelProto], message: str) -> None:
-    # A short limit only for what ends by it, and not too short for the checker, which has to come back before.
+    # A short limit only for what ends by it, and not too short for the checker, which must come back before.
     result = apply(make(), timeout=3 if make in ENDLESS else 60)
     first, second = result.steps
     # The same operators are left on the same values, whatever becomes of them when they run.

@@ -45,7 +45,7 @@ QUICK = ("all at once",)
 
 
 def apply(folder: Path, recipe: str, model: Path, how: Circumstances) -> bytes:
-    """Run a recipe in a folder of its own; return the bytes of the output and of its statement."""
+    """Run a recipe in a separate folder; return the bytes of the output and of its statement."""
     folder.mkdir(parents=True)
     shutil.copy(model, folder / "in.onnx")
     command = [

@@ -44,14 +44,14 @@ def test_check_says_what_is_wrong_with_each(folder: Path, capsys: pytest.Capture
     lines = out.splitlines()
     assert code == 1 and len(lines) == 4 and lines[0] == "right.onnx: valid"
     assert lines[1].startswith("types.onnx: invalid: ") and lines[1].count("adder") >= 1
-    assert "shape inference: " in lines[1] and "ONNX Runtime refuses it: " in lines[1]
+    assert "shape inference: " in lines[1] and "ONNX Runtime rejects it: " in lines[1]
     assert lines[2] == (
-        "custom.onnx: cannot be run here: com.acme:Foo is a custom operator, and no --custom-op-library has it"
+        "custom.onnx: cannot be run here: com.acme:Foo is a custom operator that is in no --custom-op-library"
     )
     assert "shape inference: " in lines[3]
 
 
-def test_check_of_what_is_no_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_of_a_file_that_is_not_a_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = surgery(capsys, "check", "types.onnx", "text.onnx", "no.onnx", "right.onnx")
     lines = out.splitlines()
     assert code == 2 and err == "" and len(lines) == 4

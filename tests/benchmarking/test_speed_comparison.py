@@ -143,7 +143,7 @@ def test_each_pair_of_sessions_is_opened_in_an_order_and_in_its_reverse(monkeypa
     assert len(set(machine.seeds)) == len(machine.seeds)
 
 
-def test_a_session_that_is_slower_where_it_comes_last_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_that_is_slower_where_it_comes_last_is_not_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     found = on(Machine([0.01, 0.01], place=0.05), monkeypatch, BenchSpec(seconds=30))
     assert not found.speed.excludes(1.0) and found.speed.half_width < 0.01
 
@@ -252,7 +252,7 @@ def test_threads_and_optimization(model: Path, how: BenchSpec) -> None:
     assert found.to_json()["clock"] == ("wall" if how.threads == 2 else "processor")
 
 
-def test_what_is_no_numeric_tensor_goes_in_as_it_is(tmp_path: Path) -> None:
+def test_what_is_not_a_numeric_tensor_goes_in_as_it_is(tmp_path: Path) -> None:
     path = write(tmp_path / "s.onnx", "g (string[n] x) => (string[n] y) { y = Identity(x) }")
     feeds = [{"x": np.array(["a", "b"], dtype=object)}]
     assert compare([path, path], feeds, FEW).models[1].seconds > 0
@@ -270,14 +270,15 @@ def test_an_input_that_is_left_over_is_not_fed(model: Path, tmp_path: Path) -> N
     [
         (
             "g (float[n, 4] x, float[1] b) => (float[n, 4] y) { y = Add(x, b) }",
-            "b.onnx: does not take the inputs of the baseline: B needs an input 'b' that A does not have",
+            "b.onnx: does not accept the inputs of the baseline: B needs an input 'b' that A does not have",
         ),
         (
             "g (float16[n, 4] x) => (float16[n, 4] y) { y = Relu(x) }",
-            "b.onnx: does not take the inputs of the baseline: input 'x' is tensor(float) in A and tensor(float16) in",
+            "b.onnx: does not accept the inputs of the baseline: input 'x' is tensor(float) in A and "
+            "tensor(float16) in",
         ),
-        ("g (float[n, 5] x) => (float[n, 5] y) { y = Relu(x) }", "b.onnx: ONNX Runtime refuses the inputs: "),
-        ("g (float[n, 4] x) => (float[n, 4] y) { y = Rellu(x) }", "b.onnx: ONNX Runtime refuses the model: "),
+        ("g (float[n, 5] x) => (float[n, 5] y) { y = Relu(x) }", "b.onnx: ONNX Runtime rejects the inputs: "),
+        ("g (float[n, 4] x) => (float[n, 4] y) { y = Rellu(x) }", "b.onnx: ONNX Runtime rejects the model: "),
     ],
 )
 def test_a_model_that_cannot_be_compared(

@@ -52,5 +52,5 @@ def test_an_attention_that_a_pass_is_silent_about_is_seen():
     assert "    fuse-attention: SILENT" in attentions.lines(row)
 
 
-def test_what_is_no_attention_for_the_search_is_not_listed(tmp_path):
+def test_what_is_not_an_attention_for_the_search_is_not_listed(tmp_path):
     assert _attentions(FAR, tmp_path).found == 0

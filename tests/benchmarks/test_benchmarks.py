@@ -47,7 +47,7 @@ def test_parity_sees_shapes_types_values_and_nan():
     assert parity.difference(x, x + np.float32(0.5)) == (0.25, "")
 
 
-def test_a_process_that_fails_hangs_or_dies_is_told_in_a_line(tmp_path):
+def test_a_process_that_fails_hangs_or_dies_is_reported_in_a_line(tmp_path):
     def run(code: str, timeout: float = 60) -> process.Ran:
         return process.run([sys.executable, "-c", code], timeout=timeout, folder=tmp_path)
 

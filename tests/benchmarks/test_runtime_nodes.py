@@ -1,4 +1,4 @@
-"""What counts attentions, ranks the peers and compares padded rows: each has to see the fault that it looks for."""
+"""What counts attentions, ranks the peers and compares padded rows: each must see the fault that it looks for."""
 
 from __future__ import annotations
 

@@ -52,8 +52,8 @@ def test_a_piece_is_compared_with_the_model_before_it() -> None:
     told = result.steps[1].verdict
     assert told is not None
     assert (
-        "compared with the model before this step, as with the original it cannot be: input 'Neg_output_0' is new"
-        in (told.message)
+        "compared with the model before this step, because it cannot be compared with the original: input "
+        "'Neg_output_0' is new" in (told.message)
     )
 
 

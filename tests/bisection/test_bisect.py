@@ -131,7 +131,7 @@ def test_a_crash_is_found_and_its_repro_crashes(find: Callable[..., Blame]) -> N
     assert "SIGFPE" in found.guilty[0].why
     assert found.folder is not None and found.reproduced and not (found.folder / "actual.npz").exists()
     assert reproduce(found.folder).returncode == -8
-    assert "takes the process with it" in (found.folder / "README.txt").read_text()
+    assert "crashes the process" in (found.folder / "README.txt").read_text()
 
 
 def test_what_the_runtime_refuses(find: Callable[..., Blame]) -> None:
@@ -231,7 +231,7 @@ def test_sites_that_are_wrong_together_only(find: Callable[..., Blame]) -> None:
             "swap-scale",
             (1, 1),
         ),
-        # A sequence cannot stand in a file of arrays: the cut begins before it is made.
+        # A sequence cannot be in a file of arrays: the cut begins before it is made.
         (
             """g (float[4] x) => (float[4] y) <int64 i = {1}> {
                 t = Tanh(x)  s = SequenceConstruct(x, t)  e = SequenceAt(s, i)  r = Relu(e)  y = Exp(r)

@@ -118,5 +118,5 @@ def test_a_plugin_with_a_wrong_annotation_is_one_line_for_the_user(
     path.write_text("from surgery import graph_pass\n@graph_pass('odd-pass')\ndef odd(model: str): ...\n")
     code = cli.main(["run", "odd-pass", "model.onnx", "--plugin", str(path)])
     shown = capsys.readouterr().err
-    assert code == 2 and "pass 'odd-pass' works on 'str', which is no API of a pass" in shown
+    assert code == 2 and "pass 'odd-pass' works on 'str', which is not an API for passes" in shown
     assert "Traceback" not in shown

@@ -1,4 +1,4 @@
-"""Passes of onnx-graphsurgeon: what it loses is put back, weights stay mapped, its own examples run."""
+"""Passes of onnx-graphsurgeon: what it loses is restored, weights stay mapped, its own examples run."""
 
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def test_what_cannot_be_written_is_an_error() -> None:
         carried(text.parse("g (float[n] x) => (float[n] y) { y = Exp(x) }"), spoil)
 
 
-def test_names_docs_and_declarations_of_what_stays_are_put_back() -> None:
+def test_names_docs_and_declarations_of_what_stays_are_restored() -> None:
     model = text.parse("g (float[n] x) => (float[n] y) { a = Exp(x) b = Neg(a) y = Abs(b) }")
     model.graph.doc_string, model.doc_string = "the graph", "the model"
     model.metadata_props.add(key="author", value="me")
@@ -97,7 +97,7 @@ def test_types_that_would_be_misread_are_hidden_and_put_back() -> None:
     assert [node.op_type for node in back.graph.node] == ["Abs"]
 
 
-def test_an_initializer_that_a_caller_can_override_is_no_constant() -> None:
+def test_an_initializer_that_a_caller_can_override_is_not_a_constant() -> None:
     model = text.parse(
         "g (float[2] x, float[2] w) => (float[2] y) <float[2] v = {1, 2}> { a = Add(x, v) y = Mul(a, w) }"
     )
@@ -219,7 +219,7 @@ def remove(graph: gs.Graph) -> None:
 
 @graph_pass("example-isolate", changes=("inputs", "outputs"))
 def isolate(graph: gs.Graph) -> None:
-    """Keep what lies between two values."""
+    """Keep what is between two values."""
     tensors = graph.tensors()
     graph.inputs = [tensors["a"].to_variable(dtype=np.float32, shape=(1, 3))]
     graph.outputs = [tensors["b"].to_variable(dtype=np.float32, shape=(1, 3))]
@@ -228,7 +228,7 @@ def isolate(graph: gs.Graph) -> None:
 
 @graph_pass("example-isolate-silently")
 def isolate_silently(graph: gs.Graph) -> None:
-    """Keep what lies between two values, and do not say so."""
+    """Keep what is between two values, and do not say so."""
     isolate(graph)
 
 
@@ -250,7 +250,7 @@ def put_clip(self: gs.Graph, inputs: list[gs.Tensor], outputs: list[gs.Tensor]) 
 
 @graph_pass("example-replace")
 def replace(graph: gs.Graph) -> None:
-    """Put a Clip in the place of a Min and a Max."""
+    """Put a Clip in place of a Min and a Max."""
     tensors = graph.tensors()
     graph.put_clip([tensors["a"], tensors["low"], tensors["high"]], [tensors["b"]])
     graph.cleanup()

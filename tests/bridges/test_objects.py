@@ -189,12 +189,12 @@ def test_a_pass_of_an_object_is_described_by_it() -> None:
 
 
 WRONG = [
-    (3, "an object of the type int is no pass"),
-    ([], "an empty list is no pass"),
-    ([NEG, "rule"], "an object of the type str is no pass"),
-    (Functional, "the class Functional is no pass"),
-    (rewriter.RewriteRule, "the class RewriteRule is no pass"),
-    (None, "an object of the type NoneType is no pass"),
+    (3, "an object of the type int is not a pass"),
+    ([], "an empty list is not a pass"),
+    ([NEG, "rule"], "an object of the type str is not a pass"),
+    (Functional, "the class Functional is not a pass"),
+    (rewriter.RewriteRule, "the class RewriteRule is not a pass"),
+    (None, "an object of the type NoneType is not a pass"),
 ]
 
 

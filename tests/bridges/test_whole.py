@@ -1,4 +1,4 @@
-"""Passes over a whole model, in each API: what they return, raise, refuse, and what is put back."""
+"""Passes over a whole model, in each API: what they return, raise, refuse, and what is restored."""
 
 import os
 from pathlib import Path
@@ -64,7 +64,7 @@ def relu_ir(model: ir.Model) -> None:
 
 @graph_pass("whole-fuse-gs", parity=Parity.EXACT)
 def fuse_gs(graph: gs.Graph) -> None:
-    """Put one Abs in the place of Neg and Abs."""
+    """Put one Abs in place of Neg and Abs."""
     (end,) = (node for node in graph.nodes if node.op == "Abs")
     node = gs.Node("Abs", "fused", inputs=[end.i().inputs[0]], outputs=list(end.outputs))
     end.outputs.clear()
@@ -191,7 +191,7 @@ FATES = {
 
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("fate", FATES)
-def test_what_goes_wrong_is_told_in_one_line(api: str, fate: str) -> None:
+def test_an_error_is_reported_in_one_line(api: str, fate: str) -> None:
     result = run(text.parse(IDENTITY), f"whole-fate-{api}: {{fate: {fate}}}")
     (step,) = result.steps
     assert (step.status, result.exit_code) == ("failed", 3)
@@ -237,7 +237,7 @@ def test_bodies_of_if_stay_as_they_are(api: str) -> None:
 
 @pytest.fixture
 def stored(tmp_path: Path) -> Path:
-    """A model whose weight lies in a file of its own."""
+    """A model whose weight is in a separate file."""
     model = text.parse(IDENTITY.replace("[n]", "[300]").replace("Neg(b)", "Mul(b, w)"))
     weight = onnx.numpy_helper.from_array(np.random.default_rng(0).normal(size=300).astype(np.float32), "w")
     model.graph.initializer.append(weight)

@@ -50,7 +50,7 @@ def test_flipped_bits_are_found_anywhere(filled: tuple[Path, Run], copy: Path, s
     found = run(copy / "model.onnx", copy / "cache")
     assert (found.sha256, found.report) == (filled[1].sha256, filled[1].report)
     assert found.cached == []
-    assert found.warnings and all("dropped from the cache, as it is damaged" in line for line in found.warnings)
+    assert found.warnings and all("removed from the cache, because it is damaged" in line for line in found.warnings)
     again = run(copy / "model.onnx", copy / "cache")
     assert again.sha256 == filled[1].sha256 and len(again.cached) == 6 and again.warnings == []
 
@@ -124,7 +124,7 @@ def test_a_cache_that_cannot_be_written_says_so_once(tmp_path: Path, monkeypatch
         found = run(model, cache)
     assert found.sha256 == known.sha256
     (line,) = found.warnings
-    assert "the cache cannot be written, and takes nothing more: No space left on device" in line
+    assert "the cache cannot be written and is no longer used for writing: No space left on device" in line
 
 
 WRITER = """

@@ -151,7 +151,7 @@ def test_an_interrupt_ends_it_cleanly(tmp_path: Path) -> None:
     begun.send_signal(signal.SIGINT)
     said = begun.communicate(timeout=60)[1]
     assert begun.returncode == 130
-    assert "surgery: interrupted; " in said and said.rstrip().endswith("left; the same command goes on from here")
+    assert "surgery: interrupted; " in said and said.rstrip().endswith("left; run the same command again to continue")
     found = rows(out)
     assert {row.state for row in found.values()} == {"done", "queued"}
     assert {path.name for path in out.glob("*.onnx")} <= set(found)
@@ -222,14 +222,14 @@ def test_a_batch_of_the_models_of_onnx_goes_on_after_many_kills(tmp_path: Path) 
     [
         (["nope", "zoo"], "no recipe 'nope'; shipped are"),
         (["quick.yaml", "zoo/none.onnx"], "zoo/none.onnx: no such file or folder"),
-        (["quick.yaml", "zoo", "--jobs", "0"], "--jobs is a number from 1 on, and not 0"),
-        (["quick.yaml", "zoo", "--timeout", "-1"], "--timeout is a number of seconds, and not -1"),
+        (["quick.yaml", "zoo", "--jobs", "0"], "--jobs must be at least 1, not 0"),
+        (["quick.yaml", "zoo", "--timeout", "-1"], "--timeout must be a number of seconds, not -1"),
         (["quick.yaml", "zoo", "--memory", "much"], "--memory: 'much' is not a size such as 4096, 64KiB or 1MB"),
         (["quick.yaml", "zoo", "--executor", "dusk:x"], "there is no executor 'dusk'; did you mean 'dask'?"),
         (["quick.yaml", "zoo", "--executor", "local:4"], "--executor local takes no address"),
         (["quick.yaml", "zoo", "--executor", "dask"], "--executor dask needs the address of a scheduler"),
         (["quick.yaml", "zoo", "--results", "r.csv"], "r.csv: results are written as .jsonl"),
-        (["quick.yaml", "zoo", "--report", "gone/r.html"], "there is no folder"),
+        (["quick.yaml", "zoo", "--report", "gone/r.html"], "does not exist"),
         (["quick.yaml", "zoo", "--results", "r.jsonl", "--report", "r.jsonl"], "cannot be both results and report"),
     ],
 )
@@ -251,10 +251,7 @@ def test_foreign_files_are_spared(zoo: Path, tmp_path: Path, capsys: pytest.Capt
     (out / "deep").mkdir(parents=True)
     (out / "deep/b.onnx").write_bytes(b"precious")
     assert run(tmp_path / "quick.yaml", zoo, "--out", out) == 2
-    assert (
-        "the file exists, and the ledger does not know it; name another folder, or use --force"
-        in capsys.readouterr().err
-    )
+    assert "the file exists, but is not in the ledger; name another folder, or use --force" in capsys.readouterr().err
     assert (out / "deep/b.onnx").read_bytes() == b"precious"
     assert not (out / "a.onnx").exists()
     run(tmp_path / "quick.yaml", zoo, "--out", out, "--force", "-q", "--jobs", 1)
@@ -289,7 +286,7 @@ def test_two_runs_are_compared(zoo: Path, tmp_path: Path, capsys: pytest.Capture
     capsys.readouterr()
     assert cli.main(["corpus", str(before), str(after), "--exit-code"]) == 1
     said = capsys.readouterr().out
-    assert "2 models changed, 1 of them for the worse, 2 are the same" in said
+    assert "2 models changed, 1 of them got worse, 2 are the same" in said
     assert cli.main(["corpus", str(before), str(after), "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [(change["name"], change["what"], change["worse"]) for change in found["changes"]] == [

@@ -75,7 +75,7 @@ def test_inputs_of_a_recipe(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     ("arguments", "message"),
     [
         (["none.onnx"], "surgery: none.onnx: no such file"),
-        (["a.onnx", "c.onnx"], "surgery: c.onnx: does not take the inputs of the baseline: B needs an input 'z'"),
+        (["a.onnx", "c.onnx"], "surgery: c.onnx: does not accept the inputs of the baseline: B needs an input 'z'"),
         (["a.onnx", "--dims", "n=1,2"], "surgery: --dims gives 'n' 2 sizes; pass one"),
         (["a.onnx", "--dims", "n=1,n=2"], "surgery: --dims gives 'n' twice"),
         (["a.onnx", "--dims", "n=1,"], "surgery: --dims n=1,: expected NAME=N"),
@@ -142,7 +142,7 @@ def test_an_expected_speed_decides_the_exit_code(
     asked = given(monkeypatch, found(None, Interval(1.3, 1.2, 1.4)))
     assert surgery(capsys, "bench", "a.onnx", "--expect", "1.2")[0] == 0
     code, _, err = surgery(capsys, "bench", "a.onnx", "--expect", "1.21")
-    assert code == 1 and err == "b.onnx is not shown to have 1.21 times the speed of a.onnx\n"
+    assert code == 1 and err == "b.onnx is not shown to reach 1.21 times the speed of a.onnx\n"
     code, out, _ = surgery(capsys, "bench", "a.onnx", "--expect", "1.21", "--format", "json")
     assert code == 1 and json.loads(out)["ok"] is False
     assert [one["decide"] for one in asked] == [1.2, 1.21, 1.21]

@@ -59,7 +59,7 @@ def test_run_has_the_cache_too(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_resume_says_where_a_run_goes_on(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, _, err = surgery(capsys, *APPLY, "--resume")
-    assert "nothing to resume: the cache has no step of this run; starting at step 1 of 6" in err
+    assert "nothing to resume: no step of this run is cached; starting at step 1 of 6" in err
     # As if the run had been killed: the last entries are missing.
     steps = sorted((place / "cache" / "v1" / "runs").glob("*/*"), key=lambda path: path.stat().st_mtime_ns)
     for path in steps[-4:]:
@@ -100,16 +100,16 @@ def test_info_and_prune(place: Path, capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("cache", "prune"), "nothing says what to remove; pass --older-than 30d, --max-size 2GB or --all"),
+        (("cache", "prune"), "nothing to remove is selected; pass --older-than 30d, --max-size 2GB or --all"),
         (
             ("cache", "prune", "--older-than", "soon"),
-            "--older-than 'soon' is no time; write a number with s, m, h, d or w",
+            "--older-than 'soon' is not a time; write a number with s, m, h, d or w",
         ),
         (("cache", "prune", "--max-size", "big"), "--max-size: 'big' is not a size such as 4096, 64KiB or 1MB"),
-        (("cache", "prune", "--all", "--max-size", "1MB"), "--all removes everything; leave out --older-than and"),
+        (("cache", "prune", "--all", "--max-size", "1MB"), "--all removes everything; omit --older-than and"),
         (("cache", "info", "--cache-dir", "model.onnx"), "model.onnx: the cache cannot be used: Not a directory; name"),
         ((*APPLY, "--cache-dir", "model.onnx"), "model.onnx: the cache cannot be used: Not a directory; name another"),
-        ((*APPLY, "--resume", "--no-cache"), "--no-cache does not go with --resume; leave one of them out"),
+        ((*APPLY, "--resume", "--no-cache"), "--no-cache does not go with --resume; omit one of them"),
     ],
 )
 def test_mistakes(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str) -> None:
@@ -117,7 +117,7 @@ def test_mistakes(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
     assert code == 2 and out == "" and err.startswith(f"surgery: {message}") and err.count("\n") == 1
 
 
-def test_a_wrong_size_in_the_environment_is_said_before_a_run(
+def test_a_wrong_size_in_the_environment_is_reported_before_a_run(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SURGERY_CACHE_SIZE", "lots")
@@ -142,4 +142,4 @@ def test_damage_is_one_warning(place: Path, capsys: pytest.CaptureFixture[str]) 
     steps[1].write_bytes(steps[1].read_bytes()[:-1])
     code, _, err = surgery(capsys, *APPLY, "--cache", "-q")
     assert code == 0
-    assert err == f"surgery: warning: {steps[1].relative_to(place)}: dropped from the cache, as it is damaged\n"
+    assert err == f"surgery: warning: {steps[1].relative_to(place)}: removed from the cache, because it is damaged\n"

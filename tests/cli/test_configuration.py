@@ -121,7 +121,7 @@ def test_a_value_that_the_flag_refuses_is_named(folder: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("trust", "true", "no file of defaults grants trust"),
+        ("trust", "true", "a file of default flags cannot grant trust"),
         ("plugin", '["./evil.py"]', "a project's file cannot set 'plugin'"),
         ("custom_op_library", '["./evil.so"]', "a project's file cannot set 'custom_op_library'"),
         ("metric", '"evil.py:f"', "a project's file cannot set 'metric'"),
@@ -142,7 +142,7 @@ def test_a_project_cannot_ask_for_trust(
     assert [path.name for path in folder.rglob("was-here")] == []
     # The user's own file can set all but trust.
     (folder / "surgery.toml").replace(folder.parent / "home" / "surgery" / "config.toml")
-    assert ("grants trust" in run(capsys, "config", "show")[2]) == (key == "trust")
+    assert ("grant trust" in run(capsys, "config", "show")[2]) == (key == "trust")
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_project_cannot_ask_for_trust(
         (b"a = 1\na = 2\n", ":2:6: this is not TOML: Cannot overwrite a value"),
     ],
 )
-def test_a_file_that_is_no_toml(folder: Path, capsys: pytest.CaptureFixture[str], content: bytes, words: str) -> None:
+def test_a_file_that_is_not_toml(folder: Path, capsys: pytest.CaptureFixture[str], content: bytes, words: str) -> None:
     (folder / "surgery.toml").write_bytes(content)
     code, out, err = run(capsys, "check", "m.onnx")
     assert (code, out) == (2, "") and words in err and err.count("\n") == 1

@@ -45,7 +45,7 @@ def test_a_package_that_is_missing_or_old(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(importlib.metadata, "version", version)
     found = texts("packages", "broken")
     assert "rich is not installed; pip install 'rich>=14'" in found
-    assert "onnx 1.0 is installed, and surgery needs >=1.23; pip install 'onnx>=1.23'" in found
+    assert "onnx 1.0 is installed, but surgery needs >=1.23; pip install 'onnx>=1.23'" in found
     assert "numpy 99.0" not in found
 
 

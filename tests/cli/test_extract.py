@@ -90,7 +90,7 @@ def test_verifies_on_sets_of_inputs(folder: Path, capsys: pytest.CaptureFixture[
         (["--inputs", "aa", "--outputs", "c"], "there is no tensor 'aa'; did you mean 'a'?"),
         (["--inputs", "a", "--outputs", "c"], "the outputs also depend on 's'"),
         (["--inputs", "a,", "--outputs", "c"], "--inputs: a name is empty"),
-        (["--nodes", "enk/mul"], "no node is called 'enk/mul'; did you mean 'enc/mul'?"),
+        (["--nodes", "enk/mul"], "no node has the name 'enk/mul'; did you mean 'enc/mul'?"),
         (["--nodes", "{opp: Mul}"], "a selector has no key 'opp'; did you mean 'op'?"),
         (["--nodes", "enc/*", "--outputs", "c"], "extract takes either 'nodes' or 'inputs' and 'outputs'"),
         (["--inputs", "a,s", "--outputs", "c", "--dims", "m=2"], "the model has no dynamic dim 'm'"),
@@ -103,7 +103,7 @@ def test_says_what_is_wrong(folder: Path, capsys: pytest.CaptureFixture[str], fl
     assert not (folder / "piece.onnx").exists()
 
 
-def test_overwrites_nothing_by_itself(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_overwrites_nothing_by_default(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "piece.onnx").write_text("mine")
     code, _, err = surgery(capsys, "extract", "model.onnx", "--outputs", "b", "-o", "piece.onnx")
     assert code == 2 and "piece.onnx" in err

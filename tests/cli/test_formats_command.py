@@ -129,7 +129,7 @@ def test_a_step_of_a_used_recipe_is_placed_where_it_is_used(capsys) -> None:
     cases = suite(shown).findall("testcase")
     assert cases[0].get("name") == "drop-identity" and cases[0][0].text.startswith("mine.yaml:4: ")
     skipped = next(case for case in cases if case.get("name") == "fuse-gelu")
-    assert skipped.find("skipped").get("message") == "its condition 'when' does not hold"
+    assert skipped.find("skipped").get("message") == "its condition 'when' is false"
 
 
 def test_mistakes_of_a_recipe_are_annotated_each(capsys) -> None:

@@ -63,7 +63,7 @@ def test_errors_have_their_traceback_in_the_log_only(capsys: pytest.CaptureFixtu
     assert "DEBUG   surgery.terminal: Traceback (most recent call last):" in log
 
 
-def test_a_file_that_is_no_log_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_not_a_log_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
     before = Path("m.onnx").read_bytes()
     for name, words in (("m.onnx", "the file exists and is no log"), (".", "directory"), ("no/x.log", "No such file")):
         assert cli.main(["check", "m.onnx", "--log-file", name]) == 2

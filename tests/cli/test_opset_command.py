@@ -39,7 +39,7 @@ f (x) => (y) { y = Identity(x) }"""
 
 
 def lowest(source: str) -> tuple[int | None, str]:
-    """Return the lowest opset as it stands, and the reason against the one below."""
+    """Return the lowest opset as is, and the reason against the one below."""
     found = study(storage.from_proto(text.parse(source)))
     return found.lowest, found.obstacles[0].reason if found.obstacles else ""
 
@@ -64,12 +64,12 @@ def one(types: str, node: str, opset: int) -> str:
     [
         (one("float[2] x => float[2] y", "y = Relu(x)", 21), 1, ""),
         (one("int32[2] x => int32[2] y", "y = Relu(x)", 21), 14, "tensor(int32) is not allowed before"),
-        (one("float[2] x => float[2] y", "y = Gelu(x)", 21), 20, "the operator is not there before"),
+        (one("float[2] x => float[2] y", "y = Gelu(x)", 21), 20, "the operator did not exist before"),
         (one("float[2,3] x => float[2,3] y", "y = Softmax(x)", 13), 13, "attribute axis has another default before"),
         (
             one("float[2,3] x => float[2,3] y", "y = Softmax<axis = 0>(x)", 13),
             13,
-            "before, all axes from axis on were taken as one",
+            "before, all axes from axis on were flattened",
         ),
         (one("float[2,3] x => float[2,3] y", "y = Softmax<axis = -1>(x)", 13), 11, "an axis could not be negative"),
         (one("float[2] x, int64[1] s => float[?] y", "y = Reshape<allowzero = 0>(x, s)", 14), 14, "allowzero"),
@@ -79,12 +79,12 @@ def one(types: str, node: str, opset: int) -> str:
         (one("float[1,2,4] x => float[1,2,2] y", 'y = MaxPool<kernel_shape = [2], strides = [2]>(x)', 12), 1, ""),
         (one("float[2] x, double[2] e => float[2] y", "y = Pow(x, e)", 12), 12, "had to be the same type before"),
         (one("float[2] x => float[2] y", "y = Dropout(x)", 13), 7, ""),
-        (one("float[2] x => bool[2] m", "y, m = Dropout(x)", 13), 12, "the mask meant something else before"),
+        (one("float[2] x => bool[2] m", "y, m = Dropout(x)", 13), 12, "the mask had another meaning before"),
         (one("float[1,1,2,2] x, float[1,4] r, int64[1] b => float[?] y", "y = RoiAlign(x, r, b)", 16), 16, "half"),
         (one("float[2,3] x, float[3] b => float[2,3] y", "y = Max(x, b)", 13), 8, "not broadcast before"),
         (one("float[n] x, float[m] b => float[?] y", "y = Sum(x, b)", 13), 8, "not broadcast before"),
         (one("float[3] x, float[3] b => float[3] y", "y = Min(x, b)", 13), 1, ""),
-        (one("float[4] x, int64[2] p => float[?] y", 'y = Pad<mode = "wrap">(x, p)', 19), 19, "no mode wrap before"),
+        (one("float[4] x, int64[2] p => float[?] y", 'y = Pad<mode = "wrap">(x, p)', 19), 19, "wrap did not exist"),
         (
             one(
                 "float[4] x, int64[2] i, float[2] u => float[4] y",
@@ -92,7 +92,7 @@ def one(types: str, node: str, opset: int) -> str:
                 18,
             ),
             18,
-            "no reduction by max or min before",
+            "reduction by max or min did not exist before",
         ),
         (
             one(
@@ -101,13 +101,13 @@ def one(types: str, node: str, opset: int) -> str:
                 18,
             ),
             16,
-            "attribute reduction is not there before",
+            "attribute reduction did not exist before",
         ),
         (one("float[4] x => float[?] y", SLICE.format(-1), 13), 11, "an axis could not be negative before"),
         (one("float[4] x => float[?] y", SLICE.format(0), 13), 10, "attribute ends is required before"),
         (one("float[2] x, float[2] b => float[2] y", "y = Mod(x, b)", 28), 28, "fmod had to be 1 for floats before"),
-        (one("float[2] x, float[2] b => float[2] y", "y = Mod<fmod = 1>(x, b)", 28), 10, "the operator is not there"),
-        (one("int32[2] x, int32[2] b => int32[2] y", "y = Mod(x, b)", 28), 10, "the operator is not there"),
+        (one("float[2] x, float[2] b => float[2] y", "y = Mod<fmod = 1>(x, b)", 28), 10, "the operator did not exist"),
+        (one("int32[2] x, int32[2] b => int32[2] y", "y = Mod(x, b)", 28), 10, "the operator did not exist"),
         (
             one(
                 "float[1,1,4] x, float[3] s => float[?] y",
@@ -115,7 +115,7 @@ def one(types: str, node: str, opset: int) -> str:
                 19,
             ),
             19,
-            "no half_pixel_symmetric coordinates before",
+            "half_pixel_symmetric coordinates did not exist before",
         ),
     ],
 )  # fmt: skip
@@ -126,7 +126,7 @@ def test_the_floor_of_a_node(source: str, opset: int, reason: str) -> None:
 
 
 def test_a_floor_looks_into_branches() -> None:
-    assert lowest(BRANCH) == (17, "the operator is not there before")
+    assert lowest(BRANCH) == (17, "the operator did not exist before")
 
 
 def test_a_type_that_nobody_knows_holds_a_function_back() -> None:
@@ -162,7 +162,7 @@ def test_without_a_pass_only_what_stands_counts() -> None:
     assert found.lowest_converted == 17
 
 
-def test_domains_and_functions_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_domains_and_functions_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["opset", str(save(FUNCTION, tmp_path)), "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     kinds = {domain["name"]: domain["kind"] for domain in found["domains"]}
@@ -171,7 +171,7 @@ def test_domains_and_functions_are_told(tmp_path: Path, capsys: pytest.CaptureFi
     assert found["opset"] == 15
 
 
-def test_the_ml_domain_has_a_floor_of_its_own() -> None:
+def test_the_ml_domain_has_a_separate_floor() -> None:
     source = """<ir_version: 8, opset_import: ["ai.onnx.ml" : 3]>
 g (float[2,2] x) => (float[2,2] y) { y = ai.onnx.ml.Scaler<offset = [0.0], scale = [1.0]>(x) }"""
     found = study(storage.from_proto(text.parse(source)))
@@ -188,7 +188,7 @@ def test_a_table_of_opsets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     told = capsys.readouterr().out
     assert "opset 17, IR version 8 (ONNX Runtime 1.9 or newer)" in told
     assert "lowest opset without conversion: 17; converted: " in told
-    assert "2 x LayerNormalization (17): the operator is not there before" in told
+    assert "2 x LayerNormalization (17): the operator did not exist before" in told
 
 
 @pytest.mark.parametrize("to", [17, 18, 13])
@@ -220,10 +220,10 @@ def test_an_opset_out_of_reach(
 @pytest.mark.parametrize("to", ["0", "-3", "400"])
 def test_an_opset_that_is_none(to: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(save(NORM, tmp_path), f"--to={to}") == 2
-    assert f"there is no opset {to}" in capsys.readouterr().err
+    assert f"opset {to} does not exist" in capsys.readouterr().err
 
 
-def test_a_file_that_is_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_not_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path / "none.onnx") == 2
     assert capsys.readouterr().err.count("\n") == 1
 

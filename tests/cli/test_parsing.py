@@ -54,7 +54,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ("--strict apply", "surgery apply: RECIPE is missing; see 'surgery apply --help'"),
         (
             "--quiet check m.onnx",
-            "surgery: unknown option --quiet; options of a command stand after it: surgery COMMAND --quiet",
+            "surgery: unknown option --quiet; options of a command come after it: surgery COMMAND --quiet",
         ),
         ("run fuse-gelo m.onnx", "surgery: no pass 'fuse-gelo'; did you mean 'fuse-gelu'?"),
         ("apply tdy m.onnx", "surgery: no recipe 'tdy'; did you mean 'tidy'?"),

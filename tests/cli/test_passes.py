@@ -1,4 +1,4 @@
-"""`surgery passes`: the list by themes, a part of it, and what stands in JSON."""
+"""`surgery passes`: the list by themes, a part of it, and what is in JSON."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Standard input and output and URLs in the place of files."""
+"""Standard input and output and URLs in place of files."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_terminals_are_refused(model: Path, arguments: list[str], message: str) 
             "standard output takes one file, and --layout",
         ),
         (["split", "m.onnx", "--parts", "2", "-o", "s3://b/x"], "s3://b/x: several files are written only to a local"),
-        (["inspect", "nowhere://b/m.onnx"], "nowhere://b/m.onnx: there is no protocol 'nowhere'; use one that"),
+        (["inspect", "nowhere://b/m.onnx"], "nowhere://b/m.onnx: unknown protocol 'nowhere'; use one that"),
         (["inspect", "https://u:p@[/m.onnx?key=secret"], "https://[/m.onnx: "),
     ],
 )

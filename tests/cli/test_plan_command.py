@@ -109,7 +109,7 @@ def test_what_changed_has_a_line_each_and_nothing_is_written(folder: Path, capsy
     code, out, err = surgery(capsys, "apply", "plan.json", "-o", "out.onnx")
     assert (code, out, (folder / "out.onnx").exists()) == (2, "", False)
     first, model, recipe = err.splitlines()
-    assert first == "surgery: plan.json: what the plan rests on has changed; make the plan again"
+    assert first == "surgery: plan.json: the dependencies of the plan have changed; make the plan again"
     assert model.startswith("  model 'm.onnx' in Neg 'last' (new), Relu 'last' (gone): ")
     assert recipe.startswith("  file 'r.yaml': ")
 
@@ -121,7 +121,7 @@ def test_the_flags_of_a_plan_hold(folder: Path, capsys: pytest.CaptureFixture[st
     code, _, err = surgery(capsys, "apply", "plan.json", "--dims", "batch=4")
     assert code == 2 and err == (
         "surgery: plan.json: the plan was made with --dims batch=2,3, not with --dims batch=4; "
-        "leave --dims out, or make another plan\n"
+        "omit --dims, or make another plan\n"
     )
 
 

@@ -214,7 +214,7 @@ def test_check_asks_for_trust_next_to_other_mistakes(folder: Path, capsys: pytes
 
 def test_a_model_that_is_not_there_is_a_remark(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["recipe", "check", "rich.yaml", "--trust"]) == 0
-    assert "its model sub/model.onnx is not there" in capsys.readouterr().out
+    assert "its model sub/model.onnx does not exist" in capsys.readouterr().out
 
 
 def test_a_recipe_in_the_place_of_its_name() -> None:

@@ -40,7 +40,7 @@ def run_options(
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a model; the plugin stands elsewhere, for it is imported once."""
+    """A folder with a model; the plugin is elsewhere, for it is imported once."""
     monkeypatch.chdir(tmp_path)
     onnx.save(text.parse(MODEL), tmp_path / "model.onnx")
     return tmp_path
@@ -126,7 +126,7 @@ def test_wrong_values_are_named(
 def test_a_wrong_limit_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = surgery(capsys, "run", "to-float16", "model.onnx", "--accuracy", "snr >= -10 dB")
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "--accuracy 'snr >= -10 dB': a limit is written as" in err
+    assert "--accuracy 'snr >= -10 dB': a limit has the form" in err
 
 
 def test_the_recipe_is_shown_and_means_the_same(folder: Path, plugin: Path, capsys: pytest.CaptureFixture[str]) -> None:

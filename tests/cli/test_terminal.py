@@ -106,7 +106,7 @@ def test_a_sign_of_life_comes_before_anything_is_imported(model: str) -> None:
     assert found.first < max(0.3, 3 * bare.first)
 
 
-def test_the_report_stands_alone_at_the_end(model: str) -> None:
+def test_only_the_report_is_left_at_the_end(model: str) -> None:
     with terminal("apply", "tidy", model) as found:
         shown = found.read()
         assert found.process.wait(30) == 0
@@ -138,7 +138,7 @@ def test_nothing_moves_where_nobody_watches(environment: dict[str, str], model: 
     assert "loading" not in shown and HIDE not in shown and "\x1b[2K" not in shown
 
 
-def test_no_color_is_no_color(model: str) -> None:
+def test_no_color_turns_colors_off(model: str) -> None:
     with terminal("apply", "tidy", model, NO_COLOR="1") as found:
         shown = found.read()
         assert found.process.wait(30) == 0
@@ -150,7 +150,7 @@ def test_no_line_exceeds_the_terminal(width: int, model: str) -> None:
     with terminal("apply", "default", model, width=width, lines=24) as found:
         shown = found.read()
         assert found.process.wait(60) == 0
-    # What is erased and overwritten stands between carriage returns.
+    # What is erased and overwritten is between carriage returns.
     for line in re.split(r"[\r\n]+", without_escapes(shown)):
         assert len(line.rstrip()) <= width or line.startswith("no file written"), line
 

@@ -37,7 +37,7 @@ Project = Callable[..., Path]
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """A folder with a pass and cases; each test gives the pass a name of its own, for passes are known by name."""
+    """A folder with a pass and cases; each test gives the pass a separate name, for passes are known by name."""
     monkeypatch.chdir(tmp_path)
 
     def make(name: str, home: str = "cases", **cases: str) -> Path:
@@ -87,13 +87,13 @@ def test_a_failing_case_is_a_line_and_a_difference(project: Project, capsys: pyt
     code, out, _ = surgery(capsys, "test")
     assert code == 1
     lines = out.splitlines()
-    assert "failed cases/wrong-cases/wrong.onnxtxt: the result is another one" in lines
+    assert "failed cases/wrong-cases/wrong.onnxtxt: the result is different" in lines
     assert "    -y = Abs(a)" in lines and "    +y = Relu(a)" in lines
-    assert any("cubes.onnxtxt: not refused because 'of rank 4'; the reasons given: ['of rank 3']" in s for s in lines)
+    assert any("cubes.onnxtxt: not refused because 'of rank 4'; the given reasons: ['of rank 3']" in s for s in lines)
     assert lines[-1].startswith("2 passed, 2 failed")
 
 
-def test_what_no_case_shows_is_told(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_no_case_shows_is_reported(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     folder = project("half-shown", cubes=CUBES)
     code, out, _ = surgery(capsys, "test")
     assert code == 1
@@ -106,7 +106,9 @@ def test_what_no_case_shows_is_told(project: Project, capsys: pytest.CaptureFixt
     assert surgery(capsys, "test")[0] == 0
 
 
-def test_a_pass_without_any_case_is_told(project: Project, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_pass_without_any_case_is_reported(
+    project: Project, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     project("with-cases")
     (tmp_path / "more.py").write_text(PASS.replace("NAME", "without-cases"))
     (tmp_path / "unrelated.py").write_text("raise SystemExit('nobody asked')")
@@ -202,7 +204,7 @@ def test_what_a_pass_does_to_its_process_is_a_line(
         "'kill-abort' crashed with SIGABRT",
         "'kill-exit' ended the process with exit code 7",
         "'kill-loop' took more than 4 s",
-        "made a cycle",
+        "created a cycle",
         "returned a str",
         "right-print: no case in which it fires",
     ):
@@ -248,7 +250,7 @@ def test_json(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     assert data["counts"] == {"passed": 1, "blessed": 0, "failed": 1, "malformed": 0, "crashed": 0}
     failed = next(case for case in data["cases"] if case["status"] == "failed")
     assert failed["case"] == "in-json/fires" and failed["path"] == "cases/in-json/fires.onnxtxt"
-    assert failed["findings"][0]["what"] == "the result is another one" and "Abs" in failed["findings"][0]["diff"]
+    assert failed["findings"][0]["what"] == "the result is different" and "Abs" in failed["findings"][0]["diff"]
     assert len(data["incomplete"]) == 1
 
 
@@ -289,5 +291,5 @@ def test_the_lines_for_pytest_work(project: Project, tmp_path: Path) -> None:
         cwd=tmp_path,
     )
     assert "1 failed, 1 passed" in done.stdout
-    assert "in-pytest/wrong.onnxtxt: the result is another one" in done.stdout
+    assert "in-pytest/wrong.onnxtxt: the result is different" in done.stdout
     shutil.rmtree(folder)

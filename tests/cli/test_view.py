@@ -88,18 +88,18 @@ def test_without_a_browser_the_page_is_there(
 ) -> None:
     monkeypatch.setattr(webbrowser, "open", lambda url: False)
     assert cli.main(["view", str(model), "-o", "out.html", "--open"]) == 2
-    assert "out.html: no browser could be started; open the file in one" in capsys.readouterr().err
+    assert "out.html: no browser can be started; open the file in one" in capsys.readouterr().err
     assert (model.parent / "out.html").is_file()
 
 
-def test_what_was_written_is_told_as_json(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_written_is_reported_as_json(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["view", str(model), "-o", "out.html", "--format", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
     size = (model.parent / "out.html").stat().st_size
     assert told == {"format_version": 1, "output": "out.html", "bytes": size, "nodes": 3, "groups": 0}
 
 
-def test_what_is_no_model_leaves_no_page(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_a_model_leaves_no_page(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model.write_bytes(b"no model")
     assert cli.main(["view", str(model)]) == 2
     assert [path.name for path in model.parent.iterdir()] == ["small.onnx"]

@@ -56,7 +56,7 @@ def model(tmp_path: Path) -> Path:
 def test_a_viewer_gets_the_file_itself(name, expected, bin_folder: Path, model: Path, monkeypatch) -> None:
     log = stand_in(bin_folder, name)
     monkeypatch.chdir(model.parent)
-    # Not a copy: the external data stands next to the model.
+    # Not a copy: the external data is next to the model.
     assert _viewers.open_with(name, Path(model.name)) == 0
     assert json.loads(log.read_text()) == expected(str(model))
 
@@ -77,7 +77,7 @@ def test_a_package_without_executable_is_run_by_this_python(bin_folder: Path, mo
     assert json.loads(log.read_text()) == ["-m", "netron", "--browse", str(model)]
 
 
-def test_what_cannot_be_opened_is_said_before_anything_starts(bin_folder: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_opened_is_reported_before_anything_starts(bin_folder: Path, tmp_path: Path) -> None:
     log = stand_in(bin_folder, "model-explorer")
     odd = tmp_path / "a,b.onnx"
     odd.write_bytes(b"")
@@ -104,7 +104,7 @@ def test_a_viewer_that_does_not_start_is_an_error(bin_folder: Path, model: Path)
         _viewers.open_with("netron", model)
 
 
-def test_an_interrupt_ends_the_viewer_and_is_no_failure(tmp_path: Path, model: Path) -> None:
+def test_an_interrupt_ends_the_viewer_and_is_not_a_failure(tmp_path: Path, model: Path) -> None:
     folder = tmp_path / "bin"
     folder.mkdir()
     log = stand_in(folder, "netron", "import time\ntime.sleep(60)")

@@ -26,7 +26,7 @@ GUIDE = (ROOT / "docs" / "how-to" / "edit-a-model.md").read_text(encoding="utf-8
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", GUIDE, flags=re.MULTILINE | re.DOTALL)
 COMMANDS = [line for language, body in BLOCKS if language == "console" for line in body.splitlines()]
 OTHERS = {"set-layout", "unroll-loop", "inline-functions", "inline-if"}
-"""Edits that stand in folders of other passes."""
+"""Edits that are in folders of other passes."""
 
 
 @dataclass

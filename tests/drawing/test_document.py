@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 class Drawing:
-    """A document, with texts in the place of their numbers."""
+    """A document, with texts in place of their numbers."""
 
     def __init__(self, history: History) -> None:
         self.document = document(history)
@@ -110,7 +110,7 @@ def test_an_input_that_is_an_output_is_an_edge_between_ports() -> None:
     assert drawing.document["states"][0]["nodes"] == 0
 
 
-def test_types_attributes_constants_and_costs_are_told() -> None:
+def test_types_attributes_constants_and_costs_are_reported() -> None:
     drawing = drawn(
         """<ir_version: 8, opset_import: ["" : 17]>
         g (float[batch, 4] x) => (float[batch, 3] y) <float[3] b = {1, 2, 3}> {
@@ -139,7 +139,7 @@ def test_what_a_step_needed_of_the_tolerance_stands_at_the_nodes_that_it_made() 
     assert all("error" not in (details[row] or {}) for row, state in enumerate(born) if state == 0)
 
 
-def test_no_more_than_sixteen_elements_of_a_constant_are_written() -> None:
+def test_at_most_sixteen_elements_of_a_constant_are_written() -> None:
     drawing = drawn(
         """<ir_version: 8, opset_import: ["" : 17]>
         g (float[17] x) => (float[17] z) <float[17] w = {1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17}> {
@@ -177,7 +177,7 @@ def test_subgraphs_are_groups_with_ports_and_captured_values_are_edges() -> None
     assert (drawing.row("root"), drawing.row("inner")) in edges
     assert Counter(drawing.ops)["Output"] == 3
     assert drawing.document["states"][0]["nodes"] == 4
-    # What a branch computes stands above the node that it belongs to.
+    # What a branch computes is above the node that it belongs to.
     layers = drawing.document["groups"]["layer"]
     assert max(layers) < drawing.document["nodes"]["layer"][drawing.row("choice")]
 
@@ -211,7 +211,7 @@ def test_groups_follow_the_scopes_in_names_and_chains_of_them_are_joined() -> No
     assert sorted(instances) == [*range(12)]
 
 
-def test_what_is_alike_but_for_its_name_is_no_repeat() -> None:
+def test_what_is_alike_but_for_its_name_is_not_a_repeat() -> None:
     body = "".join(
         f"[__{name}__A] a_{name} = Relu (x) [__{name}__B] b_{name} = Neg (a_{name})"
         for name in ("query", "key", "value")

@@ -43,7 +43,7 @@ def run(path: Path, recipe: str) -> Tape:
 
 
 @pytest.mark.parametrize(("model", "recipe"), RUNS)
-def test_each_state_is_the_model_that_its_step_left_and_each_change_is_told(
+def test_each_state_is_the_model_that_its_step_left_and_each_change_is_reported(
     short_models: Path, model: str, recipe: str
 ) -> None:
     tape = run(short_models / f"{model}.onnx", recipe)
@@ -104,7 +104,7 @@ def check(result: runner.Result, tape: Tape) -> None:
 
 
 @pytest.mark.parametrize("mode", ["each", "end"])
-def test_a_change_that_is_taken_back_is_in_no_state(mode: str) -> None:
+def test_a_change_that_is_rolled_back_is_in_no_state(mode: str) -> None:
     steps = "[drop-identity, {pass: history-wrong, on_failure: rollback}, drop-dropout, drop-no-op]"
     result, tape = applied(steps, f"verify: {{mode: {mode}}}")
     check(result, tape)
@@ -131,7 +131,7 @@ def test_a_node_of_another_name_is_the_same_node() -> None:
     assert all(one.what.startswith("name: none -> n") for one in tape.rows.alterations)
 
 
-def test_what_became_of_each_node_is_told() -> None:
+def test_what_became_of_each_node_is_reported() -> None:
     _, tape = applied("[drop-identity, drop-dropout]")
     fates = {row.node.op: (row.killer, row.fate) for row in tape.rows.rows if row.died != -1}
     assert fates == {

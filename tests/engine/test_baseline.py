@@ -53,7 +53,7 @@ def figures(folder: Path) -> Figures:
     return runner.apply(folder / "m.onnx", recipes.parse("recipe: t\nsteps: [drop-identity]\n")).figures
 
 
-def test_twice_the_size_fails_unless_said_otherwise(folder: Path) -> None:
+def test_twice_the_size_fails_by_default(folder: Path) -> None:
     size = figures(folder).bytes
     assert size is not None
     last(folder, nodes=2, bytes=size)
@@ -171,9 +171,9 @@ def test_the_speed_is_held_to_that_of_the_last(folder: Path, monkeypatch: pytest
         ),
         (
             "{report: a, bytes: '>= 1x'}",
-            "3:30: '>= 1x': what may grow has an upper bound, such as '<= 1.1x'",
+            "3:30: '>= 1x': this figure needs an upper bound, such as '<= 1.1x'",
         ),
-        ("{report: a, speed: '<= 1x'}", "3:30: '<= 1x': a speed has a lower bound, such as '>= 0.9x'"),
+        ("{report: a, speed: '<= 1x'}", "3:30: '<= 1x': a speed needs a lower bound, such as '>= 0.9x'"),
         ("{report: a, size: <= 1x}", "3:23: no key 'size'; "),
     ],
 )

@@ -50,8 +50,8 @@ FATES = [
     ("kill-exit", "{}", 3, "pass 'kill-exit' ended the process with exit code 7"),
     ("kill-loop", "{timeout: 4}", 3, "pass 'kill-loop' took more than 4 s"),
     ("kill-memory", "{memory: 300MB}", 3, "pass 'kill-memory' ran out of memory"),
-    ("kill-order", "{}", 3, "made a cycle"),
-    ("kill-model-order", "{}", 3, "made a cycle"),
+    ("kill-order", "{}", 3, "created a cycle"),
+    ("kill-model-order", "{}", 3, "created a cycle"),
     ("kill-nonsense", "{}", 1, "checker: "),
     ("kill-return", "{}", 3, "pass 'kill-return' returned a str; return the onnx.ModelProto instead"),
 ]

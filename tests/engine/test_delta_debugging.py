@@ -141,7 +141,7 @@ def test_whatever_is_found_is_right(seed: int) -> None:
         refused.append(guilty.site.number)
 
 
-def test_what_cannot_be_split_is_said() -> None:
+def test_what_cannot_be_split_is_reported() -> None:
     with pytest.raises(SearchLimit, match="reports no sites"):
         search(Acted([], lambda applied: True)).guilty()
     with pytest.raises(SearchLimit, match="even without its sites"):

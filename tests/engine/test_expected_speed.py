@@ -90,7 +90,7 @@ def test_nothing_is_measured_for_a_run_that_fails(model: Path, measured: list[An
 def test_what_cannot_be_measured_is_not_met(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     renamed = "recipe: renamed\nsteps: [{rename: {inputs: {x: image}}}]\nexpect: {speed: 0.1}\n"
     ((told, ok),) = expectations(model, renamed)
-    assert not ok and told.startswith("speed: >= 0.1 (cannot be measured: the result: does not take the inputs of")
+    assert not ok and told.startswith("speed: >= 0.1 (cannot be measured: the result: does not accept the inputs of")
 
     def dies(*_: object, **__: object) -> Comparison:
         raise WorkerError("a run of the result crashed with SIGFPE", stage="run")
@@ -110,8 +110,8 @@ def test_a_real_measurement(model: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("wrong", ["'> 1'", "'1.2x'", "-1", "true", "[1]"])
-def test_what_is_no_speed(wrong: str) -> None:
-    with pytest.raises(RecipeError, match=r"'speed' takes the least that is accepted, such as 1\.2, not"):
+def test_what_is_not_a_speed(wrong: str) -> None:
+    with pytest.raises(RecipeError, match=r"'speed' takes the minimum speed, such as 1\.2, not"):
         recipes.parse(f"{TIDY}expect: {{speed: {wrong}}}", "test.yaml")
 
 

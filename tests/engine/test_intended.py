@@ -49,17 +49,17 @@ def test_going_back_to_what_the_original_computed_is_a_difference_now() -> None:
     assert verdicts(apply("[int-swap, int-swap-honest]")) == [("committed", "intended"), ("failed", "different")]
 
 
-def test_a_model_that_does_not_run_any_more_is_no_intended_change() -> None:
+def test_a_model_that_does_not_run_any_more_is_not_an_intended_change() -> None:
     result = apply("[int-does-not-run]")
     assert verdicts(result) == [("failed", "different")]
     assert result.exit_code == 1
     assert result.steps[0].message.startswith("the changed model does not run: ")
 
 
-def test_a_model_that_gives_no_numbers_any_more_is_no_intended_change() -> None:
+def test_a_model_that_gives_no_numbers_any_more_is_not_an_intended_change() -> None:
     result = apply("[int-nan]")
     assert verdicts(result) == [("failed", "different")]
-    assert result.steps[0].message.startswith("output 'y' is not finite, where it is in the model before")
+    assert result.steps[0].message.startswith("output 'y' is not finite, unlike in the previous model")
 
 
 def test_what_was_not_finite_before_may_stay_so() -> None:
@@ -126,7 +126,7 @@ def test_sets_of_inputs_are_used_as_far_as_they_fit(tmp_path: Path) -> None:
     assert result.bindings[0]["character"] == "set.npz"
     result = apply("[int-new-ends, drop-identity]", head=f"inputs: {{data: [{tmp_path / 'set.npz'}]}}")
     assert verdicts(result) == [("committed", "intended"), ("committed", "equal")]
-    assert result.steps[0].verdict and "'set.npz' do not fit the model any more" in result.steps[0].verdict.message
+    assert result.steps[0].verdict and "'set.npz' no longer fit the model" in result.steps[0].verdict.message
 
 
 def test_a_step_after_an_intended_change_can_be_bisected() -> None:

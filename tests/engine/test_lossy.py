@@ -207,7 +207,7 @@ def test_at_the_end_only_is_a_lossy_step_measured_too() -> None:
     assert result.ok
 
 
-def test_a_pass_in_a_process_of_its_own_calibrates_too(tmp_path: Path) -> None:
+def test_a_pass_in_a_separate_process_calibrates_too(tmp_path: Path) -> None:
     result = _run(_model(), _step(lossy_clip), contained=True)
     assert result.steps[0].status == "committed", result.steps[0].message
     assert _bytes(result, tmp_path) == _bytes(_run(_model(), _step(lossy_clip)), tmp_path)

@@ -81,7 +81,7 @@ def test_a_layer_norm_before_its_opset_is_kept_as_it_is() -> None:
     assert ops == ["LayerNormalization", "Mul", "LayerNormalization", "Relu"]
 
 
-def test_initializers_that_are_no_inputs_before_they_need_not_be() -> None:
+def test_initializers_that_are_not_inputs_before_they_need_not_be() -> None:
     body = """g (float[n,4] x) => (float[n,4] y) <float[1] one={1}, float[4] s={1,2,3,4}, float[4] z={1,1,1,1}> {
         i = Mul(x, one)  l = Add(i, s)  j = Add(l, z)  y = Identity(j) }"""
     model = parse(body, 3, 9)

@@ -70,7 +70,7 @@ def test_what_breaks_the_verification_leaves_nothing(tmp_path: Path, monkeypatch
     assert left(tmp_path) == set()
 
 
-def test_a_full_disk_is_told_once_the_verdict_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_once_the_verdict_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -107,7 +107,7 @@ def test_a_full_disk_does_not_hide_a_negative_verdict(tmp_path: Path, monkeypatc
 # The original, run while the rest is still to be loaded
 
 
-def test_a_recipe_is_told_before_its_passes_are_known(tmp_path: Path) -> None:
+def test_a_recipe_is_reported_before_its_passes_are_known(tmp_path: Path) -> None:
     _, recipe = folder_with(tmp_path, "[no-such-pass]", "inputs: {dims: {n: 3}}")
     read: list[Recipe] = []
     with pytest.raises(RecipeError, match="no-such-pass"):
@@ -124,7 +124,7 @@ def test_a_recipe_is_told_before_its_passes_are_known(tmp_path: Path) -> None:
         ("[drop-identity]", "verify: {custom_op_library: ./p.so}"),
     ],
 )
-def test_it_is_not_told_where_there_is_code_to_ask_about(tmp_path: Path, steps: str, more: str) -> None:
+def test_it_is_not_reported_where_there_is_code_to_ask_about(tmp_path: Path, steps: str, more: str) -> None:
     (tmp_path / "p.py").write_text("def make(*_): return []\n")
     (tmp_path / "p.so").write_bytes(b"")
     _, recipe = folder_with(tmp_path, steps)

@@ -241,7 +241,7 @@ def test_an_exact_step_after_a_close_one_is_held_to_the_step_before(model: Path)
     assert [step.verdict and step.verdict.status for step in right.steps] == ["close", "equal"]
     wrong = apply(model, f"steps: [{close}, wrong-not-exact]")
     assert [step.status for step in wrong.steps] == ["committed", "failed"]
-    assert "bit-identical to the step before" in wrong.steps[1].message
+    assert "bit-identical to the previous step" in wrong.steps[1].message
 
 
 def test_a_step_that_the_runtime_cannot_run_lands_only_where_that_is_accepted(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_a_step_that_the_runtime_cannot_run_lands_only_where_that_is_accepted(tm
     steps = f"rules: {json.dumps({'swish': rule})}\nsteps: [swish]"
     (step,) = apply(path, steps).steps
     assert (step.status, step.verdict and step.verdict.reason) == ("failed", "not-run")
-    assert step.message == "com.acme:Swish is a custom operator, and no --custom-op-library has it"
+    assert step.message == "com.acme:Swish is a custom operator that is in no --custom-op-library"
     (step,) = apply(path, f"verify: {{unverified: accept}}\n{steps}").steps
     assert (step.status, step.verdict and step.verdict.status) == ("committed", "unverified")
 

@@ -116,7 +116,7 @@ def test_a_change_that_is_not_declared_is_named() -> None:
     result = apply("steps: [sig-rename-undeclared]")
     (step,) = result.steps
     assert (step.status, step.verdict) == ("failed", None)
-    expected = "signature: input 'x' is called 'pixels'; the pass does not declare that it changes names"
+    expected = "signature: input 'x' is now called 'pixels'; the pass does not declare that it changes names"
     assert step.message == expected
     assert step.exit_code == 1
 
@@ -161,7 +161,7 @@ def test_a_new_output_that_the_original_does_not_have_is_not_compared() -> None:
     verdict = contract.verify(model, model.SerializeToString(), Parity.CLOSE, {})
     contract.close()
     assert (verdict.status, verdict.reason) == ("unverified", "not-run")
-    assert verdict.message.startswith("the original has none of the outputs to compare")
+    assert verdict.message.startswith("the original has no outputs to compare")
 
 
 def test_an_output_that_nothing_is_compared_with_is_named() -> None:
@@ -172,7 +172,7 @@ def test_an_output_that_nothing_is_compared_with_is_named() -> None:
 
 def test_an_input_that_is_read_is_not_dropped() -> None:
     (step,) = apply("steps: [sig-drop-read-input]").steps
-    assert [refused.reason for refused in step.refusals] == ["x is still read, and has no value of its own"]
+    assert [refused.reason for refused in step.refusals] == ["x is still read, but has no other value"]
 
 
 def test_an_input_that_becomes_constant_is_compared_at_that_value() -> None:
@@ -185,7 +185,7 @@ def test_an_input_that_the_original_lacks_cannot_be_fed() -> None:
     (step,) = apply("steps: [sig-new-input]").steps
     assert step.status == "failed" and step.verdict is not None
     assert (step.verdict.status, step.verdict.reason) == ("unverified", "not-run")
-    assert step.message.startswith("input 'extra' is new, and the original has no value of that name")
+    assert step.message.startswith("input 'extra' is new, but the original has no value of that name")
 
 
 def test_a_fixed_dim_is_the_only_one_that_is_tried() -> None:
@@ -264,7 +264,7 @@ def test_sets_of_inputs_go_with_the_new_signature(tmp_path: Path) -> None:
     assert result.bindings[0]["character"] == "set.npz"
 
 
-def test_a_generator_may_go_on_making_what_is_no_input_any_more(tmp_path: Path) -> None:
+def test_a_generator_may_still_make_what_is_not_an_input_any_more(tmp_path: Path) -> None:
     (tmp_path / "inputs.py").write_text(
         "import numpy as np\n"
         "def make(dims, seed):\n"
@@ -322,10 +322,10 @@ def value_of(graph: Graph, name: str) -> Value:
 @pytest.mark.parametrize(
     ("edit", "name", "reason"),
     [
-        ("drop_input", "m", "m is no input of the model"),
-        ("drop_input", "x", "x is still read, and has no value of its own"),
-        ("drop_output", "m", "m is no output of the model"),
-        ("add_output", "y", "y is no value of the main graph, or an output already"),
+        ("drop_input", "m", "m is not an input of the model"),
+        ("drop_input", "x", "x is still read, but has no other value"),
+        ("drop_output", "m", "m is not an output of the model"),
+        ("add_output", "y", "y is not a value of the main graph, or already an output"),
         ("rename", "m", "the name 'y' is taken"),
     ],
 )

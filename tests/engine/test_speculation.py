@@ -87,7 +87,7 @@ def test_a_change_is_checked_while_the_one_before_it_is_judged(monkeypatch: pyte
     assert outcomes(result) == [("drop-identity", "committed"), ("drop-dropout", "committed")]
 
 
-def test_what_was_made_of_a_wrong_change_is_taken_back_and_made_again() -> None:
+def test_what_was_made_of_a_wrong_change_is_rolled_back_and_made_again() -> None:
     result = run("[drop-identity, {pass: abs-for-relu, on_failure: rollback}, drop-dropout, drop-dead, drop-no-op]")
     assert outcomes(result) == [
         ("drop-identity", "committed"),

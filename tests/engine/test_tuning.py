@@ -114,7 +114,7 @@ def test_what_is_not_shown_to_be_faster_is_left_out() -> None:
     """Half a percent more is within the interval; so is half a percent less for a group."""
     tuner = World({"a": 0.05, "b": 0.0, "c": 0.0}).tune("quantize-dynamic")
     assert not tuner.chosen
-    assert tuner.trials[0].why == "not shown to be faster"
+    assert tuner.trials[0].why == "not measurably faster"
     noisy = World({"a": 3.0, "b": -0.03, "c": 2.0}).tune("quantize-dynamic")
     assert excluded(noisy, 0) == []
 

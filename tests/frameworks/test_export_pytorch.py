@@ -110,7 +110,7 @@ def test_a_frozen_branch_is_found_and_named(export: Any, tmp_path: Path) -> None
     assert any("nets.py:20" in warning for warning in found["warnings"])
 
 
-def test_a_branch_that_nothing_turned_is_told(export: Any) -> None:
+def test_a_branch_that_nothing_turned_is_reported(export: Any) -> None:
     code, found, _ = export("rare", "--exporter", "torchscript")
     assert code == 0 and found["result"]["turned"] == []
     assert [(one["text"], one["value"]) for one in found["result"]["unturned"]] == [("if x.abs().max() > 1e9:", False)]
@@ -131,11 +131,11 @@ def test_a_frozen_size_is_found(export: Any) -> None:
     [
         ("crash", 3, "loading"),
         ("wrong", 2, "raised ValueError: no weights here"),
-        ("number", 2, "gives int; it has to give a torch.nn.Module"),
+        ("number", 2, "gives int; it must return a torch.nn.Module"),
         ("nothing", 2, "has no 'nothing'; it has "),
     ],
 )
-def test_what_goes_wrong_is_one_line(
+def test_an_error_is_one_line(
     name: str, code: int, words: str, export: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["export", f"{tmp_path / 'nets.py'}:{name}", "--trust"]) == code

@@ -65,7 +65,7 @@ def test_code_is_run_only_when_trusted(
     for arguments, words in (
         (["net.py:net"], "to export it, the code of 'net.py' has to be run; pass --trust to allow it"),
         (["net:net"], "the code of 'net' has to be run"),
-        (["net.py"], "'net.py' names no callable; name MODULE:CALLABLE"),
+        (["net.py"], "'net.py' does not name a callable; name MODULE:CALLABLE"),
         (["none.pt2"], "none.pt2: no such file"),
         (["net.py:net", "--inputs", "none.yaml", "--trust"], "none.yaml: cannot be read"),
     ):

@@ -95,7 +95,7 @@ def test_the_layout_of_squares(tmp_path: Path) -> None:
     np.savez(tmp_path / "w.npz", **square)
     unclear = misfits(imported(tmp_path, proto, tmp_path / "w.npz"))
     assert unclear.keys() == {"layout first.weight", "layout second.weight"}
-    assert "say --layout torch or onnx" in unclear["layout first.weight"]
+    assert "pass --layout torch or onnx" in unclear["layout first.weight"]
     for layout, expected in (("torch", square["first.weight"].T), ("onnx", square["first.weight"])):
         assert imported(tmp_path, proto, tmp_path / "w.npz", layout=layout).ok
         np.testing.assert_array_equal(held(tmp_path / "out.onnx")["first.weight"], expected)
@@ -119,7 +119,7 @@ def test_what_does_not_fit_is_named(tmp_path: Path, capsys: pytest.CaptureFixtur
         "missing third.weight": "no tensor for float[4,5]",
         "shape first.weight": "the model has float[3,5], and 'first.weight' float[6,3]",
         "dtype second.weight": "the model has float, and 'second.weight' int64",
-        "unexpected more": "no initializer for it",
+        "unexpected more": "no initializer",
     }
     assert found.plan.ignored == ["norm.num_batches_tracked"]
     command = ["import-weights", str(tmp_path / "m.onnx"), str(path), "-o", str(tmp_path / "out.onnx")]
@@ -135,7 +135,7 @@ def test_what_does_not_fit_is_named(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert not after["first.weight"].any()
 
 
-def test_floats_are_converted_and_overflow_is_no_fit(tmp_path: Path) -> None:
+def test_floats_are_converted_and_overflow_is_a_misfit(tmp_path: Path) -> None:
     half = {name: array.astype(np.float16) for name, array in STATE.items()}
     assert imported(tmp_path, linears(), t.saved(tmp_path / "w.pt", half)).ok
     np.testing.assert_array_equal(held(tmp_path / "out.onnx")["bias"], half["bias"].astype(np.float32))
@@ -143,7 +143,7 @@ def test_floats_are_converted_and_overflow_is_no_fit(tmp_path: Path) -> None:
     np.testing.assert_array_equal(held(tmp_path / "out.onnx")["bias"], STATE["bias"].astype(np.float16))
     large = STATE | {"bias": np.array([1, 1e5, -2e5, 3, np.inf], np.float32)}
     found = misfits(imported(tmp_path, linears(dtype="half"), t.saved(tmp_path / "w.pt", large)))
-    assert found == {"range bias": "2 elements, up to 2e+05, are too large for float16; the model has that type"}
+    assert found == {"range bias": "2 elements, up to 2e+05, are too large for float16, the type in the model"}
 
 
 def test_a_mapping_file(tmp_path: Path) -> None:
@@ -214,9 +214,9 @@ def test_names_that_may_belong_together_are_only_suggested(tmp_path: Path) -> No
         tensor.name = name
     found = imported(tmp_path, proto, t.saved(tmp_path / "w.pt", STATE))
     assert not found.ok and found.suggestions.single == {
-        "onnx::MatMul_7": ("first.weight", "the node that reads it has this path"),
-        "onnx::MatMul_8": ("second.weight", "the node that reads it has this path"),
-        "val_3": ("bias", "the only ones of these dims that are left"),
+        "onnx::MatMul_7": ("first.weight", "the path of the node that reads it"),
+        "onnx::MatMul_8": ("second.weight", "the path of the node that reads it"),
+        "val_3": ("bias", "the only remaining ones with these dims"),
     }
 
 
@@ -235,11 +235,11 @@ def test_several_files(tmp_path: Path) -> None:
     onnx.save(linears(), tmp_path / "m.onnx")
     assert import_weights(tmp_path / "m.onnx", [one, two]).ok
     np.savez(two, bias=STATE["bias"])
-    with pytest.raises(UsageError, match=r"'bias' is in a\.pt and in b\.npz"):
+    with pytest.raises(UsageError, match=r"'bias' is both in a\.pt and in b\.npz"):
         import_weights(tmp_path / "m.onnx", [one, two])
 
 
-def test_the_command_is_told_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_reports_the_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     onnx.save(linears(), tmp_path / "m.onnx")
     path, out = t.saved(tmp_path / "w.pt", STATE), tmp_path / "out.onnx"
     command = ["import-weights", str(tmp_path / "m.onnx"), str(path), "-o", str(out)]
@@ -247,7 +247,7 @@ def test_the_command_is_told_what_is_wrong(tmp_path: Path, capsys: pytest.Captur
     before = out.read_bytes()
     assert cli.main(command) == 2 and "exists" in capsys.readouterr().err
     assert cli.main([*command, "--force", "-q"]) == 0 and out.read_bytes() == before
-    assert capsys.readouterr().out == "ok: 4 initializers imported, nothing is left over\n"
+    assert capsys.readouterr().out == "ok: 4 initializers imported, all tensors used\n"
     for more, words in (
         (["--name", "nothing"], "'nothing' is not of the form INITIALIZER=TENSOR"),
         (["--map", str(tmp_path / "none.yaml")], "none.yaml: cannot be read: No such file"),

@@ -68,7 +68,7 @@ def test_a_plain_program_runs_nothing(tmp_path: Path) -> None:
         ({"expr": "s0.__class__"}, "it would evaluate"),
         ({"guards": ["__import__('os').system('x')"]}, "it would evaluate the guard"),
         ({"guards": ["L['x'].size()[0] == open('x')"]}, "it would evaluate the guard"),
-        ({"custom": True}, "objects of classes of its own"),
+        ({"custom": True}, "objects of custom classes"),
     ],
 )
 def test_code_in_the_description(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
@@ -90,9 +90,9 @@ def test_code_in_pickles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert not canary.exists() and not (tmp_path / "out.onnx").exists()
 
 
-def test_what_is_no_program(tmp_path: Path) -> None:
+def test_what_is_not_a_program(tmp_path: Path) -> None:
     (tmp_path / "p.pt2").write_bytes(b"nothing")
     with pytest.raises(ModelFileError, match="cannot be read as a program"):
         find_code(tmp_path / "p.pt2")
-    with pytest.raises(ModelFileError, match="this is no program"):
+    with pytest.raises(ModelFileError, match="this is not a program"):
         find_code(t.saved(tmp_path / "p.pt2", {}))

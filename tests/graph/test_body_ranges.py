@@ -83,7 +83,7 @@ def test_a_loop_without_iterations_has_no_range() -> None:
     assert found["h"] == (8.0, 2.0)
 
 
-def test_without_inputs_it_is_said() -> None:
+def test_missing_inputs_are_reported() -> None:
     graph = graph_of(17)
     with pytest.raises(UsageError, match="no inputs"):
         graph.body_ranges([graph.nodes("Neg")[0].outputs[0]])

@@ -60,7 +60,7 @@ def test_what_is_written_is_read(known: Lineage) -> None:
     assert metadata == {"namespace": "kept"}
 
 
-def test_no_lineage_is_none() -> None:
+def test_a_missing_lineage_is_none() -> None:
     assert lineage.read({}) is None
     assert lineage.read({"surgery": "no key of ours"}) is None
 
@@ -124,7 +124,7 @@ def test_a_node_without_a_name_is_called_by_what_it_computes() -> None:
     assert fuse(g, "Gelu", "Abs", "Neg").lineage == Lineage(("test",), ("Abs -> y", "Neg -> a"))
 
 
-def test_what_stays_is_no_origin_of_what_replaces_another() -> None:
+def test_what_stays_is_not_an_origin_of_what_replaces_another() -> None:
     g = graph("g (float[n] x) => (float[n] y, float[n] a) { [stays] a = Neg(x) [goes] y = Abs(a) }")
     assert fuse(g, "Gelu", "Abs", "Neg").lineage == Lineage(("test",), ("goes",))
 
@@ -152,7 +152,7 @@ def test_where_nothing_went_a_node_comes_from_the_one_it_was_made_for() -> None:
     assert only(g, "Elu").lineage == Lineage(("test",), ("third",))
 
 
-def test_where_nothing_is_known_nothing_is_said() -> None:
+def test_where_nothing_is_known_nothing_is_reported() -> None:
     g = graph("g (float[n] x) => (float[n] y) { y = Neg(x) }")
     with g.site() as edit:
         edit.replace(edit.nodes("Relu", None)[0], edit.node("Abs", None))
@@ -160,7 +160,7 @@ def test_where_nothing_is_known_nothing_is_said() -> None:
     assert all(FROM_KEY not in node.metadata for node in stamped)
 
 
-def test_each_place_of_a_site_has_origins_of_its_own() -> None:
+def test_each_place_of_a_site_has_separate_origins() -> None:
     g = graph("g (float[n] x) => (float[n] y, float[n] z) { [one] y = Neg(x) [two] z = Abs(x) }")
     one, two = only(g, "Neg"), only(g, "Abs")
     with g.site(one) as edit:
@@ -170,7 +170,7 @@ def test_each_place_of_a_site_has_origins_of_its_own() -> None:
     assert only(g, "Relu").lineage == Lineage(("test",), ("two",))
 
 
-def test_the_computation_of_a_shape_is_no_origin_of_what_reads_it() -> None:
+def test_the_computation_of_a_shape_is_not_an_origin_of_what_reads_it() -> None:
     g = graph("""g (float[a,b] x) => (float[a,b] y) {
         [elsewhere] e = Exp(x) [shape] s = Shape(e) [same] t = Identity(s) [reshape] y = Reshape(x, t) }""")
     assert only(g, "Identity").outputs[0].dtype == ir.DataType.INT64
@@ -261,7 +261,7 @@ def told(model: onnx.ModelProto) -> dict[str, dict[str, str]]:
     }
 
 
-def test_a_fused_weight_is_told_of_by_the_node_that_reads_it() -> None:
+def test_a_fused_weight_is_described_by_the_node_that_reads_it() -> None:
     assert told(run(text.parse(WEIGHTED), "fuse-conv-bn")) == {
         "Conv": {PASS_KEY: "fuse-conv-bn", FROM_KEY: '["conv","norm"]'}
     }
@@ -335,7 +335,7 @@ def test_strip_lineage_removes_what_is_ours_everywhere_and_nothing_else() -> Non
     assert done == model
 
 
-def test_strip_lineage_changes_nothing_where_there_is_none() -> None:
+def test_strip_lineage_changes_nothing_where_none_exists() -> None:
     result = surgery.apply(text.parse(WEIGHTED), recipe.parse("steps: [strip-lineage]"))
     assert [step.status for step in result.steps] == ["unchanged"]
 

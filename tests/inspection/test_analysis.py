@@ -177,7 +177,7 @@ def test_copies_of_weights_are_found() -> None:
     assert look(weighted(row, other)).weights.duplicates == ()
 
 
-def test_tied_weights_are_told() -> None:
+def test_tied_weights_are_reported() -> None:
     model = weighted(np.ones(512, np.float32), np.zeros(512, np.float32))
     model.graph.node[1].input[1] = "a"
     found = look(model)
@@ -221,7 +221,7 @@ def test_findings_of_versions_and_domains() -> None:
     assert {"new-opset", "new-ir-version"} <= {finding.code for finding in look(model).findings}
 
 
-def test_what_the_runtime_cannot_run_is_told_with_the_reason() -> None:
+def test_what_the_runtime_cannot_run_is_reported_with_the_reason() -> None:
     op = installed.without_kernel(("Det", "Acosh", "Softsign"), "bfloat16")
     found = look(f"g (float[2] x) => (float[2] y) {{ [a] t = Cast<to=16>(x) [b] s = {op}(t) y = Cast<to=1>(s) }}")
     assert [(gap.op, gap.why) for gap in found.gaps or ()] == [(op, "no kernel for tensor(bfloat16)")]

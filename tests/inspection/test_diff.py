@@ -60,7 +60,7 @@ def test_a_model_is_the_same_as_itself() -> None:
     assert found.nodes.matched == {"name": 5}
 
 
-def test_names_of_nodes_values_and_weights_are_no_difference() -> None:
+def test_names_of_nodes_values_and_weights_are_ignored() -> None:
     other = MODEL
     for old, new in (("[mm] t", "[n0] v0"), ("Add(t, b)", "Add(v0, bias)"), ("float[8] b", "float[8] bias")):
         other = other.replace(old, new)
@@ -72,20 +72,20 @@ def test_names_of_nodes_values_and_weights_are_no_difference() -> None:
     assert [pair["after"]["name"] for pair in found.nodes.to_json()["renamed"]] == ["n0"]
 
 
-def test_the_order_of_nodes_and_weights_is_no_difference() -> None:
+def test_the_order_of_nodes_and_weights_is_not_a_difference() -> None:
     other = model()
     other.graph.node.insert(3, other.graph.node.pop())
     other.graph.initializer.insert(0, other.graph.initializer.pop())
     assert surgery.diff(model(), other).same
 
 
-def test_an_attribute_that_says_its_default_is_no_difference() -> None:
+def test_an_attribute_that_says_its_default_is_not_a_difference() -> None:
     other = model()
     other.graph.node[4].attribute.append(onnx.helper.make_attribute("start", 0))
     assert surgery.diff(model(), other).same
 
 
-def test_a_weight_stored_outside_is_no_difference(tmp_path: Path) -> None:
+def test_a_weight_stored_outside_is_not_a_difference(tmp_path: Path) -> None:
     big = model()
     initializer(big, "w").CopyFrom(weight("w", shape=(64, 512)))
     onnx.save(big, tmp_path / "in.onnx")
@@ -121,7 +121,7 @@ def test_layers_that_are_all_alike_are_matched_in_their_order() -> None:
     assert {lone.cause for lone in found.removed} == {"bypassed"} and len(found.removed) == 50
 
 
-def test_a_changed_attribute_is_told_with_its_values() -> None:
+def test_a_changed_attribute_is_reported_with_its_values() -> None:
     found = surgery.diff(model(), model(MODEL.replace("axis = 1", "axis = 0")))
     assert not found.same
     assert kinds(found) == {"Softmax: attribute axis 1 -> 0 (matched by name)": 1}
@@ -129,20 +129,20 @@ def test_a_changed_attribute_is_told_with_its_values() -> None:
     assert pair.changes[0].to_json() == {"what": "attribute axis", "before": 1, "after": 0}
 
 
-def test_an_operand_that_is_another_value_is_told() -> None:
+def test_an_operand_that_is_another_value_is_reported() -> None:
     found = surgery.diff(model(), model(MODEL.replace("Shape(r)", "Shape(u)")))
     assert [str(change) for pair in found.nodes.changed for change in pair.changes] == ["input 0 r -> u"]
     assert found.operators and not any(count.difference for count in found.operators)
     assert not found.same
 
 
-def test_an_operand_that_was_left_out_is_told() -> None:
+def test_an_operand_that_was_left_out_is_reported() -> None:
     source = "g (float[n] x) => (float[n] y) <float lo = {0}, float hi = {6}> { [c] y = Clip(x, lo, hi) }"
     found = surgery.diff(text.parse(source), text.parse(source.replace("lo, hi)", ", hi)")))
     assert [str(change) for pair in found.nodes.changed for change in pair.changes] == ["input 1 lo -> -"]
 
 
-def test_what_follows_from_another_change_is_not_told_twice() -> None:
+def test_what_follows_from_another_change_is_not_reported_twice() -> None:
     after = MODEL.replace("[act] r = Relu(u)", "[neg] v = Neg(u) [act] r = Relu(v)")
     found = surgery.diff(model(), model(after))
     assert causes(found) == {"neg": "bypassed"}
@@ -202,7 +202,7 @@ def test_nodes_that_nothing_stands_for_are_not_explained() -> None:
 
 
 @pytest.mark.parametrize("name", ["bert-tiny", "resnet-tiny", "convnext-tiny"])
-def test_groups_are_told_with_their_place(name: str, short_models: Path, tmp_path: Path) -> None:
+def test_groups_are_reported_with_their_place(name: str, short_models: Path, tmp_path: Path) -> None:
     path = short_models / f"{name}.onnx"
     assert surgery.apply(path, "default", output=tmp_path / "after.onnx").ok
     found = surgery.diff(path, tmp_path / "after.onnx").nodes
@@ -225,7 +225,7 @@ def test_bodies_of_a_renamed_node_correspond() -> None:
     assert len(found.nodes.pairs) == 4
 
 
-def test_a_change_in_a_body_is_told() -> None:
+def test_a_change_in_a_body_is_reported() -> None:
     found = surgery.diff(text.parse(BODIES), text.parse(BODIES.replace("Exp(o)", "Exp(x)")))
     assert [str(pair.after) for pair in found.nodes.changed] == ["Exp 'else'"]
     found = surgery.diff(text.parse(BODIES), text.parse(BODIES.replace("[else] q = Exp(o)", "q = Tanh(o)")))
@@ -253,7 +253,7 @@ def test_a_function_is_added() -> None:
     assert found.nodes.unexplained == 0
 
 
-def test_a_change_in_a_function_is_told() -> None:
+def test_a_change_in_a_function_is_reported() -> None:
     found = surgery.diff(text.parse(FUNCTION), text.parse(FUNCTION.replace("Exp(b)", "Exp(a)")))
     assert not found.same
     assert found.nodes.total
@@ -262,7 +262,7 @@ def test_a_change_in_a_function_is_told() -> None:
 # Constants
 
 
-def test_a_weight_that_changed_is_told_by_how_much() -> None:
+def test_a_weight_that_changed_is_reported_by_how_much() -> None:
     other = model()
     array = numpy_helper.to_array(initializer(other, "w")).copy()
     array[3, 4] += 1e-3

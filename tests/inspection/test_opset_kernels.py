@@ -28,7 +28,7 @@ def raised(model: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
-def test_an_upgrade_after_which_the_runtime_lacks_a_kernel_is_taken_back(tmp_path) -> None:
+def test_an_upgrade_after_which_the_runtime_lacks_a_kernel_is_rolled_back(tmp_path) -> None:
     model = text.parse(MODEL)
     if not runs(model) or runs(raised(model)):
         pytest.skip("the installed runtime makes no difference between these opsets")

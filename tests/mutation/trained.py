@@ -5,7 +5,7 @@
 Each mutant is a copy of a model with one thing wrong: an activation dropped, an operator swapped, an axis, a bias, a
 row of a weight or a table, a scale or a zero point of a quantization changed, a mask dropped. Both go to
 `surgery.verification`. Whether a mutant is wrong at all, `mutation.local` says, without surgery. Results are appended
-to a file of JSON lines; a run that was interrupted goes on where it was. `--survivors` takes such a file and tries its
+to a file of JSON lines; an interrupted run continues. `--survivors` takes such a file and tries its
 survivors again. Exit code 1 when fewer than 99 % of the mutants that are seen to be wrong are caught.
 """
 

@@ -151,7 +151,7 @@ def _drawn(model: onnx.ModelProto, rng: np.random.Generator) -> list[Feed]:
     return found
 
 
-# Runs, in a process of their own: wrong models may crash
+# Runs, in a separate process: wrong models may crash
 
 
 def run(data: bytes, given: Sequence[Feed]) -> Answer | str:

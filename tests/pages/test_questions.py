@@ -71,14 +71,14 @@ def question(text: str) -> Callable[[Callable[[Reader], None]], Callable[[Reader
     return noted
 
 
-@question("What became of the Dropout of layer 1?")
+@question("What happened to the Dropout of layer 1?")
 def _(reader: Reader) -> None:
     text = reader.found("layer.1 Dropout")
     assert "/model/encoder/layer.1/" in text
     assert "Removed by drop-dropout" in text
 
 
-@question("Which pass made this Split, and from what?")
+@question("Which pass created this Split, and from which nodes?")
 def _(reader: Reader) -> None:
     text = reader.found("Split delay-split")
     assert "Made by" in text
@@ -91,7 +91,7 @@ def _(reader: Reader) -> None:
     assert "The worst is last_hidden_state[" in text
 
 
-@question("Which step needed most of the tolerance?")
+@question("Which step used most of the tolerance?")
 def _(reader: Reader) -> None:
     text = reader.section("Steps")
     assert "Tolerance used" in text
@@ -104,24 +104,24 @@ def _(reader: Reader) -> None:
     assert "fold-constants" in reader.panel()
 
 
-@question("How does the graph look after the step before last?")
+@question("What does the graph look like after the second-to-last step?")
 def _(reader: Reader) -> None:
     last = reader.page.locator(".sv-timeline").inner_text()
     reader.click(reader.page.locator(".sv-timeline").get_by_role("button"))
     assert reader.page.locator(".sv-timeline").inner_text() != last
 
 
-@question("Which shape and type does the result of a Softmax have?")
+@question("What are the shape and type of the result of a Softmax?")
 def _(reader: Reader) -> None:
     assert "float[batch,12,sequence,sequence]" in reader.found("Softmax")
 
 
-@question("Which operators are gone?")
+@question("Which operators were removed?")
 def _(reader: Reader) -> None:
     assert "Dropout" in reader.section("Operators")
 
 
-@question("On which sizes was the model run?")
+@question("Which input sizes were used?")
 def _(reader: Reader) -> None:
     reader.section("Inputs tried")
     sets = reader.page.locator("section#inputs details")
@@ -130,7 +130,7 @@ def _(reader: Reader) -> None:
     assert "sequence" in sets.first.inner_text()
 
 
-@question("How can I do it again?")
+@question("How can I reproduce the result?")
 def _(reader: Reader) -> None:
     assert "surgery apply default" in reader.section("Reproduce")
 

@@ -113,7 +113,7 @@ def test_a_step_that_is_rolled_back(run: Run) -> None:
     code, page, data = run(text)
     assert code == 0 and data["refused"][0]["pass"] == "wrong-drop-relu"
     tone, headline = banner(page)
-    assert tone == "warn" and "Of 1 step, not all held; that part was undone." in headline
+    assert tone == "warn" and "Parts of 1 step were wrong and undone." in headline
     assert "warn-row" in page.by_id("step-1").attributes["class"]
     assert "recipe.yaml:4" in page.by_id("verdict").text
 
@@ -149,7 +149,7 @@ def test_nothing_to_do(run: Run) -> None:
     code, page, _ = run("steps: [fuse-gelu]\n")
     assert code == 0 and banner(page) == ("info", "Nothing to do: no step changed the model.")
     assert "1 step found nothing to change" in page.by_id("steps").text
-    assert "All operators occur as often as before." in page.by_id("operators").text
+    assert "The number of nodes of each operator is unchanged." in page.by_id("operators").text
 
 
 def test_a_run_without_verification(run: Run) -> None:
@@ -256,7 +256,7 @@ def test_a_report_of_an_older_version(run: Run) -> None:
     "run_json",
     [{}, {"ok": True}, [], {"ok": True, "recipe": "r", "input": {}, "output": {}, "steps": [{}], "seconds": 1}],
 )
-def test_what_is_no_report_of_a_run(run_json: Any) -> None:
+def test_a_file_that_is_not_a_report_of_a_run(run_json: Any) -> None:
     with pytest.raises(UsageError, match=r"report of (a|the) run"):
         report(run_json)
 
@@ -271,11 +271,11 @@ def test_a_report_overwrites_nothing(model: Path, tmp_path: Path, capsys: pytest
     assert not Path(same).exists()
 
 
-def test_what_cannot_be_read_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_read_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "no.json").write_text("{")
     (tmp_path / "list.json").write_text("[]")
     for given, said in (
-        ("no.json", "is no JSON"),
+        ("no.json", "is not valid JSON"),
         ("list.json", "not the report of a run"),
         ("gone.json", "cannot read"),
     ):

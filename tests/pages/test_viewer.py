@@ -1,4 +1,4 @@
-"""The viewer in Chromium: what is drawn, what can be opened, found and reached, and what stands in the details."""
+"""The viewer in Chromium: what is drawn, what can be opened, found and reached, and what is in the details."""
 
 import itertools
 import json
@@ -206,7 +206,7 @@ def test_a_click_selects_and_the_details_say_where_a_node_comes_from(open_viewer
     assert selected(page) == row("layer.0/gelu")
 
 
-def test_what_became_of_a_node_without_a_successor_is_said(open_viewer: Any) -> None:
+def test_what_became_of_a_node_without_a_successor_is_reported(open_viewer: Any) -> None:
     page = open_viewer(CHANGED)
     page.evaluate(f"view.go({row('tail')})")
     assert "Nothing takes its place." in page.get_by_role("complementary", name="Details").inner_text()
@@ -232,7 +232,7 @@ def test_search_by_name_operator_pass_shape_and_change(open_viewer: Any, query: 
     assert page.locator(".sv-result[aria-selected=true]").count() == 1
     page.keyboard.press("Enter")
     assert selected(page) == row(first)
-    # What stands in another instance of a repeat is shown with that instance.
+    # What is in another instance of a repeat is shown with that instance.
     assert page.evaluate("view.scene.shown[view.selected]") == 1
 
 

@@ -55,7 +55,7 @@ def test_one_branch_is_an_rms_norm_over_the_last_axis(shape: tuple[int, ...]) ->
 
 
 def test_the_rms_norm_of_onnx_runtime_takes_the_skip_along(tmp_path: Path) -> None:
-    """It stands in the default domain, where onnx has none of that name."""
+    """It is in the default domain, where onnx has none of that name."""
     text = """g (float[N,S,4] x, float[N,S,4] z) => (float[N,S,4] y, float[N,S,4] s) <float[4] w = {1, 2, 3, 4}>
     { s = Add(x, z)  y = SimplifiedLayerNormalization<axis = -1, epsilon = 0.001>(s, w) }"""
     onnx.save(onnx.parser.parse_model(HEAD + text), tmp_path / "m.onnx")

@@ -260,9 +260,9 @@ LIMITS = {"a": 1.0, "b": 6.5}
 SMALL = {"t": 0.01, "u": 0.02, "s": 0.05}
 """Scales of products of integers."""
 WEIGHTS = ("b0", "s0", "z0", "c")
-"""What is packed has to be constant."""
+"""What is packed must be constant."""
 ROUNDED = {"QLinearAveragePool, last", "QLinearSoftmax"}
-"""The kernels add in another order, or look exponentials up: what lies between two integers may go to either."""
+"""The kernels add in another order, or look exponentials up: what is between two integers may go to either."""
 
 
 def test_every_operator_is_called() -> None:

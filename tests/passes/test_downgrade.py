@@ -38,7 +38,7 @@ def test_parts_are_of_operators_that_exist() -> None:
     assert all(_schemas.version_at(op, _lowering.WRITTEN) for op in standard)
 
 
-def test_the_operators_that_are_taken_apart_are_told() -> None:
+def test_the_operators_that_are_decomposed_are_reported() -> None:
     declared = catalog.find("decompose")
     (told,) = [option.about for option in declared.options if option.name == "ops"]
     assert all(op.removeprefix("com.microsoft::") in told for op in _lowering.parts())

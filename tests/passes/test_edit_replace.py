@@ -112,7 +112,7 @@ def test_labels_are_read_from_a_file(tmp_path: Path, name: str, content: str) ->
         ("none.txt", None, "the labels cannot be read: No such file"),
     ],
 )
-def test_files_that_are_no_labels_are_errors(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
+def test_files_that_are_not_labels_are_errors(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(surgery.UsageError, match=message):
@@ -169,7 +169,7 @@ def test_elements_that_do_not_fit_are_errors(tmp_path: Path, entry: str | None, 
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"", "is no array"), (b"\x93NUMPY\x01\x00\x02\x00{}", "is no array"), (None, "cut short|it has 4 bytes")],
+    [(b"", "is not an array"), (b"\x93NUMPY\x01\x00\x02\x00{}", "is not an array"), (None, "cut short|it has 4 bytes")],
 )
 def test_npy_files_that_are_damaged_are_errors(tmp_path: Path, content: bytes | None, message: str) -> None:
     np.save(tmp_path / "w.npy", np.zeros(2, np.float32))
@@ -209,7 +209,7 @@ def test_weights_of_the_other_file_stay_there(tmp_path: Path) -> None:
             r"'x' is float\[N,2\], and the input 'x' of part.onnx",
         ),
         ("p (float[B,3] x) => (float[B,3] t) { t = Relu(x) }", r"'x' is float\[N,2\], and the input 'x' of part.onnx"),
-        ("p (float[B,2] x) => (int64[B,2] t) { t = Cast<to = 7>(x) }", "and 't', whose place it is to take, float"),
+        ("p (float[B,2] x) => (int64[B,2] t) { t = Cast<to = 7>(x) }", "and 't', which it replaces, float"),
         ("p (float[B,2] a, float[B,2] b) => (float[B,2] t) { t = Add(a, b) }", "do not match what the nodes read"),
         ("p (float[B,2] x) => (float[B,2] a, float[B,2] b) { a = Relu(x) b = Neg(x) }", "do not match what is read"),
         (
@@ -285,9 +285,9 @@ def test_blocks_by_name_are_outlined_in_a_real_model(tmp_path: Path) -> None:
     ("head", "after", "finding"),
     [
         ("# error: there is no input 'z'\n# options: {inputs: {z: a}}", "", ""),
-        ("# error: something else\n# options: {inputs: {z: a}}", "", "the error is another one: there is no input 'z'"),
-        ("# error: there is no input 'z'\n# options: {inputs: {x: a}}", "", "no error, but the case says"),
-        ("# options: {outputs: {'*': 'o*'}}", "oy", "a second run changes more"),
+        ("# error: something else\n# options: {inputs: {z: a}}", "", "the error is different: there is no input 'z'"),
+        ("# error: there is no input 'z'\n# options: {inputs: {x: a}}", "", "no error, but the case expects"),
+        ("# options: {outputs: {'*': 'o*'}}", "oy", "a second run changes the model again"),
         ("# options: {outputs: {'*': 'o*'}}\n# repeats: once more", "oy", ""),
     ],
 )

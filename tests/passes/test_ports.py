@@ -99,7 +99,7 @@ def test_a_model_of_one_batch_size_gets_another(
     assert {dims[0] for _, dims in ports(result).values()} == {batch}
 
 
-def test_samples_that_meet_are_no_batch() -> None:
+def test_samples_that_meet_are_not_a_batch() -> None:
     model = text.parse("g (float[2,3] x) => (float[2,3] y) { y = Softmax<axis = 0>(x) }")
     result = apply(model, "set-dims: {rebatch: batch}")
     assert [(step.status, step.verdict and step.verdict.status) for step in result.steps] == [("failed", "different")]
@@ -168,7 +168,7 @@ def test_the_smallest_in_the_place_of_the_largest_are_found(monkeypatch: pytest.
 
 
 def test_an_element_type_without_a_size_is_asked_for_its_size() -> None:
-    for kind, hint in (("int", "say its size: int8, int16, int32, int64"), ("flot16", "did you mean 'float16'")):
+    for kind, hint in (("int", "give its size: int8, int16, int32, int64"), ("flot16", "did you mean 'float16'")):
         with pytest.raises(UsageError) as caught:
             data_type(kind)
         assert hint in str(caught.value)

@@ -23,7 +23,7 @@ def body(match: str, emit: str, more: str = "") -> str:
             "y = x",
             ["4:17: expected ',' @ ", "6:15: expected '(' @ b"],
         ),
-        ("y = Relu(x)\ny = Neg(x)", "y = x", ["5:7: 'y' is made a second time @ y = Neg(x)"]),
+        ("y = Relu(x)\ny = Neg(x)", "y = x", ["5:7: 'y' is defined twice @ y = Neg(x)"]),
         ("t = Relu(a)\ny = Neg(x)", "y = x", ["4:7: this is not connected to the last line @ t = Relu(a)"]),
         ("y = Rleu(x)", "y = x", ["4:11: ONNX has no operator 'Rleu'; did you mean 'Relu'? @ Rleu(x)"]),
         ("y = relu(x)", "y = x", ["4:11: ONNX has no operator 'relu'; did you mean 'Relu'? @ relu(x)"]),
@@ -56,39 +56,39 @@ def body(match: str, emit: str, more: str = "") -> str:
         ),
         ("y = Relu(x)", "y = Abs(z)", ["6:15: the match has no name 'z'; it has x, y @ z)"]),
         ("y = Relu(input)", "y = Abs(inpt)", ["6:15: the match has no name 'inpt'; did you mean 'input'? @ inpt)"]),
-        ("y = Relu(x)", "y = Abs(y)", ["6:15: 'y' is read before it is made @ y)"]),
-        ("y = Relu(x)", "t = Abs(y)\ny = Neg(t)", ["6:15: 'y' is read before it is made @ y)"]),
+        ("y = Relu(x)", "y = Abs(y)", ["6:15: 'y' is read before it is defined @ y)"]),
+        ("y = Relu(x)", "t = Abs(y)\ny = Neg(t)", ["6:15: 'y' is read before it is defined @ y)"]),
         (
             "a = Relu(x)\nb = Relu(x)\ny = Add(a, b)",
             "y = Neg(a)\na = Neg(x)",
             [
-                "8:15: 'a' is read before it is made @ a)",
+                "8:15: 'a' is read before it is defined @ a)",
             ],
         ),
         (
             "y = Relu(x)",
             "x = Abs(x)\ny = Neg(x)",
-            ["6:7: 'x' is something that the match reads; choose another name @ x = Abs(x)"],
+            ["6:7: 'x' is an input of the match; choose another name @ x = Abs(x)"],
         ),
-        ("y = Relu(x)", "y = Abs(x)\ny = Neg(x)", ["7:7: 'y' is made a second time @ y = Neg(x)"]),
+        ("y = Relu(x)", "y = Abs(x)\ny = Neg(x)", ["7:7: 'y' is defined twice @ y = Neg(x)"]),
         (
             "y = Relu(out)",
             "yy = Abs(out)",
-            ["6:7: 'yy' is made, and nothing reads it; did you mean 'y'? @ yy = Abs(out)"],
+            ["6:7: 'yy' is never read; did you mean 'y'? @ yy = Abs(out)"],
         ),
         (
             "y = Relu(x)",
             "t = Abs(x)\ny = Neg(x)",
-            ["6:7: 't' is made, and nothing reads it; the match puts out y @ t = Abs(x)"],
+            ["6:7: 't' is never read; the match returns y @ t = Abs(x)"],
         ),
-        ("a, b = TopK(x, k)", "a, i = TopK(x, k)", ["5:11: no line makes 'b', which the match puts out"]),
-        ("y = Relu(x)", "# nothing", ["5:11: nothing is emitted; 'y = x' lets y be x"]),
+        ("a, b = TopK(x, k)", "a, i = TopK(x, k)", ["5:11: no line defines 'b', which the match returns"]),
+        ("y = Relu(x)", "# nothing", ["5:11: nothing is emitted; 'y = x' replaces y by x"]),
         (
             "y = Relu(x)",
             "y = Abs|Neg(x)",
-            ["6:14: emit names one operator; 'op(y)' is the one that the match found for y @ |Neg(x)"],
+            ["6:14: emit needs a single operator; 'op(y)' is the operator that y matched @ |Neg(x)"],
         ),
-        ("y = Relu(x)", "y, z = x", ["6:14: expected an operator: one line makes several values by one node @ x"]),
+        ("y = Relu(x)", "y, z = x", ["6:14: expected an operator: several values on one line come from one node @ x"]),
         (
             "y = Relu(x)",
             "y = Absolute(x)",
@@ -109,7 +109,7 @@ def body(match: str, emit: str, more: str = "") -> str:
         (
             "y = Relu(x)",
             "y = Softmax<axis=x>(x)",
-            ["6:24: 'x' is a value and no attribute; bind one in the match: <axis=p> @ x>(x)"],
+            ["6:24: 'x' is a value, not an attribute; bind one in the match: <axis=p> @ x>(x)"],
         ),
         ("y = Relu(x)", "y = Softmax<axis=rnk(x)>(x)", ["6:24: no function 'rnk'; did you mean 'rank'? @ rnk(x)>(x)"]),
         ("y = Relu(x)", "y = Softmax<axis=rank(x, 1)>(x)", ["6:24: 'rank' takes one argument, not 2 @ rank(x, 1)>(x)"]),
@@ -131,42 +131,46 @@ def body(match: str, emit: str, more: str = "") -> str:
         (
             "y = Relu(x)",
             "y = Softmax<x...>(x)",
-            ["6:19: 'x...' asks for the node that makes 'x', and no line of the match does @ x...>(x)"],
+            ["6:19: 'x...' refers to the node that produces 'x', but no line of the match does @ x...>(x)"],
         ),
         ("y = Softmax(x)", "y = Relu<y...>(x)", ["6:16: 'y...' are attributes of Softmax, not of Relu @ y...>(x)"]),
         (
             "y = Relu(x)",
             "y = op(x)(x)",
-            ["6:11: 'op(x)' asks for the node that makes 'x', and no line of the match does @ op(x)(x)"],
+            ["6:11: 'op(x)' refers to the node that produces 'x', but no line of the match does @ op(x)(x)"],
         ),
         ("y = Relu(x)", "y = Mul(x, rank(x) == 4)", ["6:26: expected ',' @ == 4)"]),
-        ("y = Relu(x)", "y = Shape(3)", ["6:17: Shape does not say the type of this constant: write float(3) @ 3)"]),
+        (
+            "y = Relu(x)",
+            "y = Shape(3)",
+            ["6:17: Shape does not determine the type of this constant: write float(3) @ 3)"],
+        ),
         (
             "y = Relu(x)",
             "y = com.acme::F(x, 3)",
-            ["6:26: F does not say the type of this constant: write float(3) @ 3)"],
+            ["6:26: F does not determine the type of this constant: write float(3) @ 3)"],
         ),
         ("y = Relu(x)", "y = 3", ["6:11: a constant alone needs a type: float(1) or like(x, 1) @ 3"]),
         (
             "y = Relu(x)",
             "y = Mul(x, float(1, 2))",
-            ["6:18: 'float' makes a constant: write float({0, 1}) @ float(1, 2))"],
+            ["6:18: 'float' creates a constant: write float({0, 1}) @ float(1, 2))"],
         ),
         ("y = Relu(x)", "y = Mul(x, like(1, 2))", ["6:23: 'like' takes a name of the match @ 1, 2))"]),
         (
             "y = Relu(x)",
             "y = Mul(x, 1 + float(2))",
-            ["6:22: 'float' makes a constant and stands alone, not in an expression @ float(2))"],
+            ["6:22: 'float' creates a constant and cannot be part of an expression @ float(2))"],
         ),
         (
             "y = Conv(x, w, b?)",
             "y = Conv<y...>(x, w, b)",
-            ["6:28: 'b' may be absent; write 'b?' to leave it out then, or add 'where: present(b)' @ b)"],
+            ["6:28: 'b' may be absent; write 'b?' to omit it then, or add 'where: present(b)' @ b)"],
         ),
         (
             "y = Conv(x, w, b?)",
             "t = Conv<y...>(x, w)\ny = Add(t, b?)",
-            ["7:18: Add needs this input, and 'b' may be absent @ b?)"],
+            ["7:18: Add needs this input, but 'b' may be absent @ b?)"],
         ),
         ("y = Conv(x, w, b?)", "y = b?", ["6:11: 'b' may be absent; add 'where: present(b)' @ b?"]),
         ("y = Concat<axis=a>(xs...)", "y = Concat<axis=a>(xs)", ["6:26: the match has 'xs...' here, not 'xs' @ xs)"]),
@@ -185,15 +189,15 @@ def test_mistakes_in_match_and_emit(match: str, emit: str, expected: list[str]) 
         ("rank(z) == 4", "4:19: the match has no name 'z'; it has p, x, y @ z) == 4"),
         ("rank(x) = 4", "4:22: expected a comparison: did you mean '=='? @ = 4"),
         ("rank(x)", None),
-        ("x == 4", "4:14: 'x' is a value; ask for something of it, such as dims(x) @ x == 4"),
+        ("x == 4", "4:14: 'x' is a value; use a property of it, such as dims(x) @ x == 4"),
         ("dimz(x) == 4", "4:14: no function 'dimz'; did you mean 'dims'? @ dimz(x) == 4"),
-        ("p", "4:14: this is no condition; compare it with something @ p"),
-        ("1 + 2", "4:14: this is no condition; compare it with something @ 1 + 2"),
+        ("p", "4:14: this is not a condition; compare it with a value @ p"),
+        ("1 + 2", "4:14: this is not a condition; compare it with a value @ 1 + 2"),
         ("'rank(z) == 4'", "4:20: the match has no name 'z'; it has p, x, y @ z) == 4'"),
         ('"rank(z) == 4"', "4:20: the match has no name 'z'; it has p, x, y @ z) == 4\""),
         ("rank(z) == 4: no image", "4:19: the match has no name 'z'; it has p, x, y @ z) == 4: no image"),
         ("count(x) == 1", "4:20: 'count' takes a variadic name, and 'x' is a value @ x) == 1"),
-        ("float(1) == 1", "4:14: 'float' makes a constant and stands alone, not in an expression @ float(1) == 1"),
+        ("float(1) == 1", "4:14: 'float' creates a constant and cannot be part of an expression @ float(1) == 1"),
     ],
 )
 def test_mistakes_in_conditions(condition: str, expected: str | None) -> None:
@@ -247,7 +251,7 @@ def test_the_opset_decides_which_operators_there_are() -> None:
     parse(recipe(gelu))
     parse(recipe(gelu + "opset: '>= 20'"))
     assert mistakes(recipe(gelu + "opset: '< 20'")) == [
-        "4:15: Gelu is an operator since opset 20, and not where opset < 20 @ Gelu(x)"
+        "4:15: Gelu exists since opset 20, and not where opset < 20 @ Gelu(x)"
     ]
     axes = "match: y = Relu(x)\nemit: y = Squeeze<axes=[0]>(x)\n"
     parse(recipe(axes))
@@ -257,11 +261,11 @@ def test_the_opset_decides_which_operators_there_are() -> None:
 def test_ways_to_match_must_agree() -> None:
     rule = "match: ['y = Clip(x, lo)', 'y = Relu(x)']\nemit: y = Max(x, lo)"
     assert mistakes(recipe(rule)) == [
-        "4:22: 'lo' may be absent; write 'lo?' to leave it out then, or add 'where: present(lo)' @ lo)"
+        "4:22: 'lo' may be absent; write 'lo?' to omit it then, or add 'where: present(lo)' @ lo)"
     ]
     parse(recipe(rule + "\nwhere: present(lo) and rank(x) == 2"))
     assert mistakes(recipe("match: ['y = Relu(x)', 'z = Abs(x)']\nemit: y = x")) == [
-        "3:28: this way to match puts out z, and the first one y"
+        "3:28: this alternative returns z, but the first one returns y"
     ]
 
 
@@ -287,8 +291,8 @@ def test_functions_are_read() -> None:
         ("Relu(x) }", "Relu(x }", "7:3"),
         ('domain: "com.acme", ', "", '7:7: function Ramp needs a domain: <domain: "my.domain"> @ Ramp (x)'),
         ("{ y = Relu(x) }", "{ }", "7:7: function Ramp does nothing"),
-        ("{ y = Relu(x) }", "{ y = Relu(z) }", "7:7: in function Ramp nothing makes 'z'"),
-        ("{ y = Relu(x) }", "{ z = Relu(x) }", "7:7: in function Ramp nothing makes 'y'"),
+        ("{ y = Relu(x) }", "{ y = Relu(z) }", "7:7: in function Ramp, no node produces 'z'"),
+        ("{ y = Relu(x) }", "{ z = Relu(x) }", "7:7: in function Ramp, no node produces 'y'"),
         ("::Ramp", "::Rampe", "4:15: no function 'Rampe' in this rule; did you mean 'Ramp'? @ com.acme::Rampe(x)"),
         ("::Ramp(x)", "::Ramp(x, x)", "4:15: function Ramp takes 1 input, not 2"),
         ("::Ramp(x)", "::Ramp<a=1>(x)", "4:30: function Ramp has no attribute 'a'"),
@@ -305,7 +309,7 @@ def test_mistakes_in_functions(old: str, new: str, expected: str) -> None:
     [
         ('dtype(x) == "float32"', 'a type is written as a word without quotes: float, float16, int64, ... @ "float32"'),
         ("dtype(x) in {float, 1}", "a type is written as a word without quotes: float, float16, int64, ... @ 1}"),
-        ("dtype(x) == float32", "the match has no name 'float32'; the type is called float @ float32"),
+        ("dtype(x) == float32", "the match has no name 'float32'; the name of this type is float @ float32"),
     ],
 )
 def test_what_a_type_is_compared_with_is_a_type(where: str, expected: str) -> None:

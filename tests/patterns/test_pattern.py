@@ -39,11 +39,11 @@ def mark(m: Match, new: Builder) -> Value:
         ("y Relu(x)", "expected '='"),
         ("y = Relu(x) z", "expected the end of the line"),
         ("y = Relu(x; z)", "unexpected ';'"),
-        ("y = Relu(a)\ny = Neg(b)", "line 2 of the pattern: 'y' is made a second time"),
-        ("y = Relu(a)\na = Neg(b)", "line 1 of the pattern: 'a' is read before it is made"),
+        ("y = Relu(a)\ny = Neg(b)", "line 2 of the pattern: 'y' is defined twice"),
+        ("y = Relu(a)\na = Neg(b)", "line 1 of the pattern: 'a' is read before it is defined"),
         ("a = Relu(x)\ny = Neg(z)", "line 1 of the pattern: this is not connected"),
-        ("y = Concat(xs..., z)", "nothing may follow"),
-        ("y = Mul(x, " + "1" * 5000 + ")", "too long a number"),
+        ("y = Concat(xs..., z)", "must be the last input"),
+        ("y = Mul(x, " + "1" * 5000 + ")", "the number is too long"),
         ("y = Relu<axis=>(x)", "expected a number, a string or a list"),
     ],
 )
@@ -52,7 +52,7 @@ def test_mistakes_in_a_pattern_are_shown(pattern: str, message: str) -> None:
         compile_pattern(pattern)
 
 
-def test_the_caret_stands_under_the_mistake() -> None:
+def test_the_caret_is_under_the_mistake() -> None:
     with pytest.raises(PatternError) as raised:
         compile_pattern("t = MatMul(a, b)\ny = Add(t bias)")
     line, caret = str(raised.value).splitlines()[-2:]
@@ -254,7 +254,7 @@ def test_a_rewrite_without_end_is_stopped() -> None:
     def again(m: Match, new: Builder) -> Value:
         return new.node("Neg", m.x)
 
-    with pytest.raises(PassError, match="without end"):
+    with pytest.raises(PassError, match="does not terminate"):
         fire("y = Neg(x)", "g (float[n] x) => (float[n] y) { y = Neg(x) }", again)
 
 

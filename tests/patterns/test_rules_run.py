@@ -140,7 +140,7 @@ def test_an_endless_rule_fails_and_says_why(tmp_path: Path, capsys: pytest.Captu
     )
     (tmp_path / "r.yaml").write_text(rules + "steps: [grow]\n")
     assert cli.main(["apply", str(tmp_path / "r.yaml"), str(tmp_path / "m.onnx"), "-o", str(tmp_path / "o.onnx")]) == 3
-    assert "pass 'grow' goes on without end; its result matches its own pattern" in " ".join(
+    assert "pass 'grow' does not terminate; its result matches its own pattern" in " ".join(
         capsys.readouterr().out.split()
     )
     assert not (tmp_path / "o.onnx").exists()

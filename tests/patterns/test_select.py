@@ -81,21 +81,21 @@ def test_selects(value: Any, expected: list[str]) -> None:
 @pytest.mark.parametrize(
     ("value", "told"),
     [
-        ("lst", "no node is called 'lst'; did you mean 'last'?"),
-        ("mul", "no node is called 'mul'; did you mean 'enc/0/mul'?"),
-        ("dec/*", "no node is called 'dec/*'"),
+        ("lst", "no node has the name 'lst'; did you mean 'last'?"),
+        ("mul", "no node has the name 'mul'; did you mean 'enc/0/mul'?"),
+        ("dec/*", "no node has the name 'dec/*'"),
         ({"op": "relu"}, "no node has the operator 'relu'; did you mean 'Relu'?"),
         ({"op": "Sofmax"}, "no node has the operator 'Sofmax'; did you mean 'Softmax'?"),
         ({"domain": "com.acme"}, "no node has an operator of the domain 'com.acme'; did you mean 'acme'?"),
         ({"attribute": {"axsi": 1}}, "no node has an attribute 'axsi'; did you mean 'axis'?"),
         ({"attribute": {"axis": 7}}, "no node has an attribute axis of 7"),
         ({"attribute": {"axis": "1"}}, "no node has an attribute axis of 1"),
-        ({"pattern": "y = Exp(x)"}, "the pattern 'y = Exp(x)' fits nowhere"),
+        ({"pattern": "y = Exp(x)"}, "the pattern 'y = Exp(x)' does not match anywhere"),
         ({"made_by": "fuse-c"}, "no node was made by 'fuse-c'; did you mean 'fuse-b' or 'fuse-a'?"),
         ({"from": "old/rleu"}, "no node comes from 'old/rleu'; did you mean 'old/relu'?"),
         ({"between": {"from": "z", "to": "a"}}, "no node lies after 'z' before 'a'"),
         ({"between": {"from": "aa"}}, "there is no tensor 'aa'; did you mean 'a'?"),
-        ({"op": "Mul", "name": "last"}, "no node meets all that the selector asks for"),
+        ({"op": "Mul", "name": "last"}, "no node meets all conditions of the selector"),
     ],
 )
 def test_says_why_nothing_is_selected(value: Any, told: str) -> None:
@@ -110,7 +110,7 @@ def test_says_why_nothing_is_selected(value: Any, told: str) -> None:
         ([], "an empty list selects nothing"),
         ("", "'' is neither the name of a node nor a mapping"),
         ({}, "{} is neither the name of a node"),
-        ("{op: Relu}", "'{op: Relu}' is a text and no name of a node; write it without quotes"),
+        ("{op: Relu}", "'{op: Relu}' is a quoted text, not the name of a node; write it without quotes"),
         (7, "7 is neither the name of a node"),
         ([["a"]], "['a'] is neither the name of a node"),
         ({"opp": "Relu"}, "a selector has no key 'opp'; did you mean 'op'?"),
@@ -124,7 +124,7 @@ def test_says_why_nothing_is_selected(value: Any, told: str) -> None:
         ({"between": {"from": 3}}, "from takes a text"),
     ],
 )
-def test_refuses_what_is_no_selector(value: Any, told: str) -> None:
+def test_refuses_what_is_not_a_selector(value: Any, told: str) -> None:
     with pytest.raises(ValueError) as raised:
         option(NodeSelector).validate(value)
     assert str(raised.value).startswith(told)
@@ -145,7 +145,7 @@ def test_is_an_option_of_a_pass() -> None:
 
 
 @pytest.mark.parametrize("value", [7, [1], {"a": 1}])
-def test_refuses_what_is_no_name_of_a_tensor(value: Any) -> None:
+def test_refuses_what_is_not_a_name_of_a_tensor(value: Any) -> None:
     with pytest.raises(ValueError, match="takes a text or a list of texts"):
         option(TensorNames).validate(value)
 
@@ -172,8 +172,8 @@ def test_tensors_are_found_in_the_order_of_their_names() -> None:
     [
         (["xx"], "there is no tensor 'xx'; did you mean 'x'?"),
         (["x", "k*"], "there is no tensor 'k*'"),
-        (["u"], "'u' is no tensor of the main graph"),
-        (["r"], "'r' is no tensor of the main graph"),
+        (["u"], "'u' is not a tensor of the main graph"),
+        (["r"], "'r' is not a tensor of the main graph"),
     ],
 )
 def test_a_tensor_that_is_not_there(names: list[str], told: str) -> None:
@@ -185,7 +185,7 @@ def test_a_tensor_that_is_not_there(names: list[str], told: str) -> None:
 def test_tensors_among_some() -> None:
     own = graph()
     assert [value.name for value in own.tensors(["*"], among=own.outputs())] == ["y", "z"]
-    with pytest.raises(UsageError, match="'a' is no output of the model"):
+    with pytest.raises(UsageError, match="'a' is not an output of the model"):
         own.tensors(["a"], among=own.outputs(), kind="output of the model")
 
 

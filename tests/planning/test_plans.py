@@ -210,7 +210,7 @@ def test_another_model_is_refused_with_the_part_that_changed(model: Path, recipe
     plan = planned(model, recipe)
     onnx.save(text.parse(MODEL.replace("b = {1, 2, 3, 4}", "b = {1, 2, 3, 5}")), model)
     head, line = refusal(plan, model, recipe)
-    assert head == f"{model.parent}/plan.json: what the plan rests on has changed; make the plan again"
+    assert head == f"{model.parent}/plan.json: the dependencies of the plan have changed; make the plan again"
     assert line.startswith("  model 'm.onnx' in initializer 'b': ") and " -> " in line
 
 
@@ -248,7 +248,7 @@ def without(plan: Plan, step: int, site: int) -> Plan:
 
 def test_a_site_that_is_not_planned_is_refused(model: Path, recipe: Recipe) -> None:
     (line,) = refusal(without(planned(model, recipe), 1, 3), model, recipe)
-    assert "step 1, 'drop-identity' at r.yaml:3: site 3 at 'third' is found, and not planned" in line
+    assert "step 1, 'drop-identity' at r.yaml:3: site 3 at 'third' was found, but is not planned" in line
 
 
 def test_a_site_that_is_not_found_is_refused(model: Path, recipe: Recipe) -> None:
@@ -256,7 +256,7 @@ def test_a_site_that_is_not_found_is_refused(model: Path, recipe: Recipe) -> Non
     extra = plan.steps[0].sites[2].model_copy(update={"site": 4, "anchor": "fourth"})
     steps = plan.steps[0].model_copy(update={"sites": (*plan.steps[0].sites, extra)}), plan.steps[1]
     (line,) = refusal(plan.model_copy(update={"steps": steps}), model, recipe)
-    assert "site 4 at 'fourth' is planned, and not found" in line
+    assert "site 4 at 'fourth' is planned, but was not found" in line
 
 
 def test_a_step_that_does_not_take_place_is_refused(model: Path, recipe: Recipe) -> None:
@@ -294,14 +294,14 @@ def test_what_verification_undoes_is_refused(model: Path, tmp_path: Path, on_fai
     assert planned(model, recipe, "each").steps == ()
 
 
-def test_a_step_that_ends_the_run_is_told(model: Path, tmp_path: Path) -> None:
+def test_a_step_that_ends_the_run_is_reported(model: Path, tmp_path: Path) -> None:
     (tmp_path / "r.yaml").write_text(WRONG.replace("ON_FAILURE", "abort"))
     recipe = recipes.load(tmp_path / "r.yaml")
     planning = make(storage.load(model), recipe, "r.yaml", verify="each")
     assert planning.failure is not None and planning.failure.name == "wrong" and planning.exit_code == 1
 
 
-def test_an_expectation_that_is_not_met_is_told(model: Path, tmp_path: Path) -> None:
+def test_an_expectation_that_is_not_met_is_reported(model: Path, tmp_path: Path) -> None:
     (tmp_path / "r.yaml").write_text("recipe: r\nsteps: [drop-identity]\nexpect: {ops: {Relu: 0}}\n")
     planning = make(storage.load(model), recipes.load(tmp_path / "r.yaml"), "r.yaml")
     assert not planning.ok and planning.exit_code == 1

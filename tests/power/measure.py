@@ -4,7 +4,7 @@
 
 The models are the node tests of onnx, the mutants those of `mutants`, the verdict is that of verification under CLOSE.
 A mutant counts when it runs on at least one of the sets of inputs. Prints what was missed, and the share that was
-caught of each kind. Exit code 1 when less was caught than has to be.
+caught of each kind. Exit code 1 when less was caught than must be.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from surgery.runtime.engine import Engine
 from surgery.verification.verdict.verifier import Verifier
 
 LEAST = {"activation": 0.70, "all": 0.85}
-"""The shares that have to be caught."""
+"""The shares that must be caught."""
 
 REFUSED, CAUGHT, MISSED = "refused", "caught", "missed"
 
@@ -80,7 +80,7 @@ def _fate(verifier: Verifier, mutant: Mutant) -> str:
         return REFUSED
     if verdict.status != "different":
         return MISSED
-    failed = "fails where" in verdict.message or "refuses the changed" in verdict.message
+    failed = "fails where" in verdict.message or "rejects the changed" in verdict.message
     return CAUGHT if not failed or _runs(verifier, mutant) else REFUSED
 
 
@@ -93,7 +93,7 @@ def _runs(verifier: Verifier, mutant: Mutant) -> bool:
 
 
 def lacking(found: Mapping[str, Score]) -> list[str]:
-    """Name the kinds of which less was caught than has to be."""
+    """Name the kinds of which less was caught than must be."""
     return [kind for kind, least in LEAST.items() if kind in found and found[kind].share < least]
 
 

@@ -81,7 +81,7 @@ def test_a_dim_of_the_second_model_need_not_be_that_of_the_first() -> None:
         (("", ""), {"x": "y"}, "b/", ""),
     ],
 )
-def test_models_that_cannot_be_one_are_told(
+def test_models_that_cannot_be_one_are_reported(
     change: tuple[str, str], connect: dict[str, str], prefix: str, expected: str
 ) -> None:
     second = text.parse(SECOND.replace(*change) if change[0] else SECOND)

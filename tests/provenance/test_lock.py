@@ -162,7 +162,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert capsys.readouterr().out == f"package onnx-ir: 0.9.0 -> {packages.version_of('onnx-ir')}\n"
     assert main(apply) == 2
     message = capsys.readouterr().err
-    assert "surgery: r.lock: 1 thing changed since the lock was made:\n  package onnx-ir: 0.9.0 -> " in message
+    assert "surgery: r.lock: 1 change since the lock was made:\n  package onnx-ir: 0.9.0 -> " in message
     assert not Path("out.onnx").exists()
     assert main(["apply", "r.yaml", str(MODEL), "--target", "ort-cpu", "--lock", "r.lock"]) == 2
     assert "target: standard -> ort-cpu" in capsys.readouterr().err
@@ -170,19 +170,19 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
 
 def test_a_single_pass_has_no_lock(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "drop-dropout", str(MODEL), "--locked"]) == 2
-    assert "a single pass has no lock; write its recipe with --save-recipe, and lock that" in capsys.readouterr().err
+    assert "a single pass has no lock; save its recipe with --save-recipe, and lock that" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("steps: [a]\n", "this is no lock: it has no 'format_version'"),
-        ("format_version: 2\n", "the lock has format version 2, and this surgery reads 1"),
-        ("format_version: 1\nfiles: {}\npasses: {}\n", "this is no lock: it has no 'packages'"),
-        ("a: [", "this is no lock: it is not YAML"),
+        ("steps: [a]\n", "this is not a lock: it has no 'format_version'"),
+        ("format_version: 2\n", "the lock has format version 2, but this release reads 1"),
+        ("format_version: 1\nfiles: {}\npasses: {}\n", "this is not a lock: it has no 'packages'"),
+        ("a: [", "this is not a lock: it is not YAML"),
     ],
 )
-def test_what_is_no_lock(tmp_path: Path, text: str, expected: str) -> None:
+def test_a_file_that_is_not_a_lock(tmp_path: Path, text: str, expected: str) -> None:
     path = tmp_path / "r.lock"
     path.write_text(text)
     with pytest.raises(UsageError, match="lock") as error:

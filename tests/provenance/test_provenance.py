@@ -226,7 +226,7 @@ def test_a_statement_that_was_sealed_anew_differs_from_the_one_in_the_model(
     code, findings, _ = provenance(capsys, folder / "long.onnx")
     assert (code, findings) == (
         1,
-        ["statement, field 'predicate.surgery_steps[0].pass': it is another one in the model"],
+        ["statement, field 'predicate.surgery_steps[0].pass': it differs in the model"],
     )
 
 
@@ -242,7 +242,7 @@ def test_a_signed_statement_cannot_be_sealed_anew(folder: Path, keys: Path, caps
     code, findings, _ = provenance(capsys, folder / "signed.onnx", "--key", keys / "mine.pub")
     assert code == 1
     assert findings[0].startswith("signature: the signature with the key ") and findings[0].endswith(" does not fit")
-    assert findings[1:] == ["statement, field 'predicate.surgery_steps[0].pass': it is another one in the model"]
+    assert findings[1:] == ["statement, field 'predicate.surgery_steps[0].pass': it differs in the model"]
 
 
 def test_a_changed_signature(folder: Path, keys: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -292,7 +292,7 @@ def test_another_recipe_and_another_input(folder: Path, capsys: pytest.CaptureFi
     code, findings, _ = provenance(capsys, folder / "long.onnx", "--input", folder / "in.onnx")
     assert (code, findings) == (1, [f"input, {place}: {problem}"])
     code, findings, _ = provenance(capsys, folder / "out.onnx", "--input", folder / "in.onnx")
-    assert (code, findings) == (1, [f"input: {folder}/in.onnx is not the model that this one was made of"])
+    assert (code, findings) == (1, [f"input: {folder}/in.onnx is not the input of this model"])
 
 
 def test_another_layout_fits(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -300,7 +300,7 @@ def test_another_layout_fits(folder: Path, capsys: pytest.CaptureFixture[str]) -
     side = folder / "long.onnx.intoto.json"
     code, findings, found = provenance(capsys, folder / "ext.onnx", "--statement", side)
     assert (code, findings) == (0, [])
-    assert "the same model is stored in other bytes than when it was written" in found["remarks"]
+    assert "the model is the same, but its bytes differ from the written ones" in found["remarks"]
 
 
 def test_a_second_run_names_the_statement_of_the_first(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -323,7 +323,7 @@ def test_it_can_be_switched_off(folder: Path, capsys: pytest.CaptureFixture[str]
         assert cli.main(["apply", *arguments, *flags, "--quiet"]) == 0
         assert not onnx.load(folder / "bare.onnx").metadata_props
     code, _, found = provenance(capsys, folder / "bare.onnx")
-    assert code == 2 and "the model carries no statement of provenance" in found["err"]
+    assert code == 2 and "the model carries no provenance statement" in found["err"]
     assert cli.main(["apply", "tidy", str(INPUT), "-o", "x.onnx", "--no-provenance", "--sign", "k"]) == 2
 
 
@@ -340,12 +340,12 @@ def test_keys_that_cannot_be_used(folder: Path, keys: Path, capsys: pytest.Captu
     apply = ["apply", str(folder / "r.yaml"), str(INPUT), "-o", str(folder / "new.onnx"), "--sign"]
     for key, expected in (
         (keys / "none.pem", "the key cannot be read: No such file or directory"),
-        (keys / "mine.pub", "this is no private key that can be read"),
+        (keys / "mine.pub", "this is not a readable private key"),
     ):
         assert cli.main([*apply, str(key)]) == 2
         assert expected in capsys.readouterr().err
         assert not (folder / "new.onnx").exists()
-    with pytest.raises(UsageError, match="this is no public key"):
+    with pytest.raises(UsageError, match="this is not a public key"):
         signing.read_public(keys / "mine.pem")
 
 
@@ -354,7 +354,7 @@ def test_where_a_statement_cannot_go(folder: Path, keys: Path, capsys: pytest.Ca
     own.write_bytes(INPUT.read_bytes())
     apply = ["apply", str(folder / "r.yaml"), str(own), "--force"]
     cases = (
-        (["--sign", str(keys / "mine.pem")], "there is no output to make a statement about; name one with -o FILE"),
+        (["--sign", str(keys / "mine.pem")], "there is no output for a statement; name one with -o FILE"),
         (["-o", str(output), "--provenance", str(output)], "'new.onnx' is the model itself"),
         (["-o", str(output), "--provenance", str(own)], "the file holds weights of the input"),
         (["-o", str(output), "--provenance", str(folder)], "this is a directory"),
@@ -390,14 +390,14 @@ def test_an_encrypted_key_needs_its_password(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("{", "this is no statement of provenance"),
-        ("[]", "this is no statement of provenance by surgery"),
-        ('{"subject": []}', "this is no statement of provenance by surgery"),
+        ("{", "this is not a provenance statement"),
+        ("[]", "this is not a provenance statement by surgery"),
+        ('{"subject": []}', "this is not a provenance statement by surgery"),
         ('{"payload": "!", "signatures": []}', "the envelope is damaged"),
         ('{"payload": "e30=", "payloadType": "text/plain", "signatures": []}', "holds 'text/plain', not a statement"),
     ],
 )
-def test_what_is_no_statement(tmp_path: Path, text: str, expected: str) -> None:
+def test_a_file_that_is_not_a_statement(tmp_path: Path, text: str, expected: str) -> None:
     (tmp_path / "s.json").write_text(text)
     with pytest.raises(UsageError, match=expected):
         checking.read(tmp_path / "s.json")
@@ -450,5 +450,5 @@ def test_no_damage_to_a_statement_is_a_breakdown(
 def test_a_statement_that_nests_too_deeply(folder: Path) -> None:
     side = folder / "deep.json"
     side.write_text('{"a":' * 100_000 + "1" + "}" * 100_000)
-    with pytest.raises(UsageError, match="this is no statement of provenance"):
+    with pytest.raises(UsageError, match="this is not a provenance statement"):
         checking.read(side)

@@ -58,7 +58,7 @@ def batch_norm(t: Trace, x: Value) -> Value:
 
 @block(3)
 def convolution(t: Trace) -> Value:
-    """Convolve, with what stands around a convolution: padding, a norm, scales, an activation."""
+    """Convolve, with what is around a convolution: padding, a norm, scales, an activation."""
     x = image(t)
     if t.chance(0.2):
         x = t.op("Pad", x, t.ints(0, 0, t.among(0, 1), t.among(0, 1), 0, 0, t.among(0, 1), t.among(0, 1)))

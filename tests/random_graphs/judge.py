@@ -36,8 +36,8 @@ MOST_BINDINGS = 9
 Arrays = dict[str, Any]
 
 NOTHING_SHOWN = (
-    *("the outputs do not depend on", "nothing is proved", "is not shown", "no output shows it"),
-    *("nothing after it moves", "no input that was tried reads", "is too large", "longer than to run the whole"),
+    *("the outputs do not depend on", "nothing is proven", "is not shown", "no output shows it"),
+    *("no later value changes", "no tried input reads", "is too large", "longer than running the whole"),
 )
 """What the reason of a refused site says when the change was not shown to be right, nor to be wrong."""
 

@@ -3,7 +3,7 @@
     python tests/random_graphs/measure.py [--count 2000] [--seed 0] [--output FILE] [--batch 25] [--modern-every 4]
 
 A process for each batch of seeds writes a line of JSON for each; what takes it down, or hangs, costs its own seed
-only. Run again with the same output, it goes on where it was. Each graph gets `default`, every fourth one `modern`
+only. Run again with the same output, it continues where it was. Each graph gets `default`, every fourth one `modern`
 instead. Exit code 1 when a result is wrong, or a model gets none.
 
 A graph counts as unverified when a step of it, or a site of one, was refused because nothing could be shown. What was

@@ -1,7 +1,7 @@
 """A graph that is built node by node; ONNX Runtime runs each node as it is added, at two sizes of each dynamic dim.
 
 So a block of nodes needs no shape arithmetic of its own: it looks at what the values are in both runs, and what the
-runtime refuses is taken back (`Unfit`).
+runtime refuses is rolled back (`Unfit`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from random_graphs.elements import FLOATS, draw
 Array = Any  # numpy array, or a list of them for a sequence
 MOST_ELEMENTS = 20_000
 STUMBLES = (ZeroDivisionError, IndexError, OverflowError, ValueError)
-"""What a block may meet that asks for what a value does not have; it is taken back like one that does not fit."""
+"""What a block may meet that asks for what a value does not have; it is rolled back like one that does not fit."""
 
 
 class Unfit(Exception):  # noqa: N818 - a choice that leads nowhere, no error

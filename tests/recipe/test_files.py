@@ -113,7 +113,7 @@ def test_circles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shelf: Path) -
     assert found == "./own.yaml:2:10: a recipe cannot use itself: own.yaml -> own.yaml"
 
 
-def test_the_same_recipe_twice_is_no_circle() -> None:
+def test_the_same_recipe_twice_is_not_a_circle() -> None:
     first, second = parse("steps: [{use: tidy}, {use: bert}]").steps
     assert isinstance(first, UseStep) and isinstance(second, UseStep)
     assert only(second.recipe).recipe is first.recipe

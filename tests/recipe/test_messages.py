@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("passes", "shelf")
         ("DropDropout", "2:5: no pass 'DropDropout'; did you mean 'drop-dropout'?"),
         (
             "drop-dropout\n   - fold-constants",
-            "2:5: no pass 'drop-dropout - fold-constants'; a name has no blanks; check the indentation",
+            "2:5: no pass 'drop-dropout - fold-constants'; a name cannot contain blanks; check the indentation",
         ),
         ("drop_dropout:", "2:5: no pass 'drop_dropout'; did you mean 'drop-dropout'?"),
         ("xyz", "2:5: no pass 'xyz'; 'surgery passes' lists them"),
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.usefixtures("passes", "shelf")
         ),
         ("pass: drop-dropout\n    options: {}", "3:5: no key 'options'; did you mean 'with'?"),
         ("pass: drop-dropout\n    if: {}", "3:5: no key 'if'; did you mean 'when'?"),
-        ("pass: drop-dropout\n    use: tidy", "3:5: 'use' cannot stand next to 'pass'; a step is one of them"),
+        ("pass: drop-dropout\n    use: tidy", "3:5: 'use' cannot be combined with 'pass'; a step is one of them"),
         (
             "pass: drop-dropout\n    on_failure: rolback",
             "3:17: 'on_failure' takes abort, rollback, bisect or keep, not 'rolback'; did you mean 'rollback'?",
@@ -51,22 +51,22 @@ pytestmark = pytest.mark.usefixtures("passes", "shelf")
         ("pass: drop-dropout\n    on_failure: 1", "3:17: 'on_failure' takes abort, rollback, bisect or keep, not 1"),
         (
             "fold-constants: {rounds: 1}\n    when: {nodes: 1}",
-            "3:5: 'when' cannot stand next to 'fold-constants'; write 'pass: fold-constants' and put its options "
+            "3:5: 'when' cannot be combined with 'fold-constants'; write 'pass: fold-constants' and put its options "
             "under 'with'",
         ),
         (
             "fold-constants:\n    rounds: 1",
-            "3:5: 'rounds' stands next to 'fold-constants', not in it; indent it further",
+            "3:5: 'rounds' is at the same level as 'fold-constants', not in it; indent it further",
         ),
         (
             "fold-constants: {rounds: 1}\n    drop-dropout: {}",
-            "3:5: 'drop-dropout' cannot stand next to 'fold-constants'; begin each step with '- '",
+            "3:5: 'drop-dropout' cannot be combined with 'fold-constants'; begin each step with '- '",
         ),
         ("5: {}", "2:5: a key is text, not 5; quote it"),
         ("drop-dropout: {}\n    5: a", "3:5: a key is text, not 5; quote it"),
         ("when: {}", "2:5: this step has no 'pass', 'use' or 'repeat'"),
         ("steps: [drop-dropout]", "2:5: 'steps' needs 'repeat' next to it: until-stable, or a number of rounds"),
-        ("repeat: 2", "2:5: 'repeat' needs 'steps', the list of what to repeat"),
+        ("repeat: 2", "2:5: 'repeat' needs 'steps', the steps to repeat"),
         ("repeat: 2\n    steps: []", "3:12: 'steps' lists no step; name at least one pass"),
         ("repeat: 2\n    steps: tidy", "3:12: 'steps' takes a list, not 'tidy'; begin each step with '- '"),
         (
@@ -96,16 +96,16 @@ def test_mistakes_in_a_step(text: str, expected: str) -> None:
     assert f"r.yaml:{expected}" in mistakes(step(text))
 
 
-def test_a_wrong_step_is_said_once() -> None:
+def test_a_wrong_step_is_reported_once() -> None:
     for text in ("pass: drop-dropuot", "pas: drop-dropout", "repaet: 2\n    steps: [drop-dropout]", "use: tydy", "5"):
         assert len(mistakes(step(text))) == 1
 
 
 def test_options_next_to_the_name_are_checked_too() -> None:
     assert mistakes(step("fold-constants:\n    rouns: 1\n    deep: 2")) == [
-        "r.yaml:3:5: 'rouns' stands next to 'fold-constants', not in it; indent it further",
+        "r.yaml:3:5: 'rouns' is at the same level as 'fold-constants', not in it; indent it further",
         "r.yaml:3:5: pass 'fold-constants' has no option 'rouns'; did you mean 'rounds'?",
-        "r.yaml:4:5: 'deep' stands next to 'fold-constants', not in it; indent it further",
+        "r.yaml:4:5: 'deep' is at the same level as 'fold-constants', not in it; indent it further",
         mistakes(step("fold-constants: {deep: 2}"))[0].replace("2:22", "4:5"),
     ]
 
@@ -129,7 +129,7 @@ def test_options_next_to_the_name_are_checked_too() -> None:
         ),
         (
             "output: '{sha256:12}/m.onnx'",
-            "1:9: 'output' names a folder by content; '{sha256:12}' is for the name of the file",
+            "1:9: 'output' has a digest in the folder; '{sha256:12}' is allowed in the file name only",
         ),
         ("output: '{}.onnx'", "1:9: 'output' knows no '{}'; did you mean '{stem}'?"),
         ("plugins: 5", "1:10: 'plugins' takes the names of modules and the paths of .py files, not 5"),
@@ -217,8 +217,8 @@ def test_options_next_to_the_name_are_checked_too() -> None:
         ("verify: {timeout: 5m}", "1:19: 'timeout' takes a number of seconds, not '5m'"),
         ("verify: {mode: eech}", "1:16: 'mode' takes each, end or off, not 'eech'; did you mean 'each'?"),
         ("verify: {unverified: [a]}", "1:22: 'unverified' takes refuse or accept, not a list"),
-        ("accuracy: {budget: cosine >= 2}", "1:20: 'cosine' lies between 0 and 1"),
-        ("accuracy: {budget: snr = 3}", "1:20: a limit is written as 'snr >= 30 dB'"),
+        ("accuracy: {budget: cosine >= 2}", "1:20: 'cosine' must be between 0 and 1"),
+        ("accuracy: {budget: snr = 3}", "1:20: a limit has the form 'snr >= 30 dB'"),
         ("accuracy: {budget: snr <= 3 dB}", "1:20: 'snr' takes >=, not <="),
         ("accuracy: {budget: snr >= 3 %}", "1:20: 'snr' is not measured in %"),
         ("accuracy: {budget: sn >= 3}", "1:20: there is no metric 'sn'; the metrics are cosine, snr, max_rel, top1"),
@@ -283,7 +283,7 @@ def test_mistakes_next_to_a_pass(text: str, expected: str) -> None:
     assert mistakes(step(f"pass: drop-dropout\n    {text}")) == [f"r.yaml:{expected}"]
 
 
-def test_steps_that_are_no_list() -> None:
+def test_steps_that_are_not_a_list() -> None:
     assert mistakes("steps: drop-dropuot") == [
         "r.yaml:1:8: 'steps' takes a list, not 'drop-dropuot'; begin each step with '- '",
         "r.yaml:1:8: no pass 'drop-dropuot'; did you mean 'drop-dropout'?",
@@ -294,7 +294,7 @@ def test_steps_that_are_no_list() -> None:
     assert mistakes("steps: []") == ["r.yaml:1:8: 'steps' lists no step; name at least one pass"]
 
 
-def test_what_stands_under_a_misspelt_key_is_checked() -> None:
+def test_the_value_of_a_misspelt_key_is_checked() -> None:
     for key, message in (
         ("step", "1:1: no key 'step'; did you mean 'steps'?"),
         ("passes", "1:1: no key 'passes'; did you mean 'steps'?"),

@@ -1,4 +1,4 @@
-"""Rules as they stand in recipes: what they become, and every mistake in them with its place."""
+"""Rules as they are in recipes: what they become, and every mistake in them with its place."""
 
 import copy
 import json
@@ -119,7 +119,7 @@ def test_domains_opsets_and_reasons_arrive() -> None:
         ),
         (
             recipe(SWISH + "domains: {com.acne: 1}"),
-            ["8:15: nothing in this rule is of the domain 'com.acne'; did you mean 'com.acme'?"],
+            ["8:15: no operator in this rule has the domain 'com.acne'; did you mean 'com.acme'?"],
         ),
         (
             recipe(SWISH + "where: 5"),
@@ -128,7 +128,7 @@ def test_domains_opsets_and_reasons_arrive() -> None:
         (recipe(SWISH + "where: [rank(x) == 4: 5]"), ["8:27: 'reason' takes the reason for refusing, not 5"]),
         (
             recipe(SWISH + "where: |\n  rank(x) == 4\n  size(x) > 2"),
-            ["8:12: a condition stands on one line; write each as an item of a list"],
+            ["8:12: a condition must be on one line; write each as an item of a list"],
         ),
         (
             recipe("match: >\n  s = Sigmoid(x)\n  y = Mul(x, s)\nemit: y = x"),
@@ -142,7 +142,7 @@ def test_domains_opsets_and_reasons_arrive() -> None:
             recipe(SWISH, name="Swish"),
             ["2:3: 'Swish' is not a name for a pass; use lower-case words joined by hyphens, such as 'swish'"],
         ),
-        (recipe(SWISH, name="use", steps="drop-dropout"), ["2:3: 'use' is a word of steps and no name for a rule"]),
+        (recipe(SWISH, name="use", steps="drop-dropout"), ["2:3: 'use' is a keyword of steps and cannot name a rule"]),
         (
             recipe(SWISH, name="drop-dropout"),
             ["2:3: rule 'drop-dropout' has the name of a pass of surgery; choose another"],

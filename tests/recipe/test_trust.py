@@ -1,4 +1,4 @@
-"""Local code that a recipe names: refused, trusted for one call, trusted for good by the user's configuration."""
+"""Local code that a recipe names: refused, trusted for one call, trusted permanently by the user's configuration."""
 
 import hashlib
 from pathlib import Path
@@ -133,7 +133,7 @@ def test_an_empty_configuration_trusts_nothing(folder: Path) -> None:
         ("trust: [/no/such/file.py]", "1:9: no file or folder '/no/such/file.py'"),
         ("trust: [5]", "1:9: 'trust' takes the path of a file or folder, or {path: ..., sha256: ...}, not 5"),
         ("trust:\n  - {sha256: abc, path: /}", "2:14: 'sha256' takes the 64 hexadecimal digits that sha256sum prints"),
-        (f"trust:\n  - {{path: /, sha256: {'0' * 64}}}", "2:5: '/' is a folder, and a sha256 is of a file"),
+        (f"trust:\n  - {{path: /, sha256: {'0' * 64}}}", "2:5: '/' is a folder, but a sha256 needs a file"),
         (f"trust:\n  - sha256: {'0' * 64}", "2:5: an entry of 'trust' needs a 'path'"),
         ("trsut: [/]", "1:1: no key 'trsut'; did you mean 'trust'?"),
         ("- /", "1:1: 'the configuration' takes a mapping such as {trust: [~/passes]}, not a list"),

@@ -126,25 +126,28 @@ def test_anchors() -> None:
         ("steps: [drop-dropout]\n? [a]\n: b\n", ["2:3: a key is text, not a list"]),
         (
             "steps: [*a]",
-            ["1:9: an empty step; name a pass or remove the '-'", "1:9: no anchor '&a' stands above this alias"],
+            ["1:9: an empty step; name a pass or remove the '-'", "1:9: no anchor '&a' is defined above this alias"],
         ),
         (
             "steps: [drop-dropout]\noutput: */x.onnx\n",
-            ["2:9: no anchor '&/x.onnx' stands above this alias; a text that begins with * stands in quotes"],
+            ["2:9: no anchor '&/x.onnx' is defined above this alias; put text that begins with * in quotes"],
         ),
         (
             "steps: &a [*a]",
-            ["1:12: alias '*a' stands inside what it names", "1:12: an empty step; name a pass or remove the '-'"],
+            [
+                "1:12: alias '*a' is inside the node that it refers to",
+                "1:12: an empty step; name a pass or remove the '-'",
+            ],
         ),
         (
             "steps: [drop-dropout]\nexpect: {nodes: != 3}\n",
-            ["2:17: '!=' is read as a YAML tag, and recipes have none; quote the text"],
+            ["2:17: '!=' is read as a YAML tag, which recipes do not allow; quote the text"],
         ),
         (
             "steps: !x [drop-dropout]",
-            ["1:8: '!x' is read as a YAML tag, and recipes have none; remove it"],
+            ["1:8: '!x' is read as a YAML tag, which recipes do not allow; remove it"],
         ),
-        ("about: a\x07\nsteps: [drop-dropout]", ["1:9: character U+0007 cannot stand in a recipe; remove it"]),
+        ("about: a\x07\nsteps: [drop-dropout]", ["1:9: character U+0007 is not allowed in a recipe; remove it"]),
         ("steps: " + "[" * 80, ["1:71: nested more than 64 deep"]),
     ],
 )
@@ -152,7 +155,7 @@ def test_mistakes_of_the_whole(text: str, expected: list[str]) -> None:
     assert mistakes(text) == [f"r.yaml:{line}" for line in expected]
 
 
-def test_bytes_that_are_no_text() -> None:
+def test_bytes_that_are_not_text() -> None:
     assert mistakes(b"a\0b") == ["r.yaml:1:1: this is not a text file; a recipe is YAML in UTF-8"]
     assert mistakes("steps: [a]".encode("utf-16")) == ["r.yaml:1:1: this is not a text file; a recipe is YAML in UTF-8"]
     latin = "about: ok\nsteps: [a, # für\n]\n".encode("latin-1")
@@ -172,9 +175,9 @@ def test_aliases_do_not_explode() -> None:
 
 
 SYNTAX = [
-    ("a: b: c", "1:5: a ':' cannot stand here; check the indentation, or quote the text"),
-    ("a\nb: c", "2:2: a ':' cannot stand here; check the indentation, or quote the text"),
-    ("a: - b", "1:4: a '-' cannot stand here; put the list on its own lines, indented"),
+    ("a: b: c", "1:5: a ':' is not allowed here; check the indentation, or quote the text"),
+    ("a\nb: c", "2:2: a ':' is not allowed here; check the indentation, or quote the text"),
+    ("a: - b", "1:4: a '-' is not allowed here; put the list on its own lines, indented"),
     ("- a\nb: c", "2:1: this does not line up with the list above; check the indentation"),
     ("a:\n  b: 1\n c: 2", "3:2: this does not line up with the keys above; check the indentation"),
     ("a: b\nc", "2:1: a ':' is missing after this key"),
@@ -205,7 +208,7 @@ SYNTAX = [
     ("%TAG ! x\n%TAG ! y\n---\na", "2:1: a '!' begins a YAML tag; quote the text"),
     ("...", "1:1: a value is missing here"),
     ("a: ]", "1:4: a value is missing here"),
-    ("a: ? b", "1:4: a '?' cannot stand here; quote the text"),
+    ("a: ? b", "1:4: a '?' is not allowed here; quote the text"),
 ]
 
 
@@ -214,7 +217,7 @@ def test_syntax_errors(text: str, expected: str) -> None:
     assert f"r.yaml:{expected}" in mistakes(text)
 
 
-def test_what_stands_before_a_syntax_error_is_checked() -> None:
+def test_text_before_a_syntax_error_is_checked() -> None:
     text = "recipe: x\nmodle: m.onnx\nsteps:\n  - drop-dropuot\n  - fuse-attention: {heads: 1, haeds: 'a\n"
     assert mistakes(text) == [
         "r.yaml:2:1: no key 'modle'; did you mean 'model'?",
@@ -275,7 +278,7 @@ def test_six_mistakes_at_once(tmp_path: Path) -> None:
         f"{path}:6:22: pass 'fold-constants' has no option 'max_grwth'; did you mean 'max_growth'?",
         str(caught.value.problems[3]),
         f"{path}:8:1: a tab in the indentation; use spaces",
-        f"{path}:9:5: 'repeat' needs 'steps', the list of what to repeat",
+        f"{path}:9:5: 'repeat' needs 'steps', the steps to repeat",
     ]
     assert str(caught.value.problems[3]).startswith(f"{path}:7:22: option 'rounds' of 'fold-constants' takes int: ")
 

@@ -27,7 +27,7 @@ FATES = {
 
 @pytest.mark.parametrize("threads", [1, 2], ids=["in a fork", "in a worker"])
 @pytest.mark.parametrize(("source", "message"), FATES.items(), ids=list(FATES.values()))
-def test_what_ends_an_import_is_told_in_a_line(
+def test_what_ends_an_import_is_reported_in_a_line(
     source: str,
     message: str,
     threads: int,

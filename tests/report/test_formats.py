@@ -64,7 +64,7 @@ def test_an_annotation_has_the_place_in_the_recipe(root: Root) -> None:
     assert last == ("notice", {"title": "surgery apply: default on m.onnx"}, "ok: 3 -> 2 nodes")
 
 
-def test_a_place_outside_of_the_repository_stands_in_the_message(root: Root) -> None:
+def test_a_place_outside_of_the_repository_is_in_the_message(root: Root) -> None:
     ((_, given, message), _) = commands(github(outcome(check("undone", path="/etc/r.yaml", line=3)), root))
     assert "file" not in given and message == "/etc/r.yaml:3: it broke"
 
@@ -86,7 +86,7 @@ def test_a_failure_without_findings_is_an_error(root: Root) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_name_gives_a_command_of_its_own(name: str, root: Root) -> None:
+def test_no_name_gives_a_separate_command(name: str, root: Root) -> None:
     text = github(outcome(Check(name, name, "failed", name, name, 1), exit_code=1), root)
     assert len(text.splitlines()) == len(commands(text)) == 2
     assert not re.search("[\x00-\x09\x0b-\x1f\u202e]", text)
@@ -312,7 +312,7 @@ def test_a_code_span_is_longer_than_any_run_within() -> None:
     assert code("`") == "`` ` ``" and code("a``b`c") == "```a``b`c```"
 
 
-def test_a_summary_says_first_what_came_of_it(root: Root) -> None:
+def test_a_summary_begins_with_the_result(root: Root) -> None:
     table = Table("2 steps", ("step", "nodes"), (("fuse-gelu", "3 -> 2"),), is_folded=True)
     text = markdown(outcome(check("undone", path=str(root.folder / "r.yaml"), line=2), tables=(table,)), root)
     assert text.splitlines()[0] == "### ⚠️ surgery apply: `default on m.onnx`"

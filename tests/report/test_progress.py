@@ -63,7 +63,7 @@ def test_places_lead_to_the_step_of_the_recipe_itself() -> None:
     assert {place for key, place in found.items() if "tidy.yaml" in key} == {"r.yaml:3:5"}
 
 
-def test_nothing_is_said_of_the_time_left_before_it_is_known() -> None:
+def test_nothing_is_reported_about_the_time_left_before_it_is_known() -> None:
     left = Remaining()
     for done in range(1, 11):
         left.note(done, 100, float(done))

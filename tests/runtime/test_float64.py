@@ -107,7 +107,7 @@ def test_inputs_of_all_narrow_types_are_widened(kind):
 
 
 def _stored(weights, path):
-    """A tensor named w whose elements lie in a file."""
+    """A tensor named w whose elements are in a file."""
     path.write_bytes(weights.tobytes())
     tensor = TensorProto(name="w", data_type=1, dims=weights.shape, data_location=TensorProto.EXTERNAL)
     for key, value in {"location": str(path)[1:], "offset": "0", "length": str(weights.nbytes)}.items():
@@ -154,7 +154,7 @@ def test_large_tensors_of_one_name_are_not_mixed_up(tmp_path):
     for number, attribute in enumerate(model.graph.node[1].attribute):
         tensor = _stored(np.full((64, 32), number, np.float32), tmp_path / f"{number}.bin")
         attribute.g.node.insert(0, onnx.helper.make_node("Constant", [], ["w"], value=tensor))
-    with pytest.raises(UnavailableError, match="two large tensors by the name of 'w'"):
+    with pytest.raises(UnavailableError, match="two large tensors with the name 'w'"):
         widen(model, None)
 
 
@@ -192,7 +192,7 @@ def test_an_operator_outside_the_standard_keeps_its_types():
         ("y = acme.Secret(x)", "acme"),
     ],
 )
-def test_what_has_no_float64_form_is_said(body, why):
+def test_what_has_no_float64_form_is_reported(body, why):
     model = _model(f"g {X} {{ {body} }}", '<ir_version: 10, opset_import: ["": 21, "acme": 1]>')
     answer = run(model.SerializeToString(), [{"x": _f32(2, 3)}], LIMIT)
     assert why in answer["unsupported"]

@@ -104,5 +104,5 @@ def test_what_may_compute_in_16_bits_has_their_tolerance(providers: tuple[str, .
 def test_a_recipe_names_providers() -> None:
     loaded = recipe.parse("verify: {providers: CUDAExecutionProvider}\nsteps: [drop-identity]")
     assert loaded.verify.providers == ("CUDAExecutionProvider",)
-    with pytest.raises(RecipeError, match="'cuda' is no execution provider such as 'CUDAExecutionProvider'"):
+    with pytest.raises(RecipeError, match="'cuda' is not an execution provider such as 'CUDAExecutionProvider'"):
         recipe.parse("verify: {providers: [cuda]}\nsteps: [drop-identity]")

@@ -121,7 +121,7 @@ def test_both_engines_give_results_by_name(engine):
 
 
 @pytest.mark.parametrize("engine", ["onnxruntime", "reference"])
-def test_a_refused_input_is_told_and_the_next_one_runs(engine):
+def test_a_refused_input_is_reported_and_the_next_one_runs(engine):
     model = _parse("g (float[N] x, int64[M] i) => (float[M] y) { y = Gather(x, i) }").SerializeToString()
     one = Engine(engine, 60, None, 0)
     feeds = [{"x": np.zeros(2, np.float32), "i": np.array([index])} for index in (7, 1)]
@@ -141,7 +141,7 @@ def test_a_refused_input_is_told_and_the_next_one_runs(engine):
         ("g (float[N] x) => (int64[N] y) { y = Relu(x) }", "invalid"),
     ],
 )
-def test_a_gap_of_the_runtime_is_told_from_a_wrong_model(body, kind):
+def test_a_gap_of_the_runtime_is_distinguished_from_a_wrong_model(body, kind):
     model = _parse(body)
     model.opset_import.append(helper.make_opsetid("acme", 1))
     outcome = _run(model, {"x": np.zeros(2, np.float32)})
@@ -205,7 +205,7 @@ def test_native_messages_lose_what_only_developers_read():
     assert shorten_native("Status Message: std::bad_alloc") == "out of memory: std::bad_alloc"
 
 
-def test_values_that_take_too_much_memory_are_told_in_a_few_words():
+def test_values_that_take_too_much_memory_are_reported_in_a_few_words():
     model = _parse("g (int64[1] n, float[1] x) => (float y) { e = Expand(x, n) y = ReduceSum<keepdims=0>(e) }")
     one = Engine("onnxruntime", 60, 1 << 30, 0)
     (told,) = one.run(model.SerializeToString(), [{"n": np.array([1 << 29]), "x": np.zeros(1, np.float32)}]).runs

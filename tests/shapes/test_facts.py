@@ -78,7 +78,7 @@ def test_symbols_are_followed(nodes: str, expected: tuple[object, ...]) -> None:
         ("the axes of a slice are an input", "z = Constant<value_ints = [0, 0]>() a = Slice(x, z, i, i)"),
     ],
 )
-def test_guesses_are_taken_back(what: str, nodes: str) -> None:
+def test_guesses_are_withdrawn(what: str, nodes: str) -> None:
     graph = graph_of(f"g (float[b,l] x, float[c,d] v, int64[2] i) => (float[n] y) {{ {nodes} y = Flatten(a) }}")
     found = value(graph, "a").shape
     known = [dim for dim in found or () if isinstance(dim, int) or (dim and not graph.facts.is_made_up(dim))]
@@ -313,7 +313,7 @@ def test_older_forms_of_operators_are_known(nodes: str, expected: tuple[object, 
     assert shape(source, "a") == expected
 
 
-def test_dims_that_are_no_names_are_followed_and_not_the_same() -> None:
+def test_dims_that_are_not_names_are_followed_and_not_the_same() -> None:
     graph = graph_of("""
         g (float[N,3,H,W] x) => (float[a,b,c,d] y) <float[8,3,3,3] w> {
             c = Conv<pads = [1, 1, 1, 1], strides = [2, 2]>(x, w)
@@ -330,7 +330,7 @@ def test_dims_that_are_no_names_are_followed_and_not_the_same() -> None:
     assert before[2] != before[3]
 
 
-def test_a_name_that_is_no_expression_is_one_extent() -> None:
+def test_a_name_that_is_not_an_expression_is_one_extent() -> None:
     graph = graph_of("g (float[N,4] x, float[N,4] z) => (float[M,4] y) { a = Neg(x) b = Exp(z) y = Add(a, b) }")
     for given in graph.ir.graph.inputs:
         given.shape = ir.Shape(["batch size", 4])

@@ -61,7 +61,7 @@ def frontiers(graph: onnx.GraphProto, op: str, every: int) -> list[list[str]]:
 
 
 def pieces(model: onnx.ModelProto, op: str, every: int) -> Iterator[onnx.ModelProto]:
-    """Extract what lies between one frontier and the next, verified each time."""
+    """Extract what is between one frontier and the next, verified each time."""
     defaults = {tensor.name for tensor in model.graph.initializer}
     before = [value.name for value in model.graph.input]
     for after in [*frontiers(model.graph, op, every), [value.name for value in model.graph.output]]:

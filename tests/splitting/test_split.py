@@ -203,14 +203,14 @@ def test_a_cut_that_cannot_be_made(options: dict[str, Any], words: tuple[str, ..
 
 
 def test_a_tensor_inside_a_subgraph_is_none_to_cut_at() -> None:
-    with pytest.raises(UsageError, match="no node of the main graph makes a tensor 'h'"):
+    with pytest.raises(UsageError, match="no node of the main graph produces a tensor 'h'"):
         split(model(CONTROL), at=["h"])
 
 
 def test_a_type_that_is_not_known() -> None:
     source = """<ir_version: 8, opset_import: ["" : 17, "com.acme" : 1]>
         g (float[2] x) => (float[2] y) { a = com.acme.Foo(x) b = com.acme.Bar(a) y = Relu(b) }"""
-    with pytest.raises(UsageError, match=r"'a'.*its type is not known"):
+    with pytest.raises(UsageError, match=r"'a'.*its type is unknown"):
         split(model(source), at=["a"])
 
 
@@ -230,7 +230,7 @@ def test_wrong_pieces_are_not_written(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not (tmp_path / "out").exists()
 
 
-def test_a_declared_dim_that_lies_is_found(tmp_path: Path) -> None:
+def test_a_wrongly_declared_dim_is_found(tmp_path: Path) -> None:
     proto = model(CHAIN)
     proto.graph.value_info.append(onnx.helper.make_tensor_value_info("r", onnx.TensorProto.FLOAT, [7, 2]))
     found = split(proto, at=["r"])
@@ -260,7 +260,7 @@ def test_the_input_is_never_overwritten(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     path = stored(tmp_path, CHAIN)
-    for folder, word in ((tmp_path / "no" / "such", "no folder"), (path, "not a folder")):
+    for folder, word in ((tmp_path / "no" / "such", "does not exist"), (path, "not a folder")):
         with pytest.raises(OutputError, match=word):
             split(path, folder, at=["s"])
 

@@ -83,7 +83,7 @@ def entry(dims: list[int], begin: int, end: int, dtype: str = "F32") -> dict[str
     return {"dtype": dtype, "shape": dims, "data_offsets": [begin, end]}
 
 
-def test_safetensors_there_and_back(tmp_path: Path) -> None:
+def test_safetensors_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
     assert written(path, ARRAYS | WIDE) == [path]
     same(read(path), ARRAYS | WIDE)
@@ -106,7 +106,7 @@ def test_safetensors_by_the_rules(tmp_path: Path) -> None:
     assert 8 + length + end == len(data)
 
 
-def test_npz_there_and_back(tmp_path: Path) -> None:
+def test_npz_round_trip(tmp_path: Path) -> None:
     (path,) = written(tmp_path / "w.npz", ARRAYS)
     with np.load(path) as found:
         same(dict(found), ARRAYS)
@@ -158,18 +158,18 @@ def test_every_type_is_carried_or_refused(tmp_path: Path) -> None:
     ("header", "data", "words"),
     [
         (b"", b"", "JSON"),
-        (b"[]", b"", "no JSON object"),
+        (b"[]", b"", "not a JSON object"),
         (b'{"a": {}, "a": {}}', b"", "'a' twice"),
         (b"\xff\xfe{}", b"", "JSON"),
-        ({"a": entry([2], 0, 8)}, b"1234", "cut short"),
-        ({"a": entry([2], 0, 8)}, b"123456789", "1 bytes follow"),
+        ({"a": entry([2], 0, 8)}, b"1234", "truncated"),
+        ({"a": entry([2], 0, 8)}, b"123456789", "1 bytes at the end"),
         ({"a": entry([2], 0, 8), "b": entry([2], 4, 12)}, b"123456789012", "'b' overlaps"),
-        ({"a": entry([2], 0, 8), "b": entry([1], 12, 16)}, b"1234567890123456", "'b' leaves a hole"),
+        ({"a": entry([2], 0, 8), "b": entry([1], 12, 16)}, b"1234567890123456", "'b' has a gap"),
         ({"a": entry([3], 0, 8)}, b"12345678", "8 bytes"),
-        ({"a": entry([-2], 0, 8)}, b"12345678", "not understood"),
-        ({"a": {"dtype": "F32"}}, b"", "not understood"),
+        ({"a": entry([-2], 0, 8)}, b"12345678", "not recognized"),
+        ({"a": {"dtype": "F32"}}, b"", "not recognized"),
         ({"a": entry([2], 0, 1, "F4")}, b"1", "type F4"),
-        ({"a": [1]}, b"", "not understood"),
+        ({"a": [1]}, b"", "not recognized"),
     ],
 )
 def test_damaged_safetensors(tmp_path: Path, header: Any, data: bytes, words: str) -> None:
@@ -212,9 +212,9 @@ def test_other_wrong_files(tmp_path: Path) -> None:
         archive.writestr("a.npy", b"x")
     assert "'a' twice" in refused(tmp_path / "w.npz")
     np.savez(tmp_path / "w.npz", a=np.array(["text"]))
-    assert "'a' is of the type <U4" in refused(tmp_path / "w.npz")
+    assert "'a' has the type <U4" in refused(tmp_path / "w.npz")
     np.savez(tmp_path / "w.npz", a=np.array([{}], dtype=object), allow_pickle=True)
-    assert "'a' is of the type object" in refused(tmp_path / "w.npz")
+    assert "'a' has the type object" in refused(tmp_path / "w.npz")
 
 
 def test_wrong_indexes(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_wrong_indexes(tmp_path: Path) -> None:
         index.write_text(json.dumps({"weight_map": places}))
         assert words in refused(index)
     index.write_text("{}")
-    assert "no index" in refused(index)
+    assert "not an index" in refused(index)
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ def test_an_export_by_names(tmp_path: Path) -> None:
     model = text.parse(SOURCE)
     export_weights(model, tmp_path / "w.npz", names=["b*"])
     assert read(tmp_path / "w.npz").keys() == {"b"}
-    with pytest.raises(UsageError, match="no initializer is called 'bb'; did you mean 'b'"):
+    with pytest.raises(UsageError, match="no initializer has the name 'bb'; did you mean 'b'"):
         export_weights(model, tmp_path / "v.npz", names=["bb"])
     with pytest.raises(UsageError, match="no weights"):
         export_weights(text.parse("g (float x) => (float y) { y = Neg(x) }"), tmp_path / "v.npz")

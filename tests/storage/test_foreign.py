@@ -72,22 +72,22 @@ SAMPLES = {
     "GraphDef": (GRAPH_DEF, "a TensorFlow GraphDef; convert it with 'python -m tf2onnx.convert --graphdef"),
     "HDF5": (b"\x89HDF\r\n\x1a\n" + bytes(90), "an HDF5 file, perhaps a Keras model; load it in Keras 3"),
     "Keras": (zipped("metadata.json", "config.json", "model.weights.h5"), "a Keras model; load it in Keras 3"),
-    "checkpoint": (zipped("sd/data.pkl", "sd/.format_version", "sd/data/0"), "a PyTorch checkpoint, which holds"),
+    "checkpoint": (zipped("sd/data.pkl", "sd/.format_version", "sd/data/0"), "a PyTorch checkpoint, which contains"),
     "TorchScript": (zipped("ts/data.pkl", "ts/code/__torch__.py", "ts/constants.pkl"), "a TorchScript program; load"),
     "program": (
         zipped("p/archive_format", "p/models/model.json"),
         "an exported program of PyTorch; export torch.export",
     ),
     "pickle": (pickle.dumps({"w": [1.0]}, 2), "a Python pickle, perhaps a PyTorch checkpoint"),
-    "safetensors": (struct.pack("<Q", len(HEADER)) + HEADER + bytes(4), "a safetensors file, which holds weights"),
-    "GGUF": (b"GGUF" + struct.pack("<IQQ", 3, 0, 0), "a GGUF file, which holds weights and no graph"),
-    "Core ML": (message((1, 7), (2, message((1, b"in"))), (500, b"network")), "a Core ML model; there is no converter"),
+    "safetensors": (struct.pack("<Q", len(HEADER)) + HEADER + bytes(4), "a safetensors file, which contains weights"),
+    "GGUF": (b"GGUF" + struct.pack("<IQQ", 3, 0, 0), "a GGUF file, which contains weights, not a graph"),
+    "Core ML": (message((1, 7), (2, message((1, b"in"))), (500, b"network")), "a Core ML model; no converter"),
     "OpenVINO": (b'<?xml version="1.0"?>\n<net name="m" version="11">\n</net>', "an OpenVINO model; export the model"),
     "zip": (
         zipped("bert/model.onnx"),
         "a zip archive with bert/model.onnx in it; unpack it first, with 'unzip m.onnx'",
     ),
-    "gzip": (gzip.compress(MODEL.SerializeToString()), "a file that gzip has packed; unpack it first, with 'gunzip"),
+    "gzip": (gzip.compress(MODEL.SerializeToString()), "a file compressed by gzip; unpack it first, with 'gunzip"),
     "tar": (tarred("bert/model.onnx"), "a tar archive with bert/model.onnx in it; unpack it first, with 'tar -xf"),
     "TensorRT": (b"ptrt" + bytes(60), "a TensorRT engine, which is compiled for one GPU; give the .onnx file"),
     "Paddle": (PADDLE, "a PaddlePaddle model; convert its folder with 'paddle2onnx"),
@@ -104,7 +104,7 @@ SAMPLES = {
     "tensor": (numpy_helper.from_array(np.ones(2)).SerializeToString(), "an ONNX tensor, not an ONNX model; name the"),
     "shards": (
         b'{"metadata": {}, "weight_map": {"w": "a"}}',
-        "the index of a sharded checkpoint, which holds no graph",
+        "the index of a sharded checkpoint, which contains no graph",
     ),
 }
 
@@ -118,7 +118,7 @@ def test_a_format_is_named_by_content(name: str, tmp_path: Path) -> None:
 
 def test_a_name_helps_where_the_content_says_nothing(tmp_path: Path) -> None:
     found = refused(tmp_path / "m.engine", bytes(range(1, 200)))
-    assert found.startswith("this is not an ONNX model, but by its name a TensorRT engine")
+    assert found.startswith("this is not an ONNX model, but, judging by its name, a TensorRT engine")
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
@@ -127,7 +127,7 @@ def test_a_model_that_is_cut_short_is_not_taken_for_something_else(share: float,
     model.graph.initializer.append(numpy_helper.from_array(np.ones(1000, np.float32), "w"))
     data = model.SerializeToString()
     found = refused(tmp_path / "m.onnx", data[: int(len(data) * share)])
-    assert "cut short" in found and found.endswith("; fetch or export it again")
+    assert "truncated" in found and found.endswith("; fetch or export it again")
 
 
 def test_folders_of_other_formats_are_named(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_no_other_format_is_written(name: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_samples_are_no_models_for_onnx_either(tmp_path: Path) -> None:
+def test_samples_are_not_models_for_onnx_either(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     for data, _ in SAMPLES.values():
         path.write_bytes(data)

@@ -69,10 +69,10 @@ def test_alignment(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"data": "a/b"}, "no plain file name"),
-        ({"data": ".."}, "no plain file name"),
-        ({"alignment": 48}, "no power of two"),
-        ({"shard_size": 0}, "a byte at least"),
+        ({"data": "a/b"}, "not a plain file name"),
+        ({"data": ".."}, "not a plain file name"),
+        ({"alignment": 48}, "not a power of two"),
+        ({"shard_size": 0}, "at least one byte"),
     ],
 )
 def test_layouts_that_cannot_be(options: dict[str, Any], words: str) -> None:
@@ -80,8 +80,8 @@ def test_layouts_that_cannot_be(options: dict[str, Any], words: str) -> None:
         External(**options)
 
 
-def test_the_model_is_no_file_of_weights(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"the model itself is called 'm\.onnx'"):
+def test_the_model_is_not_a_file_of_weights(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"'m\.onnx' is the model itself"):
         put(tmp_path / "m.onnx", External(data="m.onnx"))
 
 

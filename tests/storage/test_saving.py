@@ -47,7 +47,7 @@ def refused(stored: storage.StoredModel, path: Path | str, **options: Any) -> st
 
 
 def bits(model: onnx.ModelProto) -> dict[str, bytes]:
-    """Return the values of all tensors, whatever field they stand in."""
+    """Return the values of all tensors, whatever field they are in."""
     return {
         f"{index} {tensor.name}": numpy_helper.to_array(tensor).tobytes()
         for index, tensor in enumerate(storage.all_tensors(model))
@@ -146,7 +146,7 @@ def test_past_2_gib_only_external_will_do(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(storage.save(stored.proto, tmp_path / "b.onnx", stored.weights)) == 2
     monkeypatch.setattr(saving, "PROTOBUF_LIMIT", 100)
     assert "cannot be external" in refused(stored, tmp_path / "c.onnx")
-    with pytest.raises(OutputError, match="more than fit"):
+    with pytest.raises(OutputError, match="too large for one"):
         storage.resolve(stored.proto, stored.weights)
 
 
@@ -346,7 +346,7 @@ def test_an_existing_output_needs_force(tmp_path: Path) -> None:
 
 def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     stored = storage.from_proto(TWO)
-    assert "no folder" in refused(stored, tmp_path / "absent" / "m.onnx")
+    assert "does not exist" in refused(stored, tmp_path / "absent" / "m.onnx")
     assert "a directory" in refused(stored, tmp_path, force=True)
     assert "not a regular file" in refused(stored, "/dev/null", force=True)
     assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)

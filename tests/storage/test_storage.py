@@ -256,7 +256,7 @@ def load_bytes(data: bytes) -> storage.StoredModel:
         return storage.load(file.name)
 
 
-def test_raw_data_that_stands_twice_counts_once() -> None:
+def test_raw_data_that_occurs_twice_counts_once() -> None:
     tensor = corpus.floats("w", 400).SerializeToString()
     other = corpus.floats("w", 400, seed=1).SerializeToString()
     raw = other[other.index(b"\x4a") :]
@@ -266,7 +266,7 @@ def test_raw_data_that_stands_twice_counts_once() -> None:
     assert same(storage.resolve(stored.proto, stored.weights), expected)
 
 
-def test_a_tensor_attribute_that_stands_twice_is_merged_by_protobuf() -> None:
+def test_a_tensor_attribute_that_occurs_twice_is_merged_by_protobuf() -> None:
     first, second = corpus.floats("a", 300), TensorProto(doc_string="later")
     node = helper.make_node("Constant", [], ["c"], value=first)
     attribute = node.attribute[0].SerializeToString()
@@ -372,7 +372,7 @@ def test_files_that_are_not_models(tmp_path: Path) -> None:
     assert "ONNX text" in text_of(b'<ir_version: 8, opset_import: ["" : 21]>\ng (float x) => (float y) {}\n')
     assert "zip archive" in text_of(b"PK\x03\x04" + bytes(100))
     assert "ORT format" in text_of(b"\x1c\0\0\0ORTM" + bytes(100))
-    assert "cut short or damaged" in text_of(bytes(range(256)))
+    assert "truncated or damaged" in text_of(bytes(range(256)))
     assert "no graph" in text_of(onnx.ModelProto(ir_version=8).SerializeToString())
     assert "IR version 0" in text_of(onnx.ModelProto(graph=model_of().graph).SerializeToString())
     assert "no opset" in text_of(onnx.ModelProto(ir_version=8, graph=model_of().graph).SerializeToString())

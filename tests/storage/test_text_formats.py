@@ -80,7 +80,7 @@ def test_what_onnx_text_cannot_represent_is_refused(tmp_path: Path) -> None:
         ("m.textproto", b"graph { nodes: 1 }", "this is not a model as protobuf text: "),
         ("m.onnxtxt", b"<ir_version: 8>\ng (float x) =>", "this is not a model as ONNX text: "),
         ("m.onnxtxt", b"<" * 100_000, "this is not a model as ONNX text: "),
-        ("m.json", b"{}", "the file holds no graph"),
+        ("m.json", b"{}", "the file contains no graph"),
     ],
 )
 def test_wrong_text_is_one_line(name: str, data: bytes, message: str, tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_which_dict_has_the_weights(tmp_path: Path) -> None:
     args = b"cargparse\nNamespace\n)R" + t.mapping({"lr": b"G?\xf0\x00\x00\x00\x00\x00\x00"}) + b"b"
     assert read(saved({"state_dict": inner, "optimizer": inner, "epoch": t.number(3), "args": args})).keys() == {"x"}
     assert read(saved({"generator": inner, "step": one})).keys() == {"generator.x", "step"}
-    assert "has tensors under 'generator', 'critic'; say which with --key" in refused(
+    assert "has tensors under 'generator', 'critic'; choose one with --key" in refused(
         saved({"generator": inner, "critic": inner})
     )
     assert read(tmp_path / "w.pt", "critic").keys() == {"x"}
@@ -144,10 +144,12 @@ def test_damage(tmp_path: Path) -> None:
     assert "storage '0' has 4 of 8 bytes" in wrong(t.tensor("0", [2]), {"0": bytes(4)})
     assert "'m/data/0' is missing" in wrong(t.tensor("0", [2]))
     assert "'w' needs 12 bytes of a storage of 8" in wrong(t.tensor("0", [3], elements=2), {"0": bytes(8)})
-    assert "not understood" in wrong(t.tensor("0", [2], strides=[-1]), {"0": bytes(8)})
-    assert "QInt8Storage, which ONNX does not have" in wrong(t.tensor("0", [2], kind="QInt8Storage"), {"0": bytes(8)})
+    assert "not recognized" in wrong(t.tensor("0", [2], strides=[-1]), {"0": bytes(8)})
+    assert "QInt8Storage, which ONNX does not support" in wrong(
+        t.tensor("0", [2], kind="QInt8Storage"), {"0": bytes(8)}
+    )
     sparse = b"ctorch._utils\n_rebuild_sparse_tensor\n)R"
-    assert "'w' is a sparse tensor, which has no place in a model; save it dense" in wrong(sparse)
+    assert "'w' is a sparse tensor, which a model cannot contain; save it as a dense tensor" in wrong(sparse)
     assert "this is a TorchScript program" in refused(
         t.archive(tmp_path / "w.pt", t.program(b"}"), **{"m/constants.pkl": t.program(b")")})
     )

@@ -92,8 +92,8 @@ def test_external_data_of_a_model_in_memory(tmp_path: Path) -> None:
         ("../w.bin", {}, "not a plain path"),
         ("sub/../w.bin", {}, "not a plain path"),
         ("/etc/passwd", {}, "not a plain path"),
-        ("link.bin", {}, "leads out of the folder"),
-        ("linked/w.bin", {}, "leads out of the folder"),
+        ("link.bin", {}, "points outside of the folder"),
+        ("linked/w.bin", {}, "points outside of the folder"),
         ("sub", {}, "not a regular file"),
         ("", {}, "without a location"),
         ("w.bin", {"offset": "-4"}, "offset '-4'"),
@@ -163,7 +163,7 @@ def test_a_path_that_is_not_utf8(tmp_path: Path) -> None:
     assert same(storage.resolve(stored.proto, stored.weights), model)
 
 
-def test_the_same_reference_as_the_file_itself_is_no_way_in(tmp_path: Path) -> None:
+def test_the_same_reference_as_the_file_itself_is_not_a_way_in(tmp_path: Path) -> None:
     """A file that claims to be split already is not believed: its locations are plain external data."""
     path = tmp_path / "m.onnx"
     path.write_bytes(model_of(floats("w", 400)).SerializeToString())

@@ -1,4 +1,4 @@
-"""Weights in another order are written while other work goes on, and whoever reads them finds them whole."""
+"""Weights in another order are written while other work continues, and whoever reads them finds them whole."""
 
 import errno
 import os
@@ -64,7 +64,7 @@ def test_the_elements_are_in_their_new_order(
     assert bytes(weights.view(reference)) == np.ascontiguousarray(array.transpose(order)).tobytes()
 
 
-def test_a_part_of_a_weight_is_found_where_it_lies(weights: Weights, tmp_path: Path) -> None:
+def test_a_part_of_a_weight_is_found_at_its_place(weights: Weights, tmp_path: Path) -> None:
     array = random((SIDE, 2 * SIDE))
     part = mapped(weights, tmp_path / "weights", array)[5:, 3::2].T
     assert Moved.of(part, [source.mapped for source in weights._sources.values()]) is not None
@@ -153,7 +153,7 @@ def _die(self: Worker, function: str, /, **arguments: object) -> Any:
     raise WorkerError("the worker is gone", stage=function)
 
 
-def test_a_full_disk_is_told_to_who_reads(weights: Weights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_to_readers(weights: Weights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     view = mapped(weights, tmp_path / "weights", random((SIDE, SIDE)))
 
     def full(*_: object, **__: object) -> None:

@@ -266,7 +266,7 @@ CONSTANTS = (0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 2.0, 0.5, -1.0, 3.0, 6.0, 0.3)
 
 
 def declared(model: onnx.ModelProto) -> onnx.ModelProto | None:
-    """Declare the outputs as they are inferred, with names of their own for unknown dims; None if it is not valid."""
+    """Declare the outputs as they are inferred, with separate names for unknown dims; None if it is not valid."""
     for value in model.graph.output:
         value.type.tensor_type.ClearField("shape")
     try:

@@ -17,7 +17,7 @@ from surgery.engine import runner
 from surgery.engine.records import Result, StepRecord
 from surgery.graph import text
 
-# Of three Relus, the second alone is fed negative numbers. The transposed weight is large enough for a file of its own.
+# Of three Relus, the second alone is fed negative numbers. The transposed weight is large enough for a separate file.
 MODEL = """g (float[batch, 160] x) => (float[batch, 160] y) {
     t = Transpose <perm = [1, 0]> (w)
     m = MatMul(x, t)

@@ -4,7 +4,7 @@
     python tests/support/corpus_opsets.py --every 40 --start 3  every fortieth model
     python tests/support/corpus_opsets.py --to 17 13 11         up or down to these
     python tests/support/corpus_opsets.py --to 17 13 11 --tools stamp
-                                                                what `surgery opset` says of models as they stand
+                                                                what `surgery opset` says of models as they are
     python tests/support/corpus_opsets.py --data FOLDER         models with test sets next to them, such as the folder
                                                                 onnx/backend/test/data of an old wheel of onnx
 
@@ -13,7 +13,7 @@ small ones of the project. Each conversion runs in plain ONNX Runtime without op
 set where it has one, next to the model as it was: right is the same signature and the same outputs up to rounding.
 Where ONNX Runtime does not run the model as it was, the outputs of the test set count; where it has no kernel for a
 new operator, onnx's reference evaluator runs it instead. A conversion is not judged when neither tells anything.
-Converters run without surgery's verification and in a process of their own, as they can crash. Exit code 1 when
+Converters run without surgery's verification and in a separate process, as they can crash. Exit code 1 when
 surgery is wrong or crashes.
 """
 
@@ -92,7 +92,7 @@ def known_cases() -> Iterator[Case]:
 
 
 def file_cases(folder: Path = corpus.DATA) -> Iterator[Case]:
-    """Yield the models of a folder, with the first of the test sets that lie next to each."""
+    """Yield the models of a folder, with the first of the test sets that are next to each."""
     for path in sorted(folder.rglob("*.onnx")):
         model = onnx.load(path)
         given = plain.sets_beside(path, [value.type for value in model.graph.input])

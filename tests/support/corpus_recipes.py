@@ -150,7 +150,7 @@ def _tell(**entries: Any) -> None:
 
 
 def answers(names: list[str], start: int, step: int) -> Iterator[dict[str, Any]]:
-    """Have a process judge; one that dies is a line about its model, and another one goes on after it."""
+    """Have a process judge; one that dies is a line about its model, and another one continues after it."""
     while True:
         last: dict[str, Any] = {}
         command = [sys.executable, __file__, "--recipes", *names, "--serve", str(start), str(step)]

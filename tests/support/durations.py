@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 
 BUDGET = 20.0
-# What takes longer by its nature: many models, commands in processes of their own, time limits that are reached.
+# What takes longer by its nature: many models, commands in separate processes, time limits that are reached.
 BUDGETS = {
     "tests/passes/test_cases.py": 250.0,
     "tests/passes/test_narrowing.py": 60.0,

@@ -80,7 +80,7 @@ def _digraph(adjacent: Mapping[T, frozenset[T]]) -> networkx.DiGraph[T]:
 
 
 def rooms(root: Path = ROOT) -> dict[str, frozenset[str]]:
-    """Return the arrows between rooms: folders at any depth, and modules that stand in none."""
+    """Return the arrows between rooms: folders at any depth, and modules that are in none."""
     result: dict[str, set[str]] = {}
     for module, others in arrows(root).items():
         here = _room(module, root)

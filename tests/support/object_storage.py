@@ -1,4 +1,4 @@
-"""Servers on loopback: an S3 service in a process of its own, and one in between that breaks connections."""
+"""Servers on loopback: an S3 service in a separate process, and one in between that breaks connections."""
 
 from __future__ import annotations
 

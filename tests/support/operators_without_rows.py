@@ -32,7 +32,7 @@ def questions() -> dict[str, Question]:
 
 
 def asked_for() -> list[Schema]:
-    """Return the newest form of each operator that has to be known."""
+    """Return the newest form of each operator that must be known."""
     from onnxruntime.capi import onnxruntime_pybind11_state as native
 
     on_cpu = {

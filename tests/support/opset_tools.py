@@ -79,7 +79,7 @@ def onnxscript_converter(model: onnx.ModelProto, target: int) -> onnx.ModelProto
 
 
 def stamp(model: onnx.ModelProto, target: int) -> onnx.ModelProto:
-    """Write down an opset that `surgery opset` says the model can have as it stands, and change nothing else."""
+    """Write down an opset that `surgery opset` says the model can have as is, and change nothing else."""
     from surgery import storage
     from surgery.inspection.opsets import study
 

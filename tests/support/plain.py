@@ -1,4 +1,4 @@
-"""ONNX Runtime in a process of its own, with nothing of surgery around it: what a caller of the models would see."""
+"""ONNX Runtime in a separate process, with nothing of surgery around it: what a caller of the models would see."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _array(value: Any) -> Any:
 
 
 def sets_beside(path: Path, types: list[Any], what: str = "input") -> list[list[Any]]:
-    """Read the inputs, or the outputs, of the test sets that lie next to a model."""
+    """Read the inputs, or the outputs, of the test sets that are next to a model."""
     readers = {
         "tensor_type": (onnx.TensorProto, numpy_helper.to_array),
         "sequence_type": (onnx.SequenceProto, numpy_helper.to_list),

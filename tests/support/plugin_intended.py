@@ -30,7 +30,7 @@ def int_swap_honest(graph: Graph, *, old: str = "Tanh", new: str = "Exp") -> Non
 
 @graph_pass("int-nan", parity=Parity.INTENDED)
 def int_nan(graph: Graph) -> None:
-    """Divide by zero in the place of Exp."""
+    """Divide by zero in place of Exp."""
     for node in graph.nodes("Exp"):
         with graph.site(node) as new:
             zero = new.constant(np.zeros(1, np.float32))
@@ -98,7 +98,7 @@ def rel_nhwc(graph: Graph, *, wrong: bool = False, invert: bool = True) -> None:
 
 @graph_pass("rel-bytes", changes=("inputs",))
 def rel_bytes(graph: Graph, *, mean: float = 0.5) -> None:
-    """Take bytes in the place of the image `x`, which follows from them by a mean and a scale."""
+    """Take bytes in place of the image `x`, which follows from them by a mean and a scale."""
     found = [value for value in graph.inputs() if value.name == "x"]
     for x in found:
         with graph.site() as new:

@@ -1,4 +1,4 @@
-"""Small wrong passes, one for each way in which a repro has to be cut."""
+"""Small wrong passes, one for each way in which a repro must be cut."""
 
 import numpy as np
 

@@ -20,7 +20,7 @@ _FRAME = "body { margin: 0 } #graph-view { position: relative; height: 100vh } :
 
 
 def packed(document: Mapping[str, Any]) -> str:
-    """Return a drawing document as it stands in pages: base64 of raw deflate of JSON."""
+    """Return a drawing document as it is in pages: base64 of raw deflate of JSON."""
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
     text = json.dumps(document, separators=(",", ":")).encode()
     return base64.b64encode(packer.compress(text) + packer.flush()).decode()

@@ -113,7 +113,7 @@ def test_shapes_that_are_computed_are_to_be_folded_and_dims_out_of_data_cannot_b
     ]
     data = "g (float[2,3] x) => (int64[2,k] y) { y = NonZero(x) }"
     found = look(tmp_path, f"target: mine\noperators: {{NonZero: }}\n{limits}", data)
-    assert told(found) == [("NonZero makes dims that are not known before it is run", 1, "")]
+    assert told(found) == [("NonZero produces dims that are only known at run time", 1, "")]
 
 
 def test_types_of_values_and_not_of_constants(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ limits: {rank: four, dynamic_dim: false}
         "2:1: no key 'abuot' here; did you mean 'about'?",
         "3:8: 'types': no element type 'flaot'; did you mean 'float'?",
         "5:12: no key 'rnk' here; did you mean 'rank'?",
-        "6:19: 'versions': 13 to 7 is no range",
+        "6:19: 'versions': 13 to 7 is not a range",
         "7:16: 'rank': takes a whole number",
         "7:22: no key 'dynamic_dim' here; did you mean 'dynamic_dims'?",
     ]
@@ -131,7 +131,7 @@ excluded: {Looop: no}
 """
     assert mistakes(tmp_path, text) == [
         "4:3: ONNX has no operator 'Convv'; did you mean 'Conv'?",
-        "5:3: Gelu is an operator since opset 20, after `opset`",
+        "5:3: Gelu exists since opset 20, after `opset`",
         "6:23: Reshape has no input 'shap'; did you mean 'shape'?",
         "7:25: Resize has no attribute 'mdoe'; did you mean 'mode'?",
         "8:12: ONNX has no operator 'Looop'; did you mean 'Loop'?",
@@ -156,7 +156,7 @@ excluded: {Looop: no}
         ),
     ],
 )
-def test_a_text_that_is_no_profile(tmp_path: Path, text: str, expected: str) -> None:
+def test_a_text_that_is_not_a_profile(tmp_path: Path, text: str, expected: str) -> None:
     assert mistakes(tmp_path, text) == [expected]
 
 

@@ -22,7 +22,7 @@ BERT_ON_QNN = (
 
 
 def off(model: Path | Result, target: str) -> dict[str, int]:
-    """Count what does not fit, by operator; what is wrong with the model as a whole stands under its kind."""
+    """Count what does not fit, by operator; what is wrong with the model as a whole is under its kind."""
     stored = storage.load(model) if isinstance(model, Path) else model.stored
     proto = stored.proto if isinstance(model, Path) else model.proto
     graph = Graph(storage.ir_from_proto(proto, stored.weights), weights=stored.weights)

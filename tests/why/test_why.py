@@ -121,7 +121,7 @@ def test_a_constant_that_a_caller_can_set(bert: Model) -> None:
     bert.graph.input.append(helper.make_tensor_value_info(addition.input[index], 1, []))
     flaw = the_flaw(explain(bert, "fuse-gelu"), 3)
     assert (flaw.kind, flaw.node) == ("constant", addition.name)
-    assert flaw.actual == f"'{addition.input[index]}', an initializer that a caller can set"
+    assert flaw.actual == f"'{addition.input[index]}', an overridable initializer"
 
 
 # One extra consumer
@@ -168,7 +168,7 @@ def test_operands_the_wrong_way_round(bert: Model) -> None:
     assert (flaw.kind, flaw.node, str(flaw)) == (
         "order",
         difference.name,
-        "expected Sub(x, u), found its inputs the other way round",
+        "expected Sub(x, u), found its inputs in the reverse order",
     )
 
 
@@ -203,7 +203,7 @@ def test_a_node_in_between(bert: Model) -> None:
     assert (flaw.kind, flaw.node, str(flaw)) == ("between", "between", "expected Div, found Cast 'between' in between")
 
 
-def test_near_misses_alike_are_told_once(bert: Model) -> None:
+def test_near_misses_alike_are_reported_once(bert: Model) -> None:
     for power in nodes(bert, "Pow"):
         set_constant(bert, power, 1, np.float32(3))
     found = explain(bert, "fuse-layer-norm")
@@ -239,7 +239,7 @@ def test_attention_with_a_dropout_is_refused() -> None:
     found = explain(onnx.load(MODELS / "bert-tiny.onnx"), "fuse-attention")
     assert found.looked == {"Softmax": 12} and found.silent == ()
     (refusals,) = found.refusals
-    reason = "Dropout reads the probabilities of the Softmax in the place of a product with the values"
+    reason = "Dropout reads the probabilities of the Softmax instead of a product with the values"
     assert (refusals.reason, refusals.count) == (reason, 12)
 
 
@@ -389,7 +389,7 @@ def test_the_matcher_and_the_explanation_agree(bert: Model) -> None:
             assert miss.flaws or miss.reason
 
 
-def test_json_there_and_back(bert: Model) -> None:
+def test_json_round_trip(bert: Model) -> None:
     for name in ("fuse-matmul-add", "fold-scales", "fuse-attention"):
         found = explain(bert, name)
         assert why.Why.from_json(json.loads(json.dumps(found.to_json()))) == found
@@ -421,7 +421,7 @@ def test_an_attention_in_no_form_that_a_pass_reads_is_refused_with_what_differs_
     assert refused.places[0].anchor == "Softmax -> p"
 
 
-def test_a_softmax_of_a_linear_layer_is_no_attention() -> None:
+def test_a_softmax_of_a_linear_layer_is_not_an_attention() -> None:
     model = text.parse(
         """<ir_version: 11, opset_import: ["" : 23]>
         g (float[B,2] x, float[2,2] v) => (float[B,2] y) <float[2,2] w = {1, 2, 3, 4}> {

@@ -159,12 +159,12 @@ def test_what_a_process_says_last_tells_of_memory(last):
     assert died("drill", -signal.SIGABRT, "something else", None).signal == "SIGABRT"
 
 
-def test_the_last_native_message_is_told():
+def test_the_last_native_message_is_reported():
     with Worker() as one, pytest.raises(WorkerError, match="SIGABRT: something native went wrong"):
         one.call(DRILL + "abort")
 
 
-def test_an_exit_without_a_word_is_told_with_its_code():
+def test_an_exit_without_a_word_is_reported_with_its_code():
     with Worker() as one, pytest.raises(WorkerError, match="exit code 3"):
         one.call(DRILL + "vanish", code=3)
 

@@ -174,7 +174,7 @@ def caught(step: StepRecord) -> str:
 
 
 @pytest.mark.parametrize("case", sampled(WRONG, 3), ids=name)
-def test_a_wrong_result_is_taken_back(case: Case, tmp_path: Path) -> None:
+def test_a_wrong_result_is_rolled_back(case: Case, tmp_path: Path) -> None:
     assert case.says, "no sentence says what the tool gets wrong"
     result, step = apply(case, tmp_path)
     evidence = shown(case, tmp_path)

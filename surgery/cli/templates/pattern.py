@@ -27,7 +27,7 @@ def my_pass(m: Match, new: Builder) -> Value:
             y = Neg(d)
         }
     """
-    # First what else has to hold, each with the reason for which the pass declines.
+    # First what else must hold, each with the reason for which the pass declines.
     # 'surgery test' wants a case that shows each reason.
     dtype = m.d.dtype
     floating = dtype is not None and dtype.is_floating_point()

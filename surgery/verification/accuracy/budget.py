@@ -39,7 +39,7 @@ def read_limit(text: str, output: str | None = None) -> Limit:
     """Read a limit such as `snr >= 30 dB`; ValueError says what is wrong with it."""
     found = _TEXT.fullmatch(text)
     if found is None:
-        raise ValueError("a limit is written as 'snr >= 30 dB'")
+        raise ValueError("a limit has the form 'snr >= 30 dB'")
     name, sign, number, unit = found.groups()
     metric = METRICS.get(name)
     if metric is None:
@@ -50,7 +50,7 @@ def read_limit(text: str, output: str | None = None) -> Limit:
         raise ValueError(f"'{name}' is not measured in {unit}")
     value = float(number) / 100 if unit == "%" else float(number)
     if not 0.0 <= value <= metric.most:
-        raise ValueError(f"'{name}' lies between 0 and {metric.most:g}")
+        raise ValueError(f"'{name}' must be between 0 and {metric.most:g}")
     return Limit(name, value, None if output == ALL else output)
 
 

@@ -41,5 +41,5 @@ def _shares(before: Array, after: Array) -> Array:
     with np.errstate(all="ignore"):
         size = float(np.sqrt(np.mean(np.square(x[finite])))) if finite.any() else 0.0
         distance = np.abs(x - y) / size if size > 0.0 else np.where(x == y, 0.0, np.inf)
-    # Where the original is NaN the changed value does not matter, and an infinity has to stay.
+    # Where the original is NaN the changed value does not matter, and an infinity must stay.
     return np.where((x == y) | np.isnan(x), 0.0, np.where(finite & np.isfinite(y), distance, np.inf))

@@ -149,7 +149,7 @@ class Evaluation:
             engine.close()
         failure = _failure(outcome)
         if failure:
-            raise UsageError(f"the original does not run on the inputs to measure accuracy on: {failure}")
+            raise UsageError(f"the original does not run on the evaluation inputs: {failure}")
         found = [run for run in outcome.runs if not isinstance(run, str)]
         self._check_limits(list(found[0]) if found else [])
         return found
@@ -159,11 +159,11 @@ class Evaluation:
         unknown = missing(self.limits, outputs)
         if unknown is not None:
             known = ", ".join(outputs)
-            raise UsageError(f"the budget names '{unknown}', which is no output", todo=f"the outputs are {known}")
+            raise UsageError(f"the budget names '{unknown}', which is not an output", todo=f"the outputs are {known}")
         random = missing(self.limits, [name for name in outputs if name not in self._unsteady])
         if random is not None:
             raise UsageError(
-                f"the budget names '{random}', which the original computes anew in each run",
+                f"the budget names '{random}', which is random in the original",
                 todo="limit an output that is not random",
             )
 
@@ -191,7 +191,7 @@ class Evaluation:
         if any(name not in self._vacuous for name in measured):
             return ""
         reasons = [f"'{name}' {self._vacuous[name]}" for name in measured]
-        return "; ".join(reasons) or "the original computes all outputs anew in each run"
+        return "; ".join(reasons) or "all outputs of the original are random"
 
     def measure(
         self, candidate: bytes, *, optimized: bool = False, sets: tuple[int, ...] = (), spread: bool = False
@@ -276,7 +276,7 @@ class Evaluation:
             return Verdict(Status.DIFFERENT, message=f"{'; '.join(beyond)}{self._note()}", details=details)
         nothing = self._nothing_shown(loss)
         if nothing:
-            message = f"nothing is proved: {nothing}; measure on data of your own (--evaluation)"
+            message = f"nothing is proven: {nothing}; measure on your own data (--evaluation)"
             return Verdict(Status.UNVERIFIED, VACUOUS, message=message, details=details)
         worst = max(uses, key=lambda one: one.guarded, default=None)
         where = f", worst in output '{worst.output}'{self._on(worst)}" if worst is not None else ""
@@ -287,7 +287,7 @@ class Evaluation:
     def _tell(self, one: Use) -> str:
         metric = METRICS[one.limit.metric]
         shown = metric.shown.format(one.value)
-        near = "" if one.share > 1.0 else "; other inputs may leave the budget"
+        near = "" if one.share > 1.0 else "; other inputs may exceed the budget"
         return f"output '{one.output}' has {shown}{self._on(one)}, budget {describe(one.limit)}{near}"
 
     def _on(self, one: Use) -> str:

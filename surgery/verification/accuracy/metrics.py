@@ -41,7 +41,7 @@ class Metric:
     """One measure. `best` is its value for equal outputs, and `worst` picks the worse of two values.
 
     `title` is what messages call it, `shown` how a summary writes its value. `sign` says on which side of a limit it
-    has to stay, and `use` which share of the power of errors that a limit allows a value stands for. `about` is for the
+    must stay, and `use` which share of the power of errors that a limit allows a value stands for. `about` is for the
     reference of recipes, and `most` the greatest limit that makes sense.
     """
 
@@ -105,7 +105,7 @@ METRICS: dict[str, Metric] = {
         title="agreement of the largest element",
         shown="top-1 agreement {:.1%}",
         sign=">=",
-        about="the share of places at which the same class is the largest; of integers, the share that is equal",
+        about="the share of positions with the same largest class; for integers, the share of equal elements",
         unit=" %",
         most=1.0,
     ),
@@ -138,7 +138,7 @@ def measure(original: Array, changed: Array) -> Metrics:
     """Compare two tensors of the same shape.
 
     An element that is not a float is an index, a flag or a token: it is right or wrong, whatever the distance, and all
-    noise where it is wrong. Where the original is NaN the changed value does not matter; an infinity has to stay.
+    noise where it is wrong. Where the original is NaN the changed value does not matter; an infinity must stay.
     """
     if not is_float(original.dtype):
         equal = float(np.mean(original == changed)) if original.size else 1.0

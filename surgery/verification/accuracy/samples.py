@@ -1,4 +1,4 @@
-"""Inputs that are like those of the model's use: what is given, else what is drawn.
+"""Representative inputs: given ones, or else drawn ones.
 
 Those to calibrate with and those to measure accuracy on are drawn with other seeds, so that a range that only fits the
 former shows.

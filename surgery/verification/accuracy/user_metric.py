@@ -29,7 +29,7 @@ def read_drop(text: str) -> tuple[float, bool]:
     """Read a drop such as `0.5 %` or `0.01`: the number, as a share of 1 for the former, and whether it is relative."""
     found = _DROP.fullmatch(text)
     if found is None:
-        raise ValueError("a drop is written as '0.5 %' of the metric, or as a number such as 0.01")
+        raise ValueError("a drop is a share of the metric such as '0.5 %', or a number such as 0.01")
     number, unit = found.groups()
     return (float(number) / _PERCENT, True) if unit else (float(number), False)
 
@@ -74,7 +74,7 @@ class Score:
 
     def __str__(self) -> str:
         if self.problem:
-            return f"{self.spec.title} has no value for the changed model: {self.problem}"
+            return f"{self.spec.title} cannot be computed for the changed model: {self.problem}"
         same = self.changed == self.original
         return f"{self.spec.title} {self.changed:.6g}{'' if same else f' instead of {self.original:.6g}'}"
 
@@ -98,7 +98,7 @@ class UserMetric:
             again = self._call(original)
             if again != self.original:
                 raise MisfitError(
-                    f"it returns {self.original:g}, and then {again:g} for the same outputs",
+                    f"it returns {self.original:g} and then {again:g} for the same outputs",
                     "draw from np.random.default_rng(seed) only",
                 )
         except MisfitError as error:

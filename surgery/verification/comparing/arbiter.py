@@ -18,7 +18,7 @@ case of 200,000, and then an error of four happens in 1 case of 16,000. Down to 
 of all runs are taken together, and `k` is 16.
 
 Where 16-bit weights are stored, the original runs again with these rounded another time, before a changed model is
-called wrong: what folds a number into such a weight has to round it, and the original is as far from float64 as any of
+called wrong: what folds a number into such a weight must round it, and the original is as far from float64 as any of
 these runs.
 
 No float64 result has a say where the original computes in float64 already, where it is itself off by more than a
@@ -182,7 +182,7 @@ def _together(outputs: Sequence[Output], narrow: tuple[str, ...]) -> Ruling:
 
 
 def _blame(finding: Finding) -> str:
-    """Return what is wrong with an element."""
+    """Return the problem with an element."""
     assert finding.element is not None
     if not finding.times:
         return describe(finding.element)

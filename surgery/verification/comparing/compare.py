@@ -1,4 +1,4 @@
-"""Comparison of outputs: bit for bit, or within a tolerance scaled by what stands around each element.
+"""Comparison of outputs: bit for bit, or within a tolerance scaled by the surrounding elements.
 
 EXACT means the same bits: dtype, shape, the sign of a zero, and NaN in the same places (its payload is nobody's
 promise). CLOSE means `|a - b| <= atol * S + rtol * |a|` for each element, with `a` of the original and `S` its
@@ -160,7 +160,7 @@ def compare(original: Mapping[str, Any], changed: Mapping[str, Any], rules: Comp
     """Compare the outputs of one run by name; `into` collects what is found."""
     for name, expected in original.items():
         if name not in changed:
-            into.give_up(f"output '{name}' is gone")
+            into.give_up(f"output '{name}' is missing")
         else:
             _compare_values(name, (), expected, changed[name], rules, into)
     for name in changed:
@@ -256,7 +256,7 @@ def _compare_values(
         return
     if isinstance(expected, list) or isinstance(actual, list):
         if not (isinstance(expected, list) and isinstance(actual, list)) or len(expected) != len(actual):
-            into.give_up(f"{where} is a sequence of another length")
+            into.give_up(f"{where} is a sequence of a different length")
             return
         for index, (x, y) in enumerate(zip(expected, actual)):
             _compare_values(name, (*item, index), x, y, rules, into)
@@ -431,5 +431,5 @@ def _number(value: Plain, digits: int = 9) -> str:
 
 
 def _title(name: str, item: tuple[int, ...]) -> str:
-    """Name an output, or what lies at a position of a sequence."""
+    """Name an output, or what is at a position of a sequence."""
     return f"output '{name}'" + "".join(f"[{position}]" for position in item)

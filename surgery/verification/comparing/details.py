@@ -1,4 +1,4 @@
-"""The verdict, and what it rests on, as plain values for reports."""
+"""The verdict and its evidence, as plain values for reports."""
 
 from __future__ import annotations
 

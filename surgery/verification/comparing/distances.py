@@ -1,4 +1,4 @@
-"""How far two results of an output are from what float64 gives, and what that says. The rule stands in `arbiter`."""
+"""How far two results of an output are from what float64 gives, and what that says. The rule is in `arbiter`."""
 
 from __future__ import annotations
 

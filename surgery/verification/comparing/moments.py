@@ -132,7 +132,8 @@ def compare(mine: Sample, theirs: Sample) -> str:
     for what, value in found:
         score = float(_scores(value).max(initial=0.0))
         if score > limit:
-            return f"{what} differs: {score:.1f} standard errors over {len(value)} runs, where chance gives {limit:.1f}"
+            runs = len(value)
+            return f"{what} differs: {score:.1f} standard errors over {runs} runs, where chance allows {limit:.1f}"
     return ""
 
 
@@ -179,7 +180,7 @@ def _standardized(a: Array, b: Array) -> tuple[Array, Array]:
 def _numbers(a: Array, b: Array, raw_a: Array, raw_b: Array) -> Iterator[tuple[str, Array]]:
     """Yield what is compared: differences between the runs of both models, [runs, numbers]."""
     yield "the mean of an element", a - b
-    yield "the spread of an element", a**2 - b**2
+    yield "the variance of an element", a**2 - b**2
     yield "the mean", _mean(a) - _mean(b)
     yield "the spread", _mean(a**2) - _mean(b**2)
     yield "the distribution", _mean(np.abs(a)) - _mean(np.abs(b))

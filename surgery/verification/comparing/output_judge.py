@@ -1,4 +1,4 @@
-"""From outputs to a verdict: what was promised, what differs, what float64 says, what proves nothing."""
+"""Derive a verdict from outputs: the promise, the differences, the float64 run, and vacuous outputs."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ class OutputJudge:
             return negative
         details = found.details()
         if original.nondeterministic:
-            what = f"the original differs from itself from run to run in {names(original.nondeterministic)}"
+            what = f"the original differs between its own runs in {names(original.nondeterministic)}"
             return Verdict(Status.UNVERIFIED, NONDETERMINISTIC, None, what, details)
         total = found.total
         empty = original.vacuous[promise if total.bits else Parity.EXACT]
         if empty and inside is None:
             what = "; ".join(f"'{name}' {why}" for name, why in sorted(empty.items()))
-            return Verdict(Status.UNVERIFIED, VACUOUS, None, f"nothing is proved: {what}", details)
+            return Verdict(Status.UNVERIFIED, VACUOUS, None, f"nothing is proven: {what}", details)
         text = found.tell() if total.bits else f"bit-identical in {_count(runs)}"
         status = Status.CLOSE if total.bits else Status.EQUAL
         verdict = Verdict(status, None, total.as_needed(), f"{text}{self._note()}", details)
@@ -70,7 +70,7 @@ class OutputJudge:
             total = Difference()
             compare(expected, outputs, rules, total)
             if total.bits:
-                return f"promised to be bit-identical to the step before, but {total.message}{describe(run)}"
+                return f"declared bit-identical to the previous step, but {total.message}{describe(run)}"
         return None
 
     def _find(self, runs: Sequence[Run], results: Sequence[Mapping[str, Any]], promise: Parity) -> _Found:
@@ -116,13 +116,13 @@ class _Found:
         total, ruling, promise = self.total, self.ruling, self.promise
         message = f"{total.message}{describe(self.worst)}"
         if not total.hopeless and total.bits and promise is Parity.EXACT:
-            return self._different(("" if total.beyond else "promised to be bit-identical, but ") + message)
+            return self._different(("" if total.beyond else "declared bit-identical, but ") + message)
         if total.hopeless:
             return self._different(message)
         if ruling is not None and ruling.kind == "wrong":
             return self._different(f"{ruling.message}{describe(ruling.run)}")
         if ruling is not None and ruling.kind == "noise":
-            text = f"nothing is proved: {ruling.message}{describe(ruling.run)}"
+            text = f"nothing is proven: {ruling.message}{describe(ruling.run)}"
             return Verdict(Status.UNVERIFIED, VACUOUS, None, text, self.details())
         if total.beyond and (ruling is None or ruling.kind == "unknown"):
             return self._different(message + self._unknown(" (not judged in float64: {})"))

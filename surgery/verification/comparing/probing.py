@@ -138,6 +138,6 @@ class Probing:
         if self.crashes:
             return f"the original fails in {self.engine.title}: {self.crashes[0].what}"
         if given.left_out and not found.refused:
-            return f"no given input set fits the model: {given.left_out[0][1]}"
+            return f"none of the given input sets fits the model: {given.left_out[0][1]}"
         reason = found.refused[0][1] if found.refused else "the search ran out of time"
         return f"no legal input found: {reason}; give sizes with --dims, or inputs with --inputs"

@@ -249,7 +249,7 @@ class ReferenceRun:
         return self._generator is None
 
     def numbered(self, drawn: list[Binding], first: int) -> list[Binding]:
-        """Give each set a seed of its own, and call it after the function of the user that makes it, if one does."""
+        """Give each set a separate seed, and call it after the function of the user that makes it, if one does."""
         return drawn if self._generator is None else self._generator.number(drawn, self.seed + first)
 
     def feed(self, binding: Binding) -> dict[str, Any]:
@@ -370,7 +370,7 @@ class ReferenceRun:
         return self._declared.get(tuple(binding.dims.items()), {})
 
     def engine_for(self, name: EngineName, *, optimized: bool = False) -> Engine:
-        """Make a worker of its own, see `Engine`."""
+        """Make a separate worker, see `Engine`."""
         verify = self._verify
         return Engine(name, verify.timeout, verify.memory, self.weights, verify.setup, optimized=optimized)
 
@@ -395,7 +395,7 @@ class ReferenceRun:
             runs = [Run(binding, feed, run) for binding, feed, run in results if not isinstance(run, str)]
             self.runs = held(runs, self.rules(Parity.CLOSE))
             if not self.runs:
-                self.problem = f"the original refuses all inputs tried: {self._dropped[0][1]}"
+                self.problem = f"the original rejects all tried inputs: {self._dropped[0][1]}"
                 return
             rules = map(self.rules, COMPARING)
             self.vacuous = {one.promise: vacuous(model, self.runs, found, one, limits) for one in rules}

@@ -1,4 +1,4 @@
-"""Outputs that sit at the bounds of what they can be.
+"""Outputs that are at the bounds of their range.
 
 After a Sigmoid that is fed 50, or a Softmax of which one entry is far above the others, nothing of what came before is
 left but its sign, or its place. Such an output agrees for most wrong models too.

@@ -1,4 +1,4 @@
-"""How far apart two floats may be: by dtype, and by the size of what stands around them.
+"""Tolerances of floats: by dtype, and by the scale of the surrounding elements.
 
 An element `a` of the original may differ by `atol * S + rtol * |a|`. `S` is the scale of the element: a fixed atol
 would pass anything in an output of 1e-29 and nothing in one of 1e9.
@@ -69,10 +69,10 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Scales:
-    """A size for each element of an array, taken from what stands around it.
+    """A size for each element of an array, taken from what is around it.
 
     `whole` belongs to the whole array. `parts` has for each axis the sizes of the slices across it, in a shape that
-    broadcasts. An element gets the least of the slices that it lies in, but no less than `floor`: a small channel
+    broadcasts. An element gets the least of the slices that it is in, but no less than `floor`: a small channel
     next to a large one, or a small row below a large one, is judged by its own size.
     """
 

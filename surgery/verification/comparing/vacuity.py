@@ -71,7 +71,7 @@ def vacuous(
             values = [tensor for run in runs for tensor in tensors(run.outputs[name])]
             why = _unusable(values)
             if why is None and name in limits and saturated(values, limits[name], rules):
-                why = "is saturated: all of it sits at its bounds"
+                why = "is saturated: all elements are at its bounds"
             why = why or _unmoved(name, sources, list(groups.values()), rules)
             if why is not None:
                 found[name] = why
@@ -93,7 +93,7 @@ def same(first: Any, second: Any) -> bool:
 
 
 def _unusable(found: list[Any]) -> str | None:
-    """Return what is wrong with the elements of an output, given as tensors of all runs."""
+    """Return the problem with the elements of an output, given as tensors of all runs."""
     if not any(tensor.size for tensor in found):
         return ALWAYS_EMPTY
     if not all(is_float(tensor.dtype) for tensor in found):

@@ -1,6 +1,6 @@
 """Which extents of each symbolic dim the graph admits, by shapes that were inferred with symbols. In a worker process.
 
-A window has to fit into what it slides over, and a reflection into what it reflects; where a tensor that was scaled
+A window must fit into what it slides over, and a reflection into what it reflects; where a tensor that was scaled
 down and up again meets one that was not, only some multiples make the two equal; an initial state of fixed extent pins
 the batch. What is found here is tried first, and holds when the model accepts it.
 """

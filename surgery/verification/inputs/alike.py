@@ -1,7 +1,7 @@
 """Guesses about dims that the graph does not tie: those of inputs that are alike, and those that bound others.
 
-Exporters name each dim of each cache of keys and values by itself, though all have to be equal, and slice a mask to the
-length of past and present together: then it has to be at least as long. Neither is an equation that shape inference
+Exporters name each dim of each cache of keys and values by itself, though all must be equal, and slice a mask to the
+length of past and present together: then it must be at least as long. Neither is an equation that shape inference
 finds. What is guessed here is tried, and holds when the model accepts it.
 """
 

@@ -21,7 +21,7 @@ Rule = Callable[[Shapes], Iterator[Pair]]
 
 
 def contrib_pairs(node: ir.Node, shapes: Shapes, elements: Callable[[int], Dims | None]) -> Iterator[Pair]:
-    """Yield the pairs of extents that have to be equal, one of them a sum where lengths add up.
+    """Yield the pairs of extents that must be equal, one of them a sum where lengths add up.
 
     `elements` gives those of a small input as far as they are extents.
     """

@@ -41,7 +41,7 @@ def overridable(skeleton: bytes) -> frozenset[str]:
 
 
 def without_defaults(skeleton: bytes, names: frozenset[str]) -> bytes:
-    """Copy a model without the initializers of these names, so that a caller has to give them."""
+    """Copy a model without the initializers of these names, so that a caller must give them."""
     import onnx
 
     model = onnx.load_model_from_string(skeleton)

@@ -78,14 +78,14 @@ def _broadcasts(node: ir.Node) -> bool:
 
 
 def _names(pairs: Iterator[Pair], names: Container[str]) -> Iterator[str]:
-    """Yield the dims that have to agree with something else."""
+    """Yield the dims that must agree with something else."""
     for first, second in pairs:
         if first != second:
             yield from (extent for extent in (first, second) if isinstance(extent, str) and extent in names)
 
 
 def extents(pairs: Sequence[Pair], names: Sequence[str]) -> dict[str, list[int]]:
-    """List the numbers that each name has to equal somewhere, whatever else it has to equal."""
+    """List the numbers that each name must equal somewhere, whatever else it has to equal."""
     known = {name: name for name in names}
     found: dict[str, list[int]] = {}
     for pair in dict.fromkeys(pairs):

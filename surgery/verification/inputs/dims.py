@@ -10,7 +10,7 @@ from typing import TypedDict
 from surgery.shapes.declarations import Extent
 
 Linear = dict[str, int]
-"""A sum of dims times integers; the constant stands under the empty name."""
+"""A sum of dims times integers; the constant is under the empty name."""
 
 
 class Implied(TypedDict):
@@ -257,4 +257,4 @@ def _evaluate(tree: ast.expr, point: Mapping[str, int]) -> int:
                     return a // b
                 case ast.Mod():
                     return a % b
-    raise ValueError(f"cannot work out the dim '{ast.unparse(tree)}'")
+    raise ValueError(f"cannot evaluate the dim '{ast.unparse(tree)}'")

@@ -82,9 +82,9 @@ def _fit_tensor(value: Any, port: InputPort) -> Array:
     try:
         array = np.asarray(value)
     except Exception as error:
-        raise MisfitError(f"'{port.name}' is no array: {_short(error)}") from error
+        raise MisfitError(f"'{port.name}' is not an array: {_short(error)}") from error
     if port.dtype is None:
-        raise MisfitError(f"'{port.name}' has a type in the model that cannot be fed")
+        raise MisfitError(f"'{port.name}' has an unsupported type in the model")
     array = _fit_elements(array, port.dtype, port.name)
     if not port.ranked:
         return array
@@ -148,7 +148,7 @@ def fit_all(
     if missing and complete:
         names = ", ".join(f"'{name}'" for name in missing)
         raise MisfitError(
-            f"nothing is given for input {names}", f"the model takes {', '.join(port.name for port in ports)}"
+            f"no value is given for input {names}", f"the model takes {', '.join(port.name for port in ports)}"
         )
     found = {name: fit(values[name], port) for name, port in known.items() if name in values}
     if complete:
@@ -176,7 +176,7 @@ def read_arrays(path: Path) -> dict[str, Array] | Array:
     except Exception as error:
         # Numpy takes any file that is none of its own for pickled objects.
         pickled = "pickle" in str(error) or "Object arrays" in str(error)
-        reason = "it holds no numpy arrays, or Python objects" if pickled else _short(error)
+        reason = "it contains no numpy arrays, or Python objects" if pickled else _short(error)
         raise MisfitError(f"cannot be read: {reason}") from error
 
 
@@ -197,7 +197,7 @@ def read_proto(path: Path, kind: str) -> tuple[str, Any]:
         proto = message()
         proto.ParseFromString(path.read_bytes())
         if any(True for _ in external_tensors(proto)):
-            raise ValueError("its data lie in another file")
+            raise ValueError("its data is in another file")
         # An empty optional may name the type that it does not hold, which its reader does not expect.
         is_empty = kind == "optional" and not any(field.name.endswith("_value") for field, _ in proto.ListFields())
         return proto.name, None if is_empty else convert(proto)
@@ -220,7 +220,7 @@ def read_value(path: Path, port: InputPort) -> Any:
     if not isinstance(loaded, dict):
         return fit(loaded, port)
     if port.name not in loaded and len(loaded) != 1:
-        raise MisfitError(f"no array '{port.name}' in it", f"it has {', '.join(loaded) or 'none'}")
+        raise MisfitError(f"it has no array '{port.name}'", f"it has {', '.join(loaded) or 'none'}")
     return fit(loaded[port.name] if port.name in loaded else next(iter(loaded.values())), port)
 
 
@@ -346,7 +346,7 @@ def _read_folder(
     beyond = [path.name for index, path in sorted(files.items()) if index >= len(order)]
     if beyond:
         names = ", ".join(port.name for port in ports) or "no input"
-        raise MisfitError(f"{beyond[0]} is one too many", f"the model takes {names}")
+        raise MisfitError(f"{beyond[0]} is unexpected", f"the model takes {names}")
     given = {name: value for name, value in _named(files, order, known).items() if name in dict(known)}
     kinds = [(output.name, _kind_of(output.type)) for output in graph.output]
     outputs = {index: path for index, path in numbered["output"].items() if index < len(kinds)}

@@ -74,14 +74,14 @@ class Generator:
             self._require_shapes(feed, dims)
             missing = [name for name in self.required if name not in feed]
             if missing:
-                raise MisfitError(f"it makes no '{missing[0]}'", "only_given asks for all inputs")
+                raise MisfitError(f"it returns no '{missing[0]}'", "only_given asks for all inputs")
         except MisfitError as error:
             error.complain(self.spec.place, self.title)
         self.complete = all(port.name in feed for port in self.ports)
         return feed
 
     def number(self, bindings: Sequence[Binding], first: int) -> list[Binding]:
-        """Give each set a seed of its own, for the seed is all that sets of the same dims differ in."""
+        """Give each set a separate seed, for the seed is all that sets of the same dims differ in."""
         bindings = [replace(binding, seed=first + index) for index, binding in enumerate(bindings)]
         return [replace(binding, character="generator") for binding in bindings] if self.complete else bindings
 
@@ -110,7 +110,7 @@ class Generator:
         """Hold the function to its seed: the same one makes the same arrays."""
         if _bits(first) != _bits(second):
             raise MisfitError(
-                "it makes other arrays when called again with the same seed",
+                "it returns different arrays when called again with the same seed",
                 "draw from np.random.default_rng(seed) only",
             )
 
@@ -120,7 +120,7 @@ class Generator:
             for extent, actual in zip(port.dims, shape or ()):
                 if _extent(extent, dims) not in (None, actual):
                     raise MisfitError(
-                        f"it makes '{port.name}' of shape {list(shape or ())} for dims {dict(dims)}",
+                        f"it returns '{port.name}' of shape {list(shape or ())} for dims {dict(dims)}",
                         f"take the sizes from dims, or fix them: inputs: {{dims: {{{extent}: {actual}}}}}",
                     )
 
@@ -169,7 +169,7 @@ def _packed(made: Any) -> dict[str, Any]:
         items = value if isinstance(value, (list, tuple)) else [value]
         converted = [None if item is None else np.asarray(item) for item in items]
         if any(item is not None and item.dtype.kind in "OM" and not _is_text(item) for item in converted):
-            return {"problem": f"what it returns for '{name}' is no array of numbers or text", "ran": True}
+            return {"problem": f"its value for '{name}' is not an array of numbers or text", "ran": True}
         arrays[name] = converted if items is value else converted[0]
     return {"arrays": arrays}
 

@@ -118,7 +118,7 @@ class Given:
             self.accepted.append(binding)
             return
         if not binding.found:
-            MisfitError(f"the original refuses these inputs: {refusal}").complain(binding.place, str(binding.path))
+            MisfitError(f"the original rejects these inputs: {refusal}").complain(binding.place, str(binding.path))
         self.left_out.append((binding, refusal))
 
     def _read(

@@ -1,4 +1,4 @@
-"""Functions of a user's Python file, as they are found and called in a worker: they may raise, hang or end it."""
+"""Functions of a user's Python file, called in a worker because they may raise, hang or end the process."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class Plan:
         """Why no inputs can be made at all, None when they can."""
         for port in self.ports:
             if port.dtype is None or port.kind not in ("tensor", "sequence", "optional"):
-                return f"input '{port.name}' has a type that cannot be fed"
+                return f"input '{port.name}' has an unsupported type"
         return None
 
     def shape(self, port: InputPort, point: Mapping[str, int]) -> Shape:

@@ -31,7 +31,7 @@ class FrozenDict(dict[K, V]):
     """A dict that refuses to change. It pickles and copies, which `MappingProxyType` does not."""
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError("a recipe does not change once it is loaded")
+        raise TypeError("a loaded recipe cannot be changed")
 
     __setitem__: Any = _refuse
     __delitem__: Any = _refuse
@@ -48,7 +48,7 @@ class FrozenDict(dict[K, V]):
 
 @dataclass(frozen=True)
 class Place:
-    """Where something stands in a recipe; line and column count from 1."""
+    """Where something is in a recipe; line and column count from 1."""
 
     path: str
     line: int

@@ -18,7 +18,7 @@ class Budget:
     def check(self, seconds: float) -> None:
         """Raise `CostlyError` when something would take more than what is left."""
         if seconds > self._left:
-            raise CostlyError("to run the region of the change takes longer than to run the whole model")
+            raise CostlyError("running the region of the change takes longer than running the whole model")
 
     def spend(self, seconds: float) -> None:
         """Take something off what is left; `CostlyError` when that is less."""

@@ -64,7 +64,7 @@ def descend(
         return verdict, []
     if not shown:
         return verdict, []
-    message = "computed by the same operators of values that agree"
+    message = "computed by the same operators from values that agree"
     if close:
         worst = max(close, key=lambda one: one.needed["rtol"] if one.needed else 0.0)
         return replace(worst, message=f"{message}: {worst.message}"), shown

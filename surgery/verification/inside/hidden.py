@@ -37,11 +37,11 @@ def hidden(
     """Return which of some values that differ in their region no output shows; empty when there is none."""
     difference = _in_runs(original, before, after, names[:_MOST], ComparisonRules.of(spec, promise))
     if difference is not None and (difference.needed > 1.0 or (difference.bits and promise is Parity.EXACT)):
-        return f"inside the models {difference.message.replace('output ', '', 1)}, and no output shows it"
+        return f"inside the models {difference.message.replace('output ', '', 1)}, but no output shows it"
     weights = _weights(Definitions(before), Definitions(after))
     if weights and difference is not None:
         more = f" and {len(weights) - 1} more" if len(weights) > 1 else ""
-        return f"the stored numbers of '{weights[0]}'{more} differ, and no input that was tried reads them"
+        return f"the stored numbers of '{weights[0]}'{more} differ, but no tried input reads them"
     return ""
 
 

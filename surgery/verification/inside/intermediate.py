@@ -86,7 +86,7 @@ class Shown:
         if self.drawn:
             agree = "agrees" if len(self.drawn) == 1 else "agree"
             found.append(f"{_some([repr(name) for name in self.drawn])} {agree} for other values before the change")
-        return " and ".join(found) if self.changed else "they depend on no changed node"
+        return " and ".join(found) if self.changed else "they do not depend on changed nodes"
 
 
 def examine(original: bytes, candidate: bytes, setting: Setting) -> Shown:

@@ -107,11 +107,11 @@ class _Change:
             self._grow(2**number)
         if self.failing:
             name, (verdict, _) = min(self.failing.items())
-            message = f"in its region, '{name}' is not shown: {verdict.message}"
+            message = f"in its region, '{name}' is not verified: {verdict.message}"
             return Verdict(Status.UNVERIFIED, NOT_RUN if verdict.reason == NOT_RUN else REGION, message=message)
         lost = [name for name in sorted(self.boundary.doubted) if not self._shows(name)]
         if lost and not self._agree_after_all(lost):
-            message = f"'{lost[0]}' differs in its region, and nothing after it moves"
+            message = f"'{lost[0]}' differs in its region, but no later value changes"
             return Verdict(Status.UNVERIFIED, REGION, message=message)
         return self._shown()
 

@@ -401,7 +401,7 @@ def _follows(region: Region, verdicts: Mapping[str, Verdict]) -> dict[str, Verdi
     if not equal or not left:
         return {}
     proof = alike(region.before, region.after, [names[name] for name in left], equal)
-    message = "computed by the same operators of values that are bit-identical"
+    message = "computed by the same operators from bit-identical values"
     return {name: Verdict(Status.EQUAL, message=message) for name in left if names[name] in proof}
 
 

@@ -164,7 +164,7 @@ class Values:
         left = self._wanted(names)
         no_tensors = [name for name in names if any(name not in point.forms for point in self.points)]
         return {
-            **{name: f"the elements of '{name}' are not known" for name in left},
+            **{name: f"the elements of '{name}' are unknown" for name in left},
             **{name: f"'{name}' is not a tensor" for name in no_tensors},
             **unknown,
         }

@@ -1,4 +1,4 @@
-"""Carry the specification of inputs over to a model with other inputs."""
+"""Adapt the specification of inputs to a model with other inputs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def carry(
         generator=generator,
         only_given=inputs.only_given and (bool(sets) or not left_out),
     )
-    return carried, tuple(f"the inputs '{name}' do not fit the model any more and are left out" for name in left_out)
+    return carried, tuple(f"the inputs '{name}' no longer fit the model and are left out" for name in left_out)
 
 
 def _dims(

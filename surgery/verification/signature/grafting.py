@@ -1,4 +1,4 @@
-"""A changed model that begins inside the original: nodes of the original compute what it is given.
+"""A changed model that begins inside the original: nodes of the original compute its inputs.
 
 So an extracted piece is run on what the original takes, and its outputs are compared with the original's own values.
 """
@@ -27,7 +27,7 @@ def obstacle(model: onnx.ModelProto, original: onnx.ModelProto, names: Collectio
     flow = Flow(original.graph)
     unknown = next((name for name in names if name not in flow), None)
     if unknown is not None:
-        return f"input '{unknown}' is new, and the original has no value of that name"
+        return f"input '{unknown}' is new, but the original has no value of that name"
     versions = {item.domain: item.version for item in model.opset_import}
     for item in original.opset_import:
         if item.domain and versions.get(item.domain, item.version) != item.version:
@@ -58,7 +58,7 @@ def graft(
     kept = {*names, *ports}
     rename_values(nodes, {name: f"{prefix}{name}" for name in names_of(nodes) if name not in kept})
     for node in (node for inner in graphs(nodes) for node in inner.node):
-        node.name = node.name and f"{prefix}{node.name}"  # a node may stand in both
+        node.name = node.name and f"{prefix}{node.name}"  # a node may be in both
     body = list(graph.node)
     del graph.node[:]
     graph.node.extend([*nodes.node, *body])

@@ -1,6 +1,6 @@
-"""A model that means to compute something else: there is nothing to compare, but it can be tried.
+"""A model with intended changes of its results: they are not compared, but it is run.
 
-It has to run, on inputs that are legal for it, in ONNX Runtime where the model before runs there. And it has to give
+It must run, on inputs that are legal for it, in ONNX Runtime where the model before runs there. And it has to give
 numbers: where the model before gives finite outputs for the same inputs it must not give NaN or infinity, and an output
 that the other does not have must be finite for one set of inputs at least. That holds for ordinary data; what is made
 to reach the ends of the range of a type may well leave it.
@@ -38,7 +38,9 @@ def examine(changed: Verifier, before: Verifier, match: Match) -> Verdict:
         return Verdict(Status.DIFFERENT, message=fault)
     count = len(changed.runs)
     inputs = "1 set of inputs" if count == 1 else f"{count} sets of inputs"
-    return Verdict(Status.INTENDED, message=f"intended change: not compared; it runs on {inputs}, and gives numbers")
+    return Verdict(
+        Status.INTENDED, message=f"intended change: not compared; it runs on {inputs}, and its outputs are finite"
+    )
 
 
 def runs_elsewhere(changed: Verifier, freed: Sequence[Freed]) -> Verdict | None:
@@ -51,7 +53,7 @@ def runs_elsewhere(changed: Verifier, freed: Sequence[Freed]) -> Verdict | None:
         seen = {np.shape(run.feed[dim.port])[dim.axis] for run in changed.runs if dim.port in run.feed}
         if seen == {dim.extent}:
             refused = next((binding["refused"] for binding in changed.bindings if "refused" in binding), "")
-            what = f"dim {dim.axis} of input '{dim.port}' is open now, but the model runs at {dim.extent} only"
+            what = f"dim {dim.axis} of input '{dim.port}' is now dynamic, but the model only runs at {dim.extent}"
             return Verdict(Status.DIFFERENT, message=f"{what}{f': {refused}' if refused else ''}")
     return None
 
@@ -69,7 +71,7 @@ def _not_finite(changed: Verifier, before: Verifier, match: Match) -> str:
         known = [(run, other) for run, other in zip(runs, references) if own in other]
         for run, other in known:
             if _is_finite(other[own]) and not _is_finite(run.outputs[name]):
-                return f"output '{name}' is not finite, where it is in the model before{describe(run)}"
+                return f"output '{name}' is not finite, unlike in the previous model{describe(run)}"
         if not known and not any(_is_finite(run.outputs[name]) for run in runs):
             return f"output '{name}' is not finite in any run"
     return ""

@@ -52,7 +52,7 @@ def lift(
     with closing(Verifier(given.SerializeToString(deterministic=True), own, spec)) as verifier:
         verdict = verifier.verify(converted.SerializeToString(deterministic=True), Parity.EXACT)
     if not verdict.passed:
-        return f"{what}, and onnx's converter does not keep what it computes: {verdict.message}"
+        return f"{what}, and onnx's converter changes its results: {verdict.message}"
     return converted.graph
 
 

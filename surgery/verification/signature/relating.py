@@ -30,7 +30,7 @@ _OURS = re.compile(r"relation_(\d+)/")
 """How the values within a relation are called."""
 
 GIVEN = "given/"
-"""What stands before the names of inputs of before, in the nodes that make inputs of now from them."""
+"""What is before the names of inputs of before, in the nodes that make inputs of now from them."""
 
 
 class Wrap(Protocol):
@@ -189,7 +189,7 @@ class _Settling:
         read = {name: relation.names.get(name, name) for name in body.free}
         unknown = next((name for name in read.values() if name not in self._changed), None)
         if unknown is not None:
-            what = f"input '{relation.port}' is related to '{unknown}', and the changed model has no such input"
+            what = f"input '{relation.port}' is related to '{unknown}', but the changed model has no such input"
             raise PassError(what, todo="use the names that the inputs have after the pass")
         mine = self._inputs.get(relation.port)
         if mine is None:
@@ -237,7 +237,7 @@ class _Settling:
 
     def _output(self, relation: Relation, prefix: str) -> None:
         if relation.port not in self._given:
-            what = f"an output '{relation.port}' is related to what the model gave before, and it has no such output"
+            what = f"an output '{relation.port}' is related to an output of the previous model that does not exist"
             raise PassError(what, todo="use the name that the output has after the pass")
         body = _Body(relation, relation.body, prefix)
         flow = Flow(self._model.graph)
@@ -281,7 +281,7 @@ class _Settling:
 
 
 class _Body:
-    """The lines of a relation, with names of their own inside. `free` are the identifiers that stand for tensors."""
+    """The lines of a relation, with separate names inside. `free` are the identifiers that stand for tensors."""
 
     def __init__(self, relation: Relation, text: str, prefix: str) -> None:
         from surgery.graph.text import parse_nodes  # it imports the graph, and the original runs before that is there
@@ -290,7 +290,7 @@ class _Body:
         self._constants = relation.constants
         self._prefix = prefix
         if not self._nodes or not self._nodes[-1].output:
-            raise PassError(f"a relation of '{relation.port}' says nothing: '{text}'", todo="write 'x = Op(y)'")
+            raise PassError(f"a relation of '{relation.port}' has no effect: '{text}'", todo="write 'x = Op(y)'")
         self.last = self._nodes[-1].output[0]
         self.free: list[str] = []
         made: set[str] = set()

@@ -94,7 +94,7 @@ class SignatureView:
         return SignatureView(found, data, match, inputs, verifier, accepted, retyped, settled, freed, remarks)
 
     def inputs_for(self, model: onnx.ModelProto, spec: VerifySpec) -> tuple[InputsSpec, tuple[str, ...]]:
-        """Return what is known of the inputs of a changed model under its own names, and what had to be left out."""
+        """Return the specification of inputs under the names of a changed model, and the parts that were left out."""
         names = dict((*self.match.inputs, *self.match.outputs))
         return carry(self.inputs, self.verifier.given, signature(self._original()), model, spec, names=names)
 
@@ -104,7 +104,8 @@ class SignatureView:
         if not self.settled.wraps or own == its:
             return ""
         return (
-            f"the relations of this step are in ai.onnx {its}, and the original imports {own}: change the opset later"
+            f"the relations of this step are in ai.onnx {its}, and the original imports {own}: change the opset "
+            f"in a later step"
         )
 
     def problem(self, model: onnx.ModelProto) -> Verdict | None:
@@ -117,7 +118,7 @@ class SignatureView:
         if obstacle:
             return Verdict(Status.UNVERIFIED, NOT_RUN, message=obstacle)
         if model.graph.output and not self.match.outputs:
-            return Verdict(Status.UNVERIFIED, NOT_RUN, message="the original has none of the outputs to compare")
+            return Verdict(Status.UNVERIFIED, NOT_RUN, message="the original has no outputs to compare")
         return None
 
     def _inside(self, model: onnx.ModelProto) -> list[str]:

@@ -1,4 +1,4 @@
-"""Track what a chain of passes is compared with: a signature, and an original.
+"""Track the reference of a chain of passes: a signature, and an original.
 
 A pass may change the signature where it declares so. From then on the new one is what must stay, and what is compared
 is what the original and the changed model both have. For that the original is seen through the new signature: it keeps
@@ -298,7 +298,8 @@ class SignatureTracker:
             found.verifier.close()
             return terms
         self._forget_next()
-        remark = f"compared with the model before this step, as with the original it cannot be: {problem.message}"
+        reason = f"because it cannot be compared with the original: {problem.message}"
+        remark = f"compared with the model before this step, {reason}"
         found = replace(found, remarks=(remark, *found.remarks))
         self._next = _Next(_key(model, renamed, accounts), found, before)
         return found
@@ -340,7 +341,7 @@ def _key(model: onnx.ModelProto, renamed: Names, accounts: Accounts) -> object:
 
 
 def _some(changes: list[str]) -> list[str]:
-    """List changes of a signature, but no more than a few."""
+    """List changes of a signature, but at most a few."""
     return changes if len(changes) <= _MOST_TOLD else [*changes[:_MOST_TOLD], f"and {len(changes) - _MOST_TOLD} more"]
 
 

@@ -1,4 +1,4 @@
-"""What can be said of a model without running it: the findings of onnx's checker, and its signature."""
+"""Static checks of a model: the findings of onnx's checker, and its signature."""
 
 from __future__ import annotations
 

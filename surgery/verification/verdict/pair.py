@@ -1,4 +1,4 @@
-"""Any two models, verified one against the other."""
+"""Verification of any two models."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Data = str | Path | Mapping[str, Any]
 
 
 Interface = Literal["keep", "may-narrow"]
-"""Whether the second model has to take all that the first one takes."""
+"""Whether the second model must take all that the first one takes."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def verify(
     first one takes, unless its `interface` may narrow. Raises a `SurgeryError` for files and inputs that cannot be read
     or do not fit.
     """
-    # Both are kept as loaded, for their weights may lie in files that go with them.
+    # Both are kept as loaded, for their weights may be in files that go with them.
     sides = [storage.opened(model) for model in (original, changed)]
     first, second = (storage.without_alias(side.proto) for side in sides)
     given = with_found_sets(_spec(inputs), Path(original) if isinstance(original, str | Path) else None)

@@ -1,4 +1,4 @@
-"""Whether a model is valid by itself: what onnx's checker finds in it, and whether ONNX Runtime loads it."""
+"""Validity of a model: the findings of onnx's checker, and whether ONNX Runtime loads it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Validity:
-    """What is wrong with a model as it stands.
+    """What is wrong with a model as is.
 
     `findings` are those of the checker and of strict shape inference. `refusal` says why ONNX Runtime does not load it;
     that is a `gap` where ONNX Runtime has no kernel, library or opset for it, rather than a fault of the model.

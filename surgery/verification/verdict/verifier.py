@@ -1,7 +1,7 @@
-"""The verdict: does a changed model compute what the original computes?
+"""The verdict: whether a changed model computes the same as the original.
 
-Both run in the same engine on the same inputs, and their outputs are compared by name. Controls come first, so
-that nothing is blamed on a change that the original does by itself.
+Both run in the same engine on the same inputs, and their outputs are compared by name. Controls come first, so that a
+change is not blamed for behavior of the original.
 
 What proves nothing is said to prove nothing: `vacuity` says what an output must do to count. Before an output is called
 vacuous, more runs with other data try to move it. A vacuous output that differs is a difference like any other. For one
@@ -177,7 +177,7 @@ class Verifier:
         found = self._compared.get(_digest(before, candidate, promise)) if before is not None else None
         decided = found is not None and found.verdict.passed
         if self.problem is None and self._original.weights <= FEW_WEIGHTS and not decided:
-            # Older ones are of steps that were taken back.
+            # Older ones are of steps that were rolled back.
             self._anticipated = dict([*self._anticipated.items()][-1:])
             self._anticipated[candidate] = self._run(candidate, self._original.engine)
 
@@ -189,7 +189,7 @@ class Verifier:
         afford = self._affords(before)
         if afford > 0.0:
             return self.compare_regions(before, candidate, promise, afford)
-        message = "to look for regions takes longer than to run the model"
+        message = "searching for regions takes longer than running the model"
         return Compared(Verdict(Status.UNVERIFIED, COSTLY, message=message))
 
     def compare_regions(
@@ -249,7 +249,7 @@ class Verifier:
         given = self._overriding.verify(without_defaults(candidate, self._overridable), promise)
         if not given.is_different:
             return verdict
-        return replace(given, message=f"where inputs that have a default are given: {given.message}")
+        return replace(given, message=f"with explicit values for inputs that have a default: {given.message}")
 
     def _with_random(self, verdict: Verdict, candidate: bytes) -> Verdict:
         """Compare the distributions of random outputs, whose elements cannot be compared, and say so."""
@@ -262,7 +262,7 @@ class Verifier:
         operators = ", ".join(sorted(original.operators))
         how = "by shape and type only" if difference is None else "by shape, type and distribution"
         return replace(
-            verdict, message=f"{verdict.message}; {names(original.random)} {how}, being random ({operators})"
+            verdict, message=f"{verdict.message}; {names(original.random)} {how}, because they are random ({operators})"
         )
 
     def _with_defaults(self, candidate: bytes, promise: Parity) -> Verdict:
@@ -395,7 +395,7 @@ def _failure(outcome: Outcome, runs: Sequence[Run]) -> Verdict | None:
         # The reference evaluator could tell, but the original runs in ONNX Runtime and its users run it there.
         return Verdict(Status.UNVERIFIED, NOT_RUN, message=outcome.unsupported)
     if outcome.invalid is not None:
-        return Verdict(Status.DIFFERENT, message=f"the runtime refuses the changed model: {outcome.invalid}")
+        return Verdict(Status.DIFFERENT, message=f"the runtime rejects the changed model: {outcome.invalid}")
     for run, result in zip(runs, outcome.runs):
         if isinstance(result, str):
             return Verdict(

@@ -85,7 +85,7 @@ def test_a_model_that_does_not_run_is_over_every_budget() -> None:
 
 
 def test_an_output_that_is_not_there_is_named() -> None:
-    with pytest.raises(UsageError, match="the budget names 'z', which is no output; the outputs are y"):
+    with pytest.raises(UsageError, match="the budget names 'z', which is not an output; the outputs are y"):
         _verdict(_scaled(1.0001), "z: snr >= 3 dB")
 
 
@@ -98,7 +98,7 @@ def test_room_is_left_for_other_inputs() -> None:
     assert limit["guarded"] > limit["used"]
     verdict = _verdict(after, f"snr >= {limit['value'] - 0.01:.3f} dB")
     assert verdict.status == "different"
-    assert "other inputs may leave the budget" in verdict.message
+    assert "other inputs may exceed the budget" in verdict.message
 
 
 def test_it_is_measured_on_the_data_that_is_given(tmp_path: Path) -> None:
@@ -119,12 +119,12 @@ def test_random_outputs_alone_show_nothing() -> None:
     after = "{ r = RandomNormalLike(x) t = Add(x, r) y = Identity(t) }"
     verdict = _verdict(after, before=before)
     assert (verdict.status, verdict.reason) == ("unverified", "vacuous")
-    assert "computes all outputs anew in each run" in verdict.message
+    assert "all outputs of the original are random" in verdict.message
 
 
 def test_a_random_output_has_no_limit() -> None:
     before = "{ r = RandomNormalLike(x) y = Add(x, r) }"
-    with pytest.raises(UsageError, match="the budget names 'y', which the original computes anew in each run"):
+    with pytest.raises(UsageError, match="the budget names 'y', which is random in the original"):
         _verdict(before, "y: snr >= 3 dB", before=before.replace("Add", "Sub"))
 
 

@@ -63,7 +63,7 @@ def test_the_largest_element_is_that_of_a_class(shape: tuple[int, ...], agreeing
     ("before", "after"),
     [([1, 2, 3, 4], [1, 2, 3, 5]), ([True] * 4, [True] * 3 + [False]), (["a"] * 4, ["a"] * 3 + ["b"])],
 )
-def test_what_is_no_float_is_equal_or_all_noise(before: list[Any], after: list[Any]) -> None:
+def test_what_is_not_a_float_is_equal_or_all_noise(before: list[Any], after: list[Any]) -> None:
     assert measure(np.array(before), np.array(before)) == SAME
     found = measure(np.array(before), np.array(after))
     assert found == {"cosine": 0.75, "snr": pytest.approx(10 * np.log10(4)), "max_rel": 1.0, "top1": 0.75}

@@ -41,7 +41,7 @@ def test_errors_are_in_root_mean_squares_of_the_output() -> None:
         ([], [], 0, 0),
     ],
 )
-def test_elements_that_are_no_numbers(before: list[float], after: list[float], equal: int, endless: int) -> None:
+def test_elements_that_are_not_numbers(before: list[float], after: list[float], equal: int, endless: int) -> None:
     found = errors(np.array(before), np.array(after))
     assert (found.equal, found.endless, sum(found.counts)) == (equal, endless, 0)
 

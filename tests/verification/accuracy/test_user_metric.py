@@ -171,7 +171,7 @@ def score(outputs, sets):
 def test_a_changed_model_without_a_value_is_over_budget(tmp_path: Path, then: str, message: str) -> None:
     verdict = _verdict(tmp_path, _metric(tmp_path, FAILS_LATER.format(then)), _after(0.001))
     assert verdict.status == "different"
-    assert verdict.message.startswith(f"metric.py:score has no value for the changed model: {message}, budget ")
+    assert verdict.message.startswith(f"metric.py:score cannot be computed for the changed model: {message}, budget ")
 
 
 def test_it_may_look_at_synthetic_sets(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_it_may_look_at_synthetic_sets(tmp_path: Path) -> None:
     assert verdict.status == "lossy" and "64 synthetic sets" in verdict.message
 
 
-def test_a_misspelt_input_is_no_label(tmp_path: Path) -> None:
+def test_a_misspelt_input_is_not_a_label(tmp_path: Path) -> None:
     path = tmp_path / "one.npz"
     np.savez(path, xx=np.ones((1, CLASSES), np.float32))
     spec = VerifySpec(accuracy=AccuracySpec((), SampleSpec((DataSpec(path),))))
@@ -191,7 +191,7 @@ def test_a_misspelt_input_is_no_label(tmp_path: Path) -> None:
     )
     with (
         closing(Verifier(one, None, spec)) as verifier,
-        pytest.raises(UsageError, match=r"nothing is given for input 'x'|no input 'xx'; did you mean 'x'\?"),
+        pytest.raises(UsageError, match=r"no value is given for input 'x'|no input 'xx'; did you mean 'x'\?"),
     ):
         verifier.verify(other, Parity.LOSSY)
 

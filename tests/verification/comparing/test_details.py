@@ -115,7 +115,7 @@ def test_nan_and_infinities_are_counted_and_the_first_is_shown():
     assert found.message == "output 'y'[0]: nan instead of 1"
 
 
-def test_a_misplaced_nan_is_told_even_next_to_an_output_of_zeros():
+def test_a_misplaced_nan_is_reported_even_next_to_an_output_of_zeros():
     found = _difference(_f32(0, 0), _f32(1, np.nan))
     assert found.hopeless
     assert found.message == "output 'y'[1]: nan instead of 0"

@@ -72,7 +72,7 @@ def test_another_distribution_is_different(name):
     io, before, after, what = WRONG[name]
     verdict = _between(io, before, after)
     assert verdict.status == "different", verdict
-    assert "standard errors over 4096 runs, where chance gives" in verdict.message
+    assert "standard errors over 4096 runs, where chance allows" in verdict.message
     assert what in verdict.message
 
 
@@ -159,7 +159,7 @@ def test_samples_of_one_distribution_never_differ(draw):
         (lambda rng: np.repeat(rng.standard_normal(3), 2), "dependence"),
         (lambda rng: np.concatenate([np.repeat(rng.standard_normal(1), 2) * [1, -1], rng.standard_normal(4)]), ""),
         (lambda rng: np.round(rng.standard_normal(6)), ""),
-        (lambda rng: np.concatenate([rng.standard_normal(5), 2 * rng.standard_normal(1)]), "spread of an element"),
+        (lambda rng: np.concatenate([rng.standard_normal(5), 2 * rng.standard_normal(1)]), "variance of an element"),
     ],
     ids=["nan", "repeated", "opposite", "rounded", "one element"],
 )

@@ -25,7 +25,7 @@ def test_only_initializers_that_are_inputs_can_be_overridden():
     assert overridable(model(source)) == {"a"}
 
 
-def test_before_ir_version_4_initializers_are_no_inputs():
+def test_before_ir_version_4_initializers_are_not_inputs():
     assert overridable(model(SCALED, 3)) == frozenset()
 
 
@@ -47,7 +47,7 @@ def test_a_model_without_defaults_has_all_its_inputs():
 def test_a_default_taken_for_a_constant_is_different():
     found = verdict(SCALED, UNSCALED)
     assert found.status == "different"
-    assert "inputs that have a default are given" in found.message
+    assert "explicit values for inputs that have a default" in found.message
 
 
 def test_a_default_that_changed_is_different():

@@ -53,7 +53,7 @@ def test_what_it_leaves_out_is_drawn(tmp_path: Path) -> None:
 
 def test_only_given_asks_it_for_everything_else(tmp_path: Path) -> None:
     source = "import numpy\ndef make(dims, seed):\n    return {'i': numpy.full(dims['batch'], 5)}\n"
-    with pytest.raises(RecipeError, match="it makes no 'x'; only_given asks for all inputs"):
+    with pytest.raises(RecipeError, match="it returns no 'x'; only_given asks for all inputs"):
         _verifier(tmp_path, source, only_given=True).prepare()
     verifier = _verifier(tmp_path, source, only_given=True, tensors={"x": TensorSpec(range=(2, 3))})
     verifier.prepare()
@@ -84,7 +84,7 @@ BODY = "import numpy as np\n\ndef make(dims, seed):\n    {}\n"
         ("raise SystemExit(3)", "line 4: SystemExit: 3; called with dims"),
         ("return [1]", "it returns a list, not a dict of arrays by input name"),
         ("return {1: 2}", "it returns a dict, not a dict of arrays by input name"),
-        ("return {'x': object()}", "what it returns for 'x' is no array of numbers or text"),
+        ("return {'x': object()}", "its value for 'x' is not an array of numbers or text"),
         ("return {'x': np.zeros((dims['batch'], 4))}", "'x' is float64, the model takes float32; convert it"),
         ("return {'x': np.zeros((7, 4), 'f4')}", "it makes 'x' of shape [7, 4] for dims {'batch': 2}; take the sizes"),
         ("return {'x': np.zeros((dims['batch'], 5), 'f4')}", "'x' has shape [2, 5], the model takes [batch, 4]"),
@@ -92,7 +92,8 @@ BODY = "import numpy as np\n\ndef make(dims, seed):\n    {}\n"
         ("return {'xx': np.zeros(1)}", "the model has no input 'xx'; did you mean 'x'?"),
         (
             "return {'x': np.random.default_rng().random((dims['batch'], 4), 'f4')}",
-            "it makes other arrays when called again with the same seed; draw from np.random.default_rng(seed) only",
+            "it returns different arrays when called again with the same seed; draw from "
+            "np.random.default_rng(seed) only",
         ),
         ("import os; os.abort()", "crashed with SIGABRT"),
     ],
@@ -122,7 +123,7 @@ def test_files_without_such_a_function_are_one_line(tmp_path: Path, source: str,
     assert "\n" not in str(caught.value)
 
 
-def test_a_recipe_names_it_and_is_not_trusted_by_itself(tmp_path: Path) -> None:
+def test_a_recipe_names_it_and_is_not_trusted_automatically(tmp_path: Path) -> None:
     (tmp_path / "gen.py").write_text("raise SystemExit\n")
     recipe = tmp_path / "r.yaml"
     recipe.write_text("steps: [drop-identity]\ninputs:\n  generator: gen.py:make\n")

@@ -71,7 +71,7 @@ def test_a_folder_of_sets_is_read_in_order(tmp_path: Path) -> None:
     ]
 
 
-def test_sets_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
+def test_sets_of_the_same_name_are_distinguished(tmp_path: Path) -> None:
     for folder in "ab":
         write_set(tmp_path / folder / "test_data_set_0", arrays())
     bindings = _prepared(model(), _given(tmp_path / "a", tmp_path / "b")).bindings
@@ -214,10 +214,10 @@ def test_the_order_of_bytes_does_not_matter(tmp_path: Path) -> None:
         ({"i": np.array(["a", "b", "c"])}, "'i' is text, the model takes int64"),
         ({"x": np.zeros((3, 5), np.float32)}, "'x' has shape [3, 5], the model takes [batch, 4]"),
         ({"x": np.zeros(4, np.float32)}, "'x' has rank 1, not 2: its shape is [4], the model takes [batch, 4]"),
-        ({"i": None}, "nothing is given for input 'i'; the model takes x, i"),
+        ({"i": None}, "no value is given for input 'i'; the model takes x, i"),
         ({"ii": np.zeros(3)}, "the model has no input 'ii'; did you mean 'i'?"),
         ({"other": np.zeros(3)}, "the model has no input 'other'; its inputs are i, x"),
-        ({"x": np.array([{}])}, "cannot be read: it holds no numpy arrays, or Python objects"),
+        ({"x": np.array([{}])}, "cannot be read: it contains no numpy arrays, or Python objects"),
     ],
 )
 def test_what_does_not_fit_is_one_clear_line(tmp_path: Path, change: dict[str, Any], words: str) -> None:
@@ -237,17 +237,17 @@ def test_what_does_not_fit_is_one_clear_line(tmp_path: Path, change: dict[str, A
     ("name", "content", "words"),
     [
         ("a.npz", None, "no such file or folder"),
-        ("a.npz", b"hello", "cannot be read: it holds no numpy arrays"),
+        ("a.npz", b"hello", "cannot be read: it contains no numpy arrays"),
         ("a.npz", b"PK\x03\x04cut", "cannot be read: "),
         ("a.txt", b"hello", "a '.txt' file is not an input set"),
         ("a.npy", b"", "a .npy holds one array, the model takes x, i; give a .npz"),
         ("folder", {}, "no inputs in this folder"),
         ("folder", {"input_0.pb": b"\xff\xff"}, "input_0.pb cannot be read as a TensorProto"),
         ("folder", {"input_0.pb": b""}, "input_0.pb cannot be read as a TensorProto"),
-        ("folder", {"output_0.pb": b""}, "nothing is given for input 'x', 'i'; the model takes x, i"),
+        ("folder", {"output_0.pb": b""}, "no value is given for input 'x', 'i'; the model takes x, i"),
     ],
 )
-def test_files_that_are_no_sets_are_one_clear_line(tmp_path: Path, name: str, content: Any, words: str) -> None:
+def test_files_that_are_not_sets_are_one_clear_line(tmp_path: Path, name: str, content: Any, words: str) -> None:
     path = tmp_path / name
     if isinstance(content, dict):
         path.mkdir()
@@ -262,7 +262,7 @@ def test_files_that_are_no_sets_are_one_clear_line(tmp_path: Path, name: str, co
 
 def test_one_file_too_many_is_named(tmp_path: Path) -> None:
     folder = write_set(tmp_path / "set", {**arrays(), "k": np.zeros(1)})
-    with pytest.raises(UsageError, match=r"input_2\.pb is one too many; the model takes x, i"):
+    with pytest.raises(UsageError, match=r"input_2\.pb is unexpected; the model takes x, i"):
         Verifier(model().SerializeToString(), _given(folder))
 
 
@@ -272,7 +272,7 @@ def test_a_protobuf_does_not_reach_into_other_files(tmp_path: Path) -> None:
     proto = TensorProto(name="x", data_type=TensorProto.FLOAT, dims=[3, 4], data_location=TensorProto.EXTERNAL)
     proto.external_data.add(key="location", value=str(tmp_path / "secret"))
     (folder / "input_0.pb").write_bytes(proto.SerializeToString())
-    with pytest.raises(UsageError, match="its data lie in another file"):
+    with pytest.raises(UsageError, match="its data is in another file"):
         Verifier(model().SerializeToString(), _given(folder))
 
 
@@ -309,7 +309,7 @@ def test_a_set_that_the_original_refuses_is_an_error_when_asked_for(tmp_path: Pa
     np.savez(tmp_path / "far.npz", x=np.zeros(2, np.float32), i=np.array([9]))
     verifier = Verifier(proto.SerializeToString(), _given(tmp_path / "far.npz"))
     for _ in range(2):
-        with pytest.raises(UsageError, match=r"far\.npz: the original refuses these inputs: .*out of data bounds"):
+        with pytest.raises(UsageError, match=r"far\.npz: the original rejects these inputs: .*out of data bounds"):
             verifier.prepare()
     found = DataSpec(tmp_path / "far.npz", found=True)
     verifier = _prepared(proto, InputsSpec(data=(found,)))
@@ -367,7 +367,7 @@ def test_only_given_with_sets_that_do_not_run_is_unverified(tmp_path: Path) -> N
         text.parse("g (float[2] x, int64[1] i) => (float[1] y) { y = Gather(x, i) }").SerializeToString()
     )
     assert (verdict.status, verdict.reason) == ("unverified", "not-run")
-    assert "no given input set fits the model" in verdict.message
+    assert "none of the given input sets fits the model" in verdict.message
 
 
 def test_the_dims_of_a_given_set_help_where_no_other_is_legal(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ def test_boxes_overlap_and_thresholds_decide():
 
 @pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
 @pytest.mark.parametrize("seed", range(8))
-def test_the_first_and_the_last_of_equal_elements_are_told_apart(op: str, seed: int) -> None:
+def test_the_first_and_the_last_of_equal_elements_are_distinguished(op: str, seed: int) -> None:
     body = f"g (float[N,S] x) => (int64[N,T] y) {{{{ y = {op}<axis = 1{{}}>(x) }}}}"
     verifier = Verifier(_model(body.format("")), None, VerifySpec(seed=seed))
     assert verifier.verify(_model(body.format(", select_last_index = 1"))).status == "different"
@@ -249,7 +249,7 @@ def test_every_dim_gets_two_extents_and_no_two_dims_the_same():
     assert all(points[0][name] != points[1][name] for name in points[0])
 
 
-def test_a_dim_that_lies_is_found_out_and_reported():
+def test_a_wrong_dim_is_detected_and_reported():
     verifier = _prepared(
         """g (float[N,S] x) => (float[N,S] y) <int64[2] s = {-1, 7}, float[1,7] w = {1, 2, 3, 4, 5, 6, 7}>
            { a = Reshape(x, s) y = Mul(a, w) }"""

@@ -236,7 +236,7 @@ LINEAGES = {
 
 
 @pytest.mark.parametrize("name", LINEAGES)
-def test_what_is_changed_is_told_by_structure(name):
+def test_what_is_changed_is_found_by_structure(name):
     io, before, after, changed, removed = LINEAGES[name]
     lineage = trace(_proto(f"g {io} {{ {before} }}"), _proto(f"g {io} {{ {after} }}"))
     assert _ops(lineage.after.nodes, lineage.changed) == changed
@@ -292,7 +292,7 @@ def test_an_operator_of_a_newer_version_is_changed():
     assert _ops(lineage.after.nodes, lineage.changed) == ["Relu"]
 
 
-def test_weights_are_told_apart_by_content(tmp_path):
+def test_weights_are_distinguished_by_content(tmp_path):
     weights = np.arange(64, dtype=np.float32)
     (tmp_path / "a.bin").write_bytes(weights.tobytes())
     (tmp_path / "b.bin").write_bytes(b"\0" * 16 + weights.tobytes())

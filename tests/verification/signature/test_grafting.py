@@ -81,7 +81,7 @@ def test_an_input_that_the_original_has_nothing_for_cannot_be_fed() -> None:
     changed.graph.node[0].input[0] = "other"
     found = verdict(changed)
     assert (found.status, found.reason) == ("unverified", "not-run")
-    assert found.message.startswith("input 'other' is new, and the original has no value of that name")
+    assert found.message.startswith("input 'other' is new, but the original has no value of that name")
 
 
 def at(opset: int, changed: onnx.ModelProto) -> onnx.ModelProto:

@@ -86,7 +86,7 @@ def test_differences_are_named(body, words):
 def test_the_order_of_outputs_counts():
     one = _model("g (float[N] x) => (float[N] a, float[N] b) { a = Neg(x) b = Abs(x) }")
     other = _model("g (float[N] x) => (float[N] b, float[N] a) { a = Neg(x) b = Abs(x) }")
-    assert signature(one).differences(signature(other)) == ["the outputs stand in another order"]
+    assert signature(one).differences(signature(other)) == ["the outputs have another order"]
 
 
 def test_opsets_may_change_and_metadata_may_not():

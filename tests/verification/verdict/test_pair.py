@@ -19,7 +19,7 @@ from surgery.promises import Parity
 from surgery.proto.ports import by_position, rename
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 
-# The names of `model` in other places, so that renaming has to avoid each of them.
+# The names of `model` in other places, so that renaming must avoid each of them.
 OTHER = text.parse(
     "g (float[n, 4] i, int64[n] t) => (float[n, 4] x, int64[n] k)"
     "{ y = Relu(i) j = Identity(y) x = Neg(j) k = Identity(t) }"
@@ -50,7 +50,7 @@ def test_by_name_does_not_mind_the_order() -> None:
     )
     found = surgery.verify(model(), other)
     assert found.verdict.status == "equal"
-    assert found.signature == ("the inputs stand in another order", "the outputs stand in another order")
+    assert found.signature == ("the inputs have another order", "the outputs have another order")
     found = surgery.verify(model(), other, by="position")
     assert found.verdict.status == "different"
     assert found.verdict.message == "input 'x' (B's 'i') is tensor(float) in A and tensor(int64) in B"
@@ -72,7 +72,8 @@ def test_counts_have_to_agree_by_position() -> None:
     with pytest.raises(UsageError) as caught:
         surgery.verify(model(), fewer, by="position")
     assert str(caught.value) == (
-        "cannot match by position: A has 2 inputs (x, i), B has 1 input (a); match by name, or make them alike"
+        "cannot match by position: A has 2 inputs (x, i), B has 1 input (a); match by name, or give both the same "
+        "number"
     )
 
 
@@ -100,7 +101,7 @@ NARROWER = {
 
 
 @pytest.mark.parametrize("case", NARROWER)
-def test_a_model_that_takes_less_is_no_substitute(case: str) -> None:
+def test_a_model_that_takes_less_is_not_a_substitute(case: str) -> None:
     before, after, expected = NARROWER[case]
     head = "<ir_version: 8, opset_import: ['' : 17]>".replace("'", '"')
     models = []
@@ -227,7 +228,7 @@ def test_unverified_may_be_accepted() -> None:
         assert found.ok is ok and found.to_json()["ok"] is ok
 
 
-def test_wrong_files_are_told_from_wrong_models(tmp_path: Path) -> None:
+def test_wrong_files_are_distinguished_from_wrong_models(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError):
         surgery.verify(tmp_path / "no.onnx", model())
     assert not surgery.verify(model(), model(BODY.replace("Relu", "Abs"))).ok
